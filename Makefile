@@ -1,0 +1,82 @@
+# The habits of the project: `make help` lists them. `make reports` and `make test` are all a newcomer needs.
+SHELL := /bin/bash
+VENV ?= .venv
+WORKERS ?= 2
+TESTS ?=
+CORES ?= all
+# what narrows a run, such as CONFIG="scale=paper studies=digits_mlp backends=jax"
+CONFIG ?=
+
+BIN := $(abspath $(VENV))/bin
+# the stamp carries a checksum of what the environment is made from: equal content means ready
+READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock pyproject.toml | cksum))
+IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
+
+.PHONY: help reports test test-fast test-gpu lint format lock environment clean distclean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+reports: $(READY)  ## run what is missing of the studies and render the site
+	@$(IN_ENVIRONMENT) snakemake --cores $(CORES) $(if $(CONFIG),--config $(CONFIG) --) reports
+	@echo "The site: $(abspath reports/site/index.html)"
+
+test: $(READY)  ## run every test that needs no GPU
+	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+
+test-fast: $(READY)  ## run the tests that take seconds
+	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(TESTS)
+
+test-gpu: $(READY)  ## run the tests that need a GPU
+	@$(IN_ENVIRONMENT) python -m pytest -m gpu $(TESTS)
+
+lint: $(READY)  ## check style, types and the Snakefile
+	@$(IN_ENVIRONMENT) ruff check .
+	@$(IN_ENVIRONMENT) ruff format --check .
+	@$(IN_ENVIRONMENT) mypy
+	@$(IN_ENVIRONMENT) snakefmt --check Snakefile
+	@$(IN_ENVIRONMENT) snakemake --lint
+
+format: $(READY)  ## mend what can be mended of the style
+	@$(IN_ENVIRONMENT) ruff check --fix .
+	@$(IN_ENVIRONMENT) ruff format .
+	@$(IN_ENVIRONMENT) snakefmt Snakefile
+
+environment: $(READY)  ## make the environment in .venv, from requirements.lock
+
+$(READY):
+	@set -e; \
+	if ! test -x $(VENV)/bin/python; then \
+	  for candidate in $(PYTHON) python3.11 python3; do \
+	    if $$candidate -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2> /dev/null; then \
+	      found=$$candidate; break; \
+	    fi; \
+	  done; \
+	  if test -z "$$found"; then \
+	    echo "curvebench needs Python 3.11, and neither python3.11 nor python3 is it;" \
+	      "install it, or name it: make PYTHON=/path/to/python3.11" >&2; exit 2; \
+	  fi; \
+	  echo "Making the environment in $(VENV) (some minutes, 2.4 GB with the CPU build of torch)"; \
+	  $$found -m venv $(VENV); \
+	fi; \
+	$(VENV)/bin/python -m pip install --quiet --requirement requirements.lock; \
+	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
+	rm -f $(VENV)/ready-*; \
+	touch $@
+
+# Raise a version: `.venv/bin/pip install NAME==VERSION`, `make lock`, `make test`.
+lock:  ## write requirements.lock and environment.yml from what is installed in .venv
+	@$(VENV)/bin/python -m pip freeze --all --exclude-editable \
+	  | grep -Ev '^(pip|wheel)==|^(nvidia|cuda|triton|jax-cuda)' | sed 's/+[^ ]*$$//' | LC_ALL=C sort -f > $(VENV)/pins
+	@{ grep '^#' requirements.lock; cat $(VENV)/pins; } > $(VENV)/requirements.lock
+	@{ sed '/- pip:/q' environment.yml; sed 's/^/      - /' $(VENV)/pins; } > $(VENV)/environment.yml
+	@mv $(VENV)/requirements.lock $(VENV)/environment.yml .
+
+clean:  ## remove what runs and checks wrote; the environment and results/published stay
+	@rm -rf results/specs results/runs results/tables results/figures results/logs reports/site .snakemake .cache \
+	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## remove the environment too
+	@rm -rf $(VENV) *.egg-info build

@@ -1,0 +1,60 @@
+"""What a backend adds to a program: automatic differentiation, lanes, compilation and a clock."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from harness.backends.ops import Array, Ops
+from harness.program import Carry, Constants, Inputs, LaneGradient, Program
+
+
+class Engine(Protocol):
+    """A backend with a device and a precision."""
+
+    ops: Ops
+    device: str
+    notes: list[str]  # named fallbacks, for the provenance
+
+    def context(self) -> AbstractContextManager[Any]:
+        """The settings that everything below must run in; none is changed globally."""
+
+    def lane_gradient(self, loss: Callable[..., Any], per_seed: bool) -> LaneGradient:
+        """Loss and gradient of one run, mapped over seeds and settings.
+
+        `per_seed` says whether the batch has a leading axis of seeds.
+        """
+
+    def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
+        """The evaluation of one run on one split, mapped likewise."""
+
+    def segment(
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs
+    ) -> Callable[[Carry, Constants, Inputs], Carry]:
+        """A compiled function that advances all lanes by the leading length of `inputs`."""
+
+    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+        """A function compiled for arguments like these."""
+
+    def gradients(
+        self, loss: Callable[..., Any], per_sample: bool
+    ) -> Callable[..., Mapping[str, Array]]:
+        """`f(params, model, batch) -> grads` mapped over a leading axis of parameters.
+
+        `per_sample` says whether the batch has that axis too.
+        """
+
+    def finish(self, value: Any) -> None:
+        """Wait until a result is computed."""
+
+    def state_bytes(self, state: Any) -> int:
+        """The bytes of all arrays in a state."""
+
+
+def engine(backend: str, dtype: str, device: str = "cpu") -> Engine:
+    """The engine of a backend, imported only now."""
+    module = importlib.import_module(f"harness.backends.{backend}_engine")
+    made: Engine = module.make(dtype, device)
+    return made

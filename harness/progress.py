@@ -1,0 +1,37 @@
+"""Progress of a long job as plain lines, which read well in a terminal and in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Progress:
+    """Prints what share of a job's work is done, at most once in `every` seconds.
+
+    Args:
+        title: what the job is.
+        total: its work, in any unit.
+        every: seconds between lines.
+    """
+
+    title: str
+    total: float
+    every: float = 5.0
+    done: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    printed: float = field(default_factory=time.monotonic)
+
+    def advance(self, work: float, what: str = "") -> None:
+        """Count work as done, and say so when it is time."""
+        self.done += work
+        now = time.monotonic()
+        if now - self.printed < self.every and self.done < self.total:
+            return
+        self.printed = now
+        share = self.done / self.total if self.total else 1.0
+        bar = "#" * round(20 * share)
+        left = (now - self.started) * (1 - share) / share if share else float("inf")
+        print(f"{self.title} [{bar:<20}] {share:4.0%}, {left:.0f} s left {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,156 @@
+"""Given gradients fed to an optimizer on any backend: the entry for oracles and tools."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from harness.backends import BACKENDS
+from harness.backends.numpy_ops import numpy_ops
+from harness.backends.ops import Array, Ops
+from harness.errors import InputError
+from harness.layout import layout
+from harness.program import Constants, Inputs, Program, Update
+from optimizers import HyperparameterError, rules
+
+Basis = np.ndarray | Mapping[str, np.ndarray] | None
+
+
+def _suggestion(name: str, valid: Sequence[str]) -> str:
+    close = difflib.get_close_matches(str(name), valid, n=1)
+    return (f"; did you mean {close[0]!r}?" if close else "") + f" (valid: {', '.join(valid)})"
+
+
+def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, ...], np.ndarray]:
+    if basis is None:
+        return {}
+    if isinstance(basis, Mapping):
+        blocks = {(name,): np.asarray(matrix, np.float64) for name, matrix in basis.items()}
+    else:
+        blocks = {tuple(params): np.asarray(basis, np.float64)}
+    for group, matrix in blocks.items():
+        for name in group:
+            if name not in params:
+                raise InputError(f"basis: no parameter is named {name!r}{_suggestion(name, list(params))}")
+        size = sum(params[name].size for name in group)
+        if matrix.shape != (size, size):
+            raise InputError(
+                f"basis of {', '.join(group)}: the matrix has shape {matrix.shape} and needs {(size, size)}"
+            )
+        error = float(np.abs(matrix.T @ matrix - np.eye(size)).max())
+        if not error < 1e-6:
+            raise InputError(
+                f"basis of {', '.join(group)}: the matrix is not orthogonal (|V^T V - I| reaches {error:.1e})"
+            )
+    return blocks
+
+
+def _checked(
+    grads: Sequence[Mapping[str, Any]], params: Mapping[str, np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+    checked = []
+    for number, grad in enumerate(grads, start=1):
+        if set(grad) != set(params):
+            raise InputError(
+                f"grads of step {number} name {sorted(grad)} where the parameters are {sorted(params)}"
+            )
+        arrays = {name: np.asarray(grad[name]) for name in params}
+        for name, array in arrays.items():
+            if array.shape != params[name].shape:
+                raise InputError(
+                    f"grads of step {number}: {name} has shape {array.shape}, "
+                    f"its parameter has {params[name].shape}"
+                )
+        checked.append(arrays)
+    return checked
+
+
+def replay(
+    optimizer: str,
+    params: Mapping[str, Any],
+    grads: Sequence[Mapping[str, Any]],
+    hyper: Mapping[str, float],
+    backend: str,
+    dtype: str = "float64",
+    basis: Basis = None,
+) -> list[dict[str, np.ndarray]]:
+    """Feed given gradients to an optimizer and return the parameters after each step.
+
+    It is the engine's own update (harness.program.Program.move), compiled as in a run.
+
+    Args:
+        optimizer: a rule's name.
+        params: initial parameters by name, any shapes.
+        grads: one mapping of gradients a step, with the names and shapes of `params`, in the original
+            coordinates also where there is a basis.
+        hyper: hyperparameters by full name; what has a default may be left out.
+        backend: `jax`, `torch` or `numpy`.
+        dtype: `float64` or `float32`.
+        basis: None; or one orthogonal (d, d) matrix for all parameters together, each raveled in row-major
+            order and laid end to end in the order of `params`; or such a matrix by parameter name. Columns
+            are the basis vectors: the optimizer sees V^T theta (000 Alg. 2.1).
+
+    Returns:
+        One mapping of parameters a step, in the original coordinates.
+
+    Raises:
+        InputError: for an unknown name, a wrong shape, or a matrix that is not orthogonal.
+    """
+    if optimizer not in rules():
+        raise InputError(f"no optimizer is named {optimizer!r}{_suggestion(optimizer, list(rules()))}")
+    if backend not in (*BACKENDS, "numpy"):
+        raise InputError(f"no backend is named {backend!r}{_suggestion(backend, [*BACKENDS, 'numpy'])}")
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"dtype = {dtype!r} is not one of float32, float64")
+    rule = rules()[optimizer]
+    try:
+        values = rule.complete(hyper)
+    except HyperparameterError as error:
+        raise InputError(str(error)) from error
+    start = {name: np.asarray(value, dtype) for name, value in params.items()}
+    if not start:
+        raise InputError("params is empty; give at least one named array")
+    steps = _checked(grads, start)
+    blocks = _blocks(basis, start)
+    ops, context, compiled = _tools(backend, dtype)
+    lay = layout({name: value.shape for name, value in start.items()}, tuple(blocks))
+    program = Program(ops, Update(rule, lay), gradient=_no_gradient, stop_gradient_norm=None)
+
+    def lane(arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
+        return {name: ops.asarray(np.asarray(arrays[name], dtype)[None, None]) for name in start}
+
+    with context:
+        constants = Constants(
+            data={},
+            rows=None,
+            matrices=tuple(ops.asarray(matrix[None]) for matrix in blocks.values()),
+            hyper={name: ops.asarray(np.full((1, 1, 1), value)) for name, value in values.items()},
+        )
+        carry = program.start(lane(start), {}, constants)
+        coordinates, state = carry.coordinates, carry.state
+        move, path = None, []
+        for number, arrays in enumerate(steps, start=1):
+            inputs = Inputs(ops.asarray(np.array(float(number))), ops.asarray(np.array(1.0)), None)
+            arguments = (coordinates, state, lane(arrays), constants, inputs)
+            move = move or compiled(program.move, *arguments)
+            coordinates, state = move(*arguments)
+            named = program.parameters(coordinates, constants.matrices)
+            path.append({name: np.array(ops.to_numpy(named[name])[0, 0]) for name in start})
+    return path
+
+
+def _no_gradient(*arguments: Any) -> Any:
+    raise NotImplementedError("a replay is given its gradients")
+
+
+def _tools(backend: str, dtype: str) -> tuple[Ops, AbstractContextManager[Any], Any]:
+    if backend == "numpy":
+        return numpy_ops(dtype), nullcontext(), lambda function, *arguments: function
+    from harness.backends.engine import engine
+
+    made = engine(backend, dtype)
+    return made.ops, made.context(), made.compiled

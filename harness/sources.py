@@ -1,0 +1,94 @@
+"""Which first-party files decide what a module does, found in the syntax tree without importing."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from harness.errors import InputError
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLLOWED = ("optimizers", "workloads")  # the harness itself is covered by spec.TRAJECTORY_VERSION
+
+
+def sources(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
+    """SHA-256 by file of the modules and of all that they import from the followed packages.
+
+    Imports inside functions count; a package's `__init__` counts for each of its modules.
+
+    Args:
+        modules: dotted names such as `optimizers.adam`.
+        root: the folder that holds the packages.
+
+    Returns:
+        Hexadecimal SHA-256 of the file's bytes by path relative to `root`, sorted.
+
+    Raises:
+        InputError: for a module without a file, or a file that is no Python.
+    """
+    found: dict[str, Path] = {}
+    waiting = [name for module in modules for name in _with_packages(module)]
+    while waiting:
+        module = waiting.pop()
+        if module in found:
+            continue
+        path = _file(module, root)
+        if path is None:
+            raise InputError(f"{module}: no such module below {root}; the job's sources cannot be hashed")
+        found[module] = path
+        waiting.extend(_imported(module, path, root))
+    return {
+        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(found.values())
+    }
+
+
+def folder_hash(folder: Path, without: Iterable[str] = ("__pycache__", "site")) -> str:
+    """One SHA-256 (first 16 digits) over the names and bytes of all files below a folder."""
+    left_out = set(without)
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        if path.is_file() and not left_out.intersection(relative.parts):
+            digest.update(f"{relative.as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _with_packages(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+def _file(module: str, root: Path) -> Path | None:
+    path = root.joinpath(*module.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def _imported(module: str, path: Path, root: Path) -> list[str]:
+    """Dotted names of the followed modules that a file imports, with the packages around them."""
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return [
+        part
+        for name in _names(tree, package)
+        if name.split(".")[0] in FOLLOWED
+        for part in _with_packages(name)
+        if _file(part, root) is not None  # the last part may be a function, not a module
+    ]
+
+
+def _names(tree: ast.AST, package: str) -> Iterator[str]:
+    """Every dotted name that import statements could mean, modules and their members alike."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,0 +1,130 @@
+"""The resolved description of one job: what is run, from which sources, after which jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import InputError
+
+Stage = Literal["bases", "sweep", "refine", "final", "timing"]
+TRAJECTORY_VERSION = 1  # raised when the harness changes what a run computes (tests/harness/golden)
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """A contestant: a rule and the hyperparameters that its study fixes."""
+
+    name: str
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BasisSpec:
+    """A basis under the label that tables use, with its options completed."""
+
+    label: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkloadSpec:
+    """A workload with its settings completed."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job. Two jobs with equal hashes compute the same tables.
+
+    Args:
+        settings: the hyperparameter settings of a sweep (random and Halton search: all of them), or
+            None where refine and final take them from the tables of `upstream`.
+        tuning: the tuning protocol of the study, resolved.
+        budget: `{"epochs": n}` or `{"steps": n}`.
+        evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
+            before the first step.
+        schedule: `{"name": "constant" | "cosine", "warmup": share of the steps, "final": multiplier}`.
+        stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
+        targets: threshold by metric.
+        upstream: hash of the job by part: `bases`, `sweep`, `refine`, `final`; of several for timing.
+        sources: SHA-256 by file of everything first-party that decides the result.
+        versions: versions of the backend's packages.
+    """
+
+    stage: Stage
+    study: str
+    scale: str
+    backend: str
+    device: str
+    optimizers: tuple[OptimizerSpec, ...]
+    workloads: tuple[WorkloadSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    seeds: tuple[int, ...]
+    settings: tuple[Mapping[str, float], ...] | None
+    tuning: Mapping[str, Any]
+    budget: Mapping[str, int]
+    evaluations: int
+    schedule: Mapping[str, Any]
+    stop: Mapping[str, float]
+    targets: Mapping[str, float]
+    upstream: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, str]
+    versions: Mapping[str, str]
+    trajectory_version: int = TRAJECTORY_VERSION
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, one line a key, so that specs can be compared with diff."""
+        return json.dumps(asdict(self), sort_keys=True, indent=1) + "\n"
+
+    @property
+    def hash(self) -> str:
+        """The first 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    @classmethod
+    def from_json(cls, text: str, origin: str = "spec") -> JobSpec:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: when the text is not such a document.
+        """
+        try:
+            raw = json.loads(text)
+            raw["optimizers"] = tuple(OptimizerSpec(**item) for item in raw["optimizers"])
+            raw["workloads"] = tuple(WorkloadSpec(**item) for item in raw["workloads"])
+            raw["bases"] = tuple(BasisSpec(**item) for item in raw["bases"])
+            raw["seeds"] = tuple(raw["seeds"])
+            raw["settings"] = None if raw["settings"] is None else tuple(raw["settings"])
+            raw["upstream"] = {part: tuple(hashes) for part, hashes in raw["upstream"].items()}
+            return cls(**raw)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{origin}: not a job spec ({error}); delete it and run snakemake again"
+            ) from error
+
+
+def read_spec(path: Path) -> JobSpec:
+    """Read a spec file and check that its name still carries its hash.
+
+    Raises:
+        InputError: when the file is missing, damaged or edited.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it") from error
+    spec = JobSpec.from_json(text, str(path))
+    if spec.hash not in path.name:
+        raise InputError(
+            f"{path}: its content has the hash {spec.hash}, which its name does not carry; "
+            "delete the file and run snakemake again"
+        )
+    return spec

@@ -1,0 +1,115 @@
+"""What an update rule is: its hyperparameters, its state and its pure functions."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
+Ops = Any  # the table of array functions that a backend hands over (harness/backends)
+State = Any  # a NamedTuple of arrays (or of nested NamedTuples), never a bare array
+
+
+class HyperparameterError(ValueError):
+    """A hyperparameter that is unknown, missing or out of range; the message lists what is valid."""
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One number that a rule takes: its meaning, its default and its legal interval.
+
+    Args:
+        description: one line for `python -m harness list`.
+        default: the value when none is given; None makes it obligatory.
+        low, high: the legal interval.
+        low_open, high_open: whether the bound itself is excluded.
+    """
+
+    description: str
+    default: float | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    low_open: bool = False
+    high_open: bool = False
+
+    @property
+    def interval(self) -> str:
+        """The legal interval as text, such as `(0, inf)` or `[0, 1)`."""
+        left = "(" if self.low_open or math.isinf(self.low) else "["
+        right = ")" if self.high_open or math.isinf(self.high) else "]"
+        return f"{left}{self.low:g}, {self.high:g}{right}"
+
+    def contains(self, value: float) -> bool:
+        """Whether a value is finite and inside the legal interval."""
+        if not math.isfinite(value):
+            return False
+        above = value > self.low if self.low_open else value >= self.low
+        below = value < self.high if self.high_open else value <= self.high
+        return above and below
+
+
+LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0, low_open=True)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An update rule: pure functions on stacked leaves.
+
+    Arrays have shape `(..., n)` or `(..., m, n)`; every leading axis is batch (lanes and same-shaped
+    parameters), and each hyperparameter arrives as an array that broadcasts against the parameter.
+
+    Args:
+        name: the name in studies and tables.
+        source: file and equation of the seed document.
+        hyperparameters: the numbers that the rule takes, by full name; `learning_rate` among them.
+        init: `init(ops, param) -> state`.
+        update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each
+            hyperparameter's name to its array, and also holds `step` (1 at the first update) and
+            `schedule` (the multiplier already contained in `learning_rate`).
+        refresh: `refresh(ops, state, hyper) -> state` for work that is amortized over steps; the host
+            decides by step number when to call it.
+        elementwise: whether entry i of the update depends on entry i of its inputs alone, so that all
+            parameters can be laid out in one flat buffer.
+    """
+
+    name: str
+    source: str
+    hyperparameters: Mapping[str, Hyperparameter]
+    init: Callable[[Ops, Array], State]
+    update: Callable[[Ops, Array, State, Array, Mapping[str, Array]], tuple[Array, State]]
+    refresh: Callable[[Ops, State, Mapping[str, Array]], State] | None = None
+    elementwise: bool = True
+
+    def complete(self, given: Mapping[str, float]) -> dict[str, float]:
+        """The given hyperparameters checked and completed by the defaults.
+
+        Raises:
+            HyperparameterError: for an unknown name, a missing value or one outside its interval.
+        """
+        for name in given:
+            if name not in self.hyperparameters:
+                close = difflib.get_close_matches(name, self.hyperparameters, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise HyperparameterError(
+                    f"{self.name} has no hyperparameter {name!r}{hint} "
+                    f"(valid: {', '.join(self.hyperparameters)})"
+                )
+        values: dict[str, float] = {}
+        for name, spec in self.hyperparameters.items():
+            value = given.get(name, spec.default)
+            if value is None:
+                raise HyperparameterError(
+                    f"{self.name} needs {name!r}, which has no default "
+                    f"(valid: {', '.join(self.hyperparameters)})"
+                )
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise HyperparameterError(f"{self.name}: {name} = {value!r} is not a number")
+            if not spec.contains(float(value)):
+                raise HyperparameterError(
+                    f"{self.name}: {name} = {value!r} is outside {spec.interval}"
+                )
+            values[name] = float(value)
+        return values

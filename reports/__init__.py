@@ -1,0 +1,1 @@
+"""From tables to pages: statistics, figures, leaderboard and the static site."""

@@ -1,0 +1,229 @@
+"""From the tables of a study to the frames that figures and pages show: pure functions on Polars frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from reports.statistics.medians import medians, quartile_bands
+from reports.statistics.paired import Direction
+
+IDENTITY = "identity"
+CELL = ("workload", "backend", "method")
+FAILED = ("out_of_memory", "interrupted", "error")  # no statement about the optimizer: left out, and counted
+TUNING = ("sweep", "refine")
+
+
+def method_label(optimizer: str, basis: str) -> str:
+    """`adam` in the identity basis, `adam @ egop` in another."""
+    return optimizer if basis == IDENTITY else f"{optimizer} @ {basis}"
+
+
+def method_parts(method: str) -> tuple[str, str]:
+    """The optimizer and the basis of a label."""
+    optimizer, at, basis = method.partition(" @ ")
+    return optimizer, basis if at else IDENTITY
+
+
+def with_method(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the column `method` to a table with `optimizer` and `basis`."""
+    label = (
+        pl.when(pl.col("basis") == IDENTITY)
+        .then(pl.col("optimizer"))
+        .otherwise(pl.concat_str("optimizer", pl.lit(" @ "), "basis"))
+    )
+    return frame.with_columns(label.alias("method"))
+
+
+def worst(direction: Direction) -> float:
+    """The value of a run that diverged: infinitely bad, whichever way the metric counts."""
+    return float("inf") if direction == "minimize" else float("-inf")
+
+
+def run_values(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
+    """One value a run of one metric.
+
+    A diverged run's final value is the worst possible, NaN likewise; a failed run (out of memory,
+    interrupted, error) has none.
+
+    Args:
+        runs: the table `runs` with `method`.
+        which: "final" or "best" of the run.
+
+    Returns:
+        The rows of `runs` that have the metric, with a column `value`.
+    """
+    items = runs.select("run", pl.col(f"{which}_metrics").alias("item")).explode("item").unnest("item")
+    values = items.filter(pl.col("name") == metric).select("run", "value")
+    bad = pl.col("value").is_nan()
+    if which == "final":
+        bad = bad | (pl.col("outcome") == "diverged")
+    column = (
+        pl.when(pl.col("outcome").is_in(FAILED))
+        .then(None)
+        .when(bad | ((pl.col("outcome") == "diverged") & pl.col("value").is_null()))
+        .then(pl.lit(worst(direction)))
+        .otherwise(pl.col("value"))
+    )
+    return runs.join(values, on="run", how="left").with_columns(column.alias("value"))
+
+
+def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Gradient evaluations until a target was reached, the basis' cost included; infinite where it was not.
+
+    Returns:
+        The rows of `runs` whose study has that target and that did not fail, with a column `value`.
+    """
+    items = runs.select("run", pl.col("targets").alias("item")).explode("item").unnest("item")
+    reached = items.filter(pl.col("metric") == metric).select("run", pl.col("steps").alias("target_steps"))
+    per_step = pl.col("gradient_evaluations") / pl.max_horizontal(pl.col("steps"), pl.lit(1))
+    charged = pl.col("target_steps") * per_step + pl.col("basis_gradient_evaluations").fill_null(0)
+    return (
+        runs.filter(~pl.col("outcome").is_in(FAILED))
+        .join(reached, on="run", how="inner")
+        .with_columns(charged.cast(pl.Float64).fill_null(float("inf")).alias("value"))
+    )
+
+
+def diverged_counts(runs: pl.DataFrame) -> pl.DataFrame:
+    """Columns of `CELL`, diverged, failed, count (all runs)."""
+    return runs.group_by(CELL, maintain_order=True).agg(
+        (pl.col("outcome") == "diverged").sum().cast(pl.Int64).alias("diverged"),
+        pl.col("outcome").is_in(FAILED).sum().cast(pl.Int64).alias("failed"),
+        pl.len().cast(pl.Int64).alias("count"),
+    )
+
+
+def complete_curves(runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction) -> pl.DataFrame:
+    """One metric of every run at the same steps.
+
+    The steps are those recorded by runs that used their whole budget (by any run where none did). A run
+    that stopped because it reached its goal keeps its last value; one that diverged counts as the worst
+    from its last good step on, so that a median is never taken over survivors only. Failed runs are left out.
+
+    Returns:
+        Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (with the basis), value.
+    """
+    kept = runs.filter(~pl.col("outcome").is_in(FAILED)).select(
+        *CELL, "run", "outcome", "outcome_step", pl.col("basis_gradient_evaluations").fill_null(0).alias("basis")
+    )
+    recorded = curves.filter(pl.col("metric") == metric).join(kept, on="run", how="inner")
+    whole = pl.col("outcome") == "budget"
+    steps = (
+        recorded.filter(whole | ~whole.any().over(CELL))
+        .group_by(*CELL, "step")
+        .agg(pl.col("gradient_evaluations").max())
+    )
+    grid = kept.join(steps, on=list(CELL), how="inner").sort("step")
+    values = recorded.select("run", "step", "value").sort("step")
+    joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
+    dead = (pl.col("outcome") == "diverged") & (pl.col("step") >= pl.col("outcome_step").fill_null(0))
+    value = pl.when(dead | pl.col("value").is_nan()).then(pl.lit(worst(direction))).otherwise(pl.col("value"))
+    return joined.select(
+        *CELL,
+        "run",
+        "step",
+        "gradient_evaluations",
+        (pl.col("gradient_evaluations") + pl.col("basis")).alias("charged_evaluations"),
+        value.alias("value"),
+    ).sort(*CELL, "run", "step")
+
+
+def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
+    """Median and quartiles over seeds at every step of `complete_curves`."""
+    axes = curves.group_by(*CELL, "step").agg(
+        pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
+    )
+    bands = quartile_bands(curves, [*CELL, "step"], "value")
+    return bands.join(axes, on=[*CELL, "step"], how="left").sort(*CELL, "step")
+
+
+def sensitivity(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
+    """The headline metric against the learning rate, over the tuning runs.
+
+    Returns:
+        Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, diverged (share).
+    """
+    tuned = run_values(runs.filter(pl.col("stage").is_in(TUNING)), metric, which, direction)
+    tuned = tuned.unique([*CELL, "learning_rate", "seed"], keep="last", maintain_order=True)
+    keys = [*CELL, "learning_rate"]
+    shares = tuned.group_by(keys).agg((pl.col("outcome") == "diverged").mean().alias("diverged"))
+    return quartile_bands(tuned, keys, "value").join(shares, on=keys, how="left").sort(keys)
+
+
+def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
+    """The learning rate of the final runs, and where it lies among the rates that were tried.
+
+    Returns:
+        Columns of `CELL`, learning_rate, least, greatest, tried (rates), tuning_seeds, at_edge (null where
+        the method was not tuned itself).
+    """
+    final = runs.filter(pl.col("stage") == "final")
+    tuned = runs.filter(pl.col("stage").is_in(TUNING))
+    tried = tuned.group_by(CELL).agg(
+        pl.col("learning_rate").min().alias("least"),
+        pl.col("learning_rate").max().alias("greatest"),
+        pl.col("learning_rate").n_unique().cast(pl.Int64).alias("tried"),
+        pl.col("seed").n_unique().cast(pl.Int64).alias("tuning_seeds"),
+    )
+    chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("count")
+    )
+    edge = (pl.col("learning_rate") <= pl.col("least")) | (pl.col("learning_rate") >= pl.col("greatest"))
+    return chosen.join(tried, on=list(CELL), how="left", maintain_order="left").with_columns(
+        edge.alias("at_edge")
+    )
+
+
+def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
+    """Seconds a step from the timing jobs: the median over repetitions with its interval.
+
+    Args:
+        timings: the table `timings` with `method`.
+
+    Returns:
+        Columns of `CELL`, median, low, high, level, count.
+    """
+    each = timings.filter((pl.col("phase") == "step") & (pl.col("steps") > 0)).with_columns(
+        (pl.col("seconds") / pl.col("steps")).alias("value")
+    )
+    return medians(each, list(CELL), "value")
+
+
+def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
+    """An optimizer's own seconds a step: its step less the null optimizer's, repetition by repetition.
+
+    Returns:
+        Columns of `CELL`, median, low, high, level, count; empty where no null step was timed.
+    """
+    keys = [*CELL, "repetition"]
+    each = timings.filter(pl.col("steps") > 0).with_columns((pl.col("seconds") / pl.col("steps")).alias("each"))
+    steps = each.filter(pl.col("phase") == "step").select(*keys, pl.col("each").alias("step"))
+    null = each.filter(pl.col("phase") == "null_step").select(*keys, pl.col("each").alias("null_step"))
+    both = steps.join(null, on=keys, how="inner", maintain_order="left")
+    return medians(both.with_columns((pl.col("step") - pl.col("null_step")).alias("value")), list(CELL), "value")
+
+
+def backend_pairs(values: pl.DataFrame) -> pl.DataFrame:
+    """Runs that two backends share: same workload, method, seed and learning rate.
+
+    Args:
+        values: what `run_values` returns, of final runs.
+
+    Returns:
+        Columns workload, method, seed, learning_rate, and `left`, `right`: the values on the first two
+        backends by name.
+    """
+    names = sorted(values["backend"].unique())
+    keys = ["workload", "method", "seed", "learning_rate"]
+    if len(names) < 2:
+        return pl.DataFrame(schema={key: values.schema[key] for key in keys} | {"left": pl.Float64, "right": pl.Float64})
+    left = values.filter(pl.col("backend") == names[0]).select(*keys, pl.col("value").alias("left"))
+    right = values.filter(pl.col("backend") == names[1]).select(*keys, pl.col("value").alias("right"))
+    return left.join(right, on=keys, how="inner", maintain_order="left").drop_nulls(["left", "right"])
+
+
+def directions(metrics: Mapping[str, Direction]) -> dict[str, str]:
+    """A word for each direction."""
+    return {name: "less is better" if way == "minimize" else "more is better" for name, way in metrics.items()}

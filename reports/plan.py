@@ -1,0 +1,164 @@
+"""The plan of a report: which studies there are, what they ask and where their tables lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports.statistics.paired import Direction
+
+
+class ReportError(ValueError):
+    """Something a report needs is missing or wrong: the message names the file and the remedy."""
+
+
+@dataclass(frozen=True)
+class MetricPlan:
+    """What a metric means and whether less is better."""
+
+    direction: Direction
+    description: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class WorkloadPlan:
+    """A workload of a study and its metrics by name."""
+
+    name: str
+    description: str
+    metrics: Mapping[str, MetricPlan]
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """A study as the report shows it.
+
+    Args:
+        methods: labels in the study's order ("adam", "adam @ egop").
+        backends: names in the study's order; the first one leads the overview.
+        compare: the headline metric, and whether its `final` or `best` value counts.
+        targets: threshold by metric.
+        settings: everything else the page prints as it is: bases, seeds, tuning, schedule, ...
+        tables, figures: folders.
+    """
+
+    name: str
+    question: str
+    source: str
+    notes: tuple[str, ...]
+    workloads: tuple[WorkloadPlan, ...]
+    methods: tuple[str, ...]
+    backends: tuple[str, ...]
+    metric: str
+    which: str
+    targets: Mapping[str, float]
+    claims: tuple[Mapping[str, str], ...]
+    settings: Mapping[str, Any]
+    tables: Path
+    figures: Path
+
+    @property
+    def direction(self) -> Direction:
+        """Whether less of the headline metric is better."""
+        return self.workloads[0].metrics[self.metric].direction
+
+    def direction_of(self, metric: str) -> Direction:
+        """Whether less of a metric is better; workloads of one study agree on that."""
+        found = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
+        return found[0].direction if found else "minimize"
+
+
+@dataclass(frozen=True)
+class ReportPlan:
+    """All studies of a report at one scale, and those left out, as (name, reason)."""
+
+    scale: str
+    studies: tuple[StudyPlan, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+    def study(self, name: str) -> StudyPlan:
+        """The study of that name.
+
+        Raises:
+            ReportError: when there is none; lists those there are.
+        """
+        for study in self.studies:
+            if study.name == name:
+                return study
+        names = ", ".join(study.name for study in self.studies) or "none"
+        raise ReportError(f"the plan has no study {name!r} (it has: {names})")
+
+
+PRINTED = ("budget", "seeds", "tuning", "schedule", "stop", "targets", "bases", "backends")
+
+
+def read_plan(path: Path) -> ReportPlan:
+    """Read a plan; relative folders count from the working directory, as Snakemake's do.
+
+    Raises:
+        ReportError: when the file is missing or damaged, or lacks a key.
+    """
+    try:
+        raw = json.loads(path.read_text())
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it") from error
+    except ValueError as error:
+        raise ReportError(f"{path}: not JSON ({error}); delete it and run snakemake again") from error
+    try:
+        return ReportPlan(
+            scale=raw["scale"],
+            studies=tuple(_study(item) for item in raw["studies"]),
+            skipped=tuple((item["name"], item["reason"]) for item in raw.get("skipped", [])),
+        )
+    except KeyError as error:
+        raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error
+    except (TypeError, AttributeError, ReportError) as error:
+        raise ReportError(f"{path}: not a report plan ({error}); delete it and run snakemake again") from error
+
+
+def _study(raw: Mapping[str, Any]) -> StudyPlan:
+    workloads = tuple(
+        WorkloadPlan(
+            name=item["name"],
+            description=item.get("description", ""),
+            metrics={
+                name: MetricPlan(metric["direction"], metric.get("description", ""), metric.get("unit", ""))
+                for name, metric in item["metrics"].items()
+            },
+        )
+        for item in raw["workloads"]
+    )
+    metric = raw["compare"]["metric"]
+    for workload in workloads:
+        if metric not in workload.metrics:
+            raise ReportError(
+                f"study {raw['name']}: compare.metric {metric!r} is no metric of {workload.name} "
+                f"(valid: {', '.join(workload.metrics)})"
+            )
+    if raw["compare"]["which"] not in ("final", "best"):
+        raise ReportError(f"study {raw['name']}: compare.which must be final or best")
+    return StudyPlan(
+        name=raw["name"],
+        question=raw["question"],
+        source=raw.get("source", ""),
+        notes=tuple(raw.get("setting_notes", [])),
+        workloads=workloads,
+        methods=tuple(raw["methods"]),
+        backends=tuple(raw["backends"]),
+        metric=metric,
+        which=raw["compare"]["which"],
+        targets=raw.get("targets") or {},
+        claims=tuple(_claim(claim) for claim in raw.get("claims") or []),
+        settings={key: raw[key] for key in PRINTED if raw.get(key)},
+        tables=Path(raw["tables"]),
+        figures=Path(raw["figures"]),
+    )
+
+
+def _claim(raw: Any) -> Mapping[str, str]:
+    """A claim as the texts to print: a plain id stands for itself."""
+    return {"id": raw} if isinstance(raw, str) else {key: str(value) for key, value in raw.items()}

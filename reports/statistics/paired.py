@@ -1,0 +1,166 @@
+"""Two methods on the same problem instances: effect with interval, and an exact signed-rank test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike
+
+from reports.statistics.medians import LEVEL, median_interval
+from reports.statistics.ranks import average_ranks
+
+Direction = Literal["minimize", "maximize"]
+Effect = Literal["ratio", "difference"]
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """How a treated method compares with its control.
+
+    Args:
+        effect: "ratio" (treated / control) or "difference" (treated - control).
+        median, low, high, level: of the effect over pairs, see `median_interval`.
+        count: number of pairs.
+        wins: pairs in which the treated method is strictly better.
+        p_value: one-sided, for the treated method being better.
+    """
+
+    effect: Effect
+    median: float
+    low: float
+    high: float
+    level: float
+    count: int
+    wins: int
+    p_value: float
+
+
+def signed_rank_p_value(differences: ArrayLike) -> float:
+    """Wilcoxon's exact one-sided p-value that paired differences tend to be below zero.
+
+    Assumes independent pairs whose differences are symmetric about their median. Zeros are left out
+    (Wilcoxon 1945), ties take average ranks, and the null distribution over all sign patterns is
+    summed exactly, ties or not (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd
+    ed., section 3.1). With n pairs the least value possible is 2^-n.
+
+    Args:
+        differences: shape (pairs,); infinite ones take the highest ranks; NaN is an error.
+
+    Returns:
+        P(W+ <= the one observed), 1 where no difference is left.
+    """
+    values = np.asarray(differences, dtype=float)
+    if np.isnan(values).any():
+        raise ValueError("NaN among paired differences: say first which of the two is better")
+    values = values[values != 0]
+    if len(values) == 0:
+        return 1.0
+    # Doubled ranks are whole numbers even where ties are averaged.
+    doubled = np.rint(2 * average_ranks(np.abs(values))).astype(int)
+    observed = int(doubled[values > 0].sum())
+    chances = np.zeros(int(doubled.sum()) + 1)
+    chances[0] = 1.0
+    for rank in doubled:
+        shifted = np.concatenate([np.zeros(rank), chances[:-rank]])
+        chances = (chances + shifted) / 2
+    return float(min(1.0, chances[: observed + 1].sum()))
+
+
+def effect_for(values: ArrayLike, direction: Direction) -> Effect:
+    """Losses that are nowhere negative compare by ratio, everything else by difference."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    return "ratio" if direction == "minimize" and (finite >= 0).all() else "difference"
+
+
+def compare_pairs(
+    treated: ArrayLike,
+    control: ArrayLike,
+    direction: Direction,
+    effect: Effect | None = None,
+    level: float = LEVEL,
+) -> PairedComparison:
+    """Compare two methods pair by pair.
+
+    Args:
+        treated, control: shape (pairs,), matched; a diverged run is infinite on the bad side. Two that
+            are equal (both diverged, both zero) are a tie.
+        direction: whether less is better.
+        effect: how a pair is compared; `effect_for` chooses if None.
+
+    Raises:
+        ValueError: where shapes differ, nothing is paired, or a value is NaN.
+    """
+    left, right = np.asarray(treated, dtype=float), np.asarray(control, dtype=float)
+    if left.shape != right.shape or left.ndim != 1:
+        raise ValueError(f"pairs have shapes {left.shape} and {right.shape}; both must be (pairs,)")
+    chosen = effect or effect_for(np.concatenate([left, right]), direction)
+    equal = left == right
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if chosen == "ratio":
+            effects = np.where(equal, 1.0, left / right)
+            differences = np.where(equal, 0.0, np.log(left) - np.log(right))
+        else:
+            effects = np.where(equal, 0.0, left - right)
+            differences = effects
+    sign = 1.0 if direction == "minimize" else -1.0
+    interval = median_interval(effects, level)
+    return PairedComparison(
+        effect=chosen,
+        median=interval.median,
+        low=interval.low,
+        high=interval.high,
+        level=interval.level,
+        count=interval.count,
+        wins=int((sign * differences < 0).sum()),
+        p_value=signed_rank_p_value(sign * differences),
+    )
+
+
+def compare_methods(
+    frame: pl.DataFrame,
+    by: Sequence[str],
+    pair: Sequence[str],
+    method: str,
+    value: str,
+    treated: str,
+    control: str,
+    direction: Direction,
+    level: float = LEVEL,
+) -> pl.DataFrame:
+    """Compare two methods inside every group, over the pairs that both have.
+
+    Args:
+        frame: columns `by`, `pair`, `method`, `value`; one row for a method and pair of a group.
+        pair: columns that name a problem instance, such as the seed.
+        treated, control: two values of the column `method`.
+
+    Returns:
+        Columns `by` and the fields of `PairedComparison`; groups without a pair are left out.
+    """
+    keys = [*by, *pair]
+    left = frame.filter(pl.col(method) == treated).select(*keys, pl.col(value).alias("treated"))
+    right = frame.filter(pl.col(method) == control).select(*keys, pl.col(value).alias("control"))
+    matched = left.join(right, on=keys, how="inner").drop_nulls(["treated", "control"]).sort(keys)
+    rows = [
+        dict(zip(by, key, strict=True))
+        | vars(
+            compare_pairs(group["treated"].to_numpy(), group["control"].to_numpy(), direction, level=level)
+        )
+        for key, group in matched.group_by(by, maintain_order=True)
+    ]
+    schema = {column: frame.schema[column] for column in by} | {
+        "effect": pl.String(),
+        "median": pl.Float64(),
+        "low": pl.Float64(),
+        "high": pl.Float64(),
+        "level": pl.Float64(),
+        "count": pl.Int64(),
+        "wins": pl.Int64(),
+        "p_value": pl.Float64(),
+    }
+    return pl.DataFrame(rows, schema=schema)

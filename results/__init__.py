@@ -1,0 +1,1 @@
+"""The record of runs: typed Parquet tables, their provenance, and how machines' tables are put together."""

@@ -1,0 +1,73 @@
+"""The command line of the tables: `python -m results merge` and `python -m results combine`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from results.errors import TableError
+from results.merging import combine, machines, merge, mixed_hardware
+from results.reading import read, scan
+from results.schema import TABLES
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status, 0 or 1 (argparse ends with 2)."""
+    given = _parser().parse_args(arguments)
+    try:
+        if given.command == "merge":
+            merge(given.jobs, given.out)
+        else:
+            combine([given.first, given.second, *given.more], given.out)
+        print(_summary(given.out))
+    except TableError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m results", description="Put tables together.", fromfile_prefix_chars="@"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    merging = commands.add_parser(
+        "merge",
+        help="merge the tables of jobs",
+        description="Write runs, curves, timings and jobs of all the given jobs; @FILE reads arguments from FILE.",
+        fromfile_prefix_chars="@",
+    )
+    merging.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the merged tables")
+    merging.add_argument("--jobs", type=Path, required=True, nargs="+", metavar="DIR", help="folders of jobs")
+    combining = commands.add_parser(
+        "combine",
+        help="combine merged tables of several machines",
+        description="Keep every row under its machine; a run is then called <run>@<machine>.",
+    )
+    combining.add_argument("out", type=Path, metavar="OUT", help="folder for the combined tables")
+    combining.add_argument("first", type=Path, metavar="A", help="folder of merged tables")
+    combining.add_argument("second", type=Path, metavar="B", help="folder of merged tables of another machine")
+    combining.add_argument("more", type=Path, nargs="*", metavar="MORE", help="further folders")
+    return parser
+
+
+def _summary(folder: Path) -> str:
+    """What the tables hold: rows, machines, and cells whose runs come from several machines."""
+    from polars import len as count
+
+    sizes = {table: scan(folder, table).select(count()).collect().item() for table in TABLES}
+    lines = [f"{folder}: " + ", ".join(f"{size} {table}" for table, size in sizes.items())]
+    for row in machines(read(folder, "jobs")).iter_rows(named=True):
+        gpu = f", {row['gpu']} (driver {row['driver']})" if row["gpu"] else ""
+        lines.append(
+            f"machine {row['machine']}: {row['cpu']}, {row['cores']} cores, {row['threads']} threads{gpu}, "
+            f"{row['system']}: {row['jobs']} jobs"
+        )
+    lines += [f"several machines: {cell}" for cell in mixed_hardware(read(folder, "runs"))]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Putting tables together: the jobs of a study, and what several machines measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from results.errors import TableError
+from results.reading import naming_damage, read, scan
+from results.schema import TABLES
+from results.writing import write_table
+
+CELL = ["study", "scale", "workload", "optimizer", "basis", "backend", "device", "machine"]
+KEYS = {
+    "runs": ["run"],
+    "curves": ["run", "step", "metric"],
+    "timings": [*CELL, "spec_hash", "phase", "repetition"],
+    "jobs": ["spec_hash", "machine", "started"],
+}
+ORDER = ("curves", "timings", "jobs", "runs")  # runs last: where it lies, the others do
+
+
+def merge(jobs: Sequence[Path], out: Path) -> None:
+    """Merge the tables in the folders of jobs, and fill in the modelled seconds to target.
+
+    Each folder holds some of the tables; the merged folder holds all of them, if need be without rows. A
+    row that occurs twice is kept once.
+
+    Raises:
+        TableError: when a folder holds no table, a table cannot be read or written, or two different rows
+            claim to be the same.
+    """
+    for folder in jobs:
+        if not any((folder / f"{table}.parquet").is_file() for table in TABLES):
+            raise TableError(f"{folder}: holds no table of a job; run snakemake again, which runs the job")
+    files = {
+        table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()] for table in TABLES
+    }
+    frames = {table: once(scan(files[table], table), table, files[table]) for table in TABLES}
+    _write(out, frames, files, read_timings=True)
+
+
+def combine(folders: Sequence[Path], out: Path) -> None:
+    """Combine the merged tables of several machines and keep the machines apart.
+
+    Rows keep their machine. Where runs come from more than one, each is renamed to `<run>@<machine>` in
+    `runs` and `curves`, so that no join on the run's name can mix two machines.
+
+    Raises:
+        TableError: when a table is missing, damaged or of another schema, when two different rows claim to
+            be the same run on the same machine, or when `out` is one of the folders.
+    """
+    if out.resolve() in [folder.resolve() for folder in folders]:
+        raise TableError(f"{out}: is one of the folders to combine; name another one for the result")
+    files = {table: [folder / f"{table}.parquet" for folder in folders] for table in TABLES}
+    parts = [{table: scan([folder / f"{table}.parquet"], table) for table in TABLES} for folder in folders]
+    if read(files["runs"], "runs")["machine"].n_unique() > 1:
+        parts = [_rename_runs(part) for part in parts]
+    together = {table: pl.concat([part[table] for part in parts]) for table in TABLES}
+    frames = {table: once(frame, table, files[table]) for table, frame in together.items()}
+    _write(out, frames, files, read_timings=False)
+
+
+def once(frame: pl.LazyFrame, table: str, files: Sequence[Path] = ()) -> pl.LazyFrame:
+    """The table with repeated rows kept once.
+
+    Args:
+        files: where the rows come from, for messages.
+
+    Raises:
+        TableError: when rows agree in what names them and differ in the rest.
+    """
+    key = KEYS[table]
+    with naming_damage(files):
+        # hashes take a fifth of the time and half of the memory of the keys themselves
+        counts = frame.select(pl.len(), pl.struct(key).hash().n_unique().alias("distinct"))
+        rows, distinct = counts.collect(engine="streaming").row(0)
+        if rows == distinct:
+            return frame
+        unique = frame.unique(maintain_order=True)
+        clashes = unique.group_by(key, maintain_order=True).len().filter(pl.col("len") > 1).drop("len").collect()
+    if clashes.height:
+        first = ", ".join(f"{name} {value}" for name, value in clashes.row(0, named=True).items())
+        folders = ", ".join(str(file.parent) for file in _holding(files, table, clashes.row(0, named=True)))
+        raise TableError(
+            f"table {table}: {clashes.height} rows occur with different content, the first is {first} "
+            f"(in {folders or 'the tables given'}); leave one of the folders out, or delete it and run "
+            "snakemake again"
+        )
+    return unique
+
+
+def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
+    """The runs with the seconds to their targets modelled where they were not measured.
+
+    Modelled are steps to the target times the median seconds of a step, over the repetitions that the
+    timing job of the same cell (study, scale, workload, optimizer, basis, backend, device and machine)
+    took. Targets that were measured, were not reached or have no timing stay as they are.
+    """
+    pace = (
+        timings.filter(phase="step").group_by(CELL).agg((pl.col("seconds") / pl.col("steps")).median().alias("pace"))
+    )
+    rows = runs.join(pace, on=CELL, how="left", maintain_order="left").with_row_index("row")
+    known = (pl.col("seconds_kind").eq_missing("measured")) | pl.col("pace").is_null() | pl.col("steps").is_null()
+    fields = [field.name for field in TABLES["runs"]["targets"].inner.fields]
+    targets = (
+        rows.select("row", "pace", "targets")
+        .filter(pl.col("targets").list.len() > 0)
+        .explode("targets")
+        .unnest("targets")
+        .with_columns(
+            seconds=pl.when(known).then("seconds").otherwise(pl.col("steps") * pl.col("pace")),
+            seconds_kind=pl.when(known).then("seconds_kind").otherwise(pl.lit("modelled")),
+        )
+        .group_by("row", maintain_order=True)
+        .agg(pl.struct(fields).alias("modelled"))
+    )
+    return (
+        rows.join(targets, on="row", how="left", maintain_order="left")
+        .with_columns(targets=pl.coalesce("modelled", "targets"))
+        .select(runs.columns)
+    )
+
+
+def machines(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The machines that jobs ran on, with the hardware of each and its number of jobs, most jobs first."""
+    hardware = ["machine", "cpu", "cores", "threads", "gpu", "driver", "system"]
+    return (
+        jobs.group_by(hardware, maintain_order=True)
+        .agg(pl.len().cast(pl.Int64).alias("jobs"))
+        .sort("jobs", descending=True, maintain_order=True)
+    )
+
+
+def mixed_hardware(runs: pl.DataFrame) -> list[str]:
+    """One sentence for each study, scale and backend whose runs come from more than one machine."""
+    cells = (
+        runs.group_by("study", "scale", "backend")
+        .agg(pl.col("machine").fill_null("unknown").unique().sort())
+        .filter(pl.col("machine").list.len() > 1)
+        .sort("study", "scale", "backend")
+    )
+    return [
+        f"{study} at {scale} scale on {backend}: runs of {len(names)} machines, {', '.join(names)}"
+        for study, scale, backend, names in cells.iter_rows()
+    ]
+
+
+def _write(
+    out: Path, frames: Mapping[str, pl.LazyFrame], files: Mapping[str, Sequence[Path]], read_timings: bool
+) -> None:
+    """Write the tables, the runs with their modelled seconds where the timings are to be read for it."""
+    frames = dict(frames)
+    if read_timings:
+        with naming_damage([*files["runs"], *files["timings"]]):
+            frames["runs"] = model_seconds(frames["runs"].collect(), frames["timings"].collect()).lazy()
+    for table in ORDER:
+        with naming_damage(files[table]):
+            write_table(out / f"{table}.parquet", frames[table], TABLES[table])
+
+
+def _rename_runs(part: Mapping[str, pl.LazyFrame]) -> dict[str, pl.LazyFrame]:
+    """The tables of one folder with each run called `<run>@<machine>`, whether it was before or not."""
+    bare = pl.col("run").str.replace("@[^@]*$", "")
+    renamed = pl.concat_str(bare, pl.lit("@"), pl.col("machine").fill_null("unknown"))
+    names = part["runs"].select("run", renamed.alias("renamed"))
+    curves = (
+        part["curves"]
+        .join(names, on="run", how="left", maintain_order="left")
+        .with_columns(run=pl.coalesce("renamed", "run"))
+        .drop("renamed")
+    )
+    return {**part, "runs": part["runs"].with_columns(run=renamed), "curves": curves}
+
+
+def _holding(files: Sequence[Path], table: str, key: Mapping[str, object]) -> list[Path]:
+    """The files that hold a row with this key, compared without the machine that a run's name may carry."""
+    bare = {name: str(value).partition("@")[0] if name == "run" else value for name, value in key.items()}
+    same = [
+        pl.col(name).cast(pl.String).str.replace("@[^@]*$", "").eq_missing(str(value))
+        if name == "run"
+        else pl.col(name).eq_missing(pl.lit(value))
+        for name, value in bare.items()
+    ]
+    return [file for file in files if scan([file], table).filter(same).head(1).collect().height]

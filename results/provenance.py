@@ -1,0 +1,114 @@
+"""Where a job ran: commit, packages, processor, threads, GPU and environment, in columns of the table jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parent.parent
+PACKAGES = ("torch", "jax", "jaxlib", "numpy", "scipy", "polars", "snakemake", "scikit-learn")
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def provenance(threads: int) -> dict[str, Any]:
+    """The provenance of this process, once a job; imports neither torch nor jax.
+
+    Args:
+        threads: the number of threads that the job is pinned to.
+
+    Returns:
+        The columns of `jobs` from `started` on, by name; what cannot be known is None.
+    """
+    cpu, cores = cpu_model(), os.cpu_count()
+    gpu, driver = gpu_and_driver()
+    revision, dirty = commit(PROJECT)
+    installed = distributions()
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(cpu, cores, gpu, threads),
+        "cpu": cpu,
+        "cores": cores,
+        "threads": threads,
+        "gpu": gpu,
+        "driver": driver,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": [{"name": name, "version": installed[name]} for name in PACKAGES if name in installed],
+        "environment_hash": environment_hash(installed),
+        "commit": revision,
+        "dirty": dirty,
+    }
+
+
+def machine(cpu: str, cores: int | None, gpu: str | None, threads: int) -> str:
+    """The name of a machine in tables: 12 hexadecimal digits of what decides its speed."""
+    return hashlib.sha256("\n".join(map(str, (cpu, cores, gpu, threads))).encode()).hexdigest()[:12]
+
+
+def cpu_model(information: Path = CPU_INFO) -> str:
+    """The processor's model as Linux tells it, or the best that the platform knows."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", information.read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def gpu_and_driver() -> tuple[str | None, str | None]:
+    """Names and driver of the NVIDIA GPUs, or (None, None) where `nvidia-smi` finds none."""
+    lines = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    pairs = [line.rpartition(", ") for line in (lines or "").splitlines() if ", " in line]
+    if not pairs:
+        return None, None
+    return "; ".join(name for name, _, _ in pairs), pairs[0][2]
+
+
+def commit(folder: Path) -> tuple[str | None, bool | None]:
+    """The commit checked out in a folder and whether files differ from it.
+
+    (None, None) where there is no git or the folder is not the top of a working tree, (None, True) before
+    the first commit.
+    """
+    top = _output(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
+    if top is None or Path(top).resolve() != folder.resolve():
+        return None, None
+    revision = _output(["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"])
+    changes = _output(["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"])
+    return revision, None if changes is None else bool(changes)
+
+
+def distributions() -> dict[str, str]:
+    """Version by normalized name of every installed distribution; the first on the path counts."""
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:  # a half-removed package has none
+            versions.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
+    return versions
+
+
+def environment_hash(versions: dict[str, str]) -> str:
+    """The SHA-256 of the sorted lines `name==version`."""
+    lines = sorted(f"{name}=={version}" for name, version in versions.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _output(command: Sequence[str]) -> str | None:
+    """What a program prints, or None when it is missing, fails or takes more than 20 s."""
+    # inside a git hook, these would point git at another repository
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=20, check=True, env=environment
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,175 @@
+"""Reading tables lazily, with the schema checked and damaged files named."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from results.errors import TableError
+from results.schema import TABLES
+from results.writing import Frame
+
+SHOWN = 5  # how many candidates a message lists
+
+
+def table_files(folder: Path, table: str) -> list[Path]:
+    """The files of a table: the folder's own, or else those of the folders below it, in order of name.
+
+    Raises:
+        TableError: when there is no such folder or no such file.
+    """
+    if not folder.is_dir():
+        raise TableError(f"{folder}: no such folder; run snakemake, which writes it")
+    own = folder / f"{table}.parquet"
+    files = [own] if own.is_file() else sorted(folder.rglob(own.name))
+    if not files:
+        raise TableError(f"{folder}: neither it nor a folder below holds {own.name}; run snakemake, which writes it")
+    return files
+
+
+def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
+    """A table lazily, from a folder (as `table_files` finds it) or from the given files, in their order.
+
+    Data pages are read when the frame is collected; collect inside `naming_damage`, or use `read`.
+
+    Raises:
+        TableError: for a file that cannot be read, is cut short or has another schema.
+    """
+    schema = TABLES[table]
+    files = table_files(place, table) if isinstance(place, Path) else list(place)
+    for file in files:
+        _check_schema(file, schema)
+    return pl.scan_parquet(files) if files else pl.LazyFrame(schema=schema)
+
+
+def read(place: Path | Sequence[Path], table: str) -> pl.DataFrame:
+    """A table in memory, from what `scan` takes.
+
+    Raises:
+        TableError: as `scan`, and for damage inside a file.
+    """
+    files = table_files(place, table) if isinstance(place, Path) else list(place)
+    with naming_damage(files):
+        return scan(files, table).collect()
+
+
+@contextmanager
+def naming_damage(files: Sequence[Path]) -> Iterator[None]:
+    """Turn a reading error of polars, which names no file, into one that names the damaged file.
+
+    Raises:
+        TableError: when one of the files cannot be read to its end.
+    """
+    try:
+        yield
+    except PolarsError:
+        for file in files:
+            try:
+                pl.scan_parquet(file).collect()
+            except PolarsError as error:
+                raise _damaged(file, error) from error
+        raise
+
+
+def find_run(results_folder: Path, run: str) -> tuple[dict[str, Any], pl.DataFrame]:
+    """The row of a run and its curve, for `python -m harness show RUN`.
+
+    Args:
+        results_folder: a folder of tables, or the results folder, whose `runs` holds the jobs' folders.
+        run: the run's name, or a beginning that no other run has.
+
+    Returns:
+        The row of `runs`, by column, and the run's rows of `curves`, by metric and step.
+
+    Raises:
+        TableError: when no run or more than one has that name, or a table cannot be read.
+    """
+    jobs = results_folder / "runs"
+    files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
+    scan(files, "runs")  # checks every file before polars reads one
+    table = pl.scan_parquet(files, include_file_paths="file")
+    with naming_damage(files):
+        names = table.select("run", "file").collect()
+        name, file = _choose(names, run, results_folder)
+        row = table.filter(run=name, file=file).drop("file").collect().row(0, named=True)
+    curves = Path(file).with_name("curves.parquet")
+    return row, read([curves], "curves").filter(run=name).sort("metric", "step", maintain_order=True)
+
+
+def named(name: str, column: str, key: str = "name", value: str = "value") -> pl.Expr:
+    """One value of a column that lists structs: the field `value` of the first whose field `key` is `name`.
+
+    NaN stays NaN; a run that does not list the name gives null. Of the targets:
+    `named("train_loss", "targets", key="metric", value="steps")`.
+    """
+    element = pl.element()
+    values = element.filter(element.struct.field(key) == name).struct.field(value)
+    return pl.col(column).list.eval(values).list.first().alias(name)
+
+
+def metric(frame: Frame, name: str, column: str = "final_metrics") -> Frame:
+    """The runs with a further column, called as the metric or hyperparameter that it is pulled from.
+
+    Args:
+        frame: rows of `runs`, lazy or not.
+        name: such as `train_loss`, or `beta1` with `column="hyperparameters"`.
+        column: `final_metrics`, `best_metrics` or `hyperparameters`.
+
+    Raises:
+        TableError: when the frame lacks `column` or already has a column called `name`.
+    """
+    columns = frame.collect_schema().names()
+    if column not in columns:
+        raise TableError(f"table runs has no column {column} to take {name} from (columns: {', '.join(columns)})")
+    if name in columns:
+        raise TableError(f"table runs already has a column {name}; {column} cannot be pulled out over it")
+    return frame.with_columns(named(name, column))
+
+
+def _check_schema(file: Path, wanted: pl.Schema) -> None:
+    """Raise TableError unless the file's footer declares the wanted columns, types and order."""
+    try:
+        given = pl.Schema(pl.read_parquet_schema(file))
+    except FileNotFoundError as error:
+        raise TableError(f"{file}: no such file; delete {file.parent} and run snakemake again") from error
+    except (OSError, PolarsError) as error:
+        raise _damaged(file, error) from error
+    if given == wanted:
+        return
+    remedy = f"another version wrote the file; delete {file.parent} and run snakemake again"
+    for name, dtype in wanted.items():
+        if given.get(name) != dtype:
+            is_now = f"is {given[name]}" if name in given else "is missing"
+            raise TableError(f"{file}: column {name} {is_now}, and should be {dtype}: {remedy}")
+    extra = [name for name in given if name not in wanted]
+    what = f"unknown columns {', '.join(extra)}" if extra else "columns in another order"
+    raise TableError(f"{file}: {what}: {remedy}")
+
+
+def _damaged(file: Path, error: Exception) -> TableError:
+    reason = str(error).partition("\n")[0]
+    return TableError(
+        f"{file}: not a whole Parquet file ({reason}); delete {file.parent} and run snakemake again"
+    )
+
+
+def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
+    """The full name of a run and the file that holds it, from a name or the beginning of one."""
+    exact = names.filter(run=run)
+    found = exact if exact.height else names.filter(pl.col("run").str.starts_with(run))
+    if found.height == 1:
+        return found.row(0)
+    if found.height:
+        listed = ", ".join(f"{name} in {Path(file).parent}" for name, file in found.head(SHOWN).iter_rows())
+        more = f" and {found.height - SHOWN} more" if found.height > SHOWN else ""
+        raise TableError(f"{folder}: {run!r} begins the names of {found.height} runs: {listed}{more}; give more of it")
+    close = difflib.get_close_matches(run, names["run"].unique(maintain_order=True), n=3)
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; it holds {names.height} runs, such as "
+    hint += "" if close else ", ".join(names["run"].head(2))
+    raise TableError(f"{folder}: no run {run!r}{hint}")

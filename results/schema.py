@@ -1,0 +1,121 @@
+"""The typed tables of a study: runs, curves, timings and jobs."""
+
+from __future__ import annotations
+
+import polars as pl
+
+OUTCOMES = ("reached", "budget", "diverged", "out_of_memory", "interrupted", "error")
+STAGES = ("sweep", "refine", "final")
+
+NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
+
+RUNS = pl.Schema(
+    {
+        "run": pl.String,  # <first 12 of the spec hash>-<number>
+        "study": pl.String,
+        "scale": pl.String,
+        "workload": pl.String,
+        "optimizer": pl.String,
+        "basis": pl.String,
+        "backend": pl.String,
+        "device": pl.String,
+        "dtype": pl.String,
+        "stage": pl.Enum(STAGES),
+        "seed": pl.Int64,
+        "learning_rate": pl.Float64,
+        "hyperparameters": NamedValues,  # the others
+        "outcome": pl.Enum(OUTCOMES),
+        "outcome_step": pl.Int64,  # the step that reached, stopped or diverged; null otherwise
+        "steps": pl.Int64,
+        "gradient_evaluations": pl.Int64,  # of the run alone
+        "basis_gradient_evaluations": pl.Int64,  # charged to every run that uses the basis
+        "basis_seconds": pl.Float64,  # sampling and decomposition, charged likewise
+        "examples": pl.Int64,
+        "final_metrics": NamedValues,
+        "best_metrics": pl.List(
+            pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64})
+        ),
+        "targets": pl.List(
+            pl.Struct(
+                {
+                    "metric": pl.String,
+                    "threshold": pl.Float64,
+                    "steps": pl.Int64,  # null: not reached
+                    "seconds": pl.Float64,  # null: not reached, or not known
+                    "seconds_kind": pl.String,  # modelled or measured
+                }
+            )
+        ),
+        "seconds": pl.Float64,  # null for a lane of a bundle
+        "state_bytes": pl.Int64,
+        "bundle_lanes": pl.Int64,
+        "spec_hash": pl.String,
+        "machine": pl.String,  # short hash of CPU, GPU and threads: tables of two machines stay apart
+    }
+)
+
+CURVES = pl.Schema(
+    {
+        "run": pl.String,
+        "step": pl.Int64,
+        "gradient_evaluations": pl.Int64,
+        "examples": pl.Int64,
+        "seconds": pl.Float64,  # null for a lane of a bundle
+        "metric": pl.String,
+        "value": pl.Float64,  # NaN is a value, never the same as missing
+    }
+)
+
+TIMINGS = pl.Schema(
+    {
+        "study": pl.String,
+        "scale": pl.String,
+        "workload": pl.String,
+        "optimizer": pl.String,
+        "basis": pl.String,
+        "backend": pl.String,
+        "device": pl.String,
+        "phase": pl.String,  # compile, step, null_step, evaluation
+        "repetition": pl.Int64,
+        "steps": pl.Int64,  # how many steps the seconds cover
+        "seconds": pl.Float64,
+        "spec_hash": pl.String,
+        "machine": pl.String,
+    }
+)
+
+JOBS = pl.Schema(
+    {
+        "spec_hash": pl.String,
+        "study": pl.String,
+        "scale": pl.String,
+        "stage": pl.String,  # bases, sweep, refine, final, timing
+        "optimizer": pl.String,  # null where a job holds several
+        "backend": pl.String,
+        "device": pl.String,
+        "import_seconds": pl.Float64,
+        "compile_seconds": pl.Float64,
+        "data_seconds": pl.Float64,
+        "step_seconds": pl.Float64,
+        "evaluation_seconds": pl.Float64,
+        "other_seconds": pl.Float64,
+        "total_seconds": pl.Float64,
+        "peak_memory_bytes": pl.Int64,
+        "started": pl.String,  # UTC, ISO 8601
+        "machine": pl.String,
+        "cpu": pl.String,
+        "cores": pl.Int64,
+        "threads": pl.Int64,
+        "gpu": pl.String,
+        "driver": pl.String,
+        "system": pl.String,
+        "python": pl.String,
+        "packages": pl.List(pl.Struct({"name": pl.String, "version": pl.String})),
+        "environment_hash": pl.String,
+        "commit": pl.String,
+        "dirty": pl.Boolean,
+        "notes": pl.List(pl.String),  # named fallbacks, lanes that ran apart, and the like
+    }
+)
+
+TABLES = {"runs": RUNS, "curves": CURVES, "timings": TIMINGS, "jobs": JOBS}

@@ -1,0 +1,149 @@
+"""Writing typed tables so that a reader sees the old file or the new one, never half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from results.errors import TableError
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+NOT_WRITABLE = "make it writable for you, or choose another results folder"
+REMEDIES = {
+    errno.ENOSPC: "free space on that disk, or choose a results folder on another one",
+    errno.EDQUOT: "free some of your quota, or choose a results folder on another disk",
+    errno.EACCES: NOT_WRITABLE,
+    errno.EPERM: NOT_WRITABLE,
+    errno.EROFS: NOT_WRITABLE,
+    errno.EEXIST: "a file lies where a folder is wanted; move it away",
+    errno.ENOTDIR: "a file lies where a folder is wanted; move it away",
+}
+
+
+def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schema) -> None:
+    """Write a table under its schema, whole or not at all.
+
+    A lazy frame is streamed to the file. The table's name in messages is the stem of `path`.
+
+    Raises:
+        TableError: when a column is missing, unknown or of a type that would lose values, and when the
+            folder cannot take the file; an old file at `path` is then as it was.
+    """
+    checked = typed(frame.lazy(), schema, path.stem)
+    with replacing(path) as temporary:
+        try:
+            checked.sink_parquet(temporary)
+        except PolarsError as error:
+            if _error_number(error) is None and isinstance(frame, pl.DataFrame):
+                raise TableError(f"table {path.stem}: {_first_line(error, schema)}") from error
+            raise
+
+
+def typed(frame: Frame, schema: pl.Schema, table: str) -> Frame:
+    """The frame with the columns, in the order and of the types of the schema.
+
+    Only casts that keep every value are made: null to anything, integer to integer or float, text to Enum.
+    A value that does not fit (an unknown word, an integer too large) shows when the frame is collected.
+
+    Raises:
+        TableError: naming the table and the columns that are missing, unknown or of another type.
+    """
+    given = frame.collect_schema()
+    missing = [name for name in schema if name not in given]
+    extra = [name for name in given if name not in schema]
+    if missing or extra:
+        complaints = [f"lacks {', '.join(missing)}"] * bool(missing)
+        complaints += [f"has unknown {', '.join(extra)}"] * bool(extra)
+        raise TableError(f"table {table} {' and '.join(complaints)} (columns: {', '.join(schema)})")
+    for name, wanted in schema.items():
+        if not _fits(given[name], wanted):
+            raise TableError(f"table {table}: column {name} is {given[name]}, and should be {wanted}")
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` that takes its place, durably, when the block ends without an error.
+
+    The temporary name keeps the suffix and is gone afterwards, whatever happened.
+
+    Raises:
+        TableError: when the system refuses, naming the folder, the reason and the remedy.
+    """
+    temporary = path.parent / f".{os.getpid()}-{secrets.token_hex(4)}.{path.name}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    except (OSError, PolarsError) as error:
+        number = _error_number(error)
+        if number is None:
+            raise
+        remedy = REMEDIES.get(number, "check the disk, or choose another results folder")
+        raise TableError(
+            f"{path.parent}: {path.name} cannot be written there ({os.strerror(number)}); {remedy}"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _flush(path: Path) -> None:
+    """Have the system put a file, or a folder's list of names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fits(given: pl.DataType, wanted: pl.DataType) -> bool:
+    """Whether every value of one type that is legal in another can be cast to it without loss."""
+    if given == wanted or given == pl.Null:
+        return True
+    if isinstance(given, pl.List) and isinstance(wanted, pl.List):
+        return _fits(_data_type(given.inner), _data_type(wanted.inner))
+    if isinstance(given, pl.Struct) and isinstance(wanted, pl.Struct):
+        pairs = zip(given.fields, wanted.fields, strict=False)
+        return [field.name for field in given.fields] == [field.name for field in wanted.fields] and all(
+            _fits(_data_type(left.dtype), _data_type(right.dtype)) for left, right in pairs
+        )
+    if isinstance(wanted, (pl.Enum, pl.String)):
+        return isinstance(given, (pl.String, pl.Enum, pl.Categorical))
+    if isinstance(wanted, pl.Int64):
+        return given.is_integer()
+    return isinstance(wanted, pl.Float64) and (given.is_integer() or given.is_float())
+
+
+def _data_type(dtype: pl.DataType | type[pl.DataType]) -> pl.DataType:
+    """An instance of a data type that polars may hold as its class."""
+    return dtype if isinstance(dtype, pl.DataType) else dtype()
+
+
+def _error_number(error: BaseException) -> int | None:
+    """The system's error number, which polars keeps in the text of its own errors only."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else None
+
+
+def _first_line(error: PolarsError, schema: pl.Schema) -> str:
+    """What polars says of a failed cast, with the legal values where the column is an Enum."""
+    line = str(error).partition("\n")[0]
+    for name, dtype in schema.items():
+        if isinstance(dtype, pl.Enum) and f"column '{name}'" in line:
+            return f"{line} (valid: {', '.join(dtype.categories)})"
+    return line

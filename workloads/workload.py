@@ -1,0 +1,123 @@
+"""What a workload is: data, initial parameters, loss and metrics, written once for every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads never ask which
+Ops = Any  # the table of array functions that a backend hands over (harness/backends)
+Arrays = Mapping[str, Array]
+Settings = Mapping[str, Any]
+
+
+class DataMissing(RuntimeError):
+    """A data set that is not on this machine; the message says how to get it."""
+
+
+class Random(Protocol):
+    """Random generators by purpose, made by the harness from (workload, seed)."""
+
+    def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
+        """A fresh generator for a named purpose; `shared` gives every seed the same one."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a parameter is inside a model, and the layer it belongs to (0 is nearest to the input)."""
+
+    kind: Literal["weight", "bias", "convolution", "norm", "embedding", "vector"]
+    layer: int = 0
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that evaluation gives: on which split, and whether less is better."""
+
+    description: str
+    direction: Literal["minimize", "maximize"]
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One choice that a study may make about a workload: its default, and what it means."""
+
+    default: Any
+    description: str
+    choices: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One instance of a workload on the host: NumPy arrays, float64 where they are real.
+
+    Args:
+        parameters: initial parameters by name, in the order that flattening keeps.
+        splits: `train` and, where there are any, `validation` and `test`; each maps field names to
+            arrays whose leading axis counts examples.
+        state: model state such as running means; empty for most.
+        facts: numbers known of the instance, such as the least loss that can be reached.
+    """
+
+    parameters: dict[str, np.ndarray]
+    splits: dict[str, dict[str, np.ndarray]]
+    state: dict[str, np.ndarray] = field(default_factory=dict)
+    facts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A problem family.
+
+    Args:
+        name: the name in studies and tables.
+        description: one line for `python -m harness list` and the report.
+        source: file and place in the seed documents.
+        metrics: what evaluation gives, by full name: the split, an underscore, the key that `evaluate`
+            returns (`train_loss`, `validation_accuracy`). `gradient_norm`, the Euclidean norm of the
+            full-batch gradient, may be declared too: the executor computes it.
+        settings: the choices a study may make, among them `batch_size` (null: full batch).
+        dtype: the precision of its runs.
+        shared_data: whether `splits` is the same for every seed, so that lanes store it once.
+        roles: `roles(settings) -> {parameter: Role}`.
+        problem: `problem(settings, random) -> Problem`.
+        sample_parameters: `sample_parameters(settings, generator) -> parameters`, one draw from the
+            distribution that initial parameters come from (EGOP's realistic sampling).
+        loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
+        evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
+        missing: says what data is missing and how to get it, or None when all is there.
+    """
+
+    name: str
+    description: str
+    source: str
+    metrics: Mapping[str, Metric]
+    settings: Mapping[str, Setting]
+    dtype: Literal["float32", "float64"]
+    shared_data: bool
+    roles: Callable[[Settings], dict[str, Role]]
+    problem: Callable[[Settings, Random], Problem]
+    sample_parameters: Callable[[Settings, np.random.Generator], dict[str, np.ndarray]]
+    loss: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
+    evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
+    missing: Callable[[], str | None] = lambda: None
+
+    def complete(self, given: Settings) -> dict[str, Any]:
+        """The given settings completed by the defaults.
+
+        Raises:
+            ValueError: for an unknown setting or one outside its choices.
+        """
+        for key, value in given.items():
+            if key not in self.settings:
+                raise ValueError(
+                    f"{self.name} has no setting {key!r} (valid: {', '.join(self.settings)})"
+                )
+            choices = self.settings[key].choices
+            if choices and value not in choices:
+                raise ValueError(f"{self.name}: {key} = {value!r} is not one of {list(choices)}")
+        return {key: given.get(key, setting.default) for key, setting in self.settings.items()}
