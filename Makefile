@@ -48,13 +48,13 @@ environment: $(READY)  ## make the environment in .venv, from requirements.lock
 $(READY):
 	@set -e; \
 	if ! test -x $(VENV)/bin/python; then \
-	  for candidate in $(PYTHON) python3.11 python3; do \
+	  found=; for candidate in $(or $(PYTHON),python3.11 python3); do \
 	    if $$candidate -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2> /dev/null; then \
 	      found=$$candidate; break; \
 	    fi; \
 	  done; \
 	  if test -z "$$found"; then \
-	    echo "curvebench needs Python 3.11, and neither python3.11 nor python3 is it;" \
+	    echo "curvebench needs Python 3.11, and this is not it: $(or $(PYTHON),python3.11, python3);" \
 	      "install it, or name it: make PYTHON=/path/to/python3.11" >&2; exit 2; \
 	  fi; \
 	  echo "Making the environment in $(VENV) (some minutes, 2.4 GB with the CPU build of torch)"; \

@@ -1,1 +1,1 @@
-""""""
+"""What is run: `studies/`, one question a file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from harness.program import Carry, Constants, Inputs, Program, Update, pick
 from optimizers.rule import Rule
 from workloads.workload import Problem, Workload
 
-PHASES = ("data", "compile", "step", "evaluation")
+PHASES = ("import", "data", "compile", "step", "evaluation")
 
 
 class Clock:
@@ -110,7 +111,7 @@ def parts(bundle: Bundle, seeds: int) -> Iterator[tuple[slice, Bundle]]:
     """The bundle cut into nearly equal bundles of at most so many seeds, with their place in it."""
     count = math.ceil(len(bundle.problems) / seeds)
     bounds = np.linspace(0, len(bundle.problems), count + 1).round().astype(int)
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+    for low, high in itertools.pairwise(bounds):
         place = slice(int(low), int(high))
         yield (
             place,
@@ -164,9 +165,7 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
         stop_gradient_norm=bundle.stop_gradient_norm,
     )
     splits = {
-        split: {
-            name: ops.asarray(array) for name, array in _stacked(bundle.problems, split, shared).items()
-        }
+        split: {name: ops.asarray(array) for name, array in _stacked(bundle.problems, split, shared).items()}
         for split in bundle.problems[0].splits
     }
     constants = Constants(
@@ -252,9 +251,7 @@ def execute(
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         state_bytes = engine.state_bytes(carry.state) // math.prod(loaded.lanes)
         with clock.phase("compile"):
-            evaluate = engine.compiled(
-                evaluation(bundle, engine, program), carry, constants, loaded.splits
-            )
+            evaluate = engine.compiled(evaluation(bundle, engine, program), carry, constants, loaded.splits)
             advance = {
                 length: engine.segment(program, carry, constants, stretch_inputs(bundle, engine, 0, length))
                 for length in sorted(set(lengths))
@@ -264,7 +261,9 @@ def execute(
         def measure() -> None:
             with clock.phase("evaluation"):
                 values = evaluate(carry, constants, loaded.splits)
-                rows.append({name: np.asarray(engine.ops.to_numpy(v), np.float64) for name, v in values.items()})
+                rows.append(
+                    {name: np.asarray(engine.ops.to_numpy(v), np.float64) for name, v in values.items()}
+                )
 
         measure()
         for length in lengths:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.backends.ops import Array, Ops
 
@@ -76,5 +75,3 @@ def layout(shapes: Mapping[str, tuple[int, ...]], groups: Sequence[Sequence[str]
         blocks.append((start, stop))
         start = stop
     return Layout({name: tuple(shapes[name]) for name in order}, tuple(blocks))
-
-

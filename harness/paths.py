@@ -7,6 +7,10 @@ from pathlib import Path
 from harness.errors import InputError
 from harness.spec import JobSpec
 
+STUDY_FOLDER = Path("benchmarks/studies")
+RESULTS = Path("results")
+SITE = Path("reports/site")
+
 
 def job_name(spec: JobSpec) -> str:
     """The last part of a job's paths: optimizer, backend and hash."""

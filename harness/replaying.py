@@ -28,6 +28,7 @@ def _suggestion(name: str, valid: Sequence[str]) -> str:
 def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, ...], np.ndarray]:
     if basis is None:
         return {}
+    blocks: dict[tuple[str, ...], np.ndarray]
     if isinstance(basis, Mapping):
         blocks = {(name,): np.asarray(matrix, np.float64) for name, matrix in basis.items()}
     else:

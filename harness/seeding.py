@@ -14,7 +14,9 @@ def generator(*axes: str | int) -> np.random.Generator:
     on every machine and backend.
     """
     digest = hashlib.sha256("\x1f".join(f"{type(axis).__name__}:{axis}" for axis in axes).encode()).digest()
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(np.frombuffer(digest, np.uint32).tolist())))
+    return np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence(np.frombuffer(digest, np.uint32).tolist()))
+    )
 
 
 class WorkloadRandom:

@@ -45,14 +45,12 @@ def sources(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
     }
 
 
-def folder_hash(folder: Path, without: Iterable[str] = ("__pycache__", "site")) -> str:
-    """One SHA-256 (first 16 digits) over the names and bytes of all files below a folder."""
-    left_out = set(without)
+def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
+    """One SHA-256 (first 16 digits) over the names and bytes of several files below `root`."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if path.is_file() and not left_out.intersection(relative.parts):
-            digest.update(f"{relative.as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    for path in sorted(paths):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:16]
 
 

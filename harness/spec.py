@@ -120,7 +120,9 @@ def read_spec(path: Path) -> JobSpec:
     try:
         text = path.read_text()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"
+        ) from error
     spec = JobSpec.from_json(text, str(path))
     if spec.hash not in path.name:
         raise InputError(

@@ -123,8 +123,6 @@ def time_methods(
                 middle = time.perf_counter()
                 contestant.measure()
                 end = time.perf_counter()
-                timings.append(
-                    Timing(contestant.method, contestant.phase, repetition, steps, middle - start)
-                )
+                timings.append(Timing(contestant.method, contestant.phase, repetition, steps, middle - start))
                 timings.append(Timing(contestant.method, "evaluation", repetition, 0, end - middle))
     return timings

@@ -203,9 +203,7 @@ def _sign(tuning: Mapping[str, Any]) -> int:
     return 1 if tuning["direction"] == "minimize" else -1
 
 
-def _medians(
-    runs: pl.DataFrame, tuning: Mapping[str, Any]
-) -> dict[Group, dict[tuple[float, ...], float]]:
+def _medians(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, dict[tuple[float, ...], float]]:
     """Median score (less is better) by workload and basis, and by setting."""
     scores: dict[Group, dict[tuple[float, ...], list[float]]] = {}
     for run in runs.iter_rows(named=True):

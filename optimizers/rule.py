@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from optimizers.names import unknown
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -51,6 +52,16 @@ class Hyperparameter:
         return above and below
 
 
+def safe_divide(ops: Ops, numerator: Array, denominator: Array) -> Array:
+    """Entrywise quotient that is 0 where the denominator is 0.
+
+    That is the pseudo-inverse of a diagonal preconditioner: an entry that has seen no gradient stays.
+    """
+    is_zero = denominator == 0
+    quotient = numerator / ops.where(is_zero, ops.ones_like(denominator), denominator)
+    return ops.where(is_zero, ops.zeros_like(quotient), quotient)
+
+
 LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0, low_open=True)
 
 
@@ -91,12 +102,7 @@ class Rule:
         """
         for name in given:
             if name not in self.hyperparameters:
-                close = difflib.get_close_matches(name, self.hyperparameters, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise HyperparameterError(
-                    f"{self.name} has no hyperparameter {name!r}{hint} "
-                    f"(valid: {', '.join(self.hyperparameters)})"
-                )
+                raise HyperparameterError(unknown(self.name, "hyperparameter", name, self.hyperparameters))
         values: dict[str, float] = {}
         for name, spec in self.hyperparameters.items():
             value = given.get(name, spec.default)
@@ -108,8 +114,6 @@ class Rule:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise HyperparameterError(f"{self.name}: {name} = {value!r} is not a number")
             if not spec.contains(float(value)):
-                raise HyperparameterError(
-                    f"{self.name}: {name} = {value!r} is outside {spec.interval}"
-                )
+                raise HyperparameterError(f"{self.name}: {name} = {value!r} is outside {spec.interval}")
             values[name] = float(value)
         return values

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from reports.statistics.medians import medians, quartile_bands
@@ -98,9 +96,9 @@ def diverged_counts(runs: pl.DataFrame) -> pl.DataFrame:
 def complete_curves(runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction) -> pl.DataFrame:
     """One metric of every run at the same steps.
 
-    The steps are those recorded by runs that used their whole budget (by any run where none did). A run
-    that stopped because it reached its goal keeps its last value; one that diverged counts as the worst
-    from its last good step on, so that a median is never taken over survivors only. Failed runs are left out.
+    The steps are those of the cell's longest runs. A run that stopped because it reached its goal keeps
+    its last value; one that diverged counts as the worst from that step on, so that a median is never
+    taken over survivors only. Failed runs are left out.
 
     Returns:
         Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (with the basis), value.
@@ -109,9 +107,9 @@ def complete_curves(runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direc
         *CELL, "run", "outcome", "outcome_step", pl.col("basis_gradient_evaluations").fill_null(0).alias("basis")
     )
     recorded = curves.filter(pl.col("metric") == metric).join(kept, on="run", how="inner")
-    whole = pl.col("outcome") == "budget"
+    longest = pl.col("step").max().over("run") == pl.col("step").max().over(CELL)
     steps = (
-        recorded.filter(whole | ~whole.any().over(CELL))
+        recorded.filter(longest)
         .group_by(*CELL, "step")
         .agg(pl.col("gradient_evaluations").max())
     )
@@ -197,10 +195,10 @@ def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns of `CELL`, median, low, high, level, count; empty where no null step was timed.
     """
-    keys = [*CELL, "repetition"]
+    keys = ["workload", "backend", "repetition"]
     each = timings.filter(pl.col("steps") > 0).with_columns((pl.col("seconds") / pl.col("steps")).alias("each"))
-    steps = each.filter(pl.col("phase") == "step").select(*keys, pl.col("each").alias("step"))
-    null = each.filter(pl.col("phase") == "null_step").select(*keys, pl.col("each").alias("null_step"))
+    steps = each.filter(pl.col("phase") == "step").select(*keys, "method", pl.col("each").alias("step"))
+    null = each.filter(pl.col("phase") == "null_step").group_by(keys).agg(pl.col("each").median().alias("null_step"))
     both = steps.join(null, on=keys, how="inner", maintain_order="left")
     return medians(both.with_columns((pl.col("step") - pl.col("null_step")).alias("value")), list(CELL), "value")
 
@@ -223,7 +221,3 @@ def backend_pairs(values: pl.DataFrame) -> pl.DataFrame:
     right = values.filter(pl.col("backend") == names[1]).select(*keys, pl.col("value").alias("right"))
     return left.join(right, on=keys, how="inner", maintain_order="left").drop_nulls(["left", "right"])
 
-
-def directions(metrics: Mapping[str, Direction]) -> dict[str, str]:
-    """A word for each direction."""
-    return {name: "less is better" if way == "minimize" else "more is better" for name, way in metrics.items()}

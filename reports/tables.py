@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from reports.measures import with_method
+from results.reading import naming_damage, read, scan, table_files
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,11 @@ def read_tables(folder: Path) -> Tables:
     """Read the merged tables of a study.
 
     Raises:
-        ResultsError: when a table is missing or damaged (see results.reading).
+        TableError: when a table is missing or damaged.
     """
-    from results.reading import scan
-
     text = [pl.col("stage").cast(pl.String), pl.col("outcome").cast(pl.String)]
-    runs = with_method(scan(folder, "runs").with_columns(text).collect())
+    runs = with_method(read(folder, "runs").with_columns(text))
     final = runs.filter(pl.col("stage") == "final").select("run").lazy()
-    return Tables(
-        runs=runs,
-        curves=scan(folder, "curves").join(final, on="run", how="semi").collect(),
-        timings=with_method(scan(folder, "timings").collect()),
-        jobs=scan(folder, "jobs").collect(),
-    )
+    with naming_damage(table_files(folder, "curves")):
+        curves = scan(folder, "curves").join(final, on="run", how="semi").collect()
+    return Tables(runs, curves, with_method(read(folder, "timings")), read(folder, "jobs"))

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
+
 from results.errors import TableError
 from results.merging import combine, machines, merge, mixed_hardware
 from results.reading import read, scan
@@ -36,10 +38,12 @@ def _parser() -> argparse.ArgumentParser:
     merging = commands.add_parser(
         "merge",
         help="merge the tables of jobs",
-        description="Write runs, curves, timings and jobs of all the given jobs; @FILE reads arguments from FILE.",
+        description="Write the tables of all the given jobs as one set; @FILE reads arguments from FILE.",
         fromfile_prefix_chars="@",
     )
-    merging.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the merged tables")
+    merging.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder for the merged tables"
+    )
     merging.add_argument("--jobs", type=Path, required=True, nargs="+", metavar="DIR", help="folders of jobs")
     combining = commands.add_parser(
         "combine",
@@ -48,21 +52,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     combining.add_argument("out", type=Path, metavar="OUT", help="folder for the combined tables")
     combining.add_argument("first", type=Path, metavar="A", help="folder of merged tables")
-    combining.add_argument("second", type=Path, metavar="B", help="folder of merged tables of another machine")
+    combining.add_argument(
+        "second", type=Path, metavar="B", help="folder of merged tables of another machine"
+    )
     combining.add_argument("more", type=Path, nargs="*", metavar="MORE", help="further folders")
     return parser
 
 
 def _summary(folder: Path) -> str:
     """What the tables hold: rows, machines, and cells whose runs come from several machines."""
-    from polars import len as count
-
-    sizes = {table: scan(folder, table).select(count()).collect().item() for table in TABLES}
+    sizes = {table: scan(folder, table).select(pl.len()).collect().item() for table in TABLES}
     lines = [f"{folder}: " + ", ".join(f"{size} {table}" for table, size in sizes.items())]
     for row in machines(read(folder, "jobs")).iter_rows(named=True):
         gpu = f", {row['gpu']} (driver {row['driver']})" if row["gpu"] else ""
         lines.append(
-            f"machine {row['machine']}: {row['cpu']}, {row['cores']} cores, {row['threads']} threads{gpu}, "
+            f"machine {row['machine']}: {row['cpu']}, cores {row['cores']}, threads {row['threads']}{gpu}, "
             f"{row['system']}: {row['jobs']} jobs"
         )
     lines += [f"several machines: {cell}" for cell in mixed_hardware(read(folder, "runs"))]

@@ -9,7 +9,7 @@ import polars as pl
 
 from results.errors import TableError
 from results.reading import naming_damage, read, scan
-from results.schema import TABLES
+from results.schema import TABLES, Target
 from results.writing import write_table
 
 CELL = ["study", "scale", "workload", "optimizer", "basis", "backend", "device", "machine"]
@@ -25,21 +25,24 @@ ORDER = ("curves", "timings", "jobs", "runs")  # runs last: where it lies, the o
 def merge(jobs: Sequence[Path], out: Path) -> None:
     """Merge the tables in the folders of jobs, and fill in the modelled seconds to target.
 
-    Each folder holds some of the tables; the merged folder holds all of them, if need be without rows. A
-    row that occurs twice is kept once.
+    Each folder holds `jobs` and some other tables; the merged folder holds all of them, if need be without
+    rows. A row that occurs twice is kept once.
 
     Raises:
-        TableError: when a folder holds no table, a table cannot be read or written, or two different rows
-            claim to be the same.
+        TableError: when a folder's job has not finished, a table cannot be read or written, or two different
+            rows claim to be the same.
     """
     for folder in jobs:
-        if not any((folder / f"{table}.parquet").is_file() for table in TABLES):
-            raise TableError(f"{folder}: holds no table of a job; run snakemake again, which runs the job")
+        if not (folder / "jobs.parquet").is_file():  # the last that a job writes
+            raise TableError(f"{folder}: holds no jobs.parquet; run snakemake again, which finishes the job")
     files = {
-        table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()] for table in TABLES
+        table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()]
+        for table in TABLES
     }
     frames = {table: once(scan(files[table], table), table, files[table]) for table in TABLES}
-    _write(out, frames, files, read_timings=True)
+    with naming_damage([*files["runs"], *files["timings"]]):
+        runs = model_seconds(frames["runs"].collect(), frames["timings"].collect())
+    _write(out, {**frames, "runs": runs.lazy()}, files)
 
 
 def combine(folders: Sequence[Path], out: Path) -> None:
@@ -60,10 +63,10 @@ def combine(folders: Sequence[Path], out: Path) -> None:
         parts = [_rename_runs(part) for part in parts]
     together = {table: pl.concat([part[table] for part in parts]) for table in TABLES}
     frames = {table: once(frame, table, files[table]) for table, frame in together.items()}
-    _write(out, frames, files, read_timings=False)
+    _write(out, frames, files)
 
 
-def once(frame: pl.LazyFrame, table: str, files: Sequence[Path] = ()) -> pl.LazyFrame:
+def once(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame:
     """The table with repeated rows kept once.
 
     Args:
@@ -80,14 +83,16 @@ def once(frame: pl.LazyFrame, table: str, files: Sequence[Path] = ()) -> pl.Lazy
         if rows == distinct:
             return frame
         unique = frame.unique(maintain_order=True)
-        clashes = unique.group_by(key, maintain_order=True).len().filter(pl.col("len") > 1).drop("len").collect()
+        clashes = (
+            unique.group_by(key, maintain_order=True).len().filter(pl.col("len") > 1).drop("len").collect()
+        )
     if clashes.height:
-        first = ", ".join(f"{name} {value}" for name, value in clashes.row(0, named=True).items())
-        folders = ", ".join(str(file.parent) for file in _holding(files, table, clashes.row(0, named=True)))
+        first = clashes.row(0, named=True)
+        what = ", ".join(f"{name} {value}" for name, value in first.items())
+        folders = " and ".join(str(file.parent) for file in _holding(files, table, first))
         raise TableError(
-            f"table {table}: {clashes.height} rows occur with different content, the first is {first} "
-            f"(in {folders or 'the tables given'}); leave one of the folders out, or delete it and run "
-            "snakemake again"
+            f"table {table}: {what} differs between {folders}; leave one of the folders out, "
+            "or delete it and run snakemake again"
         )
     return unique
 
@@ -100,22 +105,24 @@ def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
     took. Targets that were measured, were not reached or have no timing stay as they are.
     """
     pace = (
-        timings.filter(phase="step").group_by(CELL).agg((pl.col("seconds") / pl.col("steps")).median().alias("pace"))
+        timings.filter(phase="step")
+        .group_by(CELL)
+        .agg((pl.col("seconds") / pl.col("steps")).median().alias("pace"))
     )
     rows = runs.join(pace, on=CELL, how="left", maintain_order="left").with_row_index("row")
-    known = (pl.col("seconds_kind").eq_missing("measured")) | pl.col("pace").is_null() | pl.col("steps").is_null()
-    fields = [field.name for field in TABLES["runs"]["targets"].inner.fields]
+    measured = pl.col("seconds_kind").eq_missing("measured")
+    keep = measured | pl.col("pace").is_null() | pl.col("steps").is_null()
     targets = (
         rows.select("row", "pace", "targets")
         .filter(pl.col("targets").list.len() > 0)
         .explode("targets")
         .unnest("targets")
         .with_columns(
-            seconds=pl.when(known).then("seconds").otherwise(pl.col("steps") * pl.col("pace")),
-            seconds_kind=pl.when(known).then("seconds_kind").otherwise(pl.lit("modelled")),
+            seconds=pl.when(keep).then("seconds").otherwise(pl.col("steps") * pl.col("pace")),
+            seconds_kind=pl.when(keep).then("seconds_kind").otherwise(pl.lit("modelled")),
         )
         .group_by("row", maintain_order=True)
-        .agg(pl.struct(fields).alias("modelled"))
+        .agg(pl.struct(field.name for field in Target.fields).alias("modelled"))
     )
     return (
         rows.join(targets, on="row", how="left", maintain_order="left")
@@ -148,14 +155,8 @@ def mixed_hardware(runs: pl.DataFrame) -> list[str]:
     ]
 
 
-def _write(
-    out: Path, frames: Mapping[str, pl.LazyFrame], files: Mapping[str, Sequence[Path]], read_timings: bool
-) -> None:
-    """Write the tables, the runs with their modelled seconds where the timings are to be read for it."""
-    frames = dict(frames)
-    if read_timings:
-        with naming_damage([*files["runs"], *files["timings"]]):
-            frames["runs"] = model_seconds(frames["runs"].collect(), frames["timings"].collect()).lazy()
+def _write(out: Path, frames: Mapping[str, pl.LazyFrame], files: Mapping[str, Sequence[Path]]) -> None:
+    """Write the tables, the long ones streamed from their files."""
     for table in ORDER:
         with naming_damage(files[table]):
             write_table(out / f"{table}.parquet", frames[table], TABLES[table])
@@ -176,12 +177,9 @@ def _rename_runs(part: Mapping[str, pl.LazyFrame]) -> dict[str, pl.LazyFrame]:
 
 
 def _holding(files: Sequence[Path], table: str, key: Mapping[str, object]) -> list[Path]:
-    """The files that hold a row with this key, compared without the machine that a run's name may carry."""
-    bare = {name: str(value).partition("@")[0] if name == "run" else value for name, value in key.items()}
-    same = [
-        pl.col(name).cast(pl.String).str.replace("@[^@]*$", "").eq_missing(str(value))
-        if name == "run"
-        else pl.col(name).eq_missing(pl.lit(value))
-        for name, value in bare.items()
-    ]
+    """The files that hold a row with this key, whether or not its run is renamed there."""
+    same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in key.items() if name != "run"]
+    if "run" in key:
+        run = str(key["run"])
+        same.append(pl.col("run").is_in([run, run.partition("@")[0]]))
     return [file for file in files if scan([file], table).filter(same).head(1).collect().height]

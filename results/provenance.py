@@ -1,4 +1,4 @@
-"""Where a job ran: commit, packages, processor, threads, GPU and environment, in columns of the table jobs."""
+"""Where a job ran: commit, packages, processor, threads, GPU and environment, as columns of `jobs`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def provenance(threads: int) -> dict[str, Any]:
     installed = distributions()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(cpu, cores, gpu, threads),
+        "machine": machine(cpu, cores, gpu),
         "cpu": cpu,
         "cores": cores,
         "threads": threads,
@@ -48,9 +48,12 @@ def provenance(threads: int) -> dict[str, Any]:
     }
 
 
-def machine(cpu: str, cores: int | None, gpu: str | None, threads: int) -> str:
-    """The name of a machine in tables: 12 hexadecimal digits of what decides its speed."""
-    return hashlib.sha256("\n".join(map(str, (cpu, cores, gpu, threads))).encode()).hexdigest()[:12]
+def machine(cpu: str, cores: int | None, gpu: str | None) -> str:
+    """The name of a machine in tables: 12 hexadecimal digits of the hash of its hardware.
+
+    Threads are left out: on one machine, timing jobs take more of them than the runs they are compared with.
+    """
+    return hashlib.sha256(f"{cpu}\n{cores}\n{gpu}".encode()).hexdigest()[:12]
 
 
 def cpu_model(information: Path = CPU_INFO) -> str:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from results.errors import TableError
 from results.schema import TABLES
 from results.writing import Frame
 
+DAMAGE = (PolarsError, PanicException)  # what polars raises on a damaged file; a panic is no PolarsError
 SHOWN = 5  # how many candidates a message lists
 
 
@@ -29,7 +30,9 @@ def table_files(folder: Path, table: str) -> list[Path]:
     own = folder / f"{table}.parquet"
     files = [own] if own.is_file() else sorted(folder.rglob(own.name))
     if not files:
-        raise TableError(f"{folder}: neither it nor a folder below holds {own.name}; run snakemake, which writes it")
+        raise TableError(
+            f"{folder}: holds no {own.name}, nor does a folder below; run snakemake, which writes it"
+        )
     return files
 
 
@@ -45,7 +48,7 @@ def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
     files = table_files(place, table) if isinstance(place, Path) else list(place)
     for file in files:
         _check_schema(file, schema)
-    return pl.scan_parquet(files) if files else pl.LazyFrame(schema=schema)
+    return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=schema)
 
 
 def read(place: Path | Sequence[Path], table: str) -> pl.DataFrame:
@@ -68,11 +71,11 @@ def naming_damage(files: Sequence[Path]) -> Iterator[None]:
     """
     try:
         yield
-    except PolarsError:
+    except DAMAGE:
         for file in files:
             try:
-                pl.scan_parquet(file).collect()
-            except PolarsError as error:
+                pl.scan_parquet(file, glob=False).collect()
+            except DAMAGE as error:
                 raise _damaged(file, error) from error
         raise
 
@@ -93,7 +96,7 @@ def find_run(results_folder: Path, run: str) -> tuple[dict[str, Any], pl.DataFra
     jobs = results_folder / "runs"
     files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
     scan(files, "runs")  # checks every file before polars reads one
-    table = pl.scan_parquet(files, include_file_paths="file")
+    table = pl.scan_parquet(files, include_file_paths="file", glob=False)
     with naming_damage(files):
         names = table.select("run", "file").collect()
         name, file = _choose(names, run, results_folder)
@@ -126,7 +129,7 @@ def metric(frame: Frame, name: str, column: str = "final_metrics") -> Frame:
     """
     columns = frame.collect_schema().names()
     if column not in columns:
-        raise TableError(f"table runs has no column {column} to take {name} from (columns: {', '.join(columns)})")
+        raise TableError(f"table runs has no column {column} (columns: {', '.join(columns)})")
     if name in columns:
         raise TableError(f"table runs already has a column {name}; {column} cannot be pulled out over it")
     return frame.with_columns(named(name, column))
@@ -135,10 +138,10 @@ def metric(frame: Frame, name: str, column: str = "final_metrics") -> Frame:
 def _check_schema(file: Path, wanted: pl.Schema) -> None:
     """Raise TableError unless the file's footer declares the wanted columns, types and order."""
     try:
-        given = pl.Schema(pl.read_parquet_schema(file))
+        given = pl.scan_parquet(file, glob=False).collect_schema()
     except FileNotFoundError as error:
         raise TableError(f"{file}: no such file; delete {file.parent} and run snakemake again") from error
-    except (OSError, PolarsError) as error:
+    except (OSError, *DAMAGE) as error:
         raise _damaged(file, error) from error
     if given == wanted:
         return
@@ -152,8 +155,10 @@ def _check_schema(file: Path, wanted: pl.Schema) -> None:
     raise TableError(f"{file}: {what}: {remedy}")
 
 
-def _damaged(file: Path, error: Exception) -> TableError:
+def _damaged(file: Path, error: BaseException) -> TableError:
     reason = str(error).partition("\n")[0]
+    if isinstance(error, OSError):
+        return TableError(f"{file}: cannot be read ({reason}); make it readable for you")
     return TableError(
         f"{file}: not a whole Parquet file ({reason}); delete {file.parent} and run snakemake again"
     )
@@ -168,8 +173,9 @@ def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
     if found.height:
         listed = ", ".join(f"{name} in {Path(file).parent}" for name, file in found.head(SHOWN).iter_rows())
         more = f" and {found.height - SHOWN} more" if found.height > SHOWN else ""
-        raise TableError(f"{folder}: {run!r} begins the names of {found.height} runs: {listed}{more}; give more of it")
-    close = difflib.get_close_matches(run, names["run"].unique(maintain_order=True), n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else f"; it holds {names.height} runs, such as "
-    hint += "" if close else ", ".join(names["run"].head(2))
-    raise TableError(f"{folder}: no run {run!r}{hint}")
+        raise TableError(
+            f"{folder}: {run!r} names {found.height} runs: {listed}{more}; give more of the name"
+        )
+    close = difflib.get_close_matches(run, names["run"], n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {names.height}, in the tables runs"
+    raise TableError(f"{folder}: no run {run!r}; {hint}")

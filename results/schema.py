@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 OUTCOMES = ("reached", "budget", "diverged", "out_of_memory", "interrupted", "error")
 STAGES = ("sweep", "refine", "final")
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
+Target = pl.Struct(
+    {
+        "metric": pl.String,
+        "threshold": pl.Float64,
+        "steps": pl.Int64,  # null: not reached
+        "seconds": pl.Float64,  # null: not reached, or not known
+        "seconds_kind": pl.String,  # modelled or measured
+    }
+)
 
-RUNS = pl.Schema(
+
+def _schema(columns: Mapping[str, Any]) -> pl.Schema:
+    """A schema from data types and their classes, which polars takes and its annotations do not."""
+    return pl.Schema(columns)
+
+
+RUNS = _schema(
     {
         "run": pl.String,  # <first 12 of the spec hash>-<number>
         "study": pl.String,
@@ -32,29 +50,17 @@ RUNS = pl.Schema(
         "basis_seconds": pl.Float64,  # sampling and decomposition, charged likewise
         "examples": pl.Int64,
         "final_metrics": NamedValues,
-        "best_metrics": pl.List(
-            pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64})
-        ),
-        "targets": pl.List(
-            pl.Struct(
-                {
-                    "metric": pl.String,
-                    "threshold": pl.Float64,
-                    "steps": pl.Int64,  # null: not reached
-                    "seconds": pl.Float64,  # null: not reached, or not known
-                    "seconds_kind": pl.String,  # modelled or measured
-                }
-            )
-        ),
+        "best_metrics": pl.List(pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64})),
+        "targets": pl.List(Target),
         "seconds": pl.Float64,  # null for a lane of a bundle
         "state_bytes": pl.Int64,
         "bundle_lanes": pl.Int64,
         "spec_hash": pl.String,
-        "machine": pl.String,  # short hash of CPU, GPU and threads: tables of two machines stay apart
+        "machine": pl.String,  # short hash of CPU, cores and GPU: two machines stay apart
     }
 )
 
-CURVES = pl.Schema(
+CURVES = _schema(
     {
         "run": pl.String,
         "step": pl.Int64,
@@ -66,7 +72,7 @@ CURVES = pl.Schema(
     }
 )
 
-TIMINGS = pl.Schema(
+TIMINGS = _schema(
     {
         "study": pl.String,
         "scale": pl.String,
@@ -84,7 +90,7 @@ TIMINGS = pl.Schema(
     }
 )
 
-JOBS = pl.Schema(
+JOBS = _schema(
     {
         "spec_hash": pl.String,
         "study": pl.String,

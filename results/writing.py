@@ -9,14 +9,15 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import InvalidOperationError, PolarsError
 
 from results.errors import TableError
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+DataType = Any  # a polars.DataType, or the class of one where a type is inside another
 
 NOT_WRITABLE = "make it writable for you, or choose another results folder"
 REMEDIES = {
@@ -43,10 +44,8 @@ def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schem
     with replacing(path) as temporary:
         try:
             checked.sink_parquet(temporary)
-        except PolarsError as error:
-            if _error_number(error) is None and isinstance(frame, pl.DataFrame):
-                raise TableError(f"table {path.stem}: {_first_line(error, schema)}") from error
-            raise
+        except InvalidOperationError as error:
+            raise TableError(f"table {path.stem}: {_first_line(error, schema)}") from error
 
 
 def typed(frame: Frame, schema: pl.Schema, table: str) -> Frame:
@@ -85,7 +84,7 @@ def replacing(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _flush(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
         _flush(path.parent)
     except (OSError, PolarsError) as error:
         number = _error_number(error)
@@ -109,38 +108,33 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _fits(given: pl.DataType, wanted: pl.DataType) -> bool:
-    """Whether every value of one type that is legal in another can be cast to it without loss."""
-    if given == wanted or given == pl.Null:
+def _fits(given: DataType, wanted: DataType) -> bool:
+    """Whether a cast from one type to the other keeps every value that it does not refuse."""
+    if given in (wanted, pl.Null):
         return True
     if isinstance(given, pl.List) and isinstance(wanted, pl.List):
-        return _fits(_data_type(given.inner), _data_type(wanted.inner))
+        return _fits(given.inner, wanted.inner)
     if isinstance(given, pl.Struct) and isinstance(wanted, pl.Struct):
         pairs = zip(given.fields, wanted.fields, strict=False)
         return [field.name for field in given.fields] == [field.name for field in wanted.fields] and all(
-            _fits(_data_type(left.dtype), _data_type(right.dtype)) for left, right in pairs
+            _fits(left.dtype, right.dtype) for left, right in pairs
         )
-    if isinstance(wanted, (pl.Enum, pl.String)):
-        return isinstance(given, (pl.String, pl.Enum, pl.Categorical))
-    if isinstance(wanted, pl.Int64):
+    if wanted == pl.String or isinstance(wanted, pl.Enum):
+        return given in (pl.String, pl.Categorical) or isinstance(given, pl.Enum)
+    if wanted == pl.Int64:
         return given.is_integer()
-    return isinstance(wanted, pl.Float64) and (given.is_integer() or given.is_float())
-
-
-def _data_type(dtype: pl.DataType | type[pl.DataType]) -> pl.DataType:
-    """An instance of a data type that polars may hold as its class."""
-    return dtype if isinstance(dtype, pl.DataType) else dtype()
+    return wanted == pl.Float64 and (given.is_integer() or given.is_float())
 
 
 def _error_number(error: BaseException) -> int | None:
-    """The system's error number, which polars keeps in the text of its own errors only."""
-    if isinstance(error, OSError):
+    """The system's error number, which polars' own errors and its OSErrors hold in their text only."""
+    if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = re.search(r"\(os error (\d+)\)", str(error))
     return int(found[1]) if found else None
 
 
-def _first_line(error: PolarsError, schema: pl.Schema) -> str:
+def _first_line(error: InvalidOperationError, schema: pl.Schema) -> str:
     """What polars says of a failed cast, with the legal values where the column is an Enum."""
     line = str(error).partition("\n")[0]
     for name, dtype in schema.items():

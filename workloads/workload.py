@@ -89,7 +89,9 @@ class Workload:
             distribution that initial parameters come from (EGOP's realistic sampling).
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
-        missing: says what data is missing and how to get it, or None when all is there.
+        missing: `missing(settings)` says what data is missing and how to get it, or None when all is there.
+        check: `check(settings)` raises a ValueError where completed settings are of a wrong type, out of
+            range, or do not go together; `complete` calls it.
     """
 
     name: str
@@ -104,20 +106,24 @@ class Workload:
     sample_parameters: Callable[[Settings, np.random.Generator], dict[str, np.ndarray]]
     loss: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
     evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
-    missing: Callable[[], str | None] = lambda: None
+    missing: Callable[[Settings], str | None] = lambda settings: None
+    check: Callable[[Settings], None] = lambda settings: None
 
     def complete(self, given: Settings) -> dict[str, Any]:
         """The given settings completed by the defaults.
 
         Raises:
-            ValueError: for an unknown setting or one outside its choices.
+            ValueError: for an unknown setting, one outside its choices, or one that `check` refuses.
         """
         for key, value in given.items():
             if key not in self.settings:
-                raise ValueError(
-                    f"{self.name} has no setting {key!r} (valid: {', '.join(self.settings)})"
-                )
+                raise ValueError(f"{self.name} has no setting {key!r} (valid: {', '.join(self.settings)})")
             choices = self.settings[key].choices
             if choices and value not in choices:
                 raise ValueError(f"{self.name}: {key} = {value!r} is not one of {list(choices)}")
-        return {key: given.get(key, setting.default) for key, setting in self.settings.items()}
+        settings = {key: given.get(key, setting.default) for key, setting in self.settings.items()}
+        try:
+            self.check(settings)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
+        return settings

@@ -38,13 +38,14 @@ class Engine(Protocol):
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """A function compiled for arguments like these."""
 
-    def gradients(
-        self, loss: Callable[..., Any], per_sample: bool
-    ) -> Callable[..., Mapping[str, Array]]:
+    def gradients(self, loss: Callable[..., Any], per_sample: bool) -> Callable[..., Mapping[str, Array]]:
         """`f(params, model, batch) -> grads` mapped over a leading axis of parameters.
 
         `per_sample` says whether the batch has that axis too.
         """
+
+    def limit_threads(self, threads: int) -> None:
+        """Hold the backend to so many processor threads, where that can be said after its import."""
 
     def finish(self, value: Any) -> None:
         """Wait until a result is computed."""

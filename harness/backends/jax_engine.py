@@ -80,6 +80,9 @@ class JaxEngine:
         )
         return mapped
 
+    def limit_threads(self, threads: int) -> None:
+        pass  # JAX reads the environment variable NPROC when it is imported
+
     def finish(self, value: Any) -> None:
         jax.block_until_ready(value)
 

@@ -77,6 +77,9 @@ class TorchEngine:
         )
         return mapped
 
+    def limit_threads(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+
     def finish(self, value: Any) -> None:
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)

@@ -1,1 +1,18 @@
-""""""
+"""The bases that optimizers run in, one file a family; every module's `BASES` is found by name."""
+
+from __future__ import annotations
+
+from optimizers.bases.basis import Basis, Option, OptionError, Sampling
+from optimizers.registry import found
+
+__all__ = ["Basis", "Option", "OptionError", "Sampling", "bases", "module_of"]
+
+
+def bases() -> dict[str, Basis]:
+    """Every basis by name."""
+    return {name: basis for name, (basis, _) in found(__name__, "BASES").items()}
+
+
+def module_of(name: str) -> str:
+    """The module that defines a basis, for the hash of its sources."""
+    return found(__name__, "BASES")[name][1]

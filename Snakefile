@@ -1,0 +1,206 @@
+"""The main job: studies, run on every backend, become tables, figures and a report.
+
+bases -> sweep -> refine -> final -> tables -> figures -> reports, and timing beside them.
+
+snakemake --cores all reports                          everything, at quick scale
+snakemake -n reports                                   the plan
+snakemake --cores all reports --config studies=convex  one study, by its file's stem or a claim's id
+snakemake --cores all reports --config scale=paper     the papers' own settings
+"""
+
+import sys
+
+from snakemake.exceptions import WorkflowError
+
+from harness.errors import InputError
+from harness.plan import prepare
+
+try:
+    PLAN = prepare(config)
+except InputError as error:
+    raise WorkflowError(str(error))
+
+print(PLAN.summary(), file=sys.stderr)
+
+RUN = f"python -m harness run {{input.spec:q}} --results {str(PLAN.config.results)!r}"
+
+
+wildcard_constraints:
+    study=r"[^/.]+",
+    scale=r"[^/.]+",
+    optimizer=r"[^/.]+",
+    backend=r"[^/.]+",
+    hash=r"[0-9a-f]{16}",
+
+
+rule reports:
+    input:
+        plan=PLAN.report_path,
+        shown=PLAN.shown,
+    output:
+        PLAN.config.site / "index.html",
+    log:
+        PLAN.config.results / "logs" / "reports.log",
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    message:
+        "report: {output}"
+    shell:
+        "python -m reports site --plan {input.plan:q} --out $(dirname {output:q}) 2>&1 | tee {log:q}"
+
+
+rule bases:
+    input:
+        spec=PLAN.spec("bases"),
+    output:
+        PLAN.table("bases", "jobs"),
+    log:
+        PLAN.log("bases"),
+    conda:
+        "environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2500,
+        runtime=60,
+    params:
+        seeds=PLAN.seeds_of,
+    message:
+        "{wildcards.study}: bases for {params.seeds}, in float64 on the host"
+    shell:
+        RUN + " --threads {threads} 2>&1 | tee {log:q}"
+
+
+rule sweep:
+    input:
+        PLAN.upstream,
+        spec=PLAN.spec("sweep"),
+    output:
+        PLAN.table("sweep", "runs"),
+        PLAN.table("sweep", "curves"),
+        PLAN.table("sweep", "jobs"),
+    log:
+        PLAN.log("sweep"),
+    conda:
+        "environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2500,
+        runtime=240,
+    message:
+        "{wildcards.study}: coarse sweep of {wildcards.optimizer} on {wildcards.backend}"
+    shell:
+        RUN + " --threads {threads} 2>&1 | tee {log:q}"
+
+
+rule refine:
+    input:
+        PLAN.upstream,
+        spec=PLAN.spec("refine"),
+    output:
+        PLAN.table("refine", "runs"),
+        PLAN.table("refine", "curves"),
+        PLAN.table("refine", "jobs"),
+    log:
+        PLAN.log("refine"),
+    conda:
+        "environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2500,
+        runtime=240,
+    message:
+        "{wildcards.study}: refined sweep of {wildcards.optimizer} on {wildcards.backend}"
+    shell:
+        RUN + " --threads {threads} 2>&1 | tee {log:q}"
+
+
+rule final:
+    input:
+        PLAN.upstream,
+        spec=PLAN.spec("final"),
+    output:
+        PLAN.table("final", "runs"),
+        PLAN.table("final", "curves"),
+        PLAN.table("final", "jobs"),
+    log:
+        PLAN.log("final"),
+    conda:
+        "environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2500,
+        runtime=240,
+    message:
+        "{wildcards.study}: final seeds of {wildcards.optimizer} on {wildcards.backend}"
+    shell:
+        RUN + " --threads {threads} 2>&1 | tee {log:q}"
+
+
+# A timing job takes all cores so that nothing runs beside it, and computes on one thread as the sweeps do.
+rule timing:
+    input:
+        PLAN.upstream,
+        spec=PLAN.spec("timing"),
+    output:
+        PLAN.table("timing", "timings"),
+        PLAN.table("timing", "jobs"),
+    log:
+        PLAN.log("timing"),
+    conda:
+        "environment.yml"
+    threads: workflow.cores
+    resources:
+        mem_mb=2500,
+        runtime=60,
+    message:
+        "{wildcards.study}: step times on {wildcards.backend}, nothing else running"
+    shell:
+        RUN + " --threads 1 2>&1 | tee {log:q}"
+
+
+rule tables:
+    input:
+        PLAN.job_tables,
+    output:
+        runs=PLAN.merged("runs"),
+        curves=PLAN.merged("curves"),
+        timings=PLAN.merged("timings"),
+        jobs=PLAN.merged("jobs"),
+    log:
+        PLAN.log("tables"),
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        jobs=PLAN.job_folders,
+    message:
+        "{wildcards.study}: tables"
+    shell:
+        "python -m results merge --out $(dirname {output.runs:q}) --jobs {params.jobs:q} 2>&1 | tee {log:q}"
+
+
+rule figures:
+    input:
+        PLAN.merged_of,
+        plan=PLAN.figures_plan(),
+    output:
+        directory(PLAN.figures()),
+    log:
+        PLAN.log("figures"),
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        tables=PLAN.tables_of,
+    message:
+        "{wildcards.study}: figures"
+    shell:
+        "python -m reports figures --plan {input.plan:q} --study {wildcards.study:q}"
+        " --tables {params.tables:q} --out {output:q} 2>&1 | tee {log:q}"

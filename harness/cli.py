@@ -1,0 +1,312 @@
+"""The command line of the harness: list, check, run and show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputError
+from harness.paths import RESULTS, STUDY_FOLDER
+
+BARS = " .:-=+*#%@"  # from the lowest to the highest value of a curve
+CURVE_WIDTH = 60
+
+EXAMPLES = """examples:
+  python -m harness list                      what there is: workloads, optimizers, bases, studies, ...
+  python -m harness list --json               the same for programs
+  python -m harness check                     is every study valid? computes nothing
+  python -m harness run results/specs/S.json  compute one job, as Snakemake does
+  python -m harness show 3f9a6c1e5b7d-0004    one run: its settings, metrics and curve
+
+The main job is `snakemake --cores all reports`; `snakemake -n reports` shows what it would do.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, or 2 for bad input, said in a line for each problem."""
+    given = _parser().parse_args(arguments)
+    try:
+        given.command(given)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if not isinstance(error, _input_errors()):
+            raise
+        for line in _message(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _input_errors() -> tuple[type[Exception], ...]:
+    """The errors by which bad input is reported; OSError is a read-only or full folder, a lost file."""
+    from results.errors import TableError
+    from workloads import DataMissing
+    from workloads.data import DataDamaged
+
+    return InputError, OSError, TableError, DataMissing, DataDamaged
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'}: {error.strerror}; make room there, or give another --results"
+    return str(error)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness",
+        description="Benchmark optimizers: see what there is, check studies, run a job, look at a run.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    listing = _command(
+        commands, "list", _list, "list workloads, optimizers, bases, backends, studies, claims"
+    )
+    listing.add_argument("--json", action="store_true", help="print JSON for programs")
+    _add_studies(listing)
+
+    checking = _command(commands, "check", _check, "validate all studies without computing")
+    _add_studies(checking)
+
+    running = _command(commands, "run", _run, "compute one job from its spec file")
+    running.add_argument(
+        "spec", type=Path, metavar="SPEC", help="a file of results/specs, written by snakemake"
+    )
+    _add_results(running)
+    running.add_argument(
+        "--threads", type=_positive, default=1, help="processor threads (default: %(default)s)"
+    )
+
+    showing = _command(commands, "show", _show, "show one run: settings, metrics and curve")
+    showing.add_argument("run", metavar="RUN", help="the run's name, or a beginning that no other run has")
+    _add_results(showing)
+    return parser
+
+
+Commands = Any  # argparse keeps the type of its subparsers private
+
+
+def _command(
+    commands: Commands, name: str, function: Callable[[argparse.Namespace], None], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text.capitalize()}."
+    )
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _add_studies(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser, "--studies", STUDY_FOLDER, "study files")
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser, "--results", RESULTS, "results folder")
+
+
+def _add_folder(parser: argparse.ArgumentParser, option: str, default: Path, text: str) -> None:
+    parser.add_argument(
+        option, type=Path, default=default, metavar="FOLDER", help=f"{text} (default: {default})"
+    )
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return value
+
+
+# --- list ----------------------------------------------------------------------------------------
+
+
+def _list(given: argparse.Namespace) -> None:
+    content = catalogue(given.studies)
+    print(json.dumps(content, indent=1) if given.json else _catalogue_text(content))
+
+
+def catalogue(study_folder: Path) -> dict[str, Any]:
+    """All that studies can name, and the studies, in plain JSON types.
+
+    Raises:
+        InputError: for bad studies.
+    """
+    from harness.backends import BACKENDS
+    from harness.studies import read_studies
+    from optimizers import rules
+    from optimizers.bases import bases
+    from workloads import workloads
+
+    studies = read_studies(study_folder)
+    return {
+        "workloads": {
+            name: {
+                "description": workload.description,
+                "source": workload.source,
+                "settings": {
+                    key: {"default": setting.default, "description": setting.description}
+                    for key, setting in workload.settings.items()
+                },
+                "metrics": {key: metric.direction for key, metric in workload.metrics.items()},
+                "missing": workload.missing(workload.complete({})),
+            }
+            for name, workload in workloads().items()
+        },
+        "optimizers": {
+            name: {
+                "source": rule.source,
+                "hyperparameters": {
+                    key: {"default": one.default, "interval": one.interval, "description": one.description}
+                    for key, one in rule.hyperparameters.items()
+                },
+            }
+            for name, rule in rules().items()
+        },
+        "bases": {
+            name: {
+                "description": basis.description,
+                "source": basis.source,
+                "options": {
+                    key: {"default": option.default, "description": option.description}
+                    for key, option in basis.options.items()
+                },
+            }
+            for name, basis in bases().items()
+        },
+        "backends": list(BACKENDS),
+        "studies": {
+            study.name: {"question": study.question, "source": study.source, "scales": list(study.scales)}
+            for study in studies
+        },
+        "scales": sorted({scale for study in studies for scale in study.scales}),
+        "claims": {
+            claim.id: {"sentence": claim.sentence, "source": claim.source, "study": study.name}
+            for study in studies
+            for claim in study.claims
+        },
+    }
+
+
+def _catalogue_text(content: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    for part, items in content.items():
+        lines += ["", part.upper()]
+        if isinstance(items, list):
+            lines.append(f"  {', '.join(items)}")
+            continue
+        for name, item in items.items():
+            said = [item[key] for key in ("description", "question", "sentence") if key in item]
+            lines.append(f"  {name}: {' '.join([*said, '(' + item['source'] + ')'])}")
+            lines += [f"    {line}" for line in _details(item)]
+    return "\n".join(lines[1:])
+
+
+def _details(item: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"{name} = {json.dumps(one['default'])}: {one['description']}"
+        for group in ("settings", "options")
+        for name, one in item.get(group, {}).items()
+    ]
+    for name, one in item.get("hyperparameters", {}).items():
+        default = "must be given" if one["default"] is None else f"{one['default']:g}"
+        lines.append(f"{name} = {default}, in {one['interval']}: {one['description']}")
+    lines += [f"{group}: {', '.join(item[group])}" for group in ("metrics", "scales") if group in item]
+    lines += [f"{key}: {item[key]}" for key in ("study", "missing") if item.get(key)]
+    return lines
+
+
+# --- check ---------------------------------------------------------------------------------------
+
+
+def _check(given: argparse.Namespace) -> None:
+    from harness.plan import Config, make_plan
+    from harness.studies import read_studies
+
+    studies = read_studies(given.studies)
+    print(f"{len(studies)} studies are valid: {', '.join(study.name for study in studies)}")
+    for scale in dict.fromkeys(scale for study in studies for scale in study.scales):
+        print(make_plan(Config(scale=scale, study_folder=given.studies)).summary())
+
+
+# --- run -----------------------------------------------------------------------------------------
+
+
+def _run(given: argparse.Namespace) -> None:
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = str(given.threads)  # read when NumPy and the backends are loaded
+    from harness.jobs import run_job
+
+    print(run_job(given.spec, given.results, given.threads))
+
+
+# --- show ----------------------------------------------------------------------------------------
+
+
+def _show(given: argparse.Namespace) -> None:
+    from results.reading import find_run
+
+    row, curves = find_run(given.results, given.run)
+    curve_of: dict[str, list[float]] = {}
+    for metric, value in curves.select("metric", "value").iter_rows():
+        curve_of.setdefault(metric, []).append(value)
+    print("\n".join([*_run_lines(row), "", "CURVES", *_curve_lines(curve_of)]))
+
+
+NESTED = ("hyperparameters", "final_metrics", "best_metrics", "targets")
+
+
+def _run_lines(row: Mapping[str, Any]) -> list[str]:
+    plain = {key: value for key, value in row.items() if key not in NESTED and value is not None}
+    plain |= {item["name"]: item["value"] for item in row["hyperparameters"] or []}
+    width = max(map(len, plain))
+    lines = [f"{key:<{width}}  {value}" for key, value in plain.items()]
+    best = {item["name"]: item for item in row["best_metrics"] or []}
+    lines += ["", "METRICS"]
+    for item in row["final_metrics"] or []:
+        at_best = best.get(item["name"])
+        also = f", best {at_best['value']:.6g} at step {at_best['step']}" if at_best else ""
+        lines.append(f"{item['name']}: final {item['value']:.6g}{also}")
+    for target in row["targets"] or []:
+        reached = "not reached" if target["steps"] is None else f"reached after {target['steps']} steps"
+        lines.append(f"target {target['metric']} {target['threshold']:g}: {reached}")
+    return lines
+
+
+def _curve_lines(curves: Mapping[str, Sequence[float]]) -> list[str]:
+    width = max(map(len, curves), default=0)
+    return [
+        f"{metric:<{width}}  {bars(values)}  {values[0]:.4g} to {values[-1]:.4g}"
+        for metric, values in curves.items()
+    ]
+
+
+def bars(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
+    """A curve as one line of text: a character for each of `width` checkpoints, `!` where not finite.
+
+    The scale is logarithmic where all finite values are positive.
+    """
+    import numpy as np
+
+    array = np.asarray(values, np.float64)
+    if len(array) > width:
+        array = array[np.linspace(0, len(array) - 1, width).round().astype(int)]
+    finite = np.isfinite(array)
+    if not finite.any():
+        return "!" * len(array)
+    if (array[finite] > 0).all():
+        array = np.log(array, out=np.full_like(array, np.nan), where=finite)
+    low, high = array[finite].min(), array[finite].max()
+    levels = (array - low) / (high - low) * (len(BARS) - 1) if high > low else np.zeros_like(array)
+    return "".join(BARS[round(level)] if ok else "!" for level, ok in zip(levels, finite, strict=True))

@@ -1,0 +1,166 @@
+"""What the stages of a job share: its spec, its clock, its problems, engines and bases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import optimizers
+from harness.backends.engine import Engine
+from harness.errors import InputError
+from harness.execution import Bundle, Clock
+from harness.paths import basis_file, job_folder, upstream_folder
+from harness.schedules import multipliers
+from harness.seeding import WorkloadRandom, batch_order
+from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
+from optimizers.bases import bases
+from workloads import workloads
+from workloads.workload import Problem, Workload
+
+
+@dataclass(frozen=True)
+class Job:
+    """A spec, where results lie, the clock of this process, and the threads it may use."""
+
+    spec: JobSpec
+    results: Path
+    clock: Clock
+    threads: int
+    machine: str
+
+    @property
+    def folder(self) -> Path:
+        """Where this job's tables go."""
+        return job_folder(self.results, self.spec)
+
+    def upstream(self, *stages: str) -> list[Path]:
+        """The folders of the jobs of these stages that this one builds on."""
+        return [
+            upstream_folder(self.results, self.spec, stage, hash_)
+            for stage in stages
+            for hash_ in self.spec.upstream.get(stage, ())
+        ]
+
+    def engine(self, dtype: str, backend: str | None = None, device: str | None = None) -> Engine:
+        """The spec's engine, or another; its import is timed apart."""
+        with self.clock.phase("import"):
+            from harness.backends.engine import engine
+
+            made = engine(backend or self.spec.backend, dtype, device or self.spec.device)
+            made.limit_threads(self.threads)
+        return made
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A workload's problem for one seed, with the generators it was drawn from."""
+
+    problem: Problem
+    random: WorkloadRandom
+
+    @property
+    def examples(self) -> int:
+        """The number of training examples."""
+        return len(next(iter(self.problem.splits["train"].values())))
+
+
+def instance(workload: Workload, settings: Mapping[str, Any], seed: int) -> Instance:
+    """The problem of a seed."""
+    random = WorkloadRandom(workload.name, seed)
+    return Instance(workload.problem(settings, random), random)
+
+
+@dataclass(frozen=True)
+class LoadedBasis:
+    """The basis of several seeds: matrices by group of parameters, (S, d, d), and what one cost."""
+
+    matrices: Mapping[tuple[str, ...], np.ndarray]
+    gradient_evaluations: int
+    seconds: float
+
+
+def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: str) -> LoadedBasis:
+    """Read the matrices that the bases job wrote.
+
+    Raises:
+        InputError: when one is missing.
+    """
+    if not bases()[basis.name].needs_gradients:
+        return LoadedBasis({}, 0, 0.0)
+    folders = job.upstream("bases")
+    stacks: dict[tuple[str, ...], list[np.ndarray]] = {}
+    evaluations, seconds = 0, []
+    for seed in seeds:
+        candidates = [basis_file(folder, workload, basis.label, seed) for folder in folders]
+        found = next((path for path in candidates if path.exists()), None)
+        if found is None:
+            raise InputError(f"{candidates[0]}: the basis is missing; run snakemake, which computes it")
+        with np.load(found) as arrays:
+            for number, group in enumerate(json.loads(str(arrays["groups"]))):
+                stacks.setdefault(tuple(group), []).append(arrays[f"matrix{number}"].astype(dtype))
+            evaluations = int(arrays["gradient_evaluations"])
+            seconds.append(float(arrays["seconds"]))
+    matrices = {group: np.stack(stack) for group, stack in stacks.items()}
+    return LoadedBasis(matrices, evaluations, float(np.median(seconds)))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One workload, optimizer and basis of a job, with the settings that its lanes take."""
+
+    workload: Workload
+    workload_spec: WorkloadSpec
+    optimizer: OptimizerSpec
+    basis: BasisSpec
+    settings: Sequence[Mapping[str, float]]
+
+
+def workload_of(spec: WorkloadSpec) -> Workload:
+    """The workload that a spec names."""
+    return workloads()[spec.name]
+
+
+def steps_of(spec: JobSpec, settings: Mapping[str, Any], examples: int) -> int:
+    """The steps of a run: as budgeted, or whole batches of an epoch times the epochs.
+
+    Raises:
+        InputError: when a batch is larger than the data.
+    """
+    batch_size = settings.get("batch_size") or examples
+    if batch_size > examples:
+        raise InputError(
+            f"study {spec.study}: batch_size = {batch_size} is larger than the {examples} training examples; "
+            "give a smaller batch_size, or null for the full batch"
+        )
+    if "steps" in spec.budget:
+        return spec.budget["steps"]
+    return spec.budget["epochs"] * (examples // batch_size)
+
+
+def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
+    """The bundle of all lanes of a cell."""
+    spec, settings = job.spec, cell.workload_spec.settings
+    rule = optimizers.rules()[cell.optimizer.name]
+    complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
+    examples = instances[0].examples
+    steps = steps_of(spec, settings, examples)
+    batch_size = settings.get("batch_size")
+    orders = None
+    if batch_size is not None:
+        orders = np.stack([batch_order(one.random, examples, batch_size, steps) for one in instances], axis=1)
+    return Bundle(
+        workload=cell.workload,
+        rule=rule,
+        problems=[one.problem for one in instances],
+        orders=orders,
+        hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
+        schedule=multipliers(spec.schedule, steps),
+        evaluations=spec.evaluations,
+        matrices=basis.matrices,
+        stop_gradient_norm=spec.stop.get("gradient_norm"),
+    )

@@ -1,0 +1,579 @@
+"""The plan: which jobs answer the chosen studies, from which files to which files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness import tuning
+from harness.backends import BACKENDS
+from harness.errors import InputError
+from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file
+from harness.sources import ROOT, files_hash, sources
+from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
+from harness.studies import Study, final_seeds, missing_data, read_studies, tuning_seeds
+from harness.tuning import IDENTITY
+from optimizers import module_of as rule_module
+from optimizers.bases import module_of as basis_module
+from optimizers.names import unknown
+from workloads import module_of as workload_module
+from workloads import workloads
+from workloads.data import FOLDER_VARIABLE
+
+HOST = "host"  # bases are computed once, by JAX in float64, for every backend
+PACKAGES = {"jax": ("jax", "jaxlib", "numpy"), "torch": ("numpy", "torch"), HOST: ("jax", "jaxlib", "numpy")}
+TABLES: Mapping[Stage, tuple[str, ...]] = {
+    "bases": ("jobs",),
+    "sweep": ("runs", "curves", "jobs"),
+    "refine": ("runs", "curves", "jobs"),
+    "final": ("runs", "curves", "jobs"),
+    "timing": ("timings", "jobs"),
+}
+JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in harness.paths.job_name
+MERGED = ("runs", "curves", "timings", "jobs")
+RESULTS_CODE = ("results/*.py",)
+REPORTS_CODE = ("reports/*.py", "reports/statistics/**/*.py", "reports/templates/**/*", "reports/static/**/*")
+
+
+# --- what the user asks for ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Config:
+    """The configuration, `snakemake --config scale=paper studies=digits_mlp,egop.convex`.
+
+    Args:
+        scale: the size of the studies.
+        studies: file stems or claim ids; empty for all.
+        backends: names; empty for all that a study uses.
+        results: the folder that specs, runs, tables and figures are written to.
+        site: the folder of the report.
+        study_folder: the folder of the study files.
+        data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
+    """
+
+    scale: str = "quick"
+    studies: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    results: Path = RESULTS
+    site: Path = SITE
+    study_folder: Path = STUDY_FOLDER
+    data: Path | None = None
+
+
+def read_config(raw: Mapping[str, Any]) -> Config:
+    """Snakemake's configuration, checked as far as it can be without the studies.
+
+    Raises:
+        InputError: for an unknown key, a wrong type or an unknown backend.
+    """
+    keys = [field.name for field in fields(Config)]
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in keys:
+            raise InputError(f"--config {key}: {unknown('curvebench', 'configuration key', key, keys)}")
+        read = {"scale": _text, "studies": _names, "backends": _names}.get(key, _path)
+        values[key] = read(key, value)
+    config = Config(**values)
+    for name in config.backends:
+        if name not in BACKENDS:
+            raise InputError(f"--config backends: {unknown('the harness', 'backend', name, BACKENDS)}")
+    return config
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InputError(
+            f"--config {key}: {value!r} is not a name; leave the key out for {getattr(Config, key)}"
+        )
+    return value
+
+
+def _path(key: str, value: Any) -> Path:
+    return Path(_text(key, value))
+
+
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InputError(f"--config {key}: {value!r} is not a list of names; leave the key out for all")
+    return tuple(name.strip() for name in names)
+
+
+def _select(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
+    """The studies asked for, by file stem or claim id."""
+    by_name = {claim.id: study for study in studies for claim in study.claims}
+    by_name |= {study.name: study for study in studies}
+    for name in config.studies:
+        if name not in by_name:
+            raise InputError(f"--config studies: {unknown(str(config.study_folder), 'study', name, by_name)}")
+    scales = sorted({scale for study in studies for scale in study.scales})
+    if config.scale not in scales:
+        raise InputError(f"--config scale: {unknown('no study', 'scale', config.scale, scales)}")
+    wanted = {by_name[name].name for name in config.studies} or {study.name for study in studies}
+    return tuple(study for study in studies if study.name in wanted)
+
+
+def _why_skipped(study: Study, config: Config) -> str | None:
+    if config.scale not in study.scales:
+        return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
+    own = study.scales[config.scale].backends
+    if config.backends and not set(config.backends).intersection(own):
+        return f"it does not run on {', '.join(config.backends)} at this scale (it runs on: {', '.join(own)})"
+    return missing_data(study, config.scale)
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """One job with its place in the DAG.
+
+    Args:
+        upstream: the jobs whose tables it reads.
+        lanes: how many runs it holds; for bases how many estimates, for timing how many methods.
+    """
+
+    spec: JobSpec
+    spec_path: Path
+    folder: Path
+    upstream: tuple[PlannedJob, ...]
+    lanes: int
+
+    @property
+    def outputs(self) -> tuple[Path, ...]:
+        """The tables that it writes."""
+        return tuple(self.folder / f"{table}.parquet" for table in TABLES[self.spec.stage])
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The tables that it reads; its spec file comes on top."""
+        return tuple(path for job in self.upstream for path in job.outputs)
+
+
+@dataclass(frozen=True)
+class PlannedStudy:
+    """A study with its jobs and what is made of their tables."""
+
+    study: Study
+    backends: tuple[str, ...]
+    jobs: tuple[PlannedJob, ...]
+    tables: Path
+    figures: Path
+    description: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the jobs of one study at one scale."""
+
+    study: Study
+    scale: str
+    results: Path
+    root: Path
+
+    def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
+        """All jobs that the given backends need, upstream jobs first."""
+        own = self.study.scales[self.scale]
+        tuning_bases = self._bases(tuning_seeds(own))
+        final_bases = self._bases(self._most_final_seeds())
+        tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
+        finals: dict[str, list[PlannedJob]] = {}
+        for backend in backends:
+            tuner = own.backends[backend].tuned_on or backend
+            for optimizer in self.study.optimizers:
+                key = tuner, optimizer.name
+                if key not in tuned:
+                    tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
+                finals.setdefault(backend, []).append(
+                    self._final(backend, optimizer, (*tuned[key], *final_bases))
+                )
+        timings = [self._timing(backend, (*finals[backend], *final_bases)) for backend in backends]
+        return (
+            *tuning_bases,
+            *(job for jobs in tuned.values() for job in jobs),
+            *final_bases,
+            *(job for jobs in finals.values() for job in jobs),
+            *timings,
+        )
+
+    def _most_final_seeds(self) -> tuple[int, ...]:
+        own = self.study.scales[self.scale]
+        return max((final_seeds(own, backend) for backend in own.backends), key=len)
+
+    def _bases(self, seeds: tuple[int, ...]) -> tuple[PlannedJob, ...]:
+        """The job that computes all bases for some seeds; none where there is only the identity."""
+        bases = tuple(basis for basis in self.study.bases if basis.name != IDENTITY)
+        if not bases:
+            return ()
+        spec = self._spec("bases", HOST, "cpu", (), seeds, (), bases=bases, alone=True)
+        return (self._job(spec, (), len(spec.workloads) * len(bases) * len(seeds)),)
+
+    def _tuning(
+        self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
+    ) -> tuple[PlannedJob, ...]:
+        """The sweep, and its refinement where the protocol has one."""
+        own = self.study.scales[self.scale]
+        device, seeds = own.backends[backend].device, tuning_seeds(own)
+        settings = tuning.settings(self.study.tuning, self.study.name)
+        cells = len(self.study.workloads[self.scale]) * len(self.study.bases) * len(seeds)
+        spec = self._spec("sweep", backend, device, (optimizer,), seeds, bases, settings=settings)
+        sweep = self._job(spec, bases, cells * len(settings))
+        if self.study.tuning["protocol"] != "two_stage_sweep":
+            return (sweep,)
+        spec = self._spec("refine", backend, device, (optimizer,), seeds, (sweep, *bases))
+        return sweep, self._job(spec, (sweep, *bases), cells * tuning.REFINED_RATES)
+
+    def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
+        own = self.study.scales[self.scale]
+        seeds = final_seeds(own, backend)
+        assert not set(seeds).intersection(tuning_seeds(own)), "final seeds must not have tuned"
+        spec = self._spec("final", backend, own.backends[backend].device, (optimizer,), seeds, upstream)
+        return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(seeds))
+
+    def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
+        own = self.study.scales[self.scale]
+        seeds = final_seeds(own, backend)[:1]
+        spec = self._spec(
+            "timing", backend, own.backends[backend].device, self.study.optimizers, seeds, upstream
+        )
+        return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(spec.optimizers))
+
+    def _spec(
+        self,
+        stage: Stage,
+        backend: str,
+        device: str,
+        optimizers: tuple[OptimizerSpec, ...],
+        seeds: tuple[int, ...],
+        upstream: tuple[PlannedJob, ...],
+        bases: tuple[BasisSpec, ...] | None = None,
+        settings: tuple[tuning.Setting, ...] | None = None,
+        alone: bool = False,
+    ) -> JobSpec:
+        """A job's spec; one that stands `alone` (bases) does not depend on protocol and budget."""
+        study, own = self.study, self.study.scales[self.scale]
+        workload_specs = study.workloads[self.scale]
+        used = study.bases if bases is None else bases
+        modules = [
+            *(rule_module(optimizer.name) for optimizer in optimizers),
+            *(workload_module(workload.name) for workload in workload_specs),
+            *(basis_module(basis.name) for basis in used),
+        ]
+        by_stage: dict[str, tuple[str, ...]] = {}
+        for job in upstream:
+            by_stage[job.spec.stage] = (*by_stage.get(job.spec.stage, ()), job.spec.hash)
+        return JobSpec(
+            stage=stage,
+            study=study.name,
+            scale=self.scale,
+            backend=backend,
+            device=device,
+            optimizers=optimizers,
+            workloads=workload_specs,
+            bases=used,
+            seeds=seeds,
+            settings=settings,
+            tuning={} if alone else study.tuning,
+            budget={} if alone else own.budget,
+            evaluations=0 if alone else own.evaluations,
+            schedule={} if alone else study.schedule,
+            stop={} if alone else study.stop,
+            targets={} if alone else study.targets,
+            upstream=by_stage,
+            sources=sources(modules, self.root),
+            versions={package: version(package) for package in PACKAGES[backend]},
+        )
+
+    def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
+        return PlannedJob(
+            spec, spec_file(self.results, spec), job_folder(self.results, spec), upstream, lanes
+        )
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+class Wildcards(Protocol):
+    """What Snakemake hands to an input function."""
+
+    hash: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that `snakemake reports` will do; its methods are the input functions of the Snakefile."""
+
+    config: Config
+    studies: tuple[PlannedStudy, ...]
+    skipped: tuple[tuple[str, str], ...]
+    reports_code: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What the site shows, with the hash of the code that shows it."""
+        return {
+            "scale": self.config.scale,
+            "studies": [study.description for study in self.studies],
+            "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
+            "code": self.reports_code,
+        }
+
+    def report_of(self, planned: PlannedStudy) -> dict[str, Any]:
+        """What the figures of one study show, in the form of the site's."""
+        return {"scale": self.config.scale, "studies": [planned.description], "skipped": []}
+
+    @property
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """All jobs, upstream first."""
+        return tuple(job for planned in self.studies for job in planned.jobs)
+
+    @cached_property
+    def _by_hash(self) -> dict[str, PlannedJob]:
+        return {job.spec.hash: job for job in self.jobs}
+
+    @cached_property
+    def _by_folder(self) -> dict[str, PlannedStudy]:
+        tables = {_hash_of(planned.tables): planned for planned in self.studies}
+        return tables | {_hash_of(planned.figures): planned for planned in self.studies}
+
+    @property
+    def report_path(self) -> Path:
+        """The file that tells the report what to show; its name carries its hash."""
+        return self.config.results / "specs" / f"plan.{_digest(_json(self.report))}.json"
+
+    def spec(self, stage: Stage) -> str:
+        """The pattern of a stage's spec files."""
+        return (
+            f"{self.config.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
+        )
+
+    def table(self, stage: Stage, name: str) -> str:
+        """The pattern of a table that a stage's jobs write."""
+        return f"{self.config.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}/{name}.parquet"
+
+    def log(self, rule: str) -> str:
+        """The pattern of a rule's log files."""
+        who = JOB if rule in TABLES else "{hash}"
+        return f"{self.config.results}/logs/{{study}}.{{scale}}.{rule}.{who}.log"
+
+    def merged(self, name: str) -> str:
+        """The pattern of a study's merged table."""
+        return f"{self.config.results}/tables/{{study}}.{{scale}}.{{hash}}/{name}.parquet"
+
+    def figures(self) -> str:
+        """The pattern of a study's folder of figures."""
+        return f"{self.config.results}/figures/{{study}}.{{scale}}.{{hash}}"
+
+    def figures_plan(self) -> str:
+        """The pattern of the files that tell the figures what to show."""
+        return f"{self.config.results}/specs/{{study}}.{{scale}}.figures.{{hash}}.json"
+
+    def upstream(self, wildcards: Wildcards) -> list[str]:
+        """The tables that a job reads."""
+        return [str(path) for path in self._by_hash[wildcards.hash].inputs]
+
+    def seeds_of(self, wildcards: Wildcards) -> str:
+        """The seeds of a job in words."""
+        seeds = self._by_hash[wildcards.hash].spec.seeds
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+
+    def job_tables(self, wildcards: Wildcards) -> list[str]:
+        """The tables of all jobs that a merged set of tables is made of."""
+        return [str(path) for job in self._by_folder[wildcards.hash].jobs for path in job.outputs]
+
+    def job_folders(self, wildcards: Wildcards) -> list[str]:
+        """The folders of all jobs that a merged set of tables is made of."""
+        return [str(job.folder) for job in self._by_folder[wildcards.hash].jobs]
+
+    def merged_of(self, wildcards: Wildcards) -> list[str]:
+        """The merged tables that a set of figures shows."""
+        return [f"{self.tables_of(wildcards)}/{name}.parquet" for name in MERGED]
+
+    def tables_of(self, wildcards: Wildcards) -> str:
+        """The folder of the merged tables that a set of figures shows."""
+        return str(self._by_folder[wildcards.hash].tables)
+
+    @property
+    def shown(self) -> list[str]:
+        """The merged tables and the figures of all studies, which the site shows."""
+        tables = [str(study.tables / f"{name}.parquet") for study in self.studies for name in MERGED]
+        return [*tables, *(str(study.figures) for study in self.studies)]
+
+    def summary(self) -> str:
+        """The plan for people: jobs and runs by study and stage, and what is skipped."""
+        lines = [f"curvebench, scale {self.config.scale}: {len(self.jobs)} jobs"]
+        for planned in self.studies:
+            stages = [
+                f"{stage} {len(jobs)} jobs, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
+                for stage in TABLES
+                if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
+            ]
+            lines.append(f"  {planned.study.name} on {' and '.join(planned.backends)}: {'; '.join(stages)}")
+        lines += [f"  skipped {name}: {reason}" for name, reason in self.skipped]
+        return "\n".join(lines)
+
+
+LANES = {"bases": "matrices", "timing": "methods"}
+
+
+def make_plan(config: Config, root: Path = ROOT) -> Plan:
+    """The plan of a configuration. Writes nothing, imports neither torch nor jax.
+
+    Args:
+        config: what the user asks for.
+        root: the folder of the first-party packages, whose sources are hashed.
+
+    Raises:
+        InputError: for bad studies or a configuration that they do not know.
+    """
+    planned, skipped = [], []
+    reports_code = _code(root, REPORTS_CODE)
+    for study in _select(read_studies(config.study_folder), config):
+        reason = _why_skipped(study, config)
+        if reason is not None:
+            skipped.append((study.name, reason))
+        else:
+            planned.append(_planned(study, config, root, reports_code))
+    return Plan(config, tuple(planned), tuple(skipped), reports_code)
+
+
+def _planned(study: Study, config: Config, root: Path, reports_code: str) -> PlannedStudy:
+    own = study.scales[config.scale].backends
+    backends = tuple(name for name in own if not config.backends or name in config.backends)
+    jobs = Planner(study, config.scale, config.results, root).jobs(backends)
+    hashes = sorted(job.spec.hash for job in jobs)
+    tables_hash = _digest(_json([hashes, _code(root, RESULTS_CODE)]))
+    description = describe(study, config.scale, backends)
+    figures_hash = _digest(_json([tables_hash, description, reports_code]))
+    name = f"{study.name}.{config.scale}"
+    tables = config.results / "tables" / f"{name}.{tables_hash}"
+    figures = config.results / "figures" / f"{name}.{figures_hash}"
+    folders = {"tables": str(tables), "figures": str(figures)}
+    return PlannedStudy(study, backends, jobs, tables, figures, description | folders)
+
+
+def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, Any]:
+    """A study as the report shows it: its settings in full, in plain JSON types."""
+    own = study.scales[scale]
+    registry = workloads()
+    return {
+        "name": study.name,
+        "question": study.question,
+        "source": study.source,
+        "setting_notes": [*study.setting_notes, *([own.note] if own.note else [])],
+        "workloads": [
+            {
+                "name": spec.name,
+                "description": registry[spec.name].description,
+                "source": registry[spec.name].source,
+                "settings": dict(spec.settings),
+                "metrics": {name: asdict(metric) for name, metric in registry[spec.name].metrics.items()},
+            }
+            for spec in study.workloads[scale]
+        ],
+        "optimizers": {spec.name: dict(spec.hyperparameters) for spec in study.optimizers},
+        "methods": list(study.methods),
+        "bases": {spec.label: {"name": spec.name, **spec.options} for spec in study.bases},
+        "backends": {
+            name: {
+                "device": own.backends[name].device,
+                "tuned_on": own.backends[name].tuned_on or name,
+                "final_seeds": len(final_seeds(own, name)),
+            }
+            for name in backends
+        },
+        "seeds": own.seeds.model_dump(),
+        "tuning": {**study.tuning, "trials": tuning.trials(study.tuning)},
+        "schedule": dict(study.schedule),
+        "stop": dict(study.stop),
+        "targets": dict(study.targets),
+        "compare": study.compare.model_dump(),
+        "claims": [claim.model_dump(mode="json", exclude_none=True) for claim in study.claims],
+        "budget": {**own.budget, "evaluations": own.evaluations},
+    }
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, indent=1) + "\n"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _hash_of(folder: Path) -> str:
+    return folder.name.rpartition(".")[2]
+
+
+def _code(root: Path, patterns: Iterable[str]) -> str:
+    return files_hash({path for pattern in patterns for path in root.glob(pattern) if path.is_file()}, root)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_specs(plan: Plan) -> None:
+    """Write the spec files and the report's plan, each only where absent, so that times stay as they are.
+
+    Raises:
+        InputError: when the results folder cannot be written to, before any compute is spent.
+    """
+    files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
+    files[plan.report_path] = _json(plan.report)
+    specs = plan.report_path.parent
+    files |= {
+        specs / f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.figures)}.json": _json(
+            plan.report_of(study)
+        )
+        for study in plan.studies
+    }
+    try:
+        for folder in (specs, plan.config.site):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()  # the folder may be there and yet be read-only
+        for path, text in files.items():
+            if not path.exists():
+                _write(path, text)
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or plan.config.results}: cannot be written ({error.strerror}); make room, or "
+            "give other folders with --config results=FOLDER site=FOLDER"
+        ) from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a whole file or none: to a temporary name first."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def prepare(raw: Mapping[str, Any]) -> Plan:
+    """The plan for a Snakefile's `config`, with its spec files in place.
+
+    Raises:
+        InputError: for bad input of any kind.
+    """
+    config = read_config(raw)
+    if config.data is not None:
+        os.environ[FOLDER_VARIABLE] = str(config.data)  # jobs inherit it
+    plan = make_plan(config)
+    write_specs(plan)
+    return plan

@@ -1,0 +1,95 @@
+"""The stages sweep, refine and final: every cell's lanes as bundles, written as runs and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from harness import tuning
+from harness.execution import execute, joined, parts, seeds_per_bundle
+from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, workload_of
+from harness.progress import Progress
+from harness.records import rows, table
+from results import schema
+from results.reading import read
+from results.writing import write_table
+
+MEMORY_LIMIT_BYTES = 1 << 30  # of one bundle; two jobs side by side stay well inside 6 GiB
+
+
+def run_lanes(job: Job) -> list[str]:
+    """Run all lanes of a job and write its tables; returns notes."""
+    spec = job.spec
+    with job.clock.phase("data"):
+        cells = _cells(job)
+    engines = {
+        dtype: job.engine(dtype) for dtype in sorted({workload_of(one).dtype for one in spec.workloads})
+    }
+    progress = Progress(
+        f"{spec.study} {spec.stage} {spec.optimizers[0].name} on {spec.backend}",
+        sum(len(cell.settings) for cell in cells),
+    )
+    runs: list[dict[str, Any]] = []
+    curves: list[pl.DataFrame] = []
+    instances: dict[str, list[Instance]] = {}
+    for cell in cells:
+        name, dtype = cell.workload.name, cell.workload.dtype
+        with job.clock.phase("data"):
+            if name not in instances:
+                # Only one workload's problems are held at a time.
+                instances = {
+                    name: [instance(cell.workload, cell.workload_spec.settings, seed) for seed in spec.seeds]
+                }
+            basis = load_basis(job, name, cell.basis, spec.seeds, dtype)
+            whole = bundle_of(job, cell, instances[name], basis)
+        seeds = seeds_per_bundle(whole, np.dtype(dtype).itemsize, MEMORY_LIMIT_BYTES)
+        pieces = [
+            execute(part, engines[dtype], job.clock, _reporter(progress, len(cell.settings) * share, steps))
+            for part, share, steps in (
+                (part, len(part.problems) / len(whole.problems), len(whole.schedule))
+                for _, part in parts(whole, seeds)
+            )
+        ]
+        lanes = seeds * len(cell.settings)
+        cell_runs, cell_curves = rows(job, cell, whole, joined(pieces), basis, len(runs), lanes)
+        runs += cell_runs
+        curves.append(cell_curves)
+    write_table(job.folder / "runs.parquet", pl.DataFrame(runs, schema=schema.RUNS), schema.RUNS)
+    write_table(job.folder / "curves.parquet", table(curves, schema.CURVES), schema.CURVES)
+    return sorted({note for engine in engines.values() for note in engine.notes})
+
+
+def _cells(job: Job) -> list[Cell]:
+    spec = job.spec
+    settings = _settings(job)
+    return [
+        Cell(workload_of(workload), workload, spec.optimizers[0], basis, settings[workload.name, basis.label])
+        for workload in spec.workloads
+        for basis in spec.bases
+    ]
+
+
+def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]]]:
+    """What each workload and basis tries: the spec's own settings, or what the upstream tables say."""
+    spec = job.spec
+    if spec.settings is not None:
+        return {(one.name, basis.label): spec.settings for one in spec.workloads for basis in spec.bases}
+    runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
+    if spec.stage == "refine":
+        return tuning.refine(runs, spec.tuning)
+    return {group: [choice.setting] for group, choice in tuning.choose(runs, spec.tuning).items()}
+
+
+def _reporter(progress: Progress, weight: float, steps: int) -> Callable[[int], None]:
+    """Turns the steps done by a bundle into its share of the job's work."""
+    before = 0
+
+    def report(done: int) -> None:
+        nonlocal before
+        progress.advance(weight * (done - before) / steps)
+        before = done
+
+    return report

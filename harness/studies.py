@@ -1,0 +1,354 @@
+"""Studies: study files with every name looked up and every default filled in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.backends import BACKENDS
+from harness.errors import InputError
+from harness.paths import STUDY_FOLDER
+from harness.schedules import SHAPES
+from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
+from harness.study_file import (
+    MOST_TUNING_SEEDS,
+    Claim,
+    Condition,
+    Judged,
+    Named,
+    Scale,
+    Search,
+    StudyFile,
+    read_study_file,
+)
+from harness.tuning import IDENTITY
+from optimizers import HyperparameterError, Rule, rules
+from optimizers.bases import OptionError, bases
+from optimizers.names import unknown
+from workloads import Metric, Workload, workloads
+
+LABEL_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")  # labels become parts of file names
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question with the grid of runs that answers it; its name is its file's stem.
+
+    Args:
+        tuning: the protocol as job specs hold it: `protocol`, `names` of the tuned hyperparameters,
+            `coarse` or `budget` and `space`, `statistic`, `which`, `metric`, `direction`, `shared_across`.
+        compare: the headline metric.
+        settings: each scale's workloads with their settings completed.
+    """
+
+    name: str
+    path: Path
+    question: str
+    source: str
+    setting_notes: tuple[str, ...]
+    optimizers: tuple[OptimizerSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    tuning: Mapping[str, Any]
+    schedule: Mapping[str, Any]
+    stop: Mapping[str, float]
+    targets: Mapping[str, float]
+    compare: Judged
+    claims: tuple[Claim, ...]
+    scales: Mapping[str, Scale]
+    workloads: Mapping[str, tuple[WorkloadSpec, ...]]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The labels of all methods, basis by basis."""
+        return tuple(
+            method(optimizer.name, basis.label) for basis in self.bases for optimizer in self.optimizers
+        )
+
+
+def method(optimizer: str, basis: str) -> str:
+    """The label of an optimizer in a basis: `adam`, or `adam @ egop`."""
+    return optimizer if basis == IDENTITY else f"{optimizer} @ {basis}"
+
+
+def tuning_seeds(scale: Scale) -> tuple[int, ...]:
+    """The seeds that settings are tried on."""
+    return tuple(range(scale.seeds.tuning))
+
+
+def final_seeds(scale: Scale, backend: str) -> tuple[int, ...]:
+    """The seeds that methods are judged on, disjoint from the tuning seeds."""
+    own = scale.backends[backend].seeds
+    count = scale.seeds.final if own is None else own.final
+    return tuple(range(MOST_TUNING_SEEDS, MOST_TUNING_SEEDS + count))
+
+
+def read_studies(folder: Path = STUDY_FOLDER) -> tuple[Study, ...]:
+    """All studies of a folder, by name.
+
+    Raises:
+        InputError: with a line for each problem of each file.
+    """
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        raise InputError(f"{folder}: holds no study file (*.yaml); give the right folder as study_folder")
+    studies: list[Study] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            studies.append(read_study(path))
+        except InputError as error:
+            problems.append(str(error))
+    homes: dict[str, Path] = {}
+    problems.extend(
+        f"{study.path}: claims: the id {claim.id!r} is also in {homes[claim.id]}; ids must differ"
+        for study in studies
+        for claim in study.claims
+        if homes.setdefault(claim.id, study.path) != study.path
+    )
+    if problems:
+        raise InputError("\n".join(problems))
+    return tuple(studies)
+
+
+def read_study(path: Path) -> Study:
+    """One study, validated against the registries of workloads, optimizers, bases and backends.
+
+    Raises:
+        InputError: with a line for each problem.
+    """
+    file = read_study_file(path)
+    problems: list[str] = []
+
+    def report(key: str, what: object) -> None:
+        problems.append(f"{path}: {key}: {what}")
+
+    known = _known_workloads(file, report)
+    metrics = _shared_metrics(known)
+    optimizers_ = _optimizers(file, report)
+    bases_ = _bases(file, report)
+    if known:
+        _check_metrics(file, metrics, report)
+    _check_methods(file, optimizers_, bases_, known, report)
+    for name, scale in file.scales.items():
+        _check_scale(f"scales.{name}", scale, report)
+    settings = {name: _settings(file, known, name, report) for name in file.scales}
+    if file.schedule.name not in SHAPES:
+        report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
+    if problems:
+        raise InputError("\n".join(problems))
+    tuning = file.tuning
+    return Study(
+        name=path.stem,
+        path=path,
+        question=file.question,
+        source=file.source,
+        setting_notes=file.setting_notes,
+        optimizers=optimizers_,
+        bases=bases_,
+        tuning={
+            "protocol": tuning.protocol,
+            **tuning.resolved(),
+            **tuning.choose.model_dump(),
+            "direction": metrics[tuning.choose.metric].direction,
+            "shared_across": tuning.shared_across,
+        },
+        schedule=file.schedule.model_dump(),
+        stop=file.stop.model_dump(exclude_none=True),
+        targets=file.targets,
+        compare=file.compare.metric,
+        claims=file.claims,
+        scales=file.scales,
+        workloads=settings,
+    )
+
+
+Report = Callable[[str, object], None]
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _entries(file: StudyFile) -> tuple[Named, ...]:
+    return (file.workload,) if file.workload is not None else file.workloads or ()
+
+
+def _workloads_key(file: StudyFile) -> str:
+    return "workload" if file.workload is not None else "workloads"
+
+
+def _known_workloads(file: StudyFile, report: Report) -> dict[str, Workload]:
+    key = _workloads_key(file)
+    for name in _repeated(entry.name for entry in _entries(file)):
+        report(key, f"{name!r} is listed twice; list each workload once")
+    known = {}
+    for entry in _entries(file):
+        if entry.name in workloads():
+            known[entry.name] = workloads()[entry.name]
+        else:
+            report(key, unknown("the suite", "workload", entry.name, workloads()))
+    return known
+
+
+def _shared_metrics(known: Mapping[str, Workload]) -> dict[str, Metric]:
+    """The metrics that all workloads of the study give."""
+    tables = [workload.metrics for workload in known.values()]
+    first = tables[0] if tables else {}
+    return {name: metric for name, metric in first.items() if all(name in table for table in tables)}
+
+
+def _settings(
+    file: StudyFile, known: Mapping[str, Workload], scale: str, report: Report
+) -> tuple[WorkloadSpec, ...]:
+    """The workloads with their settings at a scale, whose own settings stand above the study's."""
+    own = file.scales[scale].settings
+    for name in own:
+        if name not in known:
+            report(f"scales.{scale}.settings", unknown("the study", "workload", name, known))
+    specs = []
+    for entry in _entries(file):
+        workload = known.get(entry.name)
+        if workload is None:
+            continue
+        key = f"{_workloads_key(file)}.{entry.name}"
+        try:
+            settings = workload.complete({**entry.options, **own.get(entry.name, {})})
+        except ValueError as error:
+            report(key, error)
+            continue
+        specs.append(WorkloadSpec(entry.name, settings))
+    return tuple(specs)
+
+
+def _optimizers(file: StudyFile, report: Report) -> tuple[OptimizerSpec, ...]:
+    for name in _repeated(entry.name for entry in file.optimizers):
+        report("optimizers", f"{name!r} is listed twice; list each optimizer once")
+    specs = []
+    for entry in file.optimizers:
+        if entry.name not in rules():
+            report("optimizers", unknown("the suite", "optimizer", entry.name, rules()))
+            continue
+        rule, key = rules()[entry.name], f"optimizers.{entry.name}"
+        tuned = _tuned_bounds(file)
+        both = [name for name in entry.options if name in tuned[0]]
+        for name in both:
+            report(f"{key}.{name}", "is tuned by this study; remove it here or there")
+        if both:
+            continue
+        fixed = _complete(rule, entry.options, tuned, key, report)
+        if fixed is not None:
+            specs.append(OptimizerSpec(entry.name, fixed))
+    return tuple(specs)
+
+
+def _tuned_bounds(file: StudyFile) -> tuple[dict[str, float], dict[str, float]]:
+    """The lowest and the highest value of each tuned hyperparameter."""
+    if isinstance(file.tuning, Search):
+        space = file.tuning.space
+        low = {name: axis.low for name, axis in space.items()}
+        return low, {name: axis.high for name, axis in space.items()}
+    low_rate, high_rate = file.tuning.coarse
+    return {"learning_rate": low_rate}, {"learning_rate": high_rate}
+
+
+def _complete(
+    rule: Rule,
+    given: Mapping[str, Any],
+    tuned: tuple[dict[str, float], dict[str, float]],
+    key: str,
+    report: Report,
+) -> dict[str, float] | None:
+    """The fixed hyperparameters with their defaults; the tuned ones are checked at both ends."""
+    try:
+        complete = [rule.complete({**given, **bounds}) for bounds in tuned]
+    except HyperparameterError as error:
+        report(key, error)
+        return None
+    return {name: value for name, value in complete[0].items() if name not in tuned[0]}
+
+
+def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
+    specs = []
+    for entry in file.bases:
+        if entry.name not in bases():
+            report("bases", unknown("the suite", "basis", entry.name, bases()))
+            continue
+        options = {name: value for name, value in entry.options.items() if name != "label"}
+        label = entry.options.get("label", entry.name)
+        key = f"bases.{entry.name}"
+        if not isinstance(label, str) or not label or set(label) - LABEL_LETTERS:
+            report(f"{key}.label", f"{label!r} is not made of small letters, digits, _ and -")
+            continue
+        if (entry.name == IDENTITY) != (label == IDENTITY):
+            report(f"{key}.label", f"{label!r}: the label 'identity' belongs to the identity basis")
+            continue
+        try:
+            specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(options)))
+        except OptionError as error:
+            report(key, error)
+    for label in _repeated(spec.label for spec in specs):
+        report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
+    if file.tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in file.bases}:
+        report("tuning.shared_across", "needs the identity basis, whose choice is shared; add it to bases")
+    return tuple(specs)
+
+
+def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
+    used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
+    used |= {f"targets.{metric}": metric for metric in file.targets}
+    used |= {key: condition.metric.metric for key, condition in _conditions(file)}
+    for key, metric in used.items():
+        if metric not in metrics:
+            report(key, unknown("the study's workloads together", "metric", metric, metrics))
+
+
+def _conditions(file: StudyFile) -> list[tuple[str, Condition]]:
+    return [
+        (f"claims.{claim.id}.holds_if[{index}]", condition)
+        for claim in file.claims
+        for index, condition in enumerate(claim.holds_if)
+    ]
+
+
+def _check_methods(
+    file: StudyFile,
+    optimizers_: Iterable[OptimizerSpec],
+    bases_: Iterable[BasisSpec],
+    known: Mapping[str, Workload],
+    report: Report,
+) -> None:
+    methods = [method(optimizer.name, basis.label) for basis in bases_ for optimizer in optimizers_]
+    for claim in _repeated(claim.id for claim in file.claims):
+        report("claims", f"the id {claim!r} is given twice; ids must differ")
+    for key, condition in _conditions(file):
+        for name in [*condition.than, *(name for names in condition.relations.values() for name in names)]:
+            if name not in methods:
+                report(key, unknown("the study", "method", name, methods))
+        if condition.workload is not None and condition.workload not in known:
+            report(f"{key}.workload", unknown("the study", "workload", condition.workload, known))
+
+
+def _check_scale(key: str, scale: Scale, report: Report) -> None:
+    tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
+    for name, use in scale.backends.items():
+        if name not in BACKENDS:
+            report(f"{key}.backends", unknown("the harness", "backend", name, BACKENDS))
+        if use.tuned_on is not None and use.tuned_on not in tuners:
+            report(
+                f"{key}.backends.{name}.tuned_on",
+                unknown("this scale", "backend with its own tuning", use.tuned_on, tuners),
+            )
+        if use.seeds is not None and use.seeds.final > scale.seeds.final:
+            report(
+                f"{key}.backends.{name}.seeds.final",
+                f"{use.seeds.final} is more than the scale's final seeds; use at most {scale.seeds.final}",
+            )
+
+
+def missing_data(study: Study, scale: str) -> str | None:
+    """Why a study cannot run here: what data is missing and how to get it; None when all is there."""
+    reasons = [workloads()[spec.name].missing(spec.settings) for spec in study.workloads[scale]]
+    return "; ".join(reason for reason in reasons if reason) or None

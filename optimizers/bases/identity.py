@@ -1,0 +1,9 @@
+"""The original coordinates."""
+
+from __future__ import annotations
+
+from optimizers.bases.basis import Basis
+
+IDENTITY = Basis(name="identity", source="none", description="the original coordinates; nothing is rotated")
+
+BASES = (IDENTITY,)

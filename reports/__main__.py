@@ -1,0 +1,56 @@
+"""Command line of the report: `python -m reports figures` and `python -m reports site`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.plan import ReportError, read_plan
+from results.errors import TableError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of both commands."""
+    main = argparse.ArgumentParser(prog="python -m reports", description="Draw and render what runs have shown.")
+    commands = main.add_subparsers(dest="command", required=True)
+    plan = {"type": Path, "required": True, "help": "the plan JSON that Snakemake wrote"}
+
+    figures = commands.add_parser("figures", help="draw the figures of one study")
+    figures.add_argument("--plan", **plan)
+    figures.add_argument("--study", required=True, help="the study's name in the plan")
+    figures.add_argument("--tables", type=Path, help="folder of the merged tables (default: what the plan says)")
+    figures.add_argument("--out", type=Path, help="folder for the figures (default: what the plan says)")
+
+    site = commands.add_parser("site", help="render the site; prints the path of its first page")
+    site.add_argument("--plan", **plan)
+    site.add_argument("--out", type=Path, default=Path("reports/site"), help="folder (default: %(default)s)")
+    return main
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; bad input ends it with a message and status 1."""
+    options = parser().parse_args(arguments)
+    try:
+        plan = read_plan(options.plan)
+        if options.command == "figures":
+            from reports.figures import draw_study
+            from reports.tables import read_tables
+
+            study = plan.study(options.study)
+            out = options.out or study.figures
+            drawn = draw_study(study, read_tables(options.tables or study.tables), out)
+            print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
+        else:
+            from reports.site import render_site
+
+            print(f"The site: {render_site(plan, options.out).resolve()}")
+    except (ReportError, TableError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

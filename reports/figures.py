@@ -1,0 +1,522 @@
+"""The figures of a study in SVG, in a light and a dark variant, with their alternative texts."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reports.formatting import metric_name, number, plain, power_of_ten, slug
+from reports.measures import (
+    complete_curves,
+    curve_bands,
+    method_parts,
+    own_seconds,
+    run_values,
+    sensitivity,
+    step_seconds,
+    chosen_rates,
+)
+from reports.palette import GHOST, GRID, MUTED, TEXT, dark, dashes_of, ink_of
+from reports.plan import StudyPlan, WorkloadPlan
+from reports.statistics.medians import quartile_bands
+from reports.tables import Tables
+
+MANIFEST = "figures.json"
+COLUMNS = 3  # panels side by side
+PANEL = (3.05, 2.35)  # inches
+Axes = Any  # matplotlib's classes have no annotations
+Figure = Any
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as the site shows it; `name` is the stem of its two files."""
+
+    name: str
+    kind: str  # curve, sensitivity or cost
+    workload: str
+    backend: str
+    metric: str
+    title: str
+    caption: str
+    alt: str
+    width: int
+    height: int
+
+
+def draw_study(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
+    """Draw every figure of a study into a folder, and the list of them as `figures.json`.
+
+    Args:
+        out: is made where it is missing; holds `<name>.light.svg` and `<name>.dark.svg` afterwards.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = [
+        figure
+        for workload in study.workloads
+        for backend in study.backends
+        for figure in _draw_cell(study, workload, backend, tables, out)
+    ]
+    manifest = json.dumps([asdict(figure) for figure in drawn], indent=1, ensure_ascii=False)
+    (out / MANIFEST).write_text(manifest + "\n")
+    return drawn
+
+
+def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
+    """The metrics that get curves: the headline one, one of training and one of validation."""
+    wanted = [study.metric]
+    for split in ("train", "validation"):
+        of_split = [name for name in workload.metrics if name.startswith(f"{split}_")]
+        preferred = [name for name in of_split if name in study.targets or name == f"{split}_loss"]
+        wanted += sorted(preferred, key=lambda name: name not in study.targets)[:1] or of_split[:1]
+    return tuple(dict.fromkeys(wanted))
+
+
+def _draw_cell(
+    study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables, out: Path
+) -> Iterator[Drawn]:
+    here = (pl.col("workload") == workload.name) & (pl.col("backend") == backend)
+    runs = tables.runs.filter(here)
+    final = runs.filter(pl.col("stage") == "final")
+    present = set(final["method"])
+    methods = [method for method in study.methods if method in present]
+    if methods:
+        for metric in shown_metrics(study, workload):
+            curves = complete_curves(final, tables.curves, metric, study.direction_of(metric))
+            if len(curves):
+                for axis in AXES:
+                    yield _curve(study, workload, backend, metric, axis, methods, curve_bands(curves), out)
+    tuned = [method for method in study.methods if method in set(runs["method"])]
+    rates = sensitivity(runs, study.metric, study.which, study.direction)
+    if len(rates):
+        chosen = _starred(study, final, runs)
+        yield _sensitivity(study, workload, backend, tuned, rates, chosen, out)
+    timings = tables.timings.filter(here)
+    seconds = step_seconds(timings)
+    timed = [method for method in study.methods if method in set(seconds["method"])]
+    if timed:
+        yield _cost(study, workload, backend, timed, seconds, timings, out)
+
+
+# --- kinds of figures ----------------------------------------------------------------------------
+
+AXES = {
+    "gradient_evaluations": "gradient evaluations",
+    "charged_evaluations": "gradient evaluations, basis included",
+}
+
+
+def _curve(
+    study: StudyPlan,
+    workload: WorkloadPlan,
+    backend: str,
+    metric: str,
+    axis: str,
+    methods: Sequence[str],
+    bands: pl.DataFrame,
+    out: Path,
+) -> Drawn:
+    direction = study.direction_of(metric)
+    log_y = direction == "minimize" and _fits_log(bands["lower_quartile"])
+    starts, ends = bands[axis].min(), bands[axis].max()
+    # A basis that costs several times the budget would press the curves into the frame.
+    log_x = _as_float(bands["charged_evaluations"].max()) > 4 * _as_float(bands["gradient_evaluations"].max())
+    log_x = log_x and axis == "charged_evaluations"
+    shown = _thinned(bands.filter(pl.col(axis) > 0) if log_x else bands, 120)
+    count = int(_as_float(bands["count"].max()))
+    lines = {method: shown.filter(pl.col("method") == method) for method in methods}
+    with _panels(methods, log_x, log_y) as (figure, panels):
+        for optimizer, panel in panels.items():
+            for method, line in lines.items():
+                if method_parts(method)[0] != optimizer:
+                    panel.plot(_floats(line, axis), _floats(line, "median"), color=GHOST.light, linewidth=0.7)
+            _lines(panel, optimizer, lines, axis, methods, marker=None)
+        _limits(panels, bands, direction, log_y)
+        _labels(figure, panels, AXES[axis], metric_name(metric), methods)
+        last = {method: line.sort("step").tail(1) for method, line in lines.items()}
+        name = metric_name(metric)
+        return _save(
+            figure,
+            out,
+            kind="curve",
+            name=f"{workload.name}.{backend}.{metric}.{axis}",
+            workload=workload.name,
+            backend=backend,
+            metric=metric,
+            title=f"{name.capitalize()} against {AXES[axis]}",
+            caption=(
+                f"Median over {count} final seeds, with the band between the quartiles; a diverged run counts "
+                "as worst. One panel an optimizer, the other methods in grey."
+            ),
+            alt=(
+                f"{name.capitalize()} of {workload.name} on {backend} against {AXES[axis]} "
+                f"(from {number(starts)} to {number(ends)}), one panel an optimizer. Median at the end: "
+                + "; ".join(f"{method} {number(line['median'].item())}" for method, line in last.items())
+                + "."
+            ),
+        )
+
+
+def _starred(study: StudyPlan, final: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """The chosen rate of every method with the median of its final runs."""
+    values = run_values(final, study.metric, study.which, study.direction)
+    at = quartile_bands(values, ["method", "learning_rate"], "value")
+    return chosen_rates(runs).select("method", "learning_rate").join(at, on=["method", "learning_rate"])
+
+
+def _sensitivity(
+    study: StudyPlan,
+    workload: WorkloadPlan,
+    backend: str,
+    methods: Sequence[str],
+    rates: pl.DataFrame,
+    chosen: pl.DataFrame,
+    out: Path,
+) -> Drawn:
+    log_y = study.direction == "minimize" and _fits_log(rates["lower_quartile"])
+    name = f"{study.which} {metric_name(study.metric)}"
+    lines = {method: rates.filter(pl.col("method") == method) for method in methods}
+    with _panels(methods, True, log_y) as (figure, panels):
+        dashes = dashes_of(methods)
+        _limits(panels, rates, study.direction, log_y)
+        for optimizer, panel in panels.items():
+            _lines(panel, optimizer, lines, "learning_rate", methods, marker="o")
+            for method, line in lines.items():
+                if method_parts(method)[0] != optimizer:
+                    continue
+                colour = ink_of(optimizer).light
+                stars = chosen.filter(pl.col("method") == method)
+                panel.plot(
+                    _floats(stars, "learning_rate"),
+                    _floats(stars, "median"),
+                    "*",
+                    color=colour,
+                    markeredgecolor=TEXT.light,
+                    markeredgewidth=0.6,
+                    markersize=11,
+                    zorder=5,
+                )
+                lost = line.filter(pl.col("diverged") > 0)
+                row = list(dashes).index(method_parts(method)[1])
+                panel.scatter(
+                    _floats(lost, "learning_rate"),
+                    [0.96 - 0.07 * row] * len(lost),
+                    s=[12 + 34 * share for share in lost["diverged"]],
+                    marker="x",
+                    color=colour,
+                    linewidth=1.1,
+                    transform=panel.get_xaxis_transform(),
+                    clip_on=False,
+                )
+        _labels(figure, panels, "learning rate", name, methods, tuning=True)
+        best = {
+            method: rate.item() if len(rate) == 1 else None
+            for method in methods
+            for rate in [chosen.filter(pl.col("method") == method)["learning_rate"]]
+        }
+        return _save(
+            figure,
+            out,
+            kind="sensitivity",
+            name=f"{workload.name}.{backend}.sensitivity",
+            workload=workload.name,
+            backend=backend,
+            metric=study.metric,
+            title=f"{name.capitalize()} against the learning rate",
+            caption=(
+                f"Median over up to {number(rates['count'].max())} tuning seeds, with the band between the "
+                "quartiles. ★: the chosen rate, at the median of the final runs. ×: rates at which runs diverged, "
+                "the larger the more of them; one line of crosses a basis, the identity on top."
+            ),
+            alt=(
+                f"{name.capitalize()} of {workload.name} on {backend} against the learning rate "
+                f"(from {number(rates['learning_rate'].min())} to {number(rates['learning_rate'].max())}), one "
+                "panel an optimizer. Chosen rate: "
+                + "; ".join(f"{method} {number(rate) if rate else 'none'}" for method, rate in best.items())
+                + "."
+            ),
+        )
+
+
+def _cost(
+    study: StudyPlan,
+    workload: WorkloadPlan,
+    backend: str,
+    methods: Sequence[str],
+    seconds: pl.DataFrame,
+    timings: pl.DataFrame,
+    out: Path,
+) -> Drawn:
+    rows = {method: seconds.filter(pl.col("method") == method).row(0, named=True) for method in methods}
+    longest = max(row["high"] for row in rows.values())
+    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3) if longest >= 1e-3 else ("µs", 1e6)
+    null = timings.filter((pl.col("phase") == "null_step") & (pl.col("steps") > 0))
+    null_step = (null["seconds"] / null["steps"]).median() if len(null) else None
+    size = (PANEL[0] * COLUMNS * 0.82, 0.9 + 0.24 * len(methods))
+    with _figure(size) as (figure, panel):
+        for position, method in enumerate(methods):
+            row, (optimizer, _) = rows[method], method_parts(method)
+            middle = row["median"] * factor
+            colour = ink_of(optimizer).light
+            solid = method == optimizer
+            panel.plot([0, middle], [position, position], color=colour, linewidth=1.6, alpha=0.35,
+                       linestyle="-" if solid else (0, (4, 2)))  # fmt: skip
+            panel.errorbar(
+                middle,
+                position,
+                xerr=[[middle - row["low"] * factor], [row["high"] * factor - middle]],
+                fmt="o",
+                color=colour,
+                markerfacecolor=colour if solid else "none",
+                markersize=5.5,
+                capsize=2.5,
+                linewidth=1.2,
+            )
+        if null_step is not None:
+            panel.axvline(_as_float(null_step) * factor, color=MUTED.light, linewidth=1, linestyle=(0, (1, 2)))
+        panel.set_yticks(range(len(methods)), methods)
+        panel.invert_yaxis()
+        panel.set_xlim(left=0)
+        panel.grid(axis="y", visible=False)
+        panel.set_xlabel(f"{unit} a step")
+        repetitions = int(_as_float(seconds["count"].max()))
+        return _save(
+            figure,
+            out,
+            kind="cost",
+            name=f"{workload.name}.{backend}.cost",
+            workload=workload.name,
+            backend=backend,
+            metric="seconds",
+            title="Seconds a step",
+            caption=(
+                f"Median and interval over {repetitions} interleaved repetitions of one run at a time; hollow and "
+                "dashed: in a basis. "
+                + ("Dotted: the gradient alone (a null optimizer)." if null_step is not None else "")
+            ),
+            alt=(
+                f"Time of one step of {workload.name} on {backend}. "
+                + "; ".join(f"{method} {number(row['median'] * factor)} {unit}" for method, row in rows.items())
+                + "."
+            ),
+        )
+
+
+# --- parts of figures ----------------------------------------------------------------------------
+
+
+@contextmanager
+def _figure(size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any) -> Iterator[tuple[Figure, Any]]:
+    """A figure in the house style, closed afterwards; nothing stays set."""
+    import matplotlib as mpl
+    import seaborn
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "curvebench",
+        "path.simplify_threshold": 0.3,
+        "text.parse_math": False,
+        "text.color": TEXT.light,
+        "axes.labelcolor": TEXT.light,
+        "axes.edgecolor": MUTED.light,
+        "axes.facecolor": "none",
+        "axes.titlesize": 10.5,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelsize": 9.5,
+        "axes.linewidth": 0.8,
+        "axes.unicode_minus": True,
+        "grid.color": GRID.light,
+        "grid.linewidth": 0.8,
+        "xtick.color": MUTED.light,
+        "ytick.color": MUTED.light,
+        "xtick.labelcolor": MUTED.light,
+        "ytick.labelcolor": MUTED.light,
+        "xtick.labelsize": 8.5,
+        "ytick.labelsize": 8.5,
+        "font.family": ["DejaVu Sans"],  # comes with matplotlib; measures the text, the page's font shows it
+        "legend.frameon": False,
+        "legend.fontsize": 9,
+    }
+    with mpl.rc_context(), seaborn.axes_style("whitegrid"), mpl.rc_context(style):
+        figure = MatplotlibFigure(figsize=size, layout="constrained", facecolor="none")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots(rows, columns, **options)
+        seaborn.despine(fig=figure)
+        yield figure, axes
+
+
+@contextmanager
+def _panels(methods: Sequence[str], log_x: bool, log_y: bool) -> Iterator[tuple[Figure, dict[str, Axes]]]:
+    """One panel an optimizer, sharing their axes."""
+    optimizers = list(dict.fromkeys(method_parts(method)[0] for method in methods))
+    columns = min(COLUMNS, len(optimizers))
+    rows = math.ceil(len(optimizers) / columns)
+    size = (PANEL[0] * max(columns, 1.6), PANEL[1] * rows + 0.35)
+    with _figure(size, rows, columns, sharex=True, sharey=True, squeeze=False) as (figure, grid):
+        panels = dict(zip(optimizers, grid.flat, strict=False))
+        for empty in list(grid.flat)[len(optimizers) :]:
+            empty.set_visible(False)
+        if log_x:
+            grid[0, 0].set_xscale("log")
+        if log_y:
+            grid[0, 0].set_yscale("log")
+        for name, panel in panels.items():
+            panel.set_title(name, color=ink_of(name).light)
+        yield figure, panels
+
+
+def _lines(
+    panel: Axes,
+    optimizer: str,
+    lines: Mapping[str, pl.DataFrame],
+    axis: str,
+    methods: Sequence[str],
+    marker: str | None,
+) -> None:
+    """The methods of one optimizer: a median line in the basis' dashes, and its band."""
+    import seaborn
+
+    dashes, colour = dashes_of(methods), ink_of(optimizer).light
+    for method, line in lines.items():
+        name, basis = method_parts(method)
+        if name != optimizer or not len(line):
+            continue
+        x = _floats(line, axis)
+        panel.fill_between(
+            x, _floats(line, "lower_quartile"), _capped(line), color=colour, alpha=0.16, linewidth=0
+        )
+        seaborn.lineplot(
+            x=x,
+            y=_floats(line, "median"),
+            ax=panel,
+            color=colour,
+            linestyle=(0, dashes[basis]) if dashes[basis] else "-",
+            linewidth=1.7,
+            marker=marker,
+            markersize=4,
+            markeredgewidth=0,
+            estimator=None,
+            errorbar=None,
+            legend=False,
+        )
+
+
+def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, direction: str, log_y: bool) -> None:
+    """Hold the value axis to what was seen, but for what exploded."""
+    finite = {
+        name: bands[name].filter(bands[name].is_finite()) for name in ("lower_quartile", "median", "upper_quartile")
+    }
+    if not len(finite["median"]):
+        return
+    lows = finite["lower_quartile"]
+    low = _as_float((lows.filter(lows > 0) if log_y else lows).min())
+    high = _as_float(finite["upper_quartile"].max())
+    if direction == "minimize":
+        typical = _as_float(finite["median"].quantile(0.95))
+        high = min(high, typical * 10 if log_y else typical + 2 * abs(typical - low))
+    panel = next(iter(panels.values()))
+    if log_y and high > low > 0:
+        room = (high / low) ** 0.05
+        panel.set_ylim(low / room, high * room**2.4)
+    elif high > low:
+        panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
+
+
+def _labels(
+    figure: Figure, panels: Mapping[str, Axes], x: str, y: str, methods: Sequence[str], tuning: bool = False
+) -> None:
+    """Axis labels once a figure, tick labels that need no mathematical markup, and the key of the dashes."""
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    figure.supxlabel(x, fontsize=9.5, color=TEXT.light)
+    figure.supylabel(y, fontsize=9.5, color=TEXT.light)
+    panels_list = list(panels.values())
+    for panel in panels_list:
+        panel.set(xlabel="", ylabel="")
+        for axis in (panel.xaxis, panel.yaxis):
+            if axis.get_scale() == "log":
+                low, high = axis.get_view_interval()
+                few = low <= 0 or math.log10(high / low) < 1.2
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7))
+                axis.set_major_formatter(FuncFormatter(power_of_ten))
+                axis.set_minor_formatter(NullFormatter())
+            else:
+                axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+    for panel in panels_list[-min(COLUMNS, len(panels_list)) :]:
+        panel.tick_params(labelbottom=True)
+    handles = [
+        Line2D([], [], color=MUTED.light, linewidth=1.7, linestyle=(0, dash) if dash else "-", label=f"{basis} basis")
+        for basis, dash in dashes_of(methods).items()
+    ]
+    if tuning:
+        handles += [
+            Line2D([], [], color=MUTED.light, marker="*", markersize=10, linestyle="", label="chosen"),
+            Line2D([], [], color=MUTED.light, marker="x", markersize=6, linestyle="", label="some diverged"),
+        ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), handlelength=2.6)
+
+
+def _save(figure: Figure, out: Path, name: str, **shown: str) -> Drawn:
+    """Write both variants; the same data give the same bytes."""
+    stem = slug(name)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    width, height = (round(96 * inches) for inches in figure.get_size_inches())
+    drawn = Drawn(name=stem, width=width, height=height, **shown)
+    svg = _portable(buffer.getvalue())
+    (out / f"{stem}.light.svg").write_text(svg)
+    (out / f"{stem}.dark.svg").write_text(dark(svg))
+    return drawn
+
+
+def _portable(svg: str) -> str:
+    """The drawing without document type and metadata, its text in the reader's own sans-serif."""
+    svg = re.sub(r"<!DOCTYPE.*?>\s*", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, count=1, flags=re.DOTALL)
+    return svg.replace("'DejaVu Sans'", "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif")
+
+
+def _thinned(bands: pl.DataFrame, most: int) -> pl.DataFrame:
+    """At most about `most` steps a method, the last among them."""
+    steps = bands["step"].unique().sort()
+    if len(steps) <= most:
+        return bands
+    stride = math.ceil(len(steps) / most)
+    kept = steps.gather_every(stride).append(steps.tail(1)).unique()
+    return bands.filter(pl.col("step").is_in(kept.implode()))
+
+
+def _fits_log(values: pl.Series) -> bool:
+    """Whether a logarithmic axis can show the values: none is negative, some are positive."""
+    finite = values.filter(values.is_finite())
+    return bool(len(finite)) and _as_float(finite.min()) >= 0 and _as_float(finite.max()) > 0
+
+
+def _floats(frame: pl.DataFrame, column: str) -> Any:
+    """A column as NumPy floats, what is infinite left out of the drawing."""
+    values = frame[column].cast(pl.Float64)
+    return values.set(~values.is_finite(), float("nan")).to_numpy()
+
+
+def _capped(frame: pl.DataFrame) -> Any:
+    """Upper quartiles, an infinite one far above the frame so that its band stays open at the top."""
+    values = frame["upper_quartile"].cast(pl.Float64)
+    return values.set(values.is_infinite(), 1e30).to_numpy()
+
+
+def _as_float(value: Any) -> float:
+    return float(value) if value is not None else math.nan
+

@@ -1,0 +1,126 @@
+"""Numbers and names as readers see them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+from zlib import crc32
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+MINUS = "\N{MINUS SIGN}"
+NONE = "\N{EM DASH}"
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number with `digits` significant digits: 0.0123, 12,300, 1.23×10⁻⁸; a dash for none, ∞ for divergence."""
+    if value is None:
+        return NONE
+    value = float(value)
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    if -4 <= exponent < 7:
+        places = max(0, digits - 1 - exponent)
+        text = f"{value:,.{places}f}"
+        if float(value).is_integer():
+            text = f"{value:,.0f}"
+    else:
+        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+        text = f"{mantissa}×10{str(int(power)).translate(SUPERSCRIPTS)}"
+    return text.replace("-", MINUS)
+
+
+def plain(value: Any) -> str:
+    """A number as it was set, without trailing zeros: 0.2, 1, 3823, 0.001, 10⁻⁸."""
+    value = float(value)
+    if value == 0 or 1e-4 <= abs(value) < 1e7 or not math.isfinite(value):
+        return f"{value:.7g}".replace("-", MINUS)
+    mantissa, _, power = f"{value:.6e}".partition("e")
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    ten = f"10{str(int(power)).translate(SUPERSCRIPTS)}"
+    return (ten if mantissa == "1" else f"{mantissa}×{ten}").replace("-", MINUS)
+
+
+def describe(value: Any) -> str:
+    """A setting of any shape as one line of text."""
+    if isinstance(value, dict):
+        return "; ".join(f"{key.replace('_', ' ')}: {_nested(each)}" for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_nested(each) for each in value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return plain(value) if isinstance(value, (int, float)) else str(value)
+
+
+def _nested(value: Any) -> str:
+    return f"({describe(value)})" if isinstance(value, dict) and value else describe(value)
+
+
+def power_of_ten(value: float, _: Any = None) -> str:
+    """A tick of a logarithmic axis: 0.1, 1, 10, else 10⁻³ or 2×10⁻³."""
+    if value <= 0:
+        return ""
+    exponent = math.floor(math.log10(value) + 1e-9)
+    mantissa = value / 10**exponent
+    if -2 <= exponent <= 2:
+        return f"{value:.3g}"
+    power = f"10{str(exponent).translate(SUPERSCRIPTS)}"
+    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.3g}×{power}"
+
+
+def interval(low: Any, high: Any) -> str:
+    """An interval in brackets, or a dash where there is none."""
+    return NONE if low is None or high is None else f"[{number(low)}, {number(high)}]"
+
+
+def percent(share: Any, digits: int = 0) -> str:
+    """A share as a percentage."""
+    return NONE if share is None else f"{100 * float(share):.{digits}f} %"
+
+
+def p_value(value: float) -> str:
+    """A p-value; the tiny ones as a bound."""
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
+
+
+def seconds(value: Any) -> str:
+    """A duration with its unit: 12.3 ms, 4.56 s, 3 min 20 s."""
+    if value is None:
+        return NONE
+    value = float(value)
+    if abs(value) >= 120:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest:02d} s"
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if abs(value) * factor >= 1 or unit == "µs":
+            break
+    return f"{number(value * factor)} {unit}"
+
+
+def size(count: Any) -> str:
+    """Bytes with a binary unit."""
+    if count is None:
+        return NONE
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{number(value)} {unit}"
+        value /= 1024
+    return f"{number(value)} GiB"
+
+
+def metric_name(name: str) -> str:
+    """`train_loss` as words: training loss."""
+    words = name.replace("_", " ")
+    return re.sub(r"^train ", "training ", words)
+
+
+def slug(text: str) -> str:
+    """A text as part of a file name or a link: safe letters, and a checksum where others were dropped."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+    return safe if safe == text else f"{safe or 'x'}-{crc32(text.encode()):08x}"

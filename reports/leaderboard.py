@@ -1,0 +1,169 @@
+"""The leaderboard: all methods of all studies at one scale on one backend, ranked over problem instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from reports.measures import diverged_counts, evaluations_to_target, method_parts, run_values
+from reports.plan import StudyPlan
+from reports.statistics.medians import LEVEL, MedianInterval, median_interval, medians
+from reports.statistics.ranks import instance_ranks, mean_ranks
+from reports.statistics.shares import Share, share_interval
+from reports.tables import Tables
+
+
+@dataclass(frozen=True)
+class Column:
+    """One workload of one study; `methods` took part, `seeds` is the most that one of them has."""
+
+    study: str
+    workload: str
+    metric: str
+    which: str
+    direction: str
+    target: tuple[str, float] | None
+    methods: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method on a workload: its headline metric, and gradient evaluations to the target."""
+
+    value: MedianInterval
+    best: bool
+    evaluations: MedianInterval | None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The mean rank over instances, its interval, and over how many workloads and instances it goes."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    workloads: int
+    instances: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method; `entries` follows the board's columns, with None where the method took no part."""
+
+    method: str
+    basis: str
+    studies: tuple[str, ...]
+    rank: Rank | None
+    entries: tuple[Entry | None, ...]
+    reached: Share | None
+    diverged: Share
+
+
+@dataclass(frozen=True)
+class Board:
+    """Best method first; those that met fewer workloads come after those that met more."""
+
+    backend: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    level: float = LEVEL
+
+
+def leaderboard(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Board:
+    """Compare every method on one backend.
+
+    The score is the mean rank: inside a workload, methods are ranked on every problem instance (seed)
+    that all of them ran, 1 being best; ranks are averaged over seeds, then over workloads with equal
+    weight (see `reports.statistics.ranks`).
+    """
+    cells = list(_cells(studies, backend))
+    ranked = [ranks for _, _, ranks, _, _ in cells]
+    means = mean_ranks(pl.concat(ranked), ["stratum"], "method") if ranked else pl.DataFrame()
+    ranks = {row["method"]: row for row in means.iter_rows(named=True)}
+    order = list(dict.fromkeys(method for _, study, *_ in cells for method in study.methods))
+    order = [method for method in order if any(method in entries for *_, entries, _ in cells)]
+    place = {method: number for number, method in enumerate(ranks)}
+    order.sort(key=lambda method: place.get(method, len(place)))
+    rows = [_row(method, ranks.get(method), cells) for method in order]
+    return Board(backend, tuple(column for column, *_ in cells), tuple(rows))
+
+
+@dataclass(frozen=True)
+class _Counts:
+    runs: int
+    diverged: int
+    counted: int
+    reached: int | None
+
+
+_Cell = tuple[Column, StudyPlan, pl.DataFrame, dict[str, Entry], dict[str, _Counts]]
+
+
+def _cells(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Iterator[_Cell]:
+    for study, tables in studies:
+        for workload in study.workloads:
+            runs = tables.runs.filter(
+                (pl.col("stage") == "final")
+                & (pl.col("backend") == backend)
+                & (pl.col("workload") == workload.name)
+            )
+            values = run_values(runs, study.metric, study.which, study.direction).drop_nulls("value")
+            if len(values):
+                yield _cell(study, workload.name, runs, values)
+
+
+def _cell(study: StudyPlan, workload: str, runs: pl.DataFrame, values: pl.DataFrame) -> _Cell:
+    descending = study.direction == "maximize"
+    ranks = instance_ranks(values, ["seed"], "method", "value", descending)
+    ranks = ranks.with_columns(pl.lit(f"{study.name}/{workload}").alias("stratum"))
+    summary = medians(values, ["method"], "value")
+    finite = summary.filter(pl.col("median").is_finite())
+    best = finite["median"].max() if descending else finite["median"].min()
+    target = next(iter(study.targets.items()), None)
+    reached = evaluations_to_target(runs, target[0]) if target else runs.clear().with_columns(value=0.0)
+    entries, counts = {}, {}
+    totals = {row["method"]: row for row in diverged_counts(runs).iter_rows(named=True)}
+    for row in summary.iter_rows(named=True):
+        method = row.pop("method")
+        evaluations = reached.filter(pl.col("method") == method)["value"]
+        entries[method] = Entry(
+            value=MedianInterval(**row),
+            best=row["median"] == best,
+            evaluations=median_interval(evaluations.to_numpy()) if len(evaluations) else None,
+        )
+        total = totals[method]
+        counts[method] = _Counts(
+            runs=total["count"] - total["failed"],
+            diverged=total["diverged"],
+            counted=len(evaluations),
+            reached=int(evaluations.is_finite().sum()) if target else None,
+        )
+    column = Column(
+        study=study.name,
+        workload=workload,
+        metric=study.metric,
+        which=study.which,
+        direction=study.direction,
+        target=target,
+        methods=len(summary),
+        seeds=max(summary["count"].to_list()),
+    )
+    return column, study, ranks, entries, counts
+
+
+def _row(method: str, rank: dict[str, float] | None, cells: Sequence[_Cell]) -> Row:
+    mine = [(column, counts[method]) for column, _, _, _, counts in cells if method in counts]
+    counted = sum(count.counted for _, count in mine)
+    return Row(
+        method=method,
+        basis=method_parts(method)[1],
+        studies=tuple(dict.fromkeys(column.study for column, _ in mine)),
+        rank=rank
+        and Rank(rank["mean"], rank["low"], rank["high"], int(rank["strata"]), int(rank["count"])),  # type: ignore[arg-type]
+        entries=tuple(entries.get(method) for *_, entries, _ in cells),
+        reached=share_interval(sum(count.reached or 0 for _, count in mine), counted) if counted else None,
+        diverged=share_interval(sum(count.diverged for _, count in mine), sum(count.runs for _, count in mine)),
+    )

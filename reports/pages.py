@@ -1,0 +1,302 @@
+"""What each page of the site shows, as plain data: the templates only lay it out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reports.figures import MANIFEST
+from reports.measures import (
+    CELL,
+    backend_pairs,
+    chosen_rates,
+    diverged_counts,
+    evaluations_to_target,
+    method_parts,
+    own_seconds,
+    run_values,
+    step_seconds,
+)
+from reports.plan import ReportError, StudyPlan, WorkloadPlan
+from reports.statistics.medians import median_interval, medians
+from reports.statistics.paired import compare_methods, compare_pairs
+from reports.statistics.shares import share_interval
+from reports.tables import Tables
+
+Rows = list[dict[str, Any]]
+CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
+STAGES = ("bases", "sweep", "refine", "final", "timing")
+RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
+
+
+def read_figures(folder: Path) -> Rows:
+    """The list of a study's figures.
+
+    Raises:
+        ReportError: when it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        figures: Rows = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ReportError(
+            f"{path}: cannot be read ({error}); run snakemake, or python -m reports figures, which writes it"
+        ) from error
+    return figures
+
+
+def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any]:
+    """Everything on the page of a study."""
+    parts = []
+    for workload in study.workloads:
+        backends = [
+            {
+                "name": backend,
+                "figures": [
+                    figure
+                    for figure in figures
+                    if figure["workload"] == workload.name and figure["backend"] == backend
+                ],
+                "results": results_rows(study, workload, backend, tables.runs),
+                "settings": settings_rows(study, workload.name, backend, tables.runs),
+                "pairs": pair_rows(study, workload.name, backend, tables.runs),
+                "costs": cost_rows(study, workload.name, backend, tables),
+            }
+            for backend in study.backends
+        ]
+        parts.append(
+            {
+                "workload": workload,
+                "backends": [part for part in backends if part["results"] or part["figures"]],
+                "agreement": agreement_rows(study, workload.name, tables.runs),
+            }
+        )
+    return {"study": study, "parts": parts, "seconds": job_seconds(tables.jobs), "counts": _counts(tables.runs)}
+
+
+def _counts(runs: pl.DataFrame) -> dict[str, Any]:
+    """How many runs of each stage and backend there are, and how many seeds the final ones have."""
+    final = runs.filter(pl.col("stage") == "final")
+    return {
+        "stages": Counter(runs["stage"].to_list()),
+        "seeds": {
+            backend: group["seed"].n_unique() for (backend,), group in final.group_by(["backend"], maintain_order=True)
+        },
+    }
+
+
+def _here(runs: pl.DataFrame, workload: str, backend: str, stage: str = "final") -> pl.DataFrame:
+    return runs.filter(
+        (pl.col("workload") == workload) & (pl.col("backend") == backend) & (pl.col("stage") == stage)
+    )
+
+
+def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    return {row["method"]: row for row in frame.iter_rows(named=True)}
+
+
+def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame) -> Rows:
+    """One row a method: the headline metric, the other metrics' final values, targets, divergence."""
+    final = _here(runs, workload.name, backend)
+    shown = [(study.metric, study.which), *((name, "final") for name in workload.metrics)]
+    shown = list(dict.fromkeys(shown))
+    columns = [
+        (name, which, _by_method(medians(run_values(final, name, which, direction), ["method"], "value")))
+        for name, which in shown
+        for direction in [workload.metrics[name].direction]
+    ]
+    targets = [(name, evaluations_to_target(final, name)) for name in study.targets if name in workload.metrics]
+    totals = _by_method(diverged_counts(final))
+    best = _best(study, columns[0][2])
+    rows = []
+    for method in [method for method in study.methods if method in totals]:
+        total = totals[method]
+        counted = total["count"] - total["failed"]
+        reached = [
+            (name, values.filter(pl.col("method") == method)["value"].to_numpy()) for name, values in targets
+        ]
+        rows.append(
+            {
+                "method": method,
+                "best": method == best,
+                "count": total["count"],
+                "failed": total["failed"],
+                "diverged": share_interval(total["diverged"], counted) if counted else None,
+                "metrics": [
+                    {"name": name, "which": which, "value": by_method.get(method)} for name, which, by_method in columns
+                ],
+                "targets": [
+                    {
+                        "name": name,
+                        "evaluations": median_interval(values) if len(values) else None,
+                        "reached": share_interval(int((values < float("inf")).sum()), len(values))
+                        if len(values)
+                        else None,
+                    }
+                    for name, values in reached
+                ],
+            }
+        )
+    return rows
+
+
+def _best(study: StudyPlan, summary: Mapping[str, Mapping[str, Any]]) -> str | None:
+    finite = {name: row["median"] for name, row in summary.items() if abs(row["median"]) != float("inf")}
+    if not finite:
+        return None
+    choose = min if study.direction == "minimize" else max
+    return choose(finite, key=lambda name: finite[name])
+
+
+def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
+    """The chosen learning rate of each method and where it lies among those tried."""
+    here = runs.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
+    rates = _by_method(chosen_rates(here))
+    final = {row["method"]: row["hyperparameters"] for row in _here(runs, workload, backend).iter_rows(named=True)}
+    return [
+        {**rates[method], "hyperparameters": final[method] or []} for method in study.methods if method in rates
+    ]
+
+
+def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
+    """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
+    values = run_values(_here(runs, workload, backend), study.metric, study.which, study.direction)
+    rows: Rows = []
+    for method in study.methods:
+        optimizer, _ = method_parts(method)
+        if method == optimizer:
+            continue
+        compared = compare_methods(
+            values, ["workload"], ["seed"], "method", "value", method, optimizer, study.direction
+        )
+        rows += [{"method": method, "control": optimizer, **row} for row in compared.iter_rows(named=True)]
+    return rows
+
+
+def cost_rows(study: StudyPlan, workload: str, backend: str, tables: Tables) -> Rows:
+    """What a run of each method costs: gradient evaluations and seconds, the basis apart."""
+    final = _here(tables.runs, workload, backend)
+    timings = tables.timings.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
+    step, own = _by_method(step_seconds(timings)), _by_method(own_seconds(timings))
+    rows = []
+    for method in study.methods:
+        runs = final.filter(pl.col("method") == method)
+        if not len(runs):
+            continue
+        whole = runs.filter(pl.col("outcome") != "diverged")
+        kept = whole if len(whole) else runs
+        rows.append(
+            {
+                "method": method,
+                "count": len(runs),
+                "evaluations": median_interval(kept["gradient_evaluations"].to_numpy()),
+                "basis_evaluations": runs["basis_gradient_evaluations"].fill_null(0).max(),
+                "basis_seconds": _interval_of(runs["basis_seconds"]),
+                "step": step.get(method),
+                "own": own.get(method),
+                "state_bytes": runs["state_bytes"].max(),
+            }
+        )
+    return rows
+
+
+def _interval_of(values: pl.Series) -> Any:
+    known = values.drop_nulls()
+    return median_interval(known.to_numpy()) if len(known) and known.max() != 0 else None
+
+
+def agreement_rows(study: StudyPlan, workload: str, runs: pl.DataFrame) -> Rows:
+    """The headline metric on the study's two backends, for runs that share seed and learning rate."""
+    final = runs.filter((pl.col("workload") == workload) & (pl.col("stage") == "final"))
+    values = run_values(final, study.metric, study.which, study.direction)
+    paired = backend_pairs(values)
+    names = sorted(values["backend"].unique())
+    rows: Rows = []
+    for method in study.methods if len(names) > 1 else ():
+        mine = values.filter(pl.col("method") == method)
+        if mine["backend"].n_unique() < 2:
+            continue
+        rates = {name: mine.filter(pl.col("backend") == name)["learning_rate"].unique().to_list() for name in names[:2]}
+        both = paired.filter(pl.col("method") == method)
+        left, right = both["left"].to_numpy(), both["right"].to_numpy()
+        rows.append(
+            {
+                "method": method,
+                "backends": names[:2],
+                "rates": rates,
+                "count": len(both),
+                "comparison": compare_pairs(left, right, study.direction) if len(both) else None,
+            }
+        )
+    return rows
+
+
+def job_seconds(jobs: pl.DataFrame) -> Rows:
+    """Seconds of all jobs by stage and cause, with a last row for all stages."""
+    causes = [pl.col(f"{cause}_seconds").sum() for cause in CAUSES]
+    sums = [*causes, pl.col("total_seconds").sum(), pl.len().alias("jobs"), pl.col("peak_memory_bytes").max()]
+    stages = {row["stage"]: row for row in jobs.group_by("stage").agg(sums).iter_rows(named=True)}
+    order = [*(stage for stage in STAGES if stage in stages), *sorted(set(stages) - set(STAGES))]
+    rows = [stages[stage] for stage in order]
+    return [*rows, {"stage": "all", **jobs.select(sums).row(0, named=True)}] if rows else []
+
+
+def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:
+    """The final runs of a study in the order of its methods, cut into pages; one empty page where none ran."""
+    place = {method: number for number, method in enumerate(study.methods)}
+    final = runs.filter(pl.col("stage") == "final")
+    order = pl.col("method").replace_strict(place, default=len(place), return_dtype=pl.Int64)
+    final = final.sort(order, *CELL, "seed", "run")
+    rows = [_run_row(study, row) for row in final.iter_rows(named=True)]
+    return [rows[start : start + RUNS_A_PAGE] for start in range(0, max(len(rows), 1), RUNS_A_PAGE)]
+
+
+def _run_row(study: StudyPlan, row: Mapping[str, Any]) -> dict[str, Any]:
+    final = {item["name"]: item["value"] for item in row["final_metrics"] or []}
+    best = {item["name"]: item["value"] for item in row["best_metrics"] or []}
+    names = list(dict.fromkeys(name for workload in study.workloads for name in workload.metrics))
+    return {**row, "metrics": [(final.get(name), best.get(name)) for name in names]}
+
+
+def run_metrics(study: StudyPlan) -> list[str]:
+    """The metric columns of a page of runs."""
+    return list(dict.fromkeys(name for workload in study.workloads for name in workload.metrics))
+
+
+def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]]) -> dict[str, Any]:
+    """Machines, environments and jobs of all studies, and a warning where hardware is mixed."""
+    from results.merging import machines, mixed_hardware
+
+    if not studies:
+        return {"machines": [], "mixed": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
+    jobs = pl.concat([tables.jobs for _, tables in studies]).unique(maintain_order=True)
+    environments = {row["environment_hash"]: row for row in jobs.iter_rows(named=True)}
+    notes = Counter(note for row in jobs["notes"].to_list() for note in row or [])
+    return {
+        "machines": machines(jobs).to_dicts(),
+        "mixed": [sentence for _, tables in studies for sentence in mixed_hardware(tables.runs)],
+        "environments": list(environments.values()),
+        "jobs": jobs.sort("started", "spec_hash").to_dicts(),
+        "seconds": job_seconds(jobs),
+        "notes": sorted(notes.items()),
+    }
+
+
+def when_and_where(studies: Sequence[tuple[StudyPlan, Tables]]) -> dict[str, Any]:
+    """First and last start of a job (UTC), hardware, and the commits, for the overview."""
+    if not studies:
+        return {}
+    jobs = pl.concat([tables.jobs for _, tables in studies])
+    return {
+        "first": jobs["started"].min(),
+        "last": jobs["started"].max(),
+        "hardware": jobs.select("cpu", "cores", "gpu", "system").unique(maintain_order=True).to_dicts(),
+        "commits": jobs.select("commit", "dirty").unique(maintain_order=True).drop_nulls("commit").to_dicts(),
+        "jobs": len(jobs),
+        "seconds": jobs["total_seconds"].sum(),
+    }

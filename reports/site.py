@@ -1,0 +1,149 @@
+"""The static site: renders the pages and copies figures, style and script into one folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports import formatting
+from reports.leaderboard import leaderboard
+from reports.measures import method_label
+from reports.pages import (
+    CAUSES,
+    provenance_page,
+    read_figures,
+    run_metrics,
+    run_pages,
+    study_page,
+    when_and_where,
+)
+from reports.plan import ReportPlan, StudyPlan
+from reports.tables import read_tables
+
+TEMPLATES = Path(__file__).parent / "templates"
+STATIC = Path(__file__).parent / "static"
+WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
+
+
+def render_site(plan: ReportPlan, out: Path) -> Path:
+    """Render every page into a folder and return the path of the first one.
+
+    Files of an earlier rendering that are no longer part of the site are removed; others are left alone.
+
+    Raises:
+        ReportError, TableError: when a study's tables or figures are missing or damaged.
+    """
+    import jinja2
+
+    studies = [(study, read_tables(study.tables)) for study in plan.studies]
+    figures = {study.name: read_figures(study.figures) for study in plan.studies}
+    runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
+    backends = list(dict.fromkeys(backend for study in plan.studies for backend in study.backends))
+    boards = [board for board in (leaderboard(studies, backend) for backend in backends) if board.columns]
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": formatting.number,
+        "plain": formatting.plain,
+        "interval": formatting.interval,
+        "percent": formatting.percent,
+        "p_value": formatting.p_value,
+        "seconds": formatting.seconds,
+        "size": formatting.size,
+        "metric": formatting.metric_name,
+        "describe": formatting.describe,
+        "slug": formatting.slug,
+    }
+    environment.globals |= {
+        "plan": plan,
+        "study_file": study_file,
+        "runs_file": runs_file,
+        "runs_link": lambda study, method: runs_link(runs[study], study, method),
+        "method_label": method_label,
+        "causes": CAUSES,
+    }
+    pages: dict[str, str] = {}
+
+    def render(name: str, template: str, **context: Any) -> None:
+        pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
+
+    render("index.html", "index", boards=boards, where=when_and_where(studies), studies=studies)
+    for study, tables in studies:
+        context = study_page(study, tables, figures[study.name])
+        render(study_file(study.name), "study", folder=figure_folder(study), **context)
+        for number, rows in enumerate(runs[study.name]):
+            render(
+                runs_file(study.name, number),
+                "runs",
+                study=study,
+                rows=rows,
+                number=number,
+                total=len(runs[study.name]),
+                metrics=run_metrics(study),
+            )
+    render("leaderboard.html", "leaderboard", boards=boards)
+    render("provenance.html", "provenance", **provenance_page(studies))
+    _write(out, pages, {study: figures[study.name] for study in plan.studies})
+    return out / "index.html"
+
+
+def study_file(name: str) -> str:
+    """The page of a study."""
+    return f"study_{formatting.slug(name)}.html"
+
+
+def runs_file(name: str, number: int = 0) -> str:
+    """A page of a study's runs, counted from 0."""
+    return f"runs_{formatting.slug(name)}{f'_{number + 1}' if number else ''}.html"
+
+
+def runs_link(pages: list[list[dict[str, Any]]], study: str, method: str) -> str:
+    """The first run of a method."""
+    for number, rows in enumerate(pages):
+        if any(row["method"] == method for row in rows):
+            return f"{runs_file(study, number)}#{formatting.slug(method)}"
+    return runs_file(study)
+
+
+def figure_folder(study: StudyPlan) -> str:
+    """Where the site keeps a study's figures."""
+    return f"figures/{formatting.slug(study.name)}"
+
+
+def _write(out: Path, pages: Mapping[str, str], figures: Mapping[StudyPlan, list[dict[str, Any]]]) -> None:
+    copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
+    for study, drawn in figures.items():
+        for figure in drawn:
+            for theme in ("light", "dark"):
+                name = f"{figure['name']}.{theme}.svg"
+                copies[f"{figure_folder(study)}/{name}"] = study.figures / name
+    out.mkdir(parents=True, exist_ok=True)
+    written = sorted([*pages, *copies])
+    _remove_stale(out, set(written))
+    for name, source in copies.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, out / name)
+    for name, text in pages.items():
+        (out / name).write_text(text)
+    (out / WRITTEN).write_text(json.dumps(written, indent=1) + "\n")
+
+
+def _remove_stale(out: Path, kept: set[str]) -> None:
+    try:
+        before = json.loads((out / WRITTEN).read_text())
+    except (OSError, ValueError):
+        return
+    inside = out.resolve()
+    for name in set(before) - kept:
+        path = (out / name).resolve()
+        if path.is_relative_to(inside):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,56 @@
+"""What all tests share: hypothesis without deadlines, and a copy of the project to work in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+# what a run, a build or a tool writes, by path from the root or by name
+WRITTEN_PATHS = {
+    "results/specs",
+    "results/runs",
+    "results/tables",
+    "results/figures",
+    "results/logs",
+    "reports/site",
+}
+WRITTEN_NAMES = {"__pycache__", "build"}
+
+# compilation makes the first example slow; a fixed order of examples makes a failure come back
+settings.register_profile("curvebench", deadline=None, derandomize=True)
+settings.load_profile("curvebench")
+
+
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    at = Path(folder).relative_to(ROOT)
+    return {
+        name
+        for name in names
+        if name in WRITTEN_NAMES
+        or (at / name).as_posix() in WRITTEN_PATHS
+        or (name.startswith(".") and name not in {".ci", ".gitignore"})
+        or name.endswith(".egg-info")
+    }
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the project's sources, without its environment, its history and what runs wrote."""
+    copy = tmp_path / "curvebench"
+    shutil.copytree(ROOT, copy, ignore=_ignored, symlinks=True)
+    return copy
+
+
+@pytest.fixture
+def activated() -> dict[str, str]:
+    """The variables of a shell in which the environment is activated and modules come from the folder."""
+    activated = {name: value for name, value in os.environ.items() if not name.startswith("CURVEBENCH_")}
+    activated["PATH"] = f"{Path(sys.executable).parent}:{activated['PATH']}"
+    activated["PYTHONPATH"] = "."
+    return activated

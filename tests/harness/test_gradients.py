@@ -1,0 +1,54 @@
+"""Gradients at random parameters against finite differences and a plain loop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.backends.engine import engine
+from harness.backends.numpy_ops import numpy_ops
+from harness.gradients import CHUNK, sample_gradients
+from harness.seeding import WorkloadRandom, batch_order
+from tests.harness.toys import TANH
+
+
+def difference(params: dict[str, np.ndarray], batch: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """Central differences of the loss in float64."""
+    ops, gradient = numpy_ops("float64"), np.zeros_like(params[name])
+    state = {"seen": np.zeros(())}
+    for index in np.ndindex(gradient.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = {key: value.copy() for key, value in params.items()}
+            moved[name][index] += sign * 1e-5
+            ends.append(TANH.loss(ops, moved, state, batch, {})[0])
+        gradient[index] = (ends[0] - ends[1]) / 2e-5
+    return gradient
+
+
+def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
+    settings, random = {"batch_size": 10}, WorkloadRandom("tanh_regression", 3)
+    problem = TANH.problem(settings, random)
+    count = CHUNK + 5  # two chunks, the last one padded
+    for backend in ("jax", "torch"):
+        sampled = sample_gradients(TANH, settings, problem, random, engine(backend, "float64"), count)
+        rng = random("egop sampling")
+        drawn = [TANH.sample_parameters(settings, rng) for _ in range(count)]
+        order = batch_order(random, 30, 10, count, purpose="egop batches")
+        for number in (0, 1, CHUNK, count - 1):
+            batch = {name: values[order[number]] for name, values in problem.splits["train"].items()}
+            for name, gradients in sampled.items():
+                assert gradients.shape == (count, *problem.parameters[name].shape)
+                expected = difference(drawn[number], batch, name)
+                np.testing.assert_allclose(gradients[number], expected, rtol=1e-6, atol=1e-8)
+
+
+def test_normal_sampling_uses_the_full_batch_where_training_does() -> None:
+    settings, random = {"batch_size": None}, WorkloadRandom("tanh_regression", 4)
+    problem = TANH.problem(settings, random)
+    sampled = sample_gradients(TANH, settings, problem, random, engine("jax", "float64"), 3, normal_scale=0.5)
+    rng = random("egop sampling")
+    drawn = {name: 0.5 * rng.standard_normal(value.shape) for name, value in problem.parameters.items()}
+    for name, gradients in sampled.items():
+        np.testing.assert_allclose(
+            gradients[0], difference(drawn, problem.splits["train"], name), rtol=1e-6, atol=1e-8
+        )

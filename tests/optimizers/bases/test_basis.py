@@ -1,0 +1,121 @@
+"""Bases: the options that they take, and what the errors say."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from optimizers.bases import OptionError, Sampling, bases, module_of
+
+SHAPES = {"weight0": (3, 2), "bias0": (2,), "weight1": (2, 1), "bias1": (1,)}
+KINDS = {name: name.rstrip("01") for name in SHAPES}
+
+
+def test_bases_are_found_with_their_modules() -> None:
+    assert {name: module_of(name) for name in ("identity", "egop")} == {
+        "identity": "optimizers.bases.identity",
+        "egop": "optimizers.bases.egop",
+    }
+    assert all(name == basis.name for name, basis in bases().items())
+
+
+def test_identity_rotates_nothing() -> None:
+    identity = bases()["identity"]
+    assert identity.complete({}) == {}
+    assert identity.groups({}, SHAPES, KINDS) == ()
+    assert not identity.needs_gradients
+    assert identity.samples({}, 11) == 0
+    with pytest.raises(OptionError, match="takes no gradients"):
+        identity.eigenbasis(np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("name", bases())
+def test_defaults_are_in_the_form_that_reading_gives(name: str) -> None:
+    defaults = bases()[name].complete({})
+    assert bases()[name].complete(defaults) == defaults
+    assert all(option.description for option in bases()[name].options.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "completed"),
+    [
+        ({}, {"blocks": "all", "samples": "1.0 d", "sampling": "initialization"}),
+        (
+            {"blocks": "weights", "samples": 30, "sampling": {"normal": 1}},
+            {"blocks": "weights", "samples": 30, "sampling": {"normal": 1.0}},
+        ),
+        ({"samples": "2d"}, {"blocks": "all", "samples": "2.0 d", "sampling": "initialization"}),
+        ({"samples": " 1e-2 d "}, {"blocks": "all", "samples": "0.01 d", "sampling": "initialization"}),
+        (
+            {"blocks": ("weight1", "bias0")},
+            {"blocks": ["weight1", "bias0"], "samples": "1.0 d", "sampling": "initialization"},
+        ),
+    ],
+)
+def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict[str, object]) -> None:
+    options = bases()["egop"].complete(given)
+    assert options == completed
+    assert json.loads(json.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        (
+            {"block": "all"},
+            ["no option 'block'", "did you mean 'blocks'?", "(valid: blocks, samples, sampling)"],
+        ),
+        ({"rank": 3}, ["no option 'rank'", "(valid: blocks, samples, sampling)"]),
+        ({"blocks": "weight"}, ["blocks = 'weight'", "all, weights, or a list of parameter names"]),
+        ({"blocks": []}, ["blocks = []", "list of parameter names"]),
+        ({"blocks": [["a"]]}, ["blocks = [['a']]", "list of parameter names"]),
+        ({"blocks": ["a", "a"]}, ["blocks = ['a', 'a']", "twice"]),
+        ({"samples": 0}, ["samples = 0", "positive whole number", "'1.0 d'"]),
+        ({"samples": True}, ["samples = True", "positive whole number"]),
+        ({"samples": 1.5}, ["samples = 1.5", "positive whole number"]),
+        ({"samples": "d"}, ["samples = 'd'", "'1.0 d'"]),
+        ({"samples": "0 d"}, ["samples = '0 d'", "'1.0 d'"]),
+        ({"samples": "1.2.3 d"}, ["samples = '1.2.3 d'", "'1.0 d'"]),
+        ({"samples": "1e999 d"}, ["samples = '1e999 d'", "'1.0 d'"]),
+        ({"sampling": "init"}, ["sampling = 'init'", "initialization", "{normal:"]),
+        ({"sampling": {"normal": 0}}, ["sampling = {'normal': 0}", "above 0"]),
+        ({"sampling": {"normal": True}}, ["sampling = {'normal': True}", "above 0"]),
+        ({"sampling": {"normal": float("nan")}}, ["sampling", "above 0"]),
+        ({"sampling": {"gaussian": 1.0}}, ["sampling = {'gaussian': 1.0}", "{normal:"]),
+    ],
+)
+def test_wrong_options_are_refused(given: dict[str, object], parts: list[str]) -> None:
+    with pytest.raises(OptionError) as caught:
+        bases()["egop"].complete(given)
+    for part in ["egop", *parts]:
+        assert part in str(caught.value)
+
+
+def test_an_option_of_a_basis_that_takes_none() -> None:
+    with pytest.raises(OptionError, match=r"identity has no option 'blocks' \(valid: none\)"):
+        bases()["identity"].complete({"blocks": "all"})
+
+
+def test_groups_of_egop() -> None:
+    egop = bases()["egop"]
+
+    def groups(blocks: object) -> tuple[tuple[str, ...], ...]:
+        return egop.groups(egop.complete({"blocks": blocks}), SHAPES, KINDS)
+
+    assert groups("all") == (("weight0", "bias0", "weight1", "bias1"),)
+    assert groups("weights") == (("weight0",), ("weight1",))
+    assert groups(["bias1", "weight0"]) == (("bias1",), ("weight0",))
+    with pytest.raises(OptionError, match=r"'weigth1'; did you mean 'weight1'\? \(valid: weight0, bias0"):
+        groups(["weigth1"])
+    with pytest.raises(OptionError, match="use blocks: all"):
+        egop.groups(egop.complete({"blocks": "weights"}), {"x": (3,)}, {"x": "vector"})
+
+
+def test_samples_and_sampling_of_egop() -> None:
+    egop = bases()["egop"]
+    for given, count in ((7, 7), ("1.0 d", 2410), ("2 d", 4820), ("0.01 d", 24), ("1e-9 d", 1)):
+        assert egop.samples(egop.complete({"samples": given}), 2410) == count
+    assert egop.sampling(egop.complete({})) == Sampling("initialization")
+    assert egop.sampling(egop.complete({"sampling": {"normal": 0.3}})) == Sampling("normal", 0.3)

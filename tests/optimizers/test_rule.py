@@ -1,0 +1,105 @@
+"""Rules and hyperparameters: what is valid, and what the errors say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from harness.backends.numpy_ops import numpy_ops
+from optimizers import HyperparameterError, module_of, rules
+from optimizers.rule import Hyperparameter, safe_divide
+
+
+@pytest.mark.parametrize("optimizer", rules())
+def test_every_rule_needs_only_a_learning_rate(optimizer: str) -> None:
+    rule = rules()[optimizer]
+    values = rule.complete({"learning_rate": 0.1})
+    assert list(values) == list(rule.hyperparameters)
+    assert values["learning_rate"] == 0.1
+    assert all(type(value) is float for value in values.values())
+
+
+@pytest.mark.parametrize("optimizer", rules())
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ({}, ["needs 'learning_rate'", "no default"]),
+        ({"learning_rate": 0.0}, ["learning_rate = 0.0", "(0, inf)"]),
+        ({"learning_rate": -0.1}, ["learning_rate = -0.1", "(0, inf)"]),
+        ({"learning_rate": math.nan}, ["learning_rate = nan", "(0, inf)"]),
+        ({"learning_rate": math.inf}, ["learning_rate = inf", "(0, inf)"]),
+        ({"learning_rate": "1e-3"}, ["learning_rate = '1e-3'", "not a number"]),
+        ({"learning_rate": True}, ["learning_rate = True", "not a number"]),
+        ({"learning_rat": 0.1}, ["'learning_rat'", "did you mean 'learning_rate'?", "(valid: learning_rate"]),
+        ({"learning_rate": 0.1, "beta3": 0.1}, ["no hyperparameter 'beta3'", "(valid: learning_rate"]),
+        ({"learning_rate": 0.1, 3: 0.1}, ["no hyperparameter 3", "(valid: learning_rate"]),
+    ],
+)
+def test_wrong_hyperparameters_are_refused(optimizer: str, given: dict[str, float], parts: list[str]) -> None:
+    with pytest.raises(HyperparameterError) as caught:
+        rules()[optimizer].complete(given)
+    for part in [optimizer, *parts]:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "name", "value", "interval"),
+    [
+        ("momentum", "momentum", 1.0, "[0, 1)"),
+        ("momentum", "momentum", -0.1, "[0, 1)"),
+        ("adagrad", "epsilon", -1e-10, "[0, inf)"),
+        ("adagrad", "initial_accumulator", -0.1, "[0, inf)"),
+        ("adam", "beta1", 1.0, "[0, 1)"),
+        ("adam", "beta2", 1.0, "[0, 1)"),
+        ("adam", "epsilon", math.nan, "[0, inf)"),
+        ("adamw", "weight_decay", -0.01, "[0, inf)"),
+    ],
+)
+def test_values_outside_their_interval_are_refused(
+    optimizer: str, name: str, value: float, interval: str
+) -> None:
+    with pytest.raises(HyperparameterError) as caught:
+        rules()[optimizer].complete({"learning_rate": 0.1, name: value})
+    assert f"{optimizer}: {name} = {value!r} is outside {interval}" in str(caught.value)
+
+
+def test_zero_is_legal_where_it_means_off() -> None:
+    given = {"learning_rate": 1, "epsilon": 0, "weight_decay": 0, "beta1": 0, "beta2": 0}
+    assert rules()["adamw"].complete(given) == {name: float(value) for name, value in given.items()}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "legal"),
+    [
+        ({"low": 0.0}, 0.0, True),
+        ({"low": 0.0, "low_open": True}, 0.0, False),
+        ({"high": 1.0}, 1.0, True),
+        ({"high": 1.0, "high_open": True}, 1.0, False),
+        ({}, math.inf, False),
+        ({}, -1e300, True),
+    ],
+)
+def test_intervals(bounds: dict[str, float], value: float, legal: bool) -> None:
+    assert Hyperparameter("x", **bounds).contains(value) is legal  # type: ignore[arg-type]
+
+
+def test_safe_divide_is_the_pseudo_inverse_of_a_diagonal() -> None:
+    for dtype in ("float32", "float64"):
+        numerator = np.array([[6.0, 0.0, 5.0], [1.0, -2.0, 0.0]], dtype)
+        denominator = np.array([[3.0, 0.0, 0.0], [4.0, -1.0, 7.0]], dtype)
+        quotient = safe_divide(numpy_ops(dtype), numerator, denominator)
+        np.testing.assert_array_equal(quotient, [[2.0, 0.0, 0.0], [0.25, 2.0, 0.0]])
+        assert quotient.dtype == dtype
+
+
+def test_rules_are_found_with_their_modules() -> None:
+    assert {name: module_of(name) for name in ("sgd", "momentum", "adagrad", "adam", "adamw")} == {
+        "sgd": "optimizers.gradient_descent",
+        "momentum": "optimizers.gradient_descent",
+        "adagrad": "optimizers.adagrad",
+        "adam": "optimizers.adam",
+        "adamw": "optimizers.adam",
+    }
+    assert all(name == rule.name for name, rule in rules().items())

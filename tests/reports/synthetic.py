@@ -1,0 +1,242 @@
+"""Tables and plans made up from formulas: several methods and seeds, a divergence, a hostile name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from reports.measures import method_label
+from results.schema import TABLES
+from results.writing import write_table
+
+HOSTILE = "<script>alert(1)</script>"
+METRICS = {
+    "train_loss": {"direction": "minimize", "description": "mean cross-entropy", "unit": "nats"},
+    "validation_accuracy": {"direction": "maximize", "description": "share of right answers", "unit": ""},
+}
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+CHOSEN = 0.1
+STEPS = (0, 5, 10, 20, 40, 60, 80, 100)
+BASIS_EVALUATIONS = 60
+DIVERGING = "sgd"  # its first final seed diverges at step 40
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a made-up study consists of."""
+
+    name: str = "digits_mlp"
+    workloads: tuple[str, ...] = ("digits_mlp",)
+    optimizers: tuple[str, ...] = ("sgd", "adagrad", "adam")
+    bases: tuple[str, ...] = ("identity", "egop")
+    backends: tuple[str, ...] = ("jax", "torch")
+    seeds: tuple[int, ...] = tuple(range(100, 110))
+    tuning_seeds: tuple[int, ...] = (0, 1, 2)
+    machines: tuple[str, ...] = ("m1",)
+
+
+def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
+    """Write the tables of a made-up study and return its entry in the plan."""
+    runs, curves = [], []
+    for number, (cell, stage, seed, rate) in enumerate(_runs(shape)):
+        run, curve = _run(shape, f"run-{number:05d}", cell, stage, seed, rate)
+        runs.append(run)
+        curves += curve
+    tables = folder / "tables" / shape.name
+    frames = {"runs": runs, "curves": curves, "timings": list(_timings(shape)), "jobs": list(_jobs(shape))}
+    for name, rows in frames.items():
+        write_table(tables / f"{name}.parquet", pl.DataFrame(rows, schema=TABLES[name]), TABLES[name])
+    return {
+        "name": shape.name,
+        "question": "Does the EGOP basis help adaptive methods on a small network?",
+        "source": "000 Fig. 1 right, Fig. 15",
+        "setting_notes": ["1,797 images, split as in the paper", "torch takes fewer seeds at this scale"],
+        "workloads": [
+            {"name": name, "description": f"{name}: a made-up problem", "metrics": METRICS}
+            for name in shape.workloads
+        ],
+        "methods": [method_label(o, b) for o in shape.optimizers for b in shape.bases],
+        "bases": {basis: {"samples": "1.0 d"} for basis in shape.bases if basis != "identity"},
+        "backends": {backend: {"device": "cpu"} for backend in shape.backends},
+        "seeds": {"tuning": len(shape.tuning_seeds), "final": len(shape.seeds)},
+        "tuning": {"protocol": "two_stage_sweep", "of": "learning_rate", "coarse": list(RATES)},
+        "schedule": {"name": "constant"},
+        "stop": {},
+        "targets": {"validation_accuracy": 0.9},
+        "compare": {"metric": "train_loss", "which": "final"},
+        "claims": [{"id": "egop.digits-mlp", "expect": "EGOP methods end lower", "verdict": "not yet decided"}],
+        "budget": {"steps": STEPS[-1]},
+        "tables": str(tables),
+        "figures": str(folder / "figures" / shape.name),
+    }
+
+
+def write_plan(folder: Path, shapes: Sequence[Shape]) -> Path:
+    """Write made-up studies and the plan that names them."""
+    plan = {
+        "scale": "quick",
+        "studies": [write_study(folder, shape) for shape in shapes],
+        "skipped": [{"name": "fashion", "reason": "Fashion-MNIST is not on this machine <b>yet</b>"}],
+    }
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan))
+    return path
+
+
+Cell = tuple[str, str, str, str]  # workload, backend, optimizer, basis
+
+
+def _cells(shape: Shape) -> Iterator[Cell]:
+    for workload in shape.workloads:
+        for backend in shape.backends:
+            for optimizer in shape.optimizers:
+                for basis in shape.bases:
+                    yield workload, backend, optimizer, basis
+
+
+def _runs(shape: Shape) -> Iterator[tuple[Cell, str, int, float]]:
+    for cell in _cells(shape):
+        for rate in RATES:
+            for seed in shape.tuning_seeds:
+                yield cell, "sweep", seed, rate
+        for seed in shape.seeds[: None if cell[1] == "jax" else 5]:
+            yield cell, "final", seed, CHOSEN
+
+
+def _run(
+    shape: Shape, name: str, cell: Cell, stage: str, seed: int, rate: float
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    workload, backend, optimizer, basis = cell
+    index = shape.optimizers.index(optimizer)
+    # The same seed gives the same noise to every method and backend: comparisons are paired.
+    noise = np.random.default_rng([seed, len(workload)]).normal(0, 0.15)
+    own = np.random.default_rng([seed, index, len(basis)]).normal(0, 0.05)
+    speed = 0.03 * (1 + index) * (1.6 if basis != "identity" and index else 1.0)
+    speed *= np.exp(-(np.log10(rate / CHOSEN) ** 2))
+    dies = stage == "sweep" and rate > 0.2 and (seed + index) % 2 == 0
+    dies = dies or (stage == "final" and optimizer == DIVERGING and seed == shape.seeds[0])
+    steps = [step for step in STEPS if not dies or step <= 40]
+    loss = 2.3 * np.exp(-speed * np.array(steps) + noise + own + (1e-7 if backend == "torch" else 0.0))
+    accuracy = np.clip(1 - 0.3 * loss, 0.1, 0.99)
+    if dies:
+        loss[-1] = accuracy[-1] = np.nan
+    values = {"train_loss": loss, "validation_accuracy": accuracy}
+    met = np.flatnonzero(accuracy >= 0.9)
+    hit = steps[met[0]] if len(met) else None
+    outcome = "diverged" if dies else "reached" if hit else "budget"
+    evaluations = 0 if basis == "identity" else BASIS_EVALUATIONS
+    run = {
+        "run": name,
+        "study": shape.name,
+        "scale": "quick",
+        "workload": workload,
+        "optimizer": optimizer,
+        "basis": basis,
+        "backend": backend,
+        "device": "cpu",
+        "dtype": "float32",
+        "stage": stage,
+        "seed": seed,
+        "learning_rate": rate,
+        "hyperparameters": [{"name": "epsilon", "value": 1e-8}],
+        "outcome": outcome,
+        "outcome_step": 40 if dies else hit,
+        "steps": steps[-1],
+        "gradient_evaluations": steps[-1],
+        "basis_gradient_evaluations": evaluations,
+        "basis_seconds": evaluations * 0.01,
+        "examples": steps[-1] * 30,
+        "final_metrics": [{"name": key, "value": float(each[-1])} for key, each in values.items()],
+        "best_metrics": [
+            {"name": "train_loss", "value": float(np.nanmin(loss)), "step": int(steps[np.nanargmin(loss)])},
+            {
+                "name": "validation_accuracy",
+                "value": float(np.nanmax(accuracy)),
+                "step": int(steps[np.nanargmax(accuracy)]),
+            },
+        ],
+        "targets": [
+            {"metric": "validation_accuracy", "threshold": 0.9, "steps": hit, "seconds": None, "seconds_kind": None}
+        ],
+        "seconds": None,
+        "state_bytes": 1000 * (1 + index),
+        "bundle_lanes": 15,
+        "spec_hash": f"{index:016x}",
+        "machine": shape.machines[seed % len(shape.machines)],
+    }
+    curve = [
+        {
+            "run": name,
+            "step": step,
+            "gradient_evaluations": step,
+            "examples": step * 30,
+            "seconds": None,
+            "metric": key,
+            "value": float(value),
+        }
+        for key, each in values.items()
+        for step, value in zip(steps, each, strict=True)
+    ]
+    return run, curve
+
+
+def _timings(shape: Shape) -> Iterator[dict[str, Any]]:
+    base = {"study": shape.name, "scale": "quick", "device": "cpu", "spec_hash": "t" * 16, "machine": "m1"}
+    for workload in shape.workloads:
+        for backend in shape.backends:
+            cell = {**base, "workload": workload, "backend": backend}
+            for repetition in range(7):
+                wobble = 1 + 0.05 * np.sin(repetition)
+                row = {**cell, "repetition": repetition, "steps": 20}
+                yield {**row, "optimizer": "null", "basis": "identity", "phase": "null_step", "seconds": 0.02 * wobble}
+                for index, optimizer in enumerate(shape.optimizers):
+                    for basis in shape.bases:
+                        seconds = 0.02 + 0.004 * (index + 1) * (2 if basis != "identity" else 1)
+                        yield {
+                            **row, "optimizer": optimizer, "basis": basis, "phase": "step", "seconds": seconds * wobble
+                        }  # fmt: skip
+
+
+def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
+    number = 0
+    for stage in ("bases", "sweep", "final", "timing"):
+        for backend in shape.backends if stage != "bases" else ("host",):
+            for optimizer in shape.optimizers if stage in ("sweep", "final") else (None,):
+                number += 1
+                yield {
+                    "spec_hash": f"{number:016x}",
+                    "study": shape.name,
+                    "scale": "quick",
+                    "stage": stage,
+                    "optimizer": optimizer,
+                    "backend": backend,
+                    "device": "cpu",
+                    "import_seconds": 2.0,
+                    "compile_seconds": 3.0,
+                    "data_seconds": 0.5,
+                    "step_seconds": 6.0,
+                    "evaluation_seconds": 1.0,
+                    "other_seconds": 0.25,
+                    "total_seconds": 12.75,
+                    "peak_memory_bytes": 512 * 2**20,
+                    "started": f"2026-01-02T03:{number:02d}:00+00:00",
+                    "machine": shape.machines[number % len(shape.machines)],
+                    "cpu": "Toy CPU at 3 GHz",
+                    "cores": 2,
+                    "threads": 1,
+                    "gpu": None,
+                    "driver": None,
+                    "system": "Linux 6.1",
+                    "python": "3.11.2",
+                    "packages": [{"name": "numpy", "version": "2.4.6"}, {"name": "torch", "version": "2.13.0"}],
+                    "environment_hash": "e" * 16,
+                    "commit": "0123456789abcdef0123456789abcdef01234567",
+                    "dirty": number == 1,
+                    "notes": ["no C++ compiler: torch runs without torch.compile"] if backend == "torch" else [],
+                }

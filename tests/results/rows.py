@@ -1,0 +1,93 @@
+"""Small tables under the real schemas, for the tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from results.schema import TABLES
+from results.writing import write_table
+
+RUN = {
+    "run": "aaaaaaaaaaaa-0000",
+    "study": "toy",
+    "scale": "quick",
+    "workload": "quadratic",
+    "optimizer": "adam",
+    "basis": "identity",
+    "backend": "jax",
+    "device": "cpu",
+    "dtype": "float64",
+    "stage": "final",
+    "seed": 0,
+    "learning_rate": 0.1,
+    "hyperparameters": [{"name": "beta1", "value": 0.9}],
+    "outcome": "budget",
+    "steps": 10,
+    "gradient_evaluations": 10,
+    "examples": 100,
+    "final_metrics": [{"name": "train_loss", "value": 0.5}],
+    "best_metrics": [{"name": "train_loss", "value": 0.25, "step": 8}],
+    "targets": [],
+    "bundle_lanes": 4,
+    "spec_hash": "aaaaaaaaaaaaaaaa",
+    "machine": "m1",
+}
+CURVE = {
+    "run": "aaaaaaaaaaaa-0000",
+    "step": 0,
+    "gradient_evaluations": 0,
+    "examples": 0,
+    "metric": "train_loss",
+    "value": 1.0,
+}
+TIMING = {
+    "study": "toy",
+    "scale": "quick",
+    "workload": "quadratic",
+    "optimizer": "adam",
+    "basis": "identity",
+    "backend": "jax",
+    "device": "cpu",
+    "phase": "step",
+    "repetition": 0,
+    "steps": 10,
+    "seconds": 1.0,
+    "spec_hash": "tttttttttttttttt",
+    "machine": "m1",
+}
+JOB = {
+    "spec_hash": "aaaaaaaaaaaaaaaa",
+    "study": "toy",
+    "scale": "quick",
+    "stage": "final",
+    "backend": "jax",
+    "device": "cpu",
+    "started": "2026-01-01T00:00:00+00:00",
+    "machine": "m1",
+    "cpu": "Toy CPU",
+    "cores": 2,
+    "threads": 1,
+    "system": "Linux",
+}
+BASE: dict[str, dict[str, Any]] = {"runs": RUN, "curves": CURVE, "timings": TIMING, "jobs": JOB}
+
+
+def rows(table: str, *changes: dict[str, Any]) -> pl.DataFrame:
+    """A table with one row for each of the changes to the base row; what is not named is null."""
+    return pl.DataFrame([{**BASE[table], **change} for change in changes], schema=TABLES[table])
+
+
+def write(folder: Path, **tables: pl.DataFrame) -> Path:
+    """A job's folder with the given tables, and `jobs` with the base row where it is not given."""
+    for table, frame in ({"jobs": rows("jobs", {})} | tables).items():
+        write_table(folder / f"{table}.parquet", frame, TABLES[table])
+    return folder
+
+
+def target(**changes: Any) -> dict[str, Any]:
+    """A target of a run, reached after 7 steps."""
+    base = {"metric": "train_loss", "threshold": 0.1, "steps": 7, "seconds": None, "seconds_kind": None}
+    return base | changes

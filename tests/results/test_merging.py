@@ -1,0 +1,251 @@
+"""Jobs are merged without doubles, machines are combined without being mixed."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from results.__main__ import main
+from results.errors import TableError
+from results.merging import combine, machines, merge, mixed_hardware, model_seconds
+from results.reading import read
+from results.schema import TABLES
+from tests.results.rows import rows, target, write
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def final(folder: Path, run: str = "a-0", machine: str = "m1", value: float = 1.0) -> Path:
+    """A job's folder with one run that reached its target after 7 steps."""
+    return write(
+        folder,
+        runs=rows("runs", {"run": run, "machine": machine, "targets": [target()]}),
+        curves=rows("curves", {"run": run, "value": value}, {"run": run, "step": 5, "value": math.nan}),
+        jobs=rows("jobs", {"spec_hash": run, "machine": machine}),
+    )
+
+
+def timing(folder: Path, machine: str = "m1", seconds: float = 2.0) -> Path:
+    """The folder of a timing job: `seconds` for ten steps, and a slower repetition."""
+    return write(
+        folder,
+        timings=rows(
+            "timings",
+            *(
+                {"repetition": number, "seconds": seconds * (1 + number**2), "machine": machine}
+                for number in range(3)
+            ),
+        ),
+        jobs=rows("jobs", {"spec_hash": "timing", "stage": "timing", "machine": machine}),
+    )
+
+
+def merged(folder: Path, *jobs: Path) -> Path:
+    merge(jobs, folder)
+    return folder
+
+
+def test_merge_writes_all_tables_and_models_seconds(tmp_path):
+    bases = write(tmp_path / "bases", jobs=rows("jobs", {"stage": "bases"}))
+    jobs = [bases, final(tmp_path / "a"), final(tmp_path / "b", "b-0"), timing(tmp_path / "t")]
+    out = merged(tmp_path / "out", *jobs)
+    assert {file.name for file in out.iterdir()} == {f"{table}.parquet" for table in TABLES}
+    assert [read(out, table).height for table in ("runs", "curves", "timings", "jobs")] == [2, 4, 3, 4]
+    targets = read(out, "runs")["targets"].to_list()
+    assert targets == [[target(seconds=7 * 0.4, seconds_kind="modelled")]] * 2
+    assert read(out, "runs")["run"].to_list() == ["a-0", "b-0"]
+
+
+def test_merge_without_timings_leaves_seconds_missing(tmp_path):
+    out = merged(tmp_path / "out", final(tmp_path / "a"))
+    assert read(out, "runs")["targets"].to_list() == [[target()]]
+    assert read(out, "timings").is_empty()
+
+
+def test_identical_rows_are_kept_once(tmp_path):
+    out = merged(
+        tmp_path / "out", final(tmp_path / "a"), final(tmp_path / "copy"), final(tmp_path / "b", "b-0")
+    )
+    alone = merged(tmp_path / "alone", tmp_path / "a", tmp_path / "b")
+    for table in TABLES:
+        assert_frame_equal(read(out, table), read(alone, table))
+
+
+@pytest.mark.parametrize(("table", "change"), [("runs", {"seed": 1}), ("curves", {"value": 9.0})])
+def test_different_rows_of_one_name_are_an_error(tmp_path, table, change):
+    first = final(tmp_path / "first")
+    second = final(tmp_path / "second")
+    old = read(second, table)
+    write(second, **{table: old.with_columns(**change), "jobs": read(second, "jobs")})
+    with pytest.raises(TableError) as error:
+        merge([first, second], tmp_path / "out")
+    for word in (f"table {table}", "run a-0", str(first), str(second), "snakemake again"):
+        assert word in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_that_has_not_finished_is_named(tmp_path):
+    job = final(tmp_path / "job")
+    (job / "jobs.parquet").unlink()
+    with pytest.raises(TableError, match=rf"{job}: holds no jobs\.parquet; run snakemake again"):
+        merge([job], tmp_path / "out")
+
+
+def test_a_damaged_job_is_named(tmp_path):
+    job = final(tmp_path / "job")
+    file = job / "curves.parquet"
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(TableError, match=f"{file}: not a whole Parquet file"):
+        merge([final(tmp_path / "other"), job], tmp_path / "out")
+
+
+def test_model_seconds_by_hand():
+    timings = rows(
+        "timings",
+        {"seconds": 1.0, "steps": 10},  # 0.1 s a step
+        {"seconds": 8.0, "steps": 20, "repetition": 1},  # 0.4
+        {"seconds": 0.9, "steps": 3, "repetition": 2},  # 0.3, the median
+        {"seconds": 1000.0, "phase": "compile"},
+        {"seconds": 1000.0, "phase": "null_step"},
+        {"seconds": 50.0, "basis": "egop"},  # 5 s a step
+        {"seconds": 1000.0, "machine": "m2"},
+    )
+    measured = target(seconds=123.0, seconds_kind="measured")
+    unreached = target(steps=None)
+    runs = rows(
+        "runs",
+        {"targets": [target(), unreached, target(metric="other", steps=20)]},
+        {"basis": "egop", "targets": [target(), measured]},
+        {"basis": "block", "targets": [target()]},
+        {"targets": []},
+        {"targets": None},
+    )
+    modelled = model_seconds(runs, timings)
+    expected = [
+        [
+            target(seconds=pytest.approx(2.1), seconds_kind="modelled"),
+            unreached,
+            target(metric="other", steps=20, seconds=pytest.approx(6.0), seconds_kind="modelled"),
+        ],
+        [target(seconds=35.0, seconds_kind="modelled"), measured],
+        [target()],
+        [],
+        None,
+    ]
+    assert modelled["targets"].to_list() == expected
+    assert modelled.schema == runs.schema
+    assert_frame_equal(modelled.drop("targets"), runs.drop("targets"))
+    assert_frame_equal(model_seconds(modelled, timings), modelled)
+
+
+def test_one_run_on_two_machines_is_kept_under_both(tmp_path):
+    first = merged(tmp_path / "first", final(tmp_path / "a"), timing(tmp_path / "ta"))
+    second = merged(
+        tmp_path / "second",
+        final(tmp_path / "b", machine="m2", value=3.0),
+        timing(tmp_path / "tb", "m2", 20.0),
+    )
+    out = tmp_path / "out"
+    combine([first, second], out)
+    runs, curves = read(out, "runs"), read(out, "curves")
+    assert runs["run"].to_list() == ["a-0@m1", "a-0@m2"]
+    assert runs["machine"].to_list() == ["m1", "m2"]
+    seconds = [targets[0]["seconds"] for targets in runs["targets"].to_list()]
+    assert seconds == pytest.approx([7 * 0.4, 7 * 4.0])
+    start = curves.join(runs, on="run").filter(pl.col("step") == 0).select("machine", "value")
+    assert dict(start.iter_rows()) == {"m1": 1.0, "m2": 3.0}
+    assert curves.height == 4
+    assert mixed_hardware(runs) == ["toy at quick scale on jax: runs of 2 machines, m1, m2"]
+
+
+def test_combining_again_changes_nothing(tmp_path):
+    first = merged(tmp_path / "first", final(tmp_path / "a"))
+    second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
+    combine([first, second], tmp_path / "out")
+    combine([tmp_path / "out", second, first], tmp_path / "again")
+    for table in TABLES:
+        assert_frame_equal(read(tmp_path / "again", table), read(tmp_path / "out", table))
+
+
+def test_tables_of_one_machine_keep_their_names(tmp_path):
+    first = merged(tmp_path / "first", final(tmp_path / "a"))
+    second = merged(tmp_path / "second", final(tmp_path / "b", "b-0"))
+    combine([first, second], tmp_path / "out")
+    assert read(tmp_path / "out", "runs")["run"].to_list() == ["a-0", "b-0"]
+    assert mixed_hardware(read(tmp_path / "out", "runs")) == []
+
+
+def test_one_run_computed_differently_on_one_machine_is_an_error(tmp_path):
+    first = merged(tmp_path / "first", final(tmp_path / "a"), final(tmp_path / "other", "o-0", "m2"))
+    second = merged(tmp_path / "second", final(tmp_path / "b", value=3.0))
+    with pytest.raises(TableError) as error:
+        combine([first, second], tmp_path / "out")
+    for word in ("table curves", "run a-0@m1", str(first), str(second)):
+        assert word in str(error.value)
+
+
+def test_combine_refuses_another_schema_missing_tables_and_its_own_input(tmp_path):
+    first = merged(tmp_path / "first", final(tmp_path / "a"))
+    second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
+    with pytest.raises(TableError, match="one of the folders to combine"):
+        combine([first, second], first)
+    read(second, "runs").drop("seed").write_parquet(second / "runs.parquet")
+    with pytest.raises(TableError, match=rf"{second}/runs\.parquet: column seed is missing"):
+        combine([first, second], tmp_path / "out")
+    (second / "runs.parquet").unlink()
+    with pytest.raises(TableError, match=rf"{second}/runs\.parquet: no such file"):
+        combine([first, second], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_machines_counts_jobs():
+    jobs = rows("jobs", {}, {"machine": "m2", "gpu": "Toy GPU"}, {"machine": "m2", "gpu": "Toy GPU"})
+    assert machines(jobs).select("machine", "gpu", "jobs").rows() == [("m2", "Toy GPU", 2), ("m1", None, 1)]
+
+
+def test_backends_on_different_machines_are_not_mixed():
+    runs = rows("runs", {}, {"backend": "torch", "machine": "m2"}, {"study": "other", "machine": "m2"})
+    assert mixed_hardware(runs) == []
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run `python -m results` in a process of its own."""
+    call = [sys.executable, "-m", "results", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, text=True, cwd=ROOT, env=os.environ.copy(), check=False)
+
+
+def test_the_command_line_merges(tmp_path):
+    done = command(
+        "merge", "--out", tmp_path / "out", "--jobs", final(tmp_path / "a"), timing(tmp_path / "t")
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 runs, 2 curves, 3 timings, 2 jobs" in done.stdout
+    assert "machine m1: Toy CPU, cores 2, threads 1, Linux: 2 jobs" in done.stdout
+    assert "several machines" not in done.stdout
+
+
+def test_the_command_line_reads_arguments_from_a_file(tmp_path):
+    (tmp_path / "arguments").write_text(f"--jobs\n{final(tmp_path / 'a')}\n{final(tmp_path / 'b', 'b-0')}\n")
+    assert main(["merge", "--out", str(tmp_path / "out"), f"@{tmp_path / 'arguments'}"]) == 0
+    assert read(tmp_path / "out", "runs").height == 2
+
+
+def test_the_command_line_combines_and_names_the_machines(tmp_path, capsys):
+    first = merged(tmp_path / "first", final(tmp_path / "a"))
+    second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
+    assert main(["combine", str(tmp_path / "out"), str(first), str(second)]) == 0
+    printed = capsys.readouterr().out
+    for line in ("machine m1: Toy CPU", "machine m2: Toy CPU", "several machines: toy at quick scale on jax"):
+        assert line in printed
+
+
+def test_the_command_line_prints_errors_and_fails(tmp_path, capsys):
+    assert main(["merge", "--out", str(tmp_path / "out"), "--jobs", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}: holds no jobs.parquet")

@@ -1,0 +1,185 @@
+"""Tables are written whole and typed, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from results.errors import TableError
+from results.schema import CURVES, RUNS, TABLES
+from results.writing import replacing, write_table
+from tests.results.rows import rows
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_round_trip(tmp_path, table, lazy):
+    path = tmp_path / "new" / "folder" / f"{table}.parquet"
+    frame = rows(table, {}, {})
+    write_table(path, frame.lazy() if lazy else frame, TABLES[table])
+    assert_frame_equal(pl.read_parquet(path), frame)
+    assert pl.read_parquet(path).schema == TABLES[table]
+    assert names(path.parent) == [path.name]
+
+
+def test_nan_and_missing_stay_apart(tmp_path):
+    path = tmp_path / "curves.parquet"
+    write_table(path, rows("curves", {"value": math.nan}, {"value": None}, {"value": math.inf}), CURVES)
+    nan, missing, infinite = pl.read_parquet(path)["value"]
+    assert math.isnan(nan)
+    assert missing is None
+    assert infinite == math.inf
+
+
+def test_casts_that_keep_every_value(tmp_path):
+    path = tmp_path / "curves.parquet"
+    frame = pl.DataFrame(
+        {
+            "value": [1],
+            "step": pl.Series([3], dtype=pl.Int32),
+            "metric": pl.Series(["loss"], dtype=pl.Categorical),
+            "run": ["r"],
+            "examples": [None],
+            "gradient_evaluations": [3],
+            "seconds": pl.Series([0.5], dtype=pl.Float32),
+        }
+    )
+    write_table(path, frame, CURVES)
+    expected = {"run": "r", "step": 3, "examples": None, "gradient_evaluations": 3}
+    expected |= {"seconds": 0.5, "metric": "loss", "value": 1.0}
+    assert pl.read_parquet(path).row(0, named=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (rows("curves", {}).drop("metric"), ["curves", "lacks metric"]),
+        (rows("curves", {}).with_columns(colour=1), ["curves", "unknown colour"]),
+        (rows("curves", {}).rename({"value": "values"}), ["curves", "lacks value", "unknown values"]),
+        (rows("curves", {}).with_columns(step=1.5), ["curves", "step is Float64", "should be Int64"]),
+        (rows("curves", {}).with_columns(value=pl.lit("1.0")), ["curves", "value is String", "Float64"]),
+        (rows("curves", {}).with_columns(metric=3), ["curves", "metric is Int32", "String"]),
+        (rows("curves", {}).with_columns(step=pl.lit(2**63, pl.UInt64)), ["curves", "step"]),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_wrong_columns_are_named(tmp_path, frame, words):
+    with pytest.raises(TableError) as error:
+        write_table(tmp_path / "curves.parquet", frame, CURVES)
+    for word in words:
+        assert word in str(error.value)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("column", ["hyperparameters", "final_metrics"])
+def test_named_values_need_their_fields(tmp_path, column):
+    frame = rows("runs", {}).with_columns(pl.Series(column, [[{"key": "beta1", "value": 0.9}]]))
+    with pytest.raises(TableError, match=f"runs: column {column} is List"):
+        write_table(tmp_path / "runs.parquet", frame, RUNS)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_an_unknown_outcome_lists_the_valid_ones(tmp_path, lazy):
+    frame = rows("runs", {}).with_columns(outcome=pl.lit("exploded"))
+    with pytest.raises(
+        TableError, match=r"table runs: .*'outcome'.*exploded.*valid: reached, budget, diverged"
+    ):
+        write_table(tmp_path / "runs.parquet", frame.lazy() if lazy else frame, RUNS)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
+def test_a_failure_in_the_middle_keeps_the_old_file(tmp_path, monkeypatch, call, failure):
+    path = tmp_path / "curves.parquet"
+    old = rows("curves", {"value": 1.0})
+    write_table(path, old, CURVES)
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises((KeyboardInterrupt, TableError)):
+        write_table(path, rows("curves", {"value": 2.0}), CURVES)
+    assert_frame_equal(pl.read_parquet(path), old)
+    assert names(tmp_path) == ["curves.parquet"]
+
+
+def test_file_and_folder_are_on_the_disk_before_and_after_the_name_changes(tmp_path, monkeypatch):
+    events: list[str] = []
+    replace = os.replace
+
+    def note_flush(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().suffix or "folder")
+
+    def note_replace(*paths: Path) -> None:
+        events.append("replace")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "fsync", note_flush)
+    monkeypatch.setattr(os, "replace", note_replace)
+    write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
+    assert events == [".parquet", "replace", "folder"]
+
+
+def refuse(folder: Path, number: int) -> None:
+    with replacing(folder / "runs.parquet") as temporary:
+        temporary.write_bytes(b"half")
+        raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free space"),
+        (errno.EDQUOT, "quota"),
+        (errno.EACCES, "make it writable"),
+        (errno.EROFS, "make it writable"),
+        (errno.EIO, "check the disk"),
+    ],
+)
+def test_a_refusal_names_folder_reason_and_remedy(tmp_path, number, remedy):
+    with pytest.raises(TableError) as error:
+        refuse(tmp_path, number)
+    for word in (str(tmp_path), "runs.parquet", os.strerror(number), remedy):
+        assert word in str(error.value)
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_that_polars_meets(tmp_path, monkeypatch):
+    sink = pl.LazyFrame.sink_parquet
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", lambda frame, _: sink(frame, "/dev/full"))
+    with pytest.raises(TableError, match=r"No space left on device.*free space"):
+        write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
+    assert names(tmp_path) == []
+
+
+def test_a_file_where_a_folder_is_wanted(tmp_path):
+    (tmp_path / "results").write_text("")
+    with pytest.raises(TableError, match=r"results: curves\.parquet cannot be written.*move it away"):
+        write_table(tmp_path / "results" / "curves.parquet", rows("curves", {}), CURVES)
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/sys"])
+def test_folders_that_take_no_files(folder):
+    with pytest.raises(TableError, match=rf"{folder}: curves\.parquet cannot be written there \(.+\); "):
+        write_table(Path(folder) / "curves.parquet", rows("curves", {}), CURVES)
+
+
+def test_a_folder_that_forbids_writing(tmp_path, monkeypatch):
+    def forbid(*_: object) -> None:
+        raise PermissionError("Permission denied (os error 13): x")  # as polars raises it: without errno
+
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", forbid)  # root may write anywhere
+    with pytest.raises(TableError, match=r"Permission denied\); make it writable"):
+        write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)

@@ -1,0 +1,199 @@
+"""The pages: their marked steps run, their links lead somewhere, their tables agree with the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pydantic import BaseModel
+
+from harness import study_file
+from harness.schedules import SHAPES
+from harness.studies import read_studies
+from results import schema
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# a comment, `<!-- run -->` or `<!-- file: PATH -->`, above a block of code
+MARKED = re.compile(
+    r"^<!-- (?P<mark>run|file: (?P<file>\S+)) -->\n```\w*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+COMMENTS = re.compile(r"^<!-- .*? -->$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A marked block: shell lines to run, or the text of a file to write."""
+
+    text: str
+    file: str | None
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def steps(page: Path) -> list[Step]:
+    return [Step(match["text"], match["file"]) for match in MARKED.finditer(page.read_text())]
+
+
+def follow(page: Path, project: Path, variables: dict[str, str]) -> None:
+    """Do the page's steps in order, in a copy of the project."""
+    for step in steps(page):
+        if step.file is not None:
+            target = project / step.file
+            assert not target.exists(), f"{page.name}: the example {step.file} would overwrite a file"
+            target.write_text(step.text)
+            continue
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", step.text],
+            cwd=project,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (
+            f"{page.name}:\n{step.text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def test_every_comment_is_a_mark_that_is_understood():
+    for page in PAGES:
+        assert len(COMMENTS.findall(page.read_text())) == len(steps(page)), name_of(page)
+    assert steps(ROOT / "CONTRIBUTING.md")
+    assert steps(ROOT / "README.md")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if steps(page)], ids=name_of)
+def test_the_steps_of_a_page_work_as_they_stand(page: Path, project: Path, activated: dict[str, str]):
+    follow(page, project, activated)
+
+
+@pytest.mark.slow
+def test_the_examples_for_contributors_obey_the_house_rules(project: Path, activated: dict[str, str]):
+    examples = {step.file: step.text for step in steps(ROOT / "CONTRIBUTING.md") if step.file}
+    for file, text in examples.items():
+        (project / file).write_text(text)
+    files = [file for file in examples if file.endswith(".py")]
+    assert files
+    for command in (["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]):
+        done = subprocess.run(
+            [*command, *files], cwd=project, env=activated, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path):
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def sections(page: str) -> Iterator[tuple[str, list[list[str]]]]:
+    """Each second-level heading with the cells of the table below it."""
+    for section in re.split(r"^## ", (ROOT / page).read_text(), flags=re.MULTILINE)[1:]:
+        rows = re.findall(r"^\| (.+) \|$", section, re.MULTILINE)
+        yield section.splitlines()[0], [row.split(" | ") for row in rows[2:]]
+
+
+def kind(data_type: pl.DataType) -> str:
+    if isinstance(data_type, pl.List):
+        return f"list of {kind(data_type.inner)}"
+    if isinstance(data_type, pl.Struct):
+        return "{" + ", ".join(field.name for field in data_type.fields) + "}"
+    names = {
+        pl.String: "text",
+        pl.Int64: "integer",
+        pl.Float64: "float",
+        pl.Boolean: "boolean",
+        pl.Enum: "one of a list",
+    }
+    return names[data_type.base_type()]
+
+
+def test_the_reference_of_tables_agrees_with_the_schema():
+    described = {
+        table: [(name, cell) for name, cell, *_ in rows]
+        for table, rows in sections("docs/reference/tables.md")
+    }
+    assert described == {
+        table: [(f"`{name}`", kind(data_type)) for name, data_type in columns.items()]
+        for table, columns in schema.TABLES.items()
+    }
+
+
+MODELS: dict[str, type[BaseModel]] = {
+    "The file": study_file.StudyFile,
+    "tuning: two_stage_sweep": study_file.TwoStageSweep,
+    "tuning: random_search, halton_search": study_file.Search,
+    "tuning: an axis of space": study_file.Axis,
+    "schedule": study_file.Schedule,
+    "stop": study_file.Stop,
+    "compare": study_file.Compare,
+    "claims": study_file.Claim,
+    "claims: a condition": study_file.Condition,
+    "scales": study_file.Scale,
+    "scales: seeds": study_file.Seeds,
+    "scales: a backend": study_file.BackendUse,
+}
+
+
+def test_the_reference_of_study_files_lists_every_key():
+    described = {
+        title: [cells[0].strip("`") for cells in rows]
+        for title, rows in sections("docs/reference/study-files.md")
+    }
+    assert described == {title: list(model.model_fields) for title, model in MODELS.items()}
+
+
+def test_the_reference_of_study_files_leaves_no_part_out():
+    parts = {
+        item
+        for item in vars(study_file).values()
+        if isinstance(item, type) and issubclass(item, study_file.Part)
+    }
+    shorthand = {
+        study_file.Named,
+        study_file.Judged,
+        study_file.Chosen,
+        study_file.FinalSeeds,
+        study_file.Part,
+    }
+    assert parts - shorthand == set(MODELS.values())
+
+
+def test_the_reference_of_study_files_names_every_schedule():
+    schedule = dict(sections("docs/reference/study-files.md"))["schedule"]
+    assert set(SHAPES) <= set(re.findall(r"`(\w+)`", schedule[0][1]))
+
+
+def test_the_studies_of_the_readme_exist():
+    listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert listed
+    assert listed <= {study.name for study in read_studies(ROOT / "benchmarks" / "studies")}

@@ -1,0 +1,258 @@
+"""The house rules: pins, layout of imports, docstrings, and the Makefile's habits."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("benchmarks", "harness", "optimizers", "reports", "results", "workloads")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK = ROOT / "requirements.lock"
+
+MAY_IMPORT = {  # first-party packages, besides itself
+    "workloads": set(),
+    "optimizers": set(),
+    "results": set(),
+    "harness": {"optimizers", "results", "workloads"},
+    "reports": {"results"},
+    "benchmarks": {"harness", "optimizers", "results", "workloads"},
+}
+UNIMPORTED = {"scikit-learn", "snakemake"}  # one for the data that it carries, one for its command
+ARRAYS_ONLY = {
+    "numpy",
+    "scipy",
+    "sklearn",
+}  # what optimizers and workloads may use of other people's packages
+
+
+def pins(lines: list[str]) -> list[str]:
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names of all imports, wherever they stand in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# --- pins ----------------------------------------------------------------------------------------
+
+
+def test_the_lock_file_holds_exact_public_versions_only():
+    wrong = [
+        pin for pin in pins(LOCK.read_text().splitlines()) if not re.fullmatch(r"[\w.-]+==\d[\w.]*", pin)
+    ]
+    assert not wrong, f"{LOCK.name}: no local versions, paths, hashes, options or ranges, please"
+
+
+def test_the_lock_file_names_each_package_once_and_no_package_of_one_accelerator():
+    names = [normal(pin.split("==")[0]) for pin in pins(LOCK.read_text().splitlines())]
+    assert len(names) == len(set(names))
+    assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton", "jax-cuda"))]
+
+
+def test_conda_users_get_the_same_pins():
+    environment = YAML(typ="safe").load((ROOT / "environment.yml").read_text())
+    *conda, pip = environment["dependencies"]
+    assert pip["pip"] == pins(LOCK.read_text().splitlines())
+    assert conda == ["python=3.11", "pip"]
+    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.12"
+
+
+def test_the_environment_is_the_one_that_the_lock_file_describes():
+    locked = dict(pin.split("==") for pin in pins(LOCK.read_text().splitlines()))
+    installed = {name: importlib.metadata.version(name).split("+")[0] for name in locked}
+    assert installed == locked
+
+
+def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
+    declared = {normal(name) for name in PROJECT["project"]["dependencies"]}
+    extras = PROJECT["project"]["optional-dependencies"]
+    locked = {normal(pin.split("==")[0]) for pin in pins(LOCK.read_text().splitlines())}
+    assert declared | {normal(name) for extra in ("test", "lint") for name in extras[extra]} <= locked
+
+    distributions = importlib.metadata.packages_distributions()
+    imported = {
+        normal(distribution)
+        for path in sources(*PACKAGES)
+        for module in imports(path)
+        if (top := module.split(".")[0]) not in (*PACKAGES, *sys.stdlib_module_names)
+        for distribution in distributions[top]
+    }
+    assert imported | UNIMPORTED == declared
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES, "tests"), ids=name_of)
+def test_a_file_starts_with_what_it_holds(path: Path):
+    text = path.read_text()
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring
+    assert len(docstring) > 10
+    assert text.startswith('"""')
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_go_one_way(package: str):
+    allowed = MAY_IMPORT[package] | {package}
+    wrong = {
+        f"{name_of(path)} imports {module}"
+        for path in sources(package)
+        for module in imports(path)
+        if module.split(".")[0] in PACKAGES and module.split(".")[0] not in allowed
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", ["optimizers", "workloads"])
+def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
+    wrong = {
+        f"{name_of(path)} imports {module}"
+        for path in sources(package)
+        for module in imports(path)
+        if module.split(".")[0] not in {package, *ARRAYS_ONLY, *sys.stdlib_module_names}
+    }
+    assert not wrong
+
+
+def test_statistics_do_no_input_or_output():
+    doors = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib", "results"}
+    calls = re.compile(r"open|print|input|(read|scan|write|sink)_\w+|savefig")
+    wrong = []
+    for path in sources("reports/statistics"):
+        wrong += [f"{name_of(path)} imports {name}" for name in imports(path) if name.split(".")[0] in doors]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                wrong += [f"{name_of(path)}:{node.lineno} calls {called}"] if calls.fullmatch(called) else []
+    assert not wrong
+
+
+def test_parsing_the_snakefile_imports_neither_torch_nor_jax():
+    modules = re.findall(r"^(?:from|import) ([\w.]+)", (ROOT / "Snakefile").read_text(), flags=re.MULTILINE)
+    first_party = [module for module in modules if module.split(".")[0] in PACKAGES]
+    assert first_party
+    slow = ["torch", "jax", "seaborn", "sklearn", "scipy", "matplotlib", "pandas"]
+    program = f"import sys, {', '.join(first_party)}; print(*(set({slow}) & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.split() == []
+
+
+# --- papers --------------------------------------------------------------------------------------
+
+
+def test_changes_are_written_down():
+    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_citation_names_this_version_and_licence():
+    citation = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert (ROOT / "LICENSE").read_text().startswith("BSD 3-Clause License")
+
+
+# --- make ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def house(project: Path) -> Path:
+    """A copy of the project whose environment is a script that writes down how it is called."""
+    python = project / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/calls"\n')
+    python.chmod(0o755)
+    return project
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def calls(folder: Path) -> list[str]:
+    file = folder / ".venv" / "bin" / "calls"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_the_environment_is_made_once_from_the_lock_file_and_again_when_it_changes(house: Path):
+    assert make(house, "environment").returncode == 0
+    assert calls(house) == [
+        "-m pip install --quiet --requirement requirements.lock",
+        "-m pip install --quiet --no-deps --no-build-isolation --editable .",
+    ]
+    (house / "requirements.lock").touch()
+    assert make(house, "environment").returncode == 0
+    assert len(calls(house)) == 2, "equal content means ready, whatever the time of the file"
+
+    with (house / "requirements.lock").open("a") as lock:
+        lock.write("another==1.0\n")
+    assert make(house, "environment").returncode == 0
+    assert len(calls(house)) == 4
+
+
+def test_a_failed_installation_does_not_count_as_ready(house: Path):
+    (house / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+    assert make(house, "environment").returncode != 0
+    assert not list((house / ".venv").glob("ready-*"))
+
+
+def test_another_python_is_refused_with_the_remedy(project: Path):
+    done = make(project, "environment", "PYTHON=/bin/false")
+    assert done.returncode != 0
+    assert "needs Python 3.11" in done.stderr
+    assert "make PYTHON=/path/to/python3.11" in done.stderr
+    assert not (project / ".venv").exists()
+
+
+def test_clean_removes_what_was_written_and_nothing_else(house: Path):
+    before = {path for path in house.rglob("*") if path.is_file()}
+    kept = house / "results" / "published" / "table.parquet"
+    written = [
+        house / folder / "file"
+        for folder in (
+            *("results/specs", "results/runs", "results/tables", "results/figures", "results/logs"),
+            *("reports/site", ".snakemake", ".cache", ".pytest_cache", "harness/backends/__pycache__"),
+        )
+    ]
+    for path in [kept, *written]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    assert make(house, "clean").returncode == 0
+    assert {path for path in house.rglob("*") if path.is_file()} == before | {kept}
+
+
+def test_continuous_integration_calls_lint_and_test():
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    lines = script.read_text().splitlines()
+    assert "set -euo pipefail" in lines
+    assert [line.split()[-1] for line in lines if line.startswith("make ")] == ["lint", "test"]

@@ -1,0 +1,112 @@
+"""What the tests of workloads share: small settings, random generators and gradients by two backends."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.backends.jax_ops import jax_ops
+from harness.backends.torch_ops import torch_ops
+from workloads import workloads
+from workloads.workload import Problem, Random, Workload
+
+# Settings under which a test is quick, by workload; a workload that is not listed runs with its defaults.
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "log_sum_exp": {"n": 12, "d": 7},
+    "least_squares": {"n": 7, "d": 12},
+    "logistic_regression": {"n": 15, "d": 3},
+    "linear_network": {
+        "widths": [4, 6, 5, 3],
+        "train_examples": 40,
+        "validation_examples": 8,
+        "test_examples": 12,
+        "batch_size": 20,
+    },
+}
+NAMES = sorted(workloads())
+
+
+def random_of(seed: int) -> Random:
+    """Generators by purpose for a seed."""
+
+    def random(purpose: str, shared: bool = False) -> np.random.Generator:
+        return np.random.default_rng([zlib.crc32(purpose.encode()), 0 if shared else seed + 1])
+
+    return random
+
+
+def small(name: str) -> tuple[Workload, dict[str, Any]]:
+    """A workload and its small settings, completed."""
+    workload = workloads()[name]
+    return workload, workload.complete(SMALL.get(name, {}))
+
+
+def problem_of(name: str, seed: int = 0) -> tuple[Workload, Problem]:
+    """A workload and its small problem."""
+    workload, settings = small(name)
+    return workload, workload.problem(settings, random_of(seed))
+
+
+def minibatch(problem: Problem, examples: int = 40) -> dict[str, np.ndarray]:
+    """The first training examples."""
+    return {field: values[:examples] for field, values in problem.splits["train"].items()}
+
+
+Scalar = Callable[[Mapping[str, np.ndarray]], float]
+Gradient = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def loss_in_numpy(ops: Any, workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Scalar:
+    """The loss as a function of NumPy parameters."""
+    return lambda params: float(workload.loss(ops, params, problem.state, batch, {})[0])
+
+
+def torch_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Gradient:
+    """The gradient by torch in float64."""
+    import torch
+
+    ops = torch_ops("cpu", "float64")
+    state, on_device = _load(ops, problem.state), _load(ops, batch)
+    function = torch.func.grad(lambda params: workload.loss(ops, params, state, on_device, {})[0])
+    return lambda params: {name: ops.to_numpy(x) for name, x in function(_load(ops, params)).items()}
+
+
+def jax_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Gradient:
+    """The gradient by jax in float64; works inside `jax.enable_x64(True)`."""
+    import jax
+
+    ops = jax_ops("float64")
+    state, on_device = _load(ops, problem.state), _load(ops, batch)
+    function = jax.jit(jax.grad(lambda params: workload.loss(ops, params, state, on_device, {})[0]))
+    return lambda params: {name: np.asarray(x) for name, x in function(_load(ops, params)).items()}
+
+
+@dataclass(frozen=True)
+class Mapper:
+    """A backend's array functions and its `vmap`."""
+
+    ops: Any
+    vmap: Callable[..., Any]
+
+
+@contextlib.contextmanager
+def mapper(backend: str) -> Iterator[Mapper]:
+    """The float64 functions of a backend and how it maps over runs."""
+    if backend == "torch":
+        import torch
+
+        yield Mapper(torch_ops("cpu", "float64"), torch.func.vmap)
+    else:
+        import jax
+
+        with jax.enable_x64(True):
+            yield Mapper(jax_ops("float64"), jax.vmap)
+
+
+def _load(ops: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: ops.asarray(array) for name, array in arrays.items()}

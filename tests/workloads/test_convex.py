@@ -1,0 +1,151 @@
+"""The convex trio: the paper's sizes, its matrices, its formulas and its minima."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.backends.numpy_ops import numpy_ops
+from tests.workloads.cases import random_of
+from workloads.convex import LEAST_SQUARES, LOG_SUM_EXP, LOGISTIC_REGRESSION, WORKLOADS
+
+EXPECTED = {
+    "log_sum_exp": (100, 100, 1.5),
+    "least_squares": (100, 100, 2.0),
+    "logistic_regression": (100, 3, 2.0),
+}
+
+
+def _instance(workload, seed=0, **settings):
+    return workload.problem(workload.complete(settings), random_of(seed))
+
+
+def _value(workload, theta, split):
+    return float(workload.loss(numpy_ops(), {"theta": theta}, {}, split, {})[0])
+
+
+def _truth(workload, seed=0, **settings):
+    """The theta* behind an instance, drawn as the workload draws it."""
+    complete = workload.complete(settings)
+    generator = random_of(seed)("data")
+    n, d = complete["n"], complete["d"]
+    generator.normal(size=(n, min(n, d)))
+    generator.normal(size=(d, min(n, d)))
+    return generator.normal(size=d)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+def test_the_defaults_are_those_of_the_paper(workload):
+    n, d, alpha = EXPECTED[workload.name]
+    problem = _instance(workload)
+    features = problem.splits["train"]["features"]
+    assert features.shape == (n, d)
+    assert problem.splits["train"]["targets"].shape == (n,)
+    assert problem.parameters["theta"].shape == (d,)
+    assert workload.dtype == "float64"
+    np.testing.assert_allclose(
+        np.linalg.svd(features, compute_uv=False), np.arange(1.0, d + 1) ** -alpha, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0])
+def test_the_decay_can_be_chosen(alpha):
+    features = _instance(LEAST_SQUARES, alpha=alpha).splits["train"]["features"]
+    assert np.linalg.svd(features, compute_uv=False)[9] == pytest.approx(10.0**-alpha, rel=1e-10)
+
+
+@pytest.mark.parametrize("workload", [LOG_SUM_EXP, LEAST_SQUARES], ids=lambda workload: workload.name)
+def test_targets_are_what_the_true_parameters_give(workload):
+    split = _instance(workload, seed=2).splits["train"]
+    np.testing.assert_allclose(split["features"] @ _truth(workload, seed=2), split["targets"], atol=1e-14)
+
+
+@given(st.integers(0, 20))
+def test_log_sum_exp_is_its_formula(seed):
+    problem = _instance(LOG_SUM_EXP, seed, n=9, d=6)
+    split, theta = problem.splits["train"], problem.parameters["theta"]
+    expected = math.log(
+        sum(
+            math.exp((sum(a * t for a, t in zip(row, theta, strict=True)) - y) ** 2)
+            for row, y in zip(split["features"], split["targets"], strict=True)
+        )
+    )
+    assert _value(LOG_SUM_EXP, theta, split) == pytest.approx(expected, rel=1e-13)
+
+
+@given(st.integers(0, 20))
+def test_least_squares_is_its_formula(seed):
+    problem = _instance(LEAST_SQUARES, seed, n=9, d=6)
+    split, theta = problem.splits["train"], problem.parameters["theta"]
+    expected = 0.5 * math.fsum(
+        (sum(a * t for a, t in zip(row, theta, strict=True)) - y) ** 2
+        for row, y in zip(split["features"], split["targets"], strict=True)
+    )
+    assert _value(LEAST_SQUARES, theta, split) == pytest.approx(expected, rel=1e-13)
+
+
+@given(st.integers(0, 20))
+def test_logistic_regression_is_its_formula(seed):
+    problem = _instance(LOGISTIC_REGRESSION, seed, n=30)
+    split, theta = problem.splits["train"], problem.parameters["theta"]
+    expected = 0.0
+    for row, label in zip(split["features"], split["targets"], strict=True):
+        power = math.exp(-sum(a * t for a, t in zip(row, theta, strict=True)))
+        expected -= label * math.log(1 / (1 + power)) + (1 - label) * math.log(power / (1 + power))
+    assert _value(LOGISTIC_REGRESSION, theta, split) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+def test_values_stay_finite_far_from_the_minimum(workload):
+    problem = _instance(workload)
+    value = _value(workload, 1e4 * problem.parameters["theta"], problem.splits["train"])
+    assert math.isfinite(value)
+    assert value > _value(workload, problem.parameters["theta"], problem.splits["train"])
+
+
+@given(st.integers(0, 20), st.integers(2, 12), st.integers(1, 12))
+def test_log_sum_exp_is_least_at_the_true_parameters_where_it_is_log_n(seed, n, d):
+    problem = _instance(LOG_SUM_EXP, seed, n=n, d=d)
+    split, truth = problem.splits["train"], _truth(LOG_SUM_EXP, seed, n=n, d=d)
+    assert _value(LOG_SUM_EXP, truth, split) == pytest.approx(math.log(n), abs=1e-14)
+    assert problem.facts["minimum"] == math.log(n)
+    assert _value(LOG_SUM_EXP, problem.parameters["theta"], split) > math.log(n)
+
+
+@pytest.mark.parametrize("workload", [LOG_SUM_EXP, LEAST_SQUARES], ids=lambda workload: workload.name)
+def test_suboptimality_is_the_distance_to_the_minimum(workload):
+    problem = _instance(workload)
+    split = problem.splits["train"]
+    at_start = workload.evaluate(numpy_ops(), problem.parameters, {}, split)
+    at_truth = workload.evaluate(numpy_ops(), {"theta": _truth(workload)}, {}, split)
+    assert at_start["suboptimality"] == at_start["loss"] - problem.facts["minimum"]
+    assert at_start["suboptimality"] > 0.0
+    assert at_truth["suboptimality"] == pytest.approx(0.0, abs=1e-14)
+
+
+def test_labels_follow_their_law():
+    """At least 2,000 labels in each fifth of the probabilities: their shares are the mean probabilities."""
+    instances = [(seed, _instance(LOGISTIC_REGRESSION, seed, n=20, alpha=0.5)) for seed in range(600)]
+    labels = np.concatenate([problem.splits["train"]["targets"] for _, problem in instances])
+    scores = np.concatenate(
+        [
+            problem.splits["train"]["features"] @ _truth(LOGISTIC_REGRESSION, seed, n=20, alpha=0.5)
+            for seed, problem in instances
+        ]
+    )
+    probabilities = 1 / (1 + np.exp(-scores))
+    assert set(labels) == {0.0, 1.0}
+    for part in np.array_split(np.argsort(probabilities), 5):
+        expected, spread = probabilities[part].mean(), 4 * np.sqrt(0.25 / len(part))
+        assert labels[part].mean() == pytest.approx(expected, abs=spread)
+    assert labels @ scores > 0.0  # the sign of <a, theta*>
+
+
+def test_starts_are_standard_normal():
+    starts = np.concatenate([_instance(LEAST_SQUARES, seed).parameters["theta"] for seed in range(100)])
+    assert abs(starts.mean()) < 5 / np.sqrt(starts.size)
+    assert starts.std() == pytest.approx(1.0, abs=5 / np.sqrt(2 * starts.size))

@@ -1,0 +1,144 @@
+"""The digits network: the data it reads, the paper's sizes, its formula and its initial law."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.backends.numpy_ops import numpy_ops
+from tests.workloads.cases import minibatch, random_of
+from workloads.data import OPTDIGITS_ROWS
+from workloads.digits import DIGITS_MLP
+from workloads.workload import DataMissing, Role
+
+
+@pytest.fixture(scope="module")
+def reduced():
+    return DIGITS_MLP.problem(DIGITS_MLP.complete({}), random_of(0))
+
+
+@pytest.fixture
+def full_digits(tmp_path, monkeypatch):
+    """A folder of made-up digits in the UCI format and size: each image tells which line it is."""
+    generator = np.random.default_rng(1)
+    first = 0
+    for name, rows in OPTDIGITS_ROWS.items():
+        values = generator.integers(0, 17, size=(rows, 65))
+        lines = np.arange(first, first + rows)
+        values[:, :4] = np.stack(np.unravel_index(lines, (17,) * 4), axis=1)
+        values[:, 64] = lines % 10
+        np.savetxt(tmp_path / name, values, fmt="%d", delimiter=",")
+        first += rows
+    monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path))
+    return tmp_path
+
+
+def _line(pixels):
+    """The number of the line that an image of `full_digits` came from, counted over both files."""
+    return np.ravel_multi_index(tuple(pixels[:, :4].astype(int).T), (17,) * 4)
+
+
+def test_sizes_are_those_of_the_paper(reduced):
+    shapes = {name: array.shape for name, array in reduced.parameters.items()}
+    assert shapes == {"W1": (32, 64), "b1": (32,), "W2": (10, 32), "b2": (10,)}
+    assert sum(array.size for array in reduced.parameters.values()) == 2410
+    assert DIGITS_MLP.complete({})["batch_size"] == 300
+    assert DIGITS_MLP.roles({}) == {
+        "W1": Role("weight", 0),
+        "b1": Role("bias", 0),
+        "W2": Role("weight", 1),
+        "b2": Role("bias", 1),
+    }
+
+
+def test_the_default_is_scikit_learns_copy_split_in_the_papers_proportions(reduced):
+    from sklearn.datasets import load_digits
+
+    counts = {split: len(fields["labels"]) for split, fields in reduced.splits.items()}
+    assert counts == {"train": 1222, "validation": 191, "test": 384}
+    assert reduced.facts["examples"] == 1797
+    for split, share in {"train": 3823, "validation": 598, "test": 1199}.items():
+        assert abs(counts[split] - 1797 * share / 5620) < 1
+    pixels, labels = load_digits(return_X_y=True)
+    whole = np.column_stack([pixels / 16, labels])
+    found = np.concatenate(
+        [np.column_stack([fields["features"], fields["labels"]]) for fields in reduced.splits.values()]
+    )
+    assert np.array_equal(whole[np.lexsort(whole.T)], found[np.lexsort(found.T)])
+
+
+def test_the_split_is_random_and_the_same_for_every_seed(reduced):
+    other = DIGITS_MLP.problem(DIGITS_MLP.complete({}), random_of(9))
+    for split, fields in reduced.splits.items():
+        assert np.array_equal(fields["features"], other.splits[split]["features"])
+        assert np.bincount(fields["labels"], minlength=10).min() > 0.05 * len(fields["labels"])
+
+
+def test_pixels_are_divided_by_the_chosen_scale(reduced):
+    raw = DIGITS_MLP.problem(DIGITS_MLP.complete({"pixel_scale": 1}), random_of(0))
+    assert reduced.splits["train"]["features"].max() == 1.0
+    assert np.array_equal(raw.splits["train"]["features"], 16 * reduced.splits["train"]["features"])
+
+
+def test_the_full_digits_are_read_from_the_named_folder(full_digits):
+    settings = DIGITS_MLP.complete({"source": "full", "pixel_scale": 1.0})
+    assert DIGITS_MLP.missing(settings) is None
+    problem = DIGITS_MLP.problem(settings, random_of(0))
+    counts = {split: len(fields["labels"]) for split, fields in problem.splits.items()}
+    assert counts == {"train": 3823, "validation": 598, "test": 1199}
+    assert problem.facts["examples"] == 5620
+    lines = np.concatenate([_line(fields["features"]) for fields in problem.splits.values()])
+    labels = np.concatenate([fields["labels"] for fields in problem.splits.values()])
+    assert np.array_equal(np.sort(lines), np.arange(5620))
+    assert np.array_equal(labels, lines % 10)
+    assert not np.array_equal(lines, np.sort(lines))
+
+
+def test_the_full_digits_are_also_found_in_a_folder_of_their_own(full_digits):
+    folder = full_digits / "optdigits"
+    folder.mkdir()
+    for name in OPTDIGITS_ROWS:
+        (full_digits / name).rename(folder / name)
+    assert DIGITS_MLP.missing(DIGITS_MLP.complete({"source": "full"})) is None
+
+
+def test_missing_full_digits_say_how_to_get_them(tmp_path, monkeypatch):
+    settings = DIGITS_MLP.complete({"source": "full"})
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    unset = DIGITS_MLP.missing(settings)
+    monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path))
+    (tmp_path / "optdigits.tes").touch()
+    half = DIGITS_MLP.missing(settings)
+    assert unset is not None
+    assert half is not None
+    assert "optdigits.tra and optdigits.tes" in unset
+    assert "CURVEBENCH_DATA is not set" in unset
+    for text in ("need optdigits.tra (", str(tmp_path), "https://archive.ics.uci.edu", "source: reduced"):
+        assert text in half
+    assert DIGITS_MLP.missing(DIGITS_MLP.complete({})) is None
+    with pytest.raises(DataMissing, match=r"need optdigits\.tra \("):
+        DIGITS_MLP.problem(settings, random_of(0))
+
+
+def test_loss_and_accuracy_are_their_formulas(reduced):
+    params, batch = reduced.parameters, minibatch(reduced, 25)
+    losses, correct = [], 0
+    for pixels, label in zip(batch["features"], batch["labels"], strict=True):
+        hidden = [max(0.0, row @ pixels + b) for row, b in zip(params["W1"], params["b1"], strict=True)]
+        scores = [row @ hidden + b for row, b in zip(params["W2"], params["b2"], strict=True)]
+        losses.append(-np.log(np.exp(scores[label]) / np.sum(np.exp(scores))))
+        correct += int(np.argmax(scores) == label)
+    ops = numpy_ops()
+    found = DIGITS_MLP.evaluate(ops, params, {}, batch)
+    assert float(DIGITS_MLP.loss(ops, params, {}, batch, {})[0]) == pytest.approx(np.mean(losses), rel=1e-12)
+    assert float(found["loss"]) == pytest.approx(np.mean(losses), rel=1e-12)
+    assert float(found["accuracy"]) == correct / 25
+
+
+def test_initial_parameters_follow_the_papers_law():
+    draws = [DIGITS_MLP.sample_parameters({}, np.random.default_rng(seed)) for seed in range(60)]
+    for layer, fans in {"1": 96, "2": 42}.items():
+        weights = np.stack([draw[f"W{layer}"] for draw in draws])
+        biases = np.stack([draw[f"b{layer}"] for draw in draws])
+        assert weights.std() == pytest.approx(np.sqrt(2 / fans), rel=0.03)
+        assert 0.95 * fans**-0.5 < np.abs(biases).max() <= fans**-0.5

@@ -1,0 +1,200 @@
+"""What holds for every workload: one battery, run for each that the registry finds."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from harness.backends.numpy_ops import numpy_ops
+from tests.workloads.cases import (
+    NAMES,
+    jax_gradient,
+    loss_in_numpy,
+    mapper,
+    minibatch,
+    problem_of,
+    random_of,
+    small,
+    torch_gradient,
+)
+from workloads import workloads
+
+STEP = 1e-5  # of central differences in float64
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return request.param
+
+
+def _same(left, right):
+    return left.keys() == right.keys() and all(np.array_equal(left[key], right[key]) for key in left)
+
+
+def test_every_parameter_has_a_role_and_a_fresh_sample_the_same_shapes(name):
+    workload, settings = small(name)
+    problem = workload.problem(settings, random_of(0))
+    sample = workload.sample_parameters(settings, np.random.default_rng(0))
+    shapes = {key: value.shape for key, value in problem.parameters.items()}
+    assert list(workload.roles(settings)) == list(shapes)
+    assert {key: value.shape for key, value in sample.items()} == shapes
+
+
+def test_arrays_are_finite_and_in_host_precision(name):
+    _, problem = problem_of(name)
+    arrays = [*problem.parameters.values(), *(a for split in problem.splits.values() for a in split.values())]
+    assert {array.dtype for array in arrays} <= {np.dtype(np.float64), np.dtype(np.int64)}
+    assert all(np.all(np.isfinite(array)) for array in arrays)
+
+
+def test_each_field_of_a_split_has_one_row_an_example(name):
+    _, problem = problem_of(name)
+    for fields in problem.splits.values():
+        assert len({len(array) for array in fields.values()}) == 1
+
+
+def test_a_seed_gives_the_same_problem_again_and_another_seed_another(name):
+    _, first = problem_of(name, seed=3)
+    _, again = problem_of(name, seed=3)
+    _, other = problem_of(name, seed=4)
+    assert _same(first.parameters, again.parameters)
+    assert all(_same(first.splits[split], again.splits[split]) for split in first.splits)
+    assert not any(np.array_equal(first.parameters[key], other.parameters[key]) for key in first.parameters)
+
+
+def test_splits_are_equal_for_all_seeds_where_the_data_is_shared_and_only_there(name):
+    workload, first = problem_of(name, seed=3)
+    _, other = problem_of(name, seed=4)
+    for split, fields in first.splits.items():
+        assert _same(fields, other.splits[split]) is workload.shared_data
+
+
+def test_settings_survive_json(name):
+    workload, settings = small(name)
+    read = json.loads(json.dumps(settings))
+    assert read == settings
+    assert workload.complete(read) == settings
+
+
+def test_evaluation_gives_the_declared_metrics_and_no_others(name):
+    workload, problem = problem_of(name)
+    given = {
+        f"{split}_{key}"
+        for split, fields in problem.splits.items()
+        for key in workload.evaluate(numpy_ops(), problem.parameters, problem.state, fields)
+    }
+    assert given == set(workload.metrics) - {"gradient_norm"}
+
+
+def test_evaluation_gives_the_loss_of_the_whole_training_split(name):
+    workload, problem = problem_of(name)
+    value = loss_in_numpy(numpy_ops(), workload, problem, problem.splits["train"])(problem.parameters)
+    found = workload.evaluate(numpy_ops(), problem.parameters, problem.state, problem.splits["train"])
+    assert float(found["loss"]) == value
+
+
+def test_gradients_of_both_backends_equal_central_differences(name):
+    workload, problem = problem_of(name)
+    batch, params = minibatch(problem), problem.parameters
+    by_torch = torch_gradient(workload, problem, batch)(params)
+    with jax.enable_x64(True):
+        by_jax = jax_gradient(workload, problem, batch)(params)
+    scale = np.sqrt(sum(np.sum(value**2) for value in by_torch.values()))
+    for key in params:
+        np.testing.assert_allclose(by_jax[key], by_torch[key], rtol=1e-10, atol=1e-13 * scale)
+    value = loss_in_numpy(numpy_ops(), workload, problem, batch)
+    generator = np.random.default_rng(5)
+    for key in params:
+        direction = generator.normal(size=params[key].shape)
+        direction /= np.linalg.norm(direction)
+        ahead = value({**params, key: params[key] + STEP * direction})
+        behind = value({**params, key: params[key] - STEP * direction})
+        expected = np.sum(by_torch[key] * direction)
+        assert (ahead - behind) / (2 * STEP) == pytest.approx(expected, rel=1e-5, abs=1e-6 * scale)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_mapping_over_runs_equals_run_after_run(name, backend):
+    workload, settings = small(name)
+    problems = [workload.problem(settings, random_of(seed)) for seed in range(3)]
+    with mapper(backend) as mapped:
+        ops = mapped.ops
+
+        def stacked(pick):
+            return {
+                key: ops.asarray(np.stack([pick(problem)[key] for problem in problems]))
+                for key in pick(problems[0])
+            }
+
+        def run(params, batch):
+            loss = workload.loss(ops, params, {}, batch, {})[0]
+            return loss, workload.evaluate(ops, params, {}, batch)
+
+        params, batches = stacked(lambda problem: problem.parameters), stacked(minibatch)
+        together = mapped.vmap(run)(params, batches)
+        for index in range(len(problems)):
+            alone = run(
+                {key: value[index] for key, value in params.items()},
+                {key: value[index] for key, value in batches.items()},
+            )
+            assert float(together[0][index]) == pytest.approx(float(alone[0]), rel=1e-12)
+            for key, value in alone[1].items():
+                assert float(together[1][key][index]) == pytest.approx(float(value), rel=1e-11, abs=1e-14)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_single_precision_keeps_its_type(name, backend):
+    from harness.backends.jax_ops import jax_ops
+    from harness.backends.torch_ops import torch_ops
+
+    workload, problem = problem_of(name)
+    ops = torch_ops("cpu", "float32") if backend == "torch" else jax_ops("float32")
+    params = {key: ops.asarray(value) for key, value in problem.parameters.items()}
+    batch = {key: ops.asarray(value) for key, value in minibatch(problem).items()}
+    loss = workload.loss(ops, params, {}, batch, {})[0]
+    values = [loss, *workload.evaluate(ops, params, {}, batch).values()]
+    assert {str(value.dtype).removeprefix("torch.") for value in values} == {"float32"}
+    exact = loss_in_numpy(numpy_ops(), workload, problem, minibatch(problem))(problem.parameters)
+    assert float(loss) == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "message"),
+    [
+        ("digits_mlp", {"source": "ful"}, "source = 'ful' is not one of ['reduced', 'full']"),
+        ("digits_mlp", {"pixel_scale": 0}, "digits_mlp: pixel_scale = 0 is not a number above 0"),
+        ("digits_mlp", {"pixel_scale": "16"}, "pixel_scale = '16' is not a number"),
+        ("digits_mlp", {"batch_size": 1223}, "batch_size = 1223 is larger than the 1222 training examples"),
+        ("digits_mlp", {"batch_size": 0}, "batch_size = 0 is not a whole number above 0"),
+        ("log_sum_exp", {"batch_size": 10}, "batch_size = 10 is not one of [None]"),
+        ("least_squares", {"n": 2.5}, "n = 2.5 is not a whole number above 0"),
+        ("least_squares", {"d": True}, "d = True is not a whole number above 0"),
+        ("logistic_regression", {"alpha": -1}, "alpha = -1 is not a number of at least 0"),
+        ("logistic_regression", {"alpha": float("nan")}, "alpha = nan is not a number of at least 0"),
+        (
+            "logistic_regression",
+            {"size": 3},
+            "logistic_regression has no setting 'size' (valid: batch_size, n",
+        ),
+        ("linear_network", {"widths": [10]}, "widths = [10] is not a list of at least two whole numbers"),
+        ("linear_network", {"widths": "10"}, "widths = '10' is not a list of at least two whole numbers"),
+        (
+            "linear_network",
+            {"widths": [10, 0]},
+            "widths = [10, 0] is not a list of at least two whole numbers",
+        ),
+        ("linear_network", {"test_examples": 0}, "test_examples = 0 is not a whole number above 0"),
+        (
+            "linear_network",
+            {"train_examples": 100},
+            "batch_size = 500 is larger than the 100 training examples",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(workload, settings, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
+        workloads()[workload].complete(settings)
+    assert message in str(caught.value)

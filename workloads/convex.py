@@ -1,0 +1,167 @@
+"""Three convex objectives on random matrices with decaying singular values: full batch, float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from workloads.checks import require_counts, require_number
+from workloads.matrices import power_law_matrix
+from workloads.workload import Array, Arrays, Metric, Ops, Problem, Random, Role, Setting, Settings, Workload
+
+LOSS = Metric("value of the objective", "minimize")
+GRADIENT_NORM = Metric("Euclidean norm of the full-batch gradient", "minimize")
+SUBOPTIMALITY = Metric("objective minus its minimum", "minimize")
+
+Objective = Callable[[Ops, Arrays, Arrays], Array]
+
+
+def _log_sum_exp(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """f = log sum_i exp(r_i^2) with r = A theta - y.
+
+    000 eq. B.1 prints exp(r)^2, which has no minimum for n = d.
+    """
+    return ops.logsumexp(ops.square(split["features"] @ params["theta"] - split["targets"]), axis=-1)
+
+
+def _least_squares(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """f = 1/2 ||A theta - y||^2 (000 C.6 l.1164)."""
+    return 0.5 * ops.sum(ops.square(split["features"] @ params["theta"] - split["targets"]), axis=-1)
+
+
+def _logistic(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """f = -sum_i y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i) with z = A theta (000 C.6 l.1159)."""
+    scores, labels = split["features"] @ params["theta"], split["targets"]
+    return -ops.sum(labels * ops.log_sigmoid(scores) + (1.0 - labels) * ops.log_sigmoid(-scores), axis=-1)
+
+
+def _data(settings: Settings, random: Random) -> tuple[np.ndarray, np.ndarray]:
+    """The matrix A (n, d) and the true theta* (d,), which is N(0, I)."""
+    generator = random("data")
+    matrix = power_law_matrix(settings["n"], settings["d"], settings["alpha"], generator)
+    return matrix, generator.normal(size=(settings["d"],))
+
+
+def _consistent_targets(features: np.ndarray, truth: np.ndarray, random: Random) -> np.ndarray:
+    """y = A theta*, so that every residual vanishes at theta*."""
+    return features @ truth
+
+
+def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -> np.ndarray:
+    """Labels 0 and 1 with P(y_i = 1) = sigma(<a_i, theta*>).
+
+    000 C.6 l.1162 prints sigma(-<a_i, theta*>), at odds with its loss; the law of the problem is the
+    same, because theta* is symmetric.
+    """
+    probabilities = 1.0 / (1.0 + np.exp(-(features @ truth)))
+    return (random("labels").uniform(size=len(probabilities)) < probabilities).astype(np.float64)
+
+
+def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """theta ~ N(0, I), for starts and for EGOP samples alike (000 C.6 l.1171-1172)."""
+    return {"theta": generator.normal(size=(settings["d"],))}
+
+
+def _roles(settings: Settings) -> dict[str, Role]:
+    return {"theta": Role("vector")}
+
+
+def _check(settings: Settings) -> None:
+    require_counts(settings, "n", "d")
+    require_number(settings, "alpha", low=0.0)
+
+
+def _workload(
+    name: str,
+    description: str,
+    source: str,
+    objective: Objective,
+    targets: Callable[[np.ndarray, np.ndarray, Random], np.ndarray],
+    minimum: Callable[[int], float] | None,
+    n: int,
+    d: int,
+    alpha: float,
+) -> Workload:
+    """One objective as a workload; `minimum(n)` is the least value, None where no formula gives it."""
+
+    def problem(settings: Settings, random: Random) -> Problem:
+        features, truth = _data(settings, random)
+        return Problem(
+            parameters=_start(settings, random("parameters")),
+            splits={"train": {"features": features, "targets": targets(features, truth, random)}},
+            facts={} if minimum is None else {"minimum": minimum(settings["n"])},
+        )
+
+    def loss(
+        ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays, Arrays]:
+        return objective(ops, params, batch), state, {}
+
+    def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+        value = objective(ops, params, split)
+        if minimum is None:
+            return {"loss": value}
+        return {"loss": value, "suboptimality": value - minimum(split["targets"].shape[0])}
+
+    metrics = {"train_loss": LOSS, "gradient_norm": GRADIENT_NORM}
+    return Workload(
+        name=name,
+        description=description,
+        source=source,
+        metrics=metrics if minimum is None else {**metrics, "train_suboptimality": SUBOPTIMALITY},
+        settings={
+            "batch_size": Setting(None, "full batch, the only choice (000 C.6 l.1169)", choices=(None,)),
+            "n": Setting(n, "rows of A, the number of examples"),
+            "d": Setting(d, "columns of A, the number of parameters"),
+            "alpha": Setting(alpha, "decay of A's singular values, sigma_k = k^-alpha"),
+        },
+        dtype="float64",
+        shared_data=False,
+        roles=_roles,
+        problem=problem,
+        sample_parameters=_start,
+        loss=loss,
+        evaluate=evaluate,
+        check=_check,
+    )
+
+
+LOG_SUM_EXP = _workload(
+    name="log_sum_exp",
+    description="log-sum-exp of squared residuals, n = d = 100",
+    source="000 eq. B.1, C.6, Fig. 17a",
+    objective=_log_sum_exp,
+    targets=_consistent_targets,
+    minimum=math.log,
+    n=100,
+    d=100,
+    alpha=1.5,
+)
+
+LEAST_SQUARES = _workload(
+    name="least_squares",
+    description="linear least squares, n = d = 100",
+    source="000 C.6, Fig. 17c",
+    objective=_least_squares,
+    targets=_consistent_targets,
+    minimum=lambda n: 0.0,
+    n=100,
+    d=100,
+    alpha=2.0,
+)
+
+LOGISTIC_REGRESSION = _workload(
+    name="logistic_regression",
+    description="logistic regression on Bernoulli labels, n = 100, d = 3",
+    source="000 C.6, Fig. 17b",
+    objective=_logistic,
+    targets=_bernoulli_labels,
+    minimum=None,
+    n=100,
+    d=3,
+    alpha=2.0,
+)
+
+WORKLOADS = (LOG_SUM_EXP, LEAST_SQUARES, LOGISTIC_REGRESSION)

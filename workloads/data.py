@@ -1,0 +1,128 @@
+"""Where real data lies and how it is read: the UCI digits, whole or as scikit-learn carries them."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from workloads.workload import DataMissing
+
+FOLDER_VARIABLE = "CURVEBENCH_DATA"
+OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}
+PIXELS = 64  # 8 x 8, each a count from 0 to MAXIMUM_PIXEL
+MAXIMUM_PIXEL = 16
+CLASSES = 10
+
+
+class DataDamaged(ValueError):
+    """A data file with the wrong content; the message names the file and the line."""
+
+
+def find_file(name: str, subfolder: str) -> Path | None:
+    """A file in the folder named by `CURVEBENCH_DATA`, or in the given folder inside it."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        return None
+    root = Path(folder).expanduser()
+    places = (root / name, root / subfolder / name)
+    return next((place for place in places if place.is_file()), None)
+
+
+def missing_optdigits() -> str | None:
+    """What of the full UCI digits is not there and how to get it; None when both files are."""
+    absent = [name for name in OPTDIGITS_ROWS if find_file(name, "optdigits") is None]
+    if not absent:
+        return None
+    folder = os.environ.get(FOLDER_VARIABLE)
+    looked = f"{folder} and {folder}/optdigits" if folder else f"no folder, for {FOLDER_VARIABLE} is not set"
+    return (
+        f"the full UCI digits need {' and '.join(absent)} (looked in {looked}): download them from "
+        "https://archive.ics.uci.edu/dataset/80 (Optical Recognition of Handwritten Digits), put them in a "
+        f"folder and set {FOLDER_VARIABLE} to it, or choose source: reduced"
+    )
+
+
+def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
+    """All 5,620 UCI digits, optdigits.tra then optdigits.tes: pixels (5620, 64) and labels (5620,).
+
+    Raises:
+        DataMissing: when a file is not there.
+        DataDamaged: when a file is not as it should be.
+    """
+    missing = missing_optdigits()
+    if missing:
+        raise DataMissing(missing)
+    found = {name: find_file(name, "optdigits") for name in OPTDIGITS_ROWS}
+    parts = [read_optdigits(path, OPTDIGITS_ROWS[name]) for name, path in found.items() if path is not None]
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def scikit_learn_digits() -> Path | None:
+    """The file of scikit-learn's digits, found without the 2 s that importing the package takes."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        return None
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    return path if path.is_file() else None
+
+
+def read_reduced_digits() -> tuple[np.ndarray, np.ndarray]:
+    """The 1,797 digits that scikit-learn carries, optdigits.tes: pixels (1797, 64) and labels (1797,).
+
+    Raises:
+        DataMissing: when scikit-learn or its copy is not installed.
+        DataDamaged: when the file is not as it should be.
+    """
+    path = scikit_learn_digits()
+    if path is None:
+        raise DataMissing("scikit-learn's digits are not installed: run `pip install scikit-learn`")
+    return read_optdigits(path, OPTDIGITS_ROWS["optdigits.tes"])
+
+
+def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """A file in the UCI optdigits format: lines of 64 counts from 0 to 16 and a label from 0 to 9.
+
+    Returns:
+        Pixels (rows, 64) in float64 and labels (rows,) in int64.
+
+    Raises:
+        DataDamaged: with the file and the line that is wrong, or the number of lines where that is.
+    """
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("ascii")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataDamaged(f"{path}: cannot be read ({error}); fetch the file again") from error
+    lines = text.splitlines()
+    values = np.array([_values(path, number, line) for number, line in enumerate(lines, start=1)])
+    if len(lines) != rows:
+        raise DataDamaged(f"{path}: has {len(lines)} lines where {rows} are due; fetch the file again")
+    return values[:, :PIXELS].astype(np.float64), values[:, PIXELS].astype(np.int64)
+
+
+def _values(path: Path, number: int, line: str) -> list[int]:
+    """The 65 whole numbers of a line.
+
+    Raises:
+        DataDamaged: where they are not 65, not whole numbers, or out of range.
+    """
+    try:
+        values = [int(field) for field in line.split(",")]
+    except ValueError as error:
+        raise DataDamaged(f"{path}, line {number}: {error}; fetch the file again") from error
+    if len(values) != PIXELS + 1:
+        raise DataDamaged(
+            f"{path}, line {number}: {len(values)} values where {PIXELS + 1} are due; fetch the file again"
+        )
+    if not all(0 <= value <= MAXIMUM_PIXEL for value in values[:PIXELS]) or not 0 <= values[PIXELS] < CLASSES:
+        raise DataDamaged(
+            f"{path}, line {number}: pixels must lie in 0..{MAXIMUM_PIXEL} and the label in "
+            f"0..{CLASSES - 1}; fetch the file again"
+        )
+    return values

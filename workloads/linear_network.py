@@ -1,0 +1,120 @@
+"""A linear network without activations that learns a linear map from inputs with decaying spectrum."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from workloads.checks import require_batch, require_counts, require_number
+from workloads.initialization import xavier_normal
+from workloads.matrices import power_law_matrix
+from workloads.workload import Array, Arrays, Metric, Ops, Problem, Random, Role, Setting, Settings, Workload
+
+SPLITS = ("train", "validation", "test")
+
+
+def _check(settings: Settings) -> None:
+    widths = settings["widths"]
+    counts = isinstance(widths, (list, tuple)) and all(type(width) is int and width > 0 for width in widths)
+    if not counts or len(widths) < 2:
+        raise ValueError(
+            f"widths = {widths!r} is not a list of at least two whole numbers above 0, input to output"
+        )
+    require_counts(settings, *(f"{split}_examples" for split in SPLITS))
+    require_number(settings, "alpha", low=0.0)
+    require_batch(settings, settings["train_examples"])
+
+
+def _weights(settings: Settings) -> dict[str, tuple[int, int]]:
+    """The shape (outputs, inputs) of each weight by name, the nearest to the input first."""
+    return {
+        f"W{layer}": (outputs, inputs)
+        for layer, (inputs, outputs) in enumerate(pairwise(settings["widths"]), start=1)
+    }
+
+
+def _roles(settings: Settings) -> dict[str, Role]:
+    return {name: Role("weight", layer) for layer, name in enumerate(_weights(settings))}
+
+
+def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Xavier normal weights, for starts and for EGOP samples alike (000 C.6 l.1054-1058)."""
+    return {
+        name: xavier_normal(outputs, inputs, generator)
+        for name, (outputs, inputs) in _weights(settings).items()
+    }
+
+
+def _problem(settings: Settings, random: Random) -> Problem:
+    """One A (inputs, examples) with sigma_k = k^-alpha and Y = M* A, then split (000 C.6 l.1044-1049).
+
+    The split does not rescale: the singular values are those of all examples together. The columns of A
+    are exchangeable, so that the first ones are a random training set.
+    """
+    generator = random("data")
+    counts = [settings[f"{split}_examples"] for split in SPLITS]
+    inputs, outputs = settings["widths"][0], settings["widths"][-1]
+    matrix = power_law_matrix(inputs, sum(counts), settings["alpha"], generator)
+    truth = generator.normal(size=(outputs, inputs))
+    edges = np.cumsum(counts)[:-1]
+    features, targets = np.split(matrix.T, edges), np.split((truth @ matrix).T, edges)
+    return Problem(
+        parameters=_sample_parameters(settings, random("parameters")),
+        splits={
+            split: {"features": np.ascontiguousarray(a), "targets": np.ascontiguousarray(y)}
+            for split, a, y in zip(SPLITS, features, targets, strict=True)
+        },
+    )
+
+
+def _mean_squared_error(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """f = ||W3 W2 W1 A - Y||_F^2 / n (000 eq. 6.1, C.1); a minibatch divides by its own size."""
+    # The product first: pushing 500 examples through the layers takes 17 times as many multiplications.
+    product = params["W1"]
+    for layer in range(2, len(params) + 1):
+        product = params[f"W{layer}"] @ product
+    residuals = split["features"] @ ops.swapaxes(product, 0, 1) - split["targets"]
+    return ops.sum(ops.square(residuals)) / split["targets"].shape[0]
+
+
+def _loss(
+    ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+) -> tuple[Array, Arrays, Arrays]:
+    return _mean_squared_error(ops, params, batch), state, {}
+
+
+def _evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+    return {"loss": _mean_squared_error(ops, params, split)}
+
+
+LINEAR_NETWORK = Workload(
+    name="linear_network",
+    description="3-layer linear network 10-50-30-10 that learns a random linear map (d = 2300)",
+    source="000 eq. 6.1, C.1, C.6, Fig. 6",
+    metrics={
+        f"{split}_loss": Metric(f"squared error per example on the {split} split", "minimize")
+        for split in SPLITS
+    },
+    settings={
+        "batch_size": Setting(500, "examples in a minibatch; null: full batch"),
+        "widths": Setting(
+            [10, 50, 30, 10],
+            "units of each layer, input to output; 000 C.2 reads [10, 30, 50, 10], with as many parameters",
+        ),
+        "alpha": Setting(2.0, "decay of the inputs' singular values, sigma_k = k^-alpha"),
+        "train_examples": Setting(10_000, "examples of the training split"),
+        "validation_examples": Setting(4_000, "examples of the validation split"),
+        "test_examples": Setting(6_000, "examples of the test split"),
+    },
+    dtype="float32",
+    shared_data=False,
+    roles=_roles,
+    problem=_problem,
+    sample_parameters=_sample_parameters,
+    loss=_loss,
+    evaluate=_evaluate,
+    check=_check,
+)
+
+WORKLOADS = (LINEAR_NETWORK,)
