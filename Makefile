@@ -10,6 +10,7 @@ CONFIG ?=
 BIN := $(abspath $(VENV))/bin
 # the stamp carries a checksum of what the environment is made from: equal content means ready
 READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock pyproject.toml | cksum))
+SITE := $(or $(patsubst site=%,%,$(filter site=%,$(CONFIG))),reports/site)
 IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 
 .PHONY: help reports test test-fast test-gpu lint format lock environment clean distclean
@@ -20,7 +21,7 @@ help:  ## list the targets
 
 reports: $(READY)  ## run what is missing of the studies and render the site
 	@$(IN_ENVIRONMENT) snakemake --cores $(CORES) $(if $(CONFIG),--config $(CONFIG) --) reports
-	@echo "The site: $(abspath reports/site/index.html)"
+	@echo "The site: $(abspath $(SITE)/index.html)"
 
 test: $(READY)  ## run every test that needs no GPU
 	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)

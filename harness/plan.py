@@ -92,7 +92,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InputError(
-            f"--config {key}: {value!r} is not a name; leave the key out for {getattr(Config, key)}"
+            f"--config {key}: {value!r} is not a name or a path"
         )
     return value
 

@@ -31,7 +31,7 @@ class Progress:
         if now - self.printed < self.every and self.done < self.total:
             return
         self.printed = now
-        share = self.done / self.total if self.total else 1.0
+        share = min(self.done / self.total, 1.0) if self.total else 1.0
         bar = "#" * round(20 * share)
         left = (now - self.started) * (1 - share) / share if share else float("inf")
         print(f"{self.title} [{bar:<20}] {share:4.0%}, {left:.0f} s left {what}", file=sys.stderr, flush=True)

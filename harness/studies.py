@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.backends import BACKENDS
 from harness.errors import InputError
 from harness.paths import STUDY_FOLDER
@@ -93,7 +95,9 @@ def read_studies(folder: Path = STUDY_FOLDER) -> tuple[Study, ...]:
     """
     paths = sorted(folder.glob("*.yaml"))
     if not paths:
-        raise InputError(f"{folder}: holds no study file (*.yaml); give the right folder as study_folder")
+        raise InputError(
+            f"{folder}: holds no study file (*.yaml); name the folder that does, such as {STUDY_FOLDER}"
+        )
     studies: list[Study] = []
     problems: list[str] = []
     for path in paths:
@@ -135,10 +139,12 @@ def read_study(path: Path) -> Study:
     for name, scale in file.scales.items():
         _check_scale(f"scales.{name}", scale, report)
     settings = {name: _settings(file, known, name, report) for name in file.scales}
+    for specs in settings.values():
+        _check_blocks(specs, bases_, report)
     if file.schedule.name not in SHAPES:
         report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
     if problems:
-        raise InputError("\n".join(problems))
+        raise InputError("\n".join(dict.fromkeys(problems)))  # several scales may share a problem
     tuning = file.tuning
     return Study(
         name=path.stem,
@@ -294,6 +300,20 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
     if file.tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in file.bases}:
         report("tuning.shared_across", "needs the identity basis, whose choice is shared; add it to bases")
     return tuple(specs)
+
+
+def _check_blocks(specs: Iterable[WorkloadSpec], bases_: Iterable[BasisSpec], report: Report) -> None:
+    """Check that each workload has the parameters that each basis rotates."""
+    for spec in specs:
+        workload = workloads()[spec.name]
+        kinds = {name: role.kind for name, role in workload.roles(spec.settings).items()}
+        drawn = workload.sample_parameters(spec.settings, np.random.default_rng(0))
+        shapes = {name: value.shape for name, value in drawn.items()}
+        for basis in bases_:
+            try:
+                bases()[basis.name].groups(basis.options, shapes, kinds)
+            except OptionError as error:
+                report(f"bases.{basis.label}", f"{spec.name}: {error}")
 
 
 def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from pydantic import BaseModel
 
 from harness import study_file
+from harness.plan import Config
 from harness.schedules import SHAPES
 from harness.studies import read_studies
 from results import schema
@@ -122,7 +125,7 @@ def sections(page: str) -> Iterator[tuple[str, list[list[str]]]]:
         yield section.splitlines()[0], [row.split(" | ") for row in rows[2:]]
 
 
-def kind(data_type: pl.DataType) -> str:
+def kind(data_type: Any) -> str:
     if isinstance(data_type, pl.List):
         return f"list of {kind(data_type.inner)}"
     if isinstance(data_type, pl.Struct):
@@ -191,6 +194,33 @@ def test_the_reference_of_study_files_leaves_no_part_out():
 def test_the_reference_of_study_files_names_every_schedule():
     schedule = dict(sections("docs/reference/study-files.md"))["schedule"]
     assert set(SHAPES) <= set(re.findall(r"`(\w+)`", schedule[0][1]))
+
+
+def help_of(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("package", ["harness", "results", "reports"])
+def test_the_reference_of_commands_lists_every_command_and_option(package: str):
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    described = dict(
+        re.findall(rf"^## python -m {package} (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    )
+    commands = re.findall(r"^    (\w+) ", help_of(package), re.MULTILINE)
+    assert list(described) == commands
+    for command, text in described.items():
+        options = set(re.findall(r"^  (?:-\w, )?(--\w+)", help_of(package, command), re.MULTILINE)) - {
+            "--help"
+        }
+        assert options == set(re.findall(r"`(--\w+)`", text)), command
+
+
+def test_the_reference_of_commands_lists_every_configuration_key():
+    rows = dict(sections("docs/reference/commands.md"))["snakemake"]
+    assert [cells[0].strip("`") for cells in rows] == [field.name for field in fields(Config)]
 
 
 def test_the_studies_of_the_readme_exist():

@@ -1,0 +1,114 @@
+"""Golden trajectories: what a run computes changes only together with the trajectory version.
+
+After a change that is meant: raise TRAJECTORY_VERSION in harness/spec.py, run
+`python -m tests.harness.test_golden`, and say in CHANGELOG.md what changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.backends.engine import engine
+from harness.basis_jobs import estimate
+from harness.execution import Clock, execute
+from harness.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
+from harness.spec import TRAJECTORY_VERSION, BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
+from optimizers.bases import bases
+
+GOLDEN = Path(__file__).parent / "golden.json"
+# Workload, settings, optimizer, and the options of an EGOP basis of full rank (of the digits network there
+# is none: dead pixels leave its null space to the LAPACK).
+CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any] | None]] = {
+    "digits": ("digits_mlp", {}, "adam", None),
+    "least squares": ("least_squares", {"n": 12, "d": 8}, "adagrad", {"sampling": {"normal": 1.0}}),
+    "linear network": (
+        "linear_network",
+        {
+            "widths": [4, 6, 5, 3],
+            "train_examples": 60,
+            "validation_examples": 20,
+            "test_examples": 20,
+            "batch_size": 20,
+        },
+        "momentum",
+        {"blocks": "all", "samples": "2.0 d"},
+    ),
+}
+# A job of no study: only what decides the trajectory is filled in.
+SPEC = JobSpec(
+    stage="sweep",
+    study="golden",
+    scale="golden",
+    backend="jax",
+    device="cpu",
+    optimizers=(),
+    workloads=(),
+    bases=(),
+    seeds=(0, 1000),
+    settings=None,
+    tuning={},
+    budget={"steps": 6},
+    evaluations=2,
+    schedule={"name": "cosine", "warmup": 0.2, "final": 0.1},
+    stop={},
+    targets={},
+    upstream={},
+    sources={},
+    versions={},
+)
+
+
+def trajectory(case: str, backend: str) -> dict[str, list[float]]:
+    """Metrics at the checkpoints, first seed and then second, with the basis estimated as a job does."""
+    name, given, optimizer, options = CASES[case]
+    workload = workload_of(WorkloadSpec(name, {}))
+    settings = workload.complete(given)
+    workload_spec = WorkloadSpec(name, settings)
+    instances = [instance(workload, settings, seed) for seed in SPEC.seeds]
+    matrices: dict[tuple[str, ...], np.ndarray] = {}
+    basis = BasisSpec("identity", "identity")
+    if options is not None:
+        basis = BasisSpec("egop", "egop", bases()["egop"].complete(options))
+        estimated = [estimate(basis, workload_spec, one, engine("jax", "float64")) for one in instances]
+        for number, group in enumerate(json.loads(str(estimated[0]["groups"]))):
+            matrices[tuple(group)] = np.stack([arrays[f"matrix{number}"] for arrays in estimated])
+    contestant = OptimizerSpec(optimizer, {})
+    spec = dataclasses.replace(
+        SPEC, optimizers=(contestant,), workloads=(workload_spec,), bases=(basis,), backend=backend
+    )
+    job = Job(spec, Path("results"), Clock(), 1, "")
+    cell = Cell(workload, workload_spec, contestant, basis, [{"learning_rate": 0.03}])
+    bundle = bundle_of(job, cell, instances, LoadedBasis(matrices, 0, 0.0))
+    metrics = execute(bundle, engine(backend, "float64")).metrics
+    return {metric: values[:, :, 0].T.ravel().tolist() for metric, values in sorted(metrics.items())}
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("case", CASES)
+def test_trajectories_are_those_of_this_version(case: str, backend: str) -> None:
+    golden = json.loads(GOLDEN.read_text())
+    assert golden["trajectory_version"] == TRAJECTORY_VERSION, "regenerate golden.json (see this file's head)"
+    computed = trajectory(case, backend)
+    assert set(computed) == set(golden["trajectories"][case])
+    for metric, values in computed.items():
+        np.testing.assert_allclose(
+            values,
+            golden["trajectories"][case][metric],
+            rtol=1e-7,  # LAPACKs differ by more than rounding where eigenvalues are close
+            atol=1e-12,
+            err_msg=f"{case}, {metric}: trajectories changed; raise TRAJECTORY_VERSION (see this file's head)",
+        )
+
+
+if __name__ == "__main__":
+    golden = {
+        "trajectory_version": TRAJECTORY_VERSION,
+        "trajectories": {case: trajectory(case, "jax") for case in CASES},
+    }
+    GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")

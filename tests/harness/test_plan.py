@@ -1,0 +1,249 @@
+"""The plan: which jobs there are, what they depend on, and what a change of the sources changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness.paths import job_folder, spec_file
+from harness.plan import Config, make_plan, prepare, read_config, write_specs
+from harness.spec import read_spec
+from tests.harness.tiny import write_study
+
+ROOT = Path(__file__).resolve().parents[2]
+SEARCH = (
+    "protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]",
+    "protocol: halton_search\n  budget: 5\n  space: {learning_rate: {low: 1e-3, high: 1, scale: log}}",
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_study(tmp_path / "studies")
+    return Config(results=tmp_path / "results", site=tmp_path / "site", study_folder=tmp_path / "studies")
+
+
+def stages(plan):
+    return Counter((job.spec.stage, job.spec.backend) for job in plan.jobs)
+
+
+def by_name(plan, stage, optimizer=None, backend=None):
+    return [
+        job
+        for job in plan.jobs
+        if job.spec.stage == stage
+        and (optimizer is None or job.spec.optimizers[0].name == optimizer)
+        and (backend is None or job.spec.backend == backend)
+    ]
+
+
+def test_a_study_becomes_jobs_by_stage_and_backend(config):
+    assert stages(make_plan(config)) == {
+        ("bases", "host"): 2,
+        ("sweep", "jax"): 2,
+        ("refine", "jax"): 2,
+        ("final", "jax"): 2,
+        ("final", "torch"): 2,
+        ("timing", "jax"): 1,
+        ("timing", "torch"): 1,
+    }
+
+
+def test_jobs_depend_on_what_they_read(config):
+    plan = make_plan(config)
+    tuning_bases, final_bases = by_name(plan, "bases")
+    (sweep,), (refine,) = by_name(plan, "sweep", "adam"), by_name(plan, "refine", "adam")
+    (final,) = by_name(plan, "final", "adam", "torch")
+    assert tuning_bases.spec.seeds == (0, 1)
+    assert final_bases.spec.seeds == (1000, 1001, 1002)
+    assert sweep.spec.upstream == {"bases": (tuning_bases.spec.hash,)}
+    assert refine.spec.upstream == {"sweep": (sweep.spec.hash,), "bases": (tuning_bases.spec.hash,)}
+    assert final.spec.upstream == {
+        "sweep": (sweep.spec.hash,),
+        "refine": (refine.spec.hash,),
+        "bases": (final_bases.spec.hash,),
+    }
+    assert final.spec.seeds == (1000, 1001)
+    assert final.spec.settings is refine.spec.settings is None
+    assert sweep.spec.settings == ({"learning_rate": 0.01}, {"learning_rate": 0.1})
+    (timing,) = by_name(plan, "timing", backend="torch")
+    assert timing.spec.upstream["final"] == tuple(
+        job.spec.hash for job in by_name(plan, "final", backend="torch")
+    )
+    assert set(final.inputs) == {path for job in (sweep, refine, final_bases) for path in job.outputs}
+
+
+def test_every_job_comes_after_those_it_reads(config):
+    seen = set()
+    for job in make_plan(config).jobs:
+        assert {upstream.spec.hash for upstream in job.upstream} <= seen
+        seen.add(job.spec.hash)
+
+
+def test_every_method_gets_the_same_budget(config):
+    lanes: dict[str, int] = {}
+    for job in make_plan(config).jobs:
+        if job.spec.stage in ("sweep", "refine"):
+            name = job.spec.optimizers[0].name
+            lanes[name] = lanes.get(name, 0) + job.lanes
+    assert lanes == {"sgd": 2 * 2 * (2 + 6), "adam": 2 * 2 * (2 + 6)}  # bases, seeds, rates
+
+
+def test_a_search_has_no_refinement_and_the_same_points_for_all(config):
+    write_study(config.study_folder, SEARCH)
+    plan = make_plan(config)
+    assert not by_name(plan, "refine")
+    sgd, adam = by_name(plan, "sweep")
+    assert sgd.spec.settings == adam.spec.settings
+    assert len(sgd.spec.settings) == 5
+
+
+def test_the_identity_alone_needs_no_basis_job(config):
+    egop = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
+    write_study(config.study_folder, (egop, "bases: [identity]"), ("adam @ egop", "sgd"))
+    plan = make_plan(config)
+    assert not by_name(plan, "bases")
+    assert all("bases" not in job.spec.upstream for job in plan.jobs)
+
+
+def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
+    both, torch = make_plan(config), make_plan(Config(**{**vars(config), "backends": ("torch",)}))
+    assert not by_name(torch, "final", backend="jax")
+    assert by_name(torch, "sweep", backend="jax")
+    assert {job.spec.hash for job in torch.jobs} < {job.spec.hash for job in both.jobs}
+
+
+def test_what_cannot_run_is_skipped_with_the_reason(config):
+    write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other"), name="other")
+    plan = make_plan(config)
+    assert plan.skipped == (("other", "it has no scale 'quick' (it has: huge)"),)
+    assert plan.report["skipped"] == [{"name": "other", "reason": plan.skipped[0][1]}]
+    assert "skipped other: it has no scale 'quick'" in plan.summary()
+
+
+def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
+    ((name, reason),) = plan.skipped
+    assert name == "digits_mlp"
+    assert "optdigits.tra" in reason
+    assert "CURVEBENCH_DATA" in reason
+
+
+def test_a_study_is_chosen_by_its_name_or_a_claim(config):
+    write_study(config.study_folder, ("tiny.claim", "other.claim"), name="other")
+    for name in ("tiny", "tiny.claim"):
+        plan = make_plan(read_config({"studies": name, "study_folder": str(config.study_folder)}))
+        assert [planned.study.name for planned in plan.studies] == ["tiny"]
+
+
+def test_the_default_plan_is_about_eighty_jobs():
+    plan = make_plan(Config(study_folder=ROOT / "benchmarks/studies"))
+    for_studies = len(plan.jobs) + 2 * len(plan.studies) + 1  # tables and figures of each, and the site
+    assert len(plan.studies) == 3
+    assert for_studies <= 100
+
+
+def test_paths_are_those_of_the_harness_and_match_the_rules(config):
+    plan = make_plan(config)
+    for job in plan.jobs:
+        assert job.spec_path == spec_file(config.results, job.spec)
+        assert job.folder == job_folder(config.results, job.spec)
+        who, backend, hash_ = job.folder.name.split(".")
+        values = {"study": "tiny", "scale": "quick", "optimizer": who, "backend": backend, "hash": hash_}
+        assert plan.spec(job.spec.stage).format(**values) == str(job.spec_path)
+        assert plan.table(job.spec.stage, "jobs").format(**values) == str(job.folder / "jobs.parquet")
+
+
+def test_specs_are_written_once_and_can_be_read_back(config):
+    plan = make_plan(config)
+    write_specs(plan)
+    for job in plan.jobs:
+        assert read_spec(job.spec_path).hash == job.spec.hash
+        os.utime(job.spec_path, (1, 1))
+    write_specs(plan)
+    assert all(job.spec_path.stat().st_mtime == 1 for job in plan.jobs)
+    assert json.loads(plan.report_path.read_text())["studies"][0]["name"] == "tiny"
+
+
+def test_the_report_is_told_what_it_shows(config):
+    (study,) = make_plan(config).report["studies"]
+    assert study["methods"] == ["sgd", "adam", "sgd @ egop", "adam @ egop"]
+    assert study["backends"]["torch"] == {"device": "cpu", "tuned_on": "jax", "final_seeds": 2}
+    assert study["compare"] == {"which": "final", "metric": "train_loss"}
+    assert study["workloads"][0]["metrics"]["train_loss"]["direction"] == "minimize"
+    assert study["tuning"]["trials"] == 8
+    assert study["budget"] == {"steps": 20, "evaluations": 4}
+
+
+def hashes(config, root):
+    """The hash of every job, table and figure by what it is."""
+    plan = make_plan(config, root)
+    found = {}
+    for job in plan.jobs:
+        who = job.spec.optimizers[0].name if len(job.spec.optimizers) == 1 else str(job.spec.seeds)
+        found[f"{job.spec.stage} {who} {job.spec.backend}"] = job.spec.hash
+    for planned in plan.studies:
+        found["tables"], found["figures"] = planned.tables.name, planned.figures.name
+    return found | {"report": plan.report_path.name}
+
+
+ADAM_JOBS = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
+AFTER_ANY = {"timing (1000,) jax", "timing (1000,) torch", "tables", "figures", "report"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("optimizers/adam.py", "adam"),
+        ("optimizers/adagrad.py", "nothing"),
+        ("workloads/digits.py", "nothing"),
+        ("workloads/convex.py", "all"),
+        ("optimizers/bases/egop.py", "all"),
+        ("reports/plan.py", "report"),
+    ],
+)
+def test_touching_a_source_changes_what_depends_on_it_and_undoing_changes_nothing(
+    config, tmp_path, file, changed
+):
+    root = tmp_path / "copy"
+    for folder in ("optimizers", "workloads", "reports"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("site", "__pycache__"))
+    shutil.copytree(ROOT / "results", root / "results", ignore=lambda *_: {"runs", "specs", "tables", "logs"})
+    before = hashes(config, root)
+    original = (root / file).read_text()
+    (root / file).write_text(original + "\n# a remark\n")
+    after = hashes(config, root)
+    expected = {
+        "adam": ADAM_JOBS | AFTER_ANY,
+        "nothing": set(),
+        "all": set(before),
+        "report": {"figures", "report"},
+    }[changed]
+    assert {name for name in before if before[name] != after[name]} == expected
+    (root / file).write_text(original)
+    assert hashes(config, root) == before
+
+
+def test_parsing_imports_neither_torch_nor_jax_nor_other_heavy_packages():
+    heavy = ("torch", "jax", "scipy", "sklearn", "seaborn", "polars")
+    code = (
+        "import sys\nfrom harness.plan import make_plan, read_config\nmake_plan(read_config({}))\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_data_folder_of_the_configuration_reaches_the_workloads(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("CURVEBENCH_DATA", "elsewhere")
+    folders = {key: str(getattr(config, key)) for key in ("results", "site", "study_folder")}
+    prepare({**folders, "data": str(tmp_path / "data")})
+    assert os.environ["CURVEBENCH_DATA"] == str(tmp_path / "data")

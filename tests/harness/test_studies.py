@@ -1,0 +1,116 @@
+"""Study files become studies with every name looked up and every default filled in."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from harness.paths import STUDY_FOLDER
+from harness.studies import final_seeds, method, missing_data, read_studies, read_study, tuning_seeds
+from tests.harness.tiny import write_study
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_names_are_resolved_and_defaults_filled_in(tmp_path):
+    study = read_study(write_study(tmp_path))
+    assert study.name == "tiny"
+    assert study.workloads["quick"][0].settings == {"batch_size": None, "n": 8, "d": 4, "alpha": 2.0}
+    assert study.optimizers[1].hyperparameters == {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    assert study.bases[1].options == {"blocks": "all", "samples": "2.0 d", "sampling": {"normal": 1.0}}
+    assert study.tuning == {
+        "protocol": "two_stage_sweep",
+        "names": ["learning_rate"],
+        "coarse": [0.01, 0.1],
+        "statistic": "median",
+        "which": "final",
+        "metric": "train_loss",
+        "direction": "minimize",
+        "shared_across": "bases",
+    }
+    assert study.schedule == {"name": "constant", "warmup": 0.0, "final": 0.0}
+    assert study.claims[0].holds_if[0].smallest_effect == 0.05
+
+
+def test_methods_are_labelled_by_optimizer_and_basis(tmp_path):
+    assert read_study(write_study(tmp_path)).methods == ("sgd", "adam", "sgd @ egop", "adam @ egop")
+    assert method("adam", "identity") == "adam"
+
+
+def test_two_bases_of_one_kind_take_labels(tmp_path):
+    labelled = "bases: [identity, egop, {egop: {samples: 8, label: egop-few}}]"
+    path = write_study(
+        tmp_path,
+        ("bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]", labelled),
+    )
+    assert [basis.label for basis in read_study(path).bases] == ["identity", "egop", "egop-few"]
+
+
+def test_a_scale_may_change_a_workload(tmp_path):
+    path = write_study(tmp_path, ("    steps: 20", "    settings: {least_squares: {d: 2}}\n    steps: 20"))
+    assert read_study(path).workloads["quick"][0].settings["d"] == 2
+
+
+def test_final_seeds_have_not_tuned(tmp_path):
+    scale = read_study(write_study(tmp_path)).scales["quick"]
+    assert tuning_seeds(scale) == (0, 1)
+    assert final_seeds(scale, "jax") == (1000, 1001, 1002)
+    assert final_seeds(scale, "torch") == (1000, 1001)
+
+
+def test_all_problems_of_all_files_are_reported_together(tmp_path):
+    write_study(tmp_path, ("[sgd, adam]", "[sdg, adma]"), name="first")
+    write_study(tmp_path, ("tiny.claim", "other"), ("steps: 20", "steps: 0"), name="second")
+    with pytest.raises(InputError) as caught:
+        read_studies(tmp_path)
+    lines = str(caught.value).splitlines()
+    assert any("first.yaml" in line and "'sdg'" in line and "'sgd'" in line for line in lines)
+    assert any("first.yaml" in line and "'adma'" in line and "'adam'" in line for line in lines)
+    assert any("second.yaml" in line and "scales.quick.steps" in line for line in lines)
+
+
+def test_claim_ids_are_unique_across_files(tmp_path):
+    write_study(tmp_path, name="first")
+    write_study(tmp_path, name="second")
+    with pytest.raises(InputError, match=r"second.yaml: claims: the id 'tiny.claim' is also in .*first.yaml"):
+        read_studies(tmp_path)
+
+
+def test_the_projects_own_studies_are_as_the_papers_say():
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    digits, convex, linear = studies["digits_mlp"], studies["convex"], studies["linear_network"]
+    assert {claim.id for study in studies.values() for claim in study.claims} >= {
+        "egop.digits-mlp",
+        "egop.convex",
+        "egop.linear-network",
+    }
+    assert digits.scales["paper"].epochs == 200
+    assert digits.scales["paper"].seeds.model_dump() == {"tuning": 50, "final": 50}
+    assert digits.workloads["paper"][0].settings["source"] == "full"
+    assert digits.bases[1].options == {"blocks": "weights", "samples": "1.0 d", "sampling": "initialization"}
+    assert convex.scales["paper"].steps == 1000
+    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 5, "final": 5}
+    assert convex.stop == {"gradient_norm": 1e-8}
+    assert convex.bases[1].options["samples"] == "5.0 d"
+    assert convex.tuning["shared_across"] == "none"
+    assert {spec.name: spec.settings["alpha"] for spec in convex.workloads["paper"]} == {
+        "log_sum_exp": 1.5,
+        "least_squares": 2.0,
+        "logistic_regression": 2.0,
+    }
+    assert linear.scales["paper"].epochs == 1000
+    assert linear.schedule["name"] == "cosine"
+    assert linear.bases[1].options["samples"] == "2.0 d"
+    assert linear.workloads["paper"][0].settings["widths"] == [10, 50, 30, 10]
+    for study in studies.values():
+        assert [one.name for one in study.optimizers] == ["sgd", "momentum", "adagrad", "adam", "adamw"]
+        assert missing_data(study, "quick") is None
+
+
+def test_studies_are_frozen(tmp_path):
+    study = read_study(write_study(tmp_path))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        study.name = "other"

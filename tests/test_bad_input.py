@@ -1,0 +1,236 @@
+"""One table of bad input: each is answered with the file, the key and the remedy, before any compute."""
+# ruff: noqa: E501 (one case a line reads as the table that it is)
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from harness.cli import main
+from harness.errors import InputError
+from harness.plan import Config, make_plan, prepare, write_specs
+from results import schema
+from results.writing import write_table
+from tests.harness.tiny import write_study
+
+Act = Callable[[Path, pytest.MonkeyPatch], int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Bad input: what is done in a fresh folder, and what the message must hold."""
+
+    name: str
+    act: Act
+    shown: tuple[str, ...]
+
+
+def checks(*changes: tuple[str, str]) -> Act:
+    """`python -m harness check` on the tiny study with some of its text replaced."""
+    return lambda folder, _: main(["check", "--studies", str(write_study(folder, *changes).parent)])
+
+
+def configures(**config: object) -> Act:
+    """What the Snakefile does with its configuration."""
+
+    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
+        write_study(folder / "studies")
+        folders = {"results": str(folder / "results"), "site": str(folder / "site")}
+        try:
+            prepare({**folders, "study_folder": str(folder / "studies"), **config})
+        except InputError as error:
+            sys.stderr.write(f"error: {error}\n")
+            return 2
+        return 0
+
+    return act
+
+
+def file_holds(content: bytes) -> Act:
+    """`python -m harness check` on a file of other content."""
+
+    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
+        (folder / "tiny.yaml").write_bytes(content)
+        return main(["check", "--studies", str(folder)])
+
+    return act
+
+
+def table_holds(change: Callable[[bytes], bytes]) -> Act:
+    """`python -m harness show` on a table whose bytes are changed."""
+
+    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
+        (folder / "runs" / "job").mkdir(parents=True)
+        path = folder / "runs" / "job" / "runs.parquet"
+        write_table(path, pl.DataFrame(schema=schema.RUNS), schema.RUNS)
+        path.write_bytes(change(path.read_bytes()))
+        return main(["show", "some-run", "--results", str(folder)])
+
+    return act
+
+
+def spec_holds(old: str, new: str) -> Act:
+    """`python -m harness run` on a spec whose text is changed."""
+
+    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
+        write_study(folder / "studies")
+        config = Config(results=folder, site=folder / "site", study_folder=folder / "studies")
+        plan = make_plan(config)
+        write_specs(plan)
+        path = plan.jobs[0].spec_path
+        path.write_text(path.read_text().replace(old, new))
+        return main(["run", str(path), "--results", str(folder)])
+
+    return act
+
+
+def folder_refuses(number: int) -> Act:
+    """A results folder that cannot be written to: the probe and the files themselves fail."""
+
+    def act(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+        def refuse(*_: object, **given: object) -> None:
+            raise OSError(number, os.strerror(number), str(given["dir"]))
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+        return configures()(folder, monkeypatch)
+
+    return act
+
+
+def folder_is_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    (folder / "taken").write_text("")
+    return configures(results=str(folder / "taken" / "results"))(folder, monkeypatch)
+
+
+def data_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A job whose data was there when it was planned, and is not any more."""
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    changes = (("{least_squares: {n: 8, d: 4}}", "{digits_mlp: {source: full}}"), ("steps: 20", "epochs: 4"))
+    study = write_study(folder / "studies", *changes)
+    monkeypatch.setattr("harness.plan.missing_data", lambda study, scale: None)
+    plan = make_plan(Config(results=folder, site=folder / "site", study_folder=study.parent))
+    write_specs(plan)
+    return main(["run", str(plan.jobs[0].spec_path), "--results", str(folder)])
+
+
+BASES = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
+SWEEP = "protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]"
+RATES = "coarse: [1e-2, 1e-1]"
+WORKLOAD = "workload: {least_squares: {n: 8, d: 4}}"
+HOLDS = "{metric: final train_loss, better: [adam @ egop], than: [adam], smallest_effect: 5 %}"
+TABLE = [
+    # unknown names
+    Case("optimizer", checks(("[sgd, adam]", "[sgd, adma]")), ("tiny.yaml: optimizers:", "'adma'", "did you mean 'adam'?", "adagrad")),
+    Case("basis", checks(("[identity, {egop", "[identity, {egpo")), ("tiny.yaml: bases:", "'egpo'", "'egop'")),
+    Case("workload", checks(("least_squares", "least_square")), ("tiny.yaml: workload:", "did you mean 'least_squares'?")),
+    Case("backend", checks(("      jax: {}", "      jx: {}")), ("scales.quick.backends:", "'jx'", "did you mean 'jax'?")),
+    Case("backend that tunes", checks(("tuned_on: jax", "tuned_on: torch")), ("backends.torch.tuned_on", "valid: jax")),
+    Case("metric to choose by", checks(("median final train_loss", "median final loss")), ("tuning.choose:", "'loss'", "train_loss")),
+    Case("metric of a target", checks(("{train_loss: 1e-3}", "{train_los: 1e-3}")), ("targets.train_los:", "did you mean 'train_loss'?")),
+    Case("metric to compare", checks(("compare: {metric: final train_loss}", "compare: {metric: final accuracy}")), ("compare.metric:", "'accuracy'", "train_loss")),
+    Case("metric of a claim", checks((HOLDS, HOLDS.replace("train_loss", "test_loss"))), ("claims.tiny.claim.holds_if[0]:", "'test_loss'")),
+    Case("method of a claim", checks(("[adam @ egop]", "[adam @ ego]")), ("claims.tiny.claim", "did you mean 'adam @ egop'?")),
+    Case("schedule", checks(("{name: constant}", "{name: cosin}")), ("schedule.name:", "did you mean 'cosine'?")),
+    Case("protocol", checks(("two_stage_sweep", "two_stage")), ("tuning.protocol:", "'two_stage'", "'halton_search'")),
+    Case("hyperparameter", checks(("[sgd, adam]", "[sgd, {adam: {beta_1: 0.9}}]")), ("optimizers.adam:", "did you mean 'beta1'?")),
+    Case("setting", checks(("{n: 8, d: 4}", "{n: 8, dim: 4}")), ("workload.least_squares:", "'dim'", "alpha")),
+    Case("option of a basis", checks(("blocks: all", "block: all")), ("bases.egop:", "did you mean 'blocks'?")),
+    Case("study asked for", configures(studies="tinny"), ("--config studies:", "'tinny'", "did you mean 'tiny'?", "tiny.claim")),
+    Case("scale asked for", configures(scale="papr"), ("--config scale:", "'papr'", "quick")),
+    Case("backend asked for", configures(backends="jx,torch"), ("--config backends:", "did you mean 'jax'?")),
+    Case("configuration key", configures(study="tiny"), ("--config study:", "did you mean 'studies'?")),
+    Case("configuration of a wrong type", configures(studies=3), ("--config studies:", "3 is not a list of names")),
+    Case("empty configuration", configures(results=""), ("--config results:", "'' is not a name or a path")),
+    # keys
+    Case("misspelt key", checks(("optimizers:", "optimisers:")), ("tiny.yaml: optimisers:", "did you mean 'optimizers'?")),
+    Case("misspelt inner key", checks(("tuning: 2", "tunning: 2")), ("scales.quick.seeds.tunning:", "did you mean 'tuning'?", "scales.quick.seeds.tuning: is missing")),
+    Case("misspelt key of a protocol", checks(("coarse:", "corse:")), ("tuning.corse:", "did you mean 'coarse'?")),
+    Case("missing key", checks(("compare: {metric: final train_loss}\n", "")), ("tiny.yaml: compare: is missing",)),
+    Case("duplicate key", checks(("source: none\nworkload", "source: none\nsource: two\nworkload")), ("tiny.yaml: source: duplicate key at line 3", "keep one")),
+    Case("neither workload nor workloads", checks((WORKLOAD + "\n", "")), ("tiny.yaml: give either workload (one) or workloads (a list)",)),
+    Case("both epochs and steps", checks(("steps: 20", "steps: 20\n    epochs: 4")), ("scales.quick: give either epochs or steps",)),
+    Case("claim without a relation", checks((HOLDS, "{metric: final train_loss, than: [adam]}")), ("holds_if[0]: give exactly one of better, no_worse and same",)),
+    # types
+    Case("text for a number", checks((RATES, "coarse: ['1e-3', 1e-1]")), ("tuning.coarse[0]:", "'1e-3' is not a number", "write 1e-3 without quotes")),
+    Case("text for a hyperparameter", checks(("[sgd, adam]", "[sgd, {adam: {epsilon: '1e-3'}}]")), ("optimizers.adam:", "epsilon = '1e-3' is not a number")),
+    Case("number for text", checks(("question: Does it run?", "question: 3")), ("tiny.yaml: question:", "3 is not text")),
+    Case("fraction for a count", checks(("final: 3}", "final: 2.5}")), ("scales.quick.seeds.final:", "2.5 is not a whole number")),
+    Case("truth for a number", checks(("{train_loss: 1e-3}", "{train_loss: true}")), ("targets.train_loss:", "True is not a number")),
+    Case("name for a list", checks(("[sgd, adam]", "sgd")), ("tiny.yaml: optimizers:", "'sgd' is not a list")),
+    Case("list for an optimizer", checks(("[sgd, adam]", "[[sgd], adam]")), ("optimizers[0]:", "neither a name nor a name with options")),
+    Case("percentage", checks(("5 %", "0.05")), ("smallest_effect:", "is not a percentage such as '5 %'")),
+    Case("what is judged", checks(("metric: final train_loss, better", "metric: train_loss, better")), ("holds_if[0].metric:", "such as 'final train_loss'")),
+    Case("setting of a wrong type", checks(("n: 8", "n: eight")), ("workload.least_squares:", "n = 'eight' is not a whole number above 0")),
+    # values
+    Case("negative learning rate", checks((RATES, "coarse: [-1e-1, 1e-1]")), ("tiny.yaml: tuning:", "-0.1 is not a power of ten")),
+    Case("zero learning rate", checks((SWEEP, "protocol: random_search\n  budget: 3\n  space: {learning_rate: {low: 0, high: 1, scale: linear}}")), ("learning_rate = 0", "outside (0, inf)")),
+    Case("negative rate in a search", checks((SWEEP, "protocol: random_search\n  budget: 3\n  space: {learning_rate: {low: -1, high: 1, scale: linear}}")), ("learning_rate = -1", "outside (0, inf)")),
+    Case("hyperparameter out of range", checks(("[sgd, adam]", "[sgd, {adam: {beta1: 1.0}}]")), ("optimizers.adam:", "beta1 = 1.0 is outside [0, 1)")),
+    Case("fixed and tuned at once", checks(("[sgd, adam]", "[sgd, {adam: {learning_rate: 0.1}}]")), ("optimizers.adam.learning_rate:", "is tuned by this study")),
+    Case("empty grid", checks((RATES, "coarse: [1e-1, 1e-2]")), ("tiny.yaml: tuning:", "the grid is empty", "0.1 is above")),
+    Case("empty search", checks((SWEEP, "protocol: halton_search\n  budget: 0\n  space: {learning_rate: {low: 1, high: 2, scale: log}}")), ("tuning.budget:", "greater than or equal to 1")),
+    Case("empty interval", checks((SWEEP, "protocol: halton_search\n  budget: 3\n  space: {learning_rate: {low: 2, high: 1, scale: log}}")), ("tuning.space.learning_rate:", "low = 2 is not below high = 1")),
+    Case("logarithm of zero", checks((SWEEP, "protocol: halton_search\n  budget: 3\n  space: {learning_rate: {low: 0, high: 1, scale: log}}")), ("tuning.space.learning_rate:", "scale: linear")),
+    Case("no optimizers", checks(("[sgd, adam]", "[]")), ("tiny.yaml: optimizers: is empty",)),
+    Case("no seeds", checks(("tuning: 2", "tuning: 0")), ("scales.quick.seeds.tuning:", "greater than or equal to 1")),
+    Case("uneven evaluations", checks(("evaluations: 4", "evaluations: 3")), ("scales.quick: evaluations: 3 does not divide the 20 steps", "1, 2, 4, 5, 10, 20")),
+    Case("duplicate optimizer", checks(("[sgd, adam]", "[sgd, adam, sgd]")), ("tiny.yaml: optimizers:", "'sgd' is listed twice")),
+    Case("duplicate basis", checks(("[identity, {egop", "[identity, egop, {egop")), ("tiny.yaml: bases:", "'egop'", "label")),
+    Case("duplicate workload", checks((WORKLOAD, "workloads: [least_squares, least_squares]")), ("tiny.yaml: workloads:", "listed twice")),
+    Case("label of a basis", checks(("blocks: all", "label: A/B, blocks: all")), ("bases.egop.label:", "'A/B'", "small letters")),
+    Case("blocks that a workload lacks", checks(("blocks: all", "blocks: weights")), ("bases.egop:", "least_squares", "use blocks: all")),
+    Case("shared choice without its chooser", checks((BASES, "bases: [egop]")), ("tuning.shared_across:", "add it to bases")),
+    Case("more seeds than there are", checks(("seeds: {final: 2}", "seeds: {final: 4}")), ("backends.torch.seeds.final:", "use at most 3")),
+    Case("batch larger than the data", checks((WORKLOAD, "workload: {digits_mlp: {batch_size: 1223}}")), ("tiny.yaml: workload.digits_mlp:", "batch_size = 1223 is larger than the 1222 training examples", "null: full batch")),
+    Case("batch of no examples", checks((WORKLOAD, "workload: {linear_network: {batch_size: 0}}")), ("workload.linear_network:", "batch_size = 0 is not a whole number above 0")),
+    # files
+    Case("no study", lambda folder, _: main(["check", "--studies", str(folder)]), ("holds no study file (*.yaml)",)),
+    Case("no YAML", file_holds(b"question: [1\nb: 2\n"), ("tiny.yaml: line 2: not valid YAML",)),
+    Case("no mapping", file_holds(b"- one\n- two\n"), ("tiny.yaml: not a study", "optimizers")),
+    Case("no text", file_holds(b"question: \xff\xfe\n"), ("tiny.yaml: not a text file in UTF-8",)),
+    Case("truncated Parquet", table_holds(lambda content: content[: len(content) // 2]), ("runs.parquet",)),
+    Case("empty Parquet", table_holds(lambda content: b""), ("runs.parquet",)),
+    Case("no Parquet at all", table_holds(lambda content: b"seed,value\n1,2\n"), ("runs.parquet",)),
+    Case("no tables", lambda folder, _: main(["show", "run", "--results", str(folder)]), ("runs.parquet", "run snakemake")),
+    Case("no spec", lambda folder, _: main(["run", str(folder / "lost.json")]), ("lost.json: cannot be read", "run snakemake")),
+    Case("damaged spec", spec_holds('"stage"', "stage"), (".json: not a job spec", "delete it and run snakemake again")),
+    Case("edited spec", spec_holds('"seeds": [\n  0,', '"seeds": [\n  7,'), (".json: its content has the hash", "delete the file")),
+    Case("read-only results folder", folder_refuses(errno.EROFS), ("specs: cannot be written (Read-only file system)", "--config results=")),
+    Case("full results folder", folder_refuses(errno.ENOSPC), ("specs: cannot be written (No space left on device)", "make room")),
+    Case("results folder below a file", folder_is_a_file, ("taken", "cannot be written (Not a directory)")),
+    Case("missing data set", data_is_missing, ("optdigits.tra", "CURVEBENCH_DATA")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+def test_bad_input_is_answered(case, tmp_path, monkeypatch, capsys):
+    status = case.act(tmp_path, monkeypatch)
+    said = capsys.readouterr().err
+    assert status == 2
+    assert all(line.startswith("error: ") for line in said.splitlines() if not line.startswith(" "))
+    for part in case.shown:
+        assert part in said
+    assert "Traceback" not in said
+    assert not list(tmp_path.rglob("jobs.parquet"))
+
+
+def test_a_full_disk_leaves_no_half_written_spec(tmp_path, monkeypatch):
+    write_study(tmp_path / "studies")
+    config = Config(results=tmp_path, site=tmp_path / "site", study_folder=tmp_path / "studies")
+    plan = make_plan(config)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        write_specs(plan)
+    assert not list((tmp_path / "specs").iterdir())

@@ -1,0 +1,95 @@
+"""The Snakefile: a plan that reads well, and the main job on a study that is cut down to seconds."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.harness.tiny import write_study
+
+RULES = ("bases", "sweep", "refine", "final", "timing", "tables", "figures", "reports")
+
+
+@pytest.fixture
+def snakemake(project, activated):
+    """Snakemake in a copy of the project whose only study is tiny; returns the finished process."""
+    for path in (project / "benchmarks/studies").glob("*.yaml"):
+        path.unlink()
+    write_study(project / "benchmarks/studies")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["snakemake", *arguments], cwd=project, env=activated, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    return run
+
+
+def jobs_of(said: str) -> list[str]:
+    """The messages of the jobs that Snakemake announced."""
+    lines = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("Job ")]
+    return [line for line in lines if line]
+
+
+def touch(path: Path) -> None:
+    path.write_text(path.read_text() + "\n# a remark\n")
+
+
+def test_the_plan_reads_well_and_follows_the_sources(snakemake, project):
+    done = snakemake("-n", "reports")
+    assert done.returncode == 0, done.stdout
+    messages = jobs_of(done.stdout)
+    assert "tiny: coarse sweep of adam on jax" in messages
+    assert "tiny: bases for seeds 1000 to 1002, in float64 on the host" in messages
+    assert "tiny: step times on torch, nothing else running" in messages
+    assert "sweep 2 jobs, 16 runs" in done.stdout
+    assert all(f"\n{rule} " in done.stdout for rule in RULES)
+
+
+def test_bad_input_ends_without_a_traceback(snakemake, project):
+    done = snakemake("-n", "reports", "--config", "studies=tinny")
+    assert done.returncode != 0
+    assert "--config studies:" in done.stdout
+    assert "did you mean 'tiny'?" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+@pytest.mark.slow
+def test_the_main_job_runs_and_reruns_only_what_a_change_touches(snakemake, project):
+    done = snakemake("--cores", "all", "reports")
+    assert done.returncode == 0, done.stdout
+    assert (project / "reports/site/index.html").is_file()
+    (tables,) = (project / "results/tables").iterdir()
+    runs = pl.read_parquet(tables / "runs.parquet")
+    assert runs.group_by("stage", "backend").len().sort("stage", "backend").rows() == [
+        ("sweep", "jax", 2 * 2 * 2 * 2),  # optimizers, bases, rates, seeds
+        ("refine", "jax", 2 * 2 * 6 * 2),
+        ("final", "jax", 2 * 2 * 3),
+        ("final", "torch", 2 * 2 * 2),
+    ]
+    assert set(runs["outcome"]) <= {"reached", "budget", "diverged"}
+
+    again = snakemake("--cores", "all", "reports")
+    assert again.returncode == 0, again.stdout
+    assert "Nothing to be done" in again.stdout
+
+    original = (project / "optimizers/adam.py").read_text()
+    touch(project / "optimizers/adam.py")
+    messages = jobs_of(snakemake("-n", "reports").stdout)
+    assert sorted(messages) == [
+        "report: reports/site/index.html",
+        "tiny: coarse sweep of adam on jax",
+        "tiny: figures",
+        "tiny: final seeds of adam on jax",
+        "tiny: final seeds of adam on torch",
+        "tiny: refined sweep of adam on jax",
+        "tiny: step times on jax, nothing else running",
+        "tiny: step times on torch, nothing else running",
+        "tiny: tables",
+    ]
+    (project / "optimizers/adam.py").write_text(original)
+    assert "Nothing to be done" in snakemake("-n", "reports").stdout
