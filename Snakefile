@@ -9,6 +9,7 @@ snakemake --cores all reports --config scale=paper     the papers' own settings
 """
 
 import sys
+from shlex import quote
 
 from snakemake.exceptions import WorkflowError
 
@@ -22,7 +23,7 @@ except InputError as error:
 
 print(PLAN.summary(), file=sys.stderr)
 
-RUN = f"python -m harness run {{input.spec:q}} --results {str(PLAN.config.results)!r}"
+RUN = f"python -m harness run {{input.spec:q}} --results {quote(str(PLAN.config.results))}"
 
 
 wildcard_constraints:

@@ -91,9 +91,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise InputError(
-            f"--config {key}: {value!r} is not a name or a path"
-        )
+        raise InputError(f"--config {key}: {value!r} is not a name or a path")
     return value
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from harness.errors import InputError
@@ -67,26 +68,29 @@ def _file(module: str, root: Path) -> Path | None:
 
 def _imported(module: str, path: Path, root: Path) -> list[str]:
     """Dotted names of the followed modules that a file imports, with the packages around them."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        names = _names(path.read_bytes(), package)
     except SyntaxError as error:
         raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     return [
         part
-        for name in _names(tree, package)
+        for name in names
         if name.split(".")[0] in FOLLOWED
         for part in _with_packages(name)
         if _file(part, root) is not None  # the last part may be a function, not a module
     ]
 
 
-def _names(tree: ast.AST, package: str) -> Iterator[str]:
+@cache
+def _names(source: bytes, package: str) -> tuple[str, ...]:
     """Every dotted name that import statements could mean, modules and their members alike."""
-    for node in ast.walk(tree):
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            names += [f"{base}.{alias.name}" for alias in node.names]
+    return tuple(names)

@@ -19,6 +19,7 @@ Group = tuple[str, str]  # workload, basis
 IDENTITY = "identity"
 FINISHED = ("reached", "budget")  # every other outcome counts as the worst result
 REFINED_RATES = 6  # new rates of the refined sweep, the same number for every method
+EQUAL_TO_ROUNDING = 1e-12  # relative; runs that converged differ by less, in no meaningful order
 MULTIPLES = (1, 2, 4, 8)  # 000 Sec. C.3: doubling inside each power of ten
 
 
@@ -164,7 +165,7 @@ def choose(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, Choice]
     """The best setting for each workload and basis, by the median over the tuning seeds.
 
     A run that diverged or failed counts as the worst result, so does a metric that is not a number; of
-    equal settings the one with the smaller learning rate is taken. With `shared_across: bases` the
+    settings that are equal to rounding the one with the smallest learning rate is taken. With `shared_across: bases` the
     identity basis chooses for all.
 
     Args:
@@ -184,7 +185,10 @@ def choose(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, Choice]
         if (workload, chooser) not in medians:
             raise ValueError(f"no run of {workload} in the identity basis, which chooses for all bases")
         judged = medians[workload, chooser]
-        best = min(judged, key=lambda setting: (judged[setting], setting))
+        lowest = min(judged.values())
+        best = min(
+            setting for setting, value in judged.items() if value <= lowest + EQUAL_TO_ROUNDING * abs(lowest)
+        )
         choices[workload, basis] = Choice(
             setting=dict(zip(tuning["names"], best, strict=True)),
             value=_sign(tuning) * values.get(best, math.inf),

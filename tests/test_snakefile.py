@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import polars as pl
@@ -39,7 +42,7 @@ def touch(path: Path) -> None:
     path.write_text(path.read_text() + "\n# a remark\n")
 
 
-def test_the_plan_reads_well_and_follows_the_sources(snakemake, project):
+def test_the_plan_reads_well(snakemake):
     done = snakemake("-n", "reports")
     assert done.returncode == 0, done.stdout
     messages = jobs_of(done.stdout)
@@ -50,7 +53,7 @@ def test_the_plan_reads_well_and_follows_the_sources(snakemake, project):
     assert all(f"\n{rule} " in done.stdout for rule in RULES)
 
 
-def test_bad_input_ends_without_a_traceback(snakemake, project):
+def test_bad_input_ends_without_a_traceback(snakemake):
     done = snakemake("-n", "reports", "--config", "studies=tinny")
     assert done.returncode != 0
     assert "--config studies:" in done.stdout
@@ -58,11 +61,37 @@ def test_bad_input_ends_without_a_traceback(snakemake, project):
     assert "Traceback" not in done.stdout
 
 
+def times(project: Path) -> dict[Path, int]:
+    """When each finished job wrote its last table."""
+    return {path: path.stat().st_mtime_ns for path in (project / "results/runs").rglob("jobs.parquet")}
+
+
+def start_and_kill(project: Path, activated: dict[str, str], jobs: int) -> dict[Path, int]:
+    """Start the main job and kill it, without a warning, once some jobs are done; returns what is there."""
+    started = subprocess.Popen(
+        ["snakemake", "--cores", "2", "reports"],
+        cwd=project,
+        env=activated,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while len(times(project)) < jobs and started.poll() is None:
+        time.sleep(0.1)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    return times(project)
+
+
 @pytest.mark.slow
-def test_the_main_job_runs_and_reruns_only_what_a_change_touches(snakemake, project):
+def test_the_main_job_survives_a_kill_and_reruns_only_what_a_change_touches(snakemake, project, activated):
+    before = start_and_kill(project, activated, jobs=4)
+    assert 4 <= len(before) < 12
     done = snakemake("--cores", "all", "reports")
     assert done.returncode == 0, done.stdout
     assert (project / "reports/site/index.html").is_file()
+    lost = [path for path, written in before.items() if times(project)[path] != written]
+    assert len(lost) <= 2  # the jobs that were running on two cores
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
     assert runs.group_by("stage", "backend").len().sort("stage", "backend").rows() == [

@@ -81,7 +81,7 @@ def test_jobs_depend_on_what_they_read(config):
 
 
 def test_every_job_comes_after_those_it_reads(config):
-    seen = set()
+    seen: set[str] = set()
     for job in make_plan(config).jobs:
         assert {upstream.spec.hash for upstream in job.upstream} <= seen
         seen.add(job.spec.hash)

@@ -113,4 +113,4 @@ def test_the_projects_own_studies_are_as_the_papers_say():
 def test_studies_are_frozen(tmp_path):
     study = read_study(write_study(tmp_path))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        study.name = "other"
+        study.name = "other"  # type: ignore[misc]

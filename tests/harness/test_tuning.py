@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,7 +24,7 @@ SWEEP = {
     "direction": "minimize",
     "shared_across": "none",
 }
-SPACE = {
+SPACE: dict[str, dict[str, Any]] = {
     "learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"},
     "beta1": {"low": 0.5, "high": 0.9, "scale": "linear"},
 }

@@ -1,0 +1,217 @@
+"""Jobs from spec to tables: each stage on what the stage before it wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from harness.errors import InputError
+from harness.execution import PHASES
+from harness.jobs import run_job
+from harness.paths import basis_file, job_folder, spec_file
+from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
+from optimizers.bases import bases
+from results.reading import metric, read
+from workloads import workloads
+
+TUNING = {
+    "protocol": "two_stage_sweep",
+    "names": ["learning_rate"],
+    "coarse": [0.01, 0.1, 1.0],
+    "statistic": "median",
+    "which": "final",
+    "metric": "train_loss",
+    "direction": "minimize",
+    "shared_across": "none",
+}
+LEAST_SQUARES = WorkloadSpec("least_squares", workloads()["least_squares"].complete({"n": 12, "d": 8}))
+SWEEP = JobSpec(
+    stage="sweep",
+    study="small",
+    scale="quick",
+    backend="jax",
+    device="cpu",
+    optimizers=(OptimizerSpec("momentum", {}),),
+    workloads=(LEAST_SQUARES,),
+    bases=(
+        BasisSpec("identity", "identity"),
+        BasisSpec("egop", "egop", bases()["egop"].complete({"samples": 40})),
+    ),
+    seeds=(0, 1),
+    settings=({"learning_rate": 0.01}, {"learning_rate": 1.0}, {"learning_rate": 10.0}),
+    tuning=TUNING,
+    budget={"steps": 400},
+    evaluations=4,
+    schedule={"name": "constant"},
+    stop={},
+    targets={"train_loss": 1e-3},
+    upstream={},
+    sources={},
+    versions={},
+)
+
+
+def run(spec: JobSpec, results: Path) -> Path:
+    path = spec_file(results, spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(spec.to_json())
+    return run_job(path, results)
+
+
+def after(spec: JobSpec, upstream: Mapping[str, JobSpec], **changes: Any) -> JobSpec:
+    hashes = {stage: (other.hash,) for stage, other in upstream.items()}
+    return dataclasses.replace(spec, upstream=hashes, **changes)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, JobSpec]]:
+    """All stages of a small study, run one after the other."""
+    results = tmp_path_factory.mktemp("results")
+    specs = {"bases": dataclasses.replace(SWEEP, stage="bases", seeds=(0, 1, 1000, 1001), settings=None)}
+    specs["sweep"] = after(SWEEP, {"bases": specs["bases"]})
+    specs["refine"] = after(SWEEP, specs, stage="refine", settings=None)
+    specs["final"] = after(SWEEP, specs, stage="final", settings=None, seeds=(1000, 1001))
+    specs["timing"] = after(SWEEP, specs, stage="timing", settings=None, seeds=(1000,))
+    for spec in specs.values():
+        run(spec, results)
+    return results, specs
+
+
+def runs_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str = "runs") -> pl.DataFrame:
+    return read(job_folder(chain[0], chain[1][stage]), table)
+
+
+def test_the_bases_are_orthogonal_and_charged(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    folder = job_folder(chain[0], chain[1]["bases"])
+    with np.load(basis_file(folder, "least_squares", "egop", 1000)) as arrays:
+        matrix = arrays["matrix0"]
+        np.testing.assert_allclose(matrix.T @ matrix, np.eye(8), atol=1e-12)
+        assert (np.diff(arrays["eigenvalues0"]) <= 0).all()
+    runs = runs_of(chain, "final")
+    charged = dict(runs.group_by("basis").agg(pl.col("basis_gradient_evaluations").first()).iter_rows())
+    assert charged == {"identity": 0, "egop": 40}
+    assert runs.filter(pl.col("basis") == "egop")["basis_seconds"].min() > 0  # type: ignore[operator]
+
+
+def test_the_sweep_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    runs = runs_of(chain, "sweep")
+    cells = runs.select("basis", "seed", "learning_rate").rows()
+    assert sorted(cells) == sorted(
+        (basis, seed, rate) for basis in ("identity", "egop") for seed in (0, 1) for rate in (0.01, 1.0, 10.0)
+    )
+    assert runs["run"].n_unique() == runs.height
+    assert set(runs.filter(pl.col("learning_rate") == 10.0)["outcome"]) == {"diverged"}
+
+
+def test_a_diverged_run_keeps_its_curve(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    run_row = runs_of(chain, "sweep").filter(pl.col("learning_rate") == 10.0).row(0, named=True)
+    curve = runs_of(chain, "sweep", "curves").filter(
+        (pl.col("run") == run_row["run"]) & (pl.col("metric") == "train_loss")
+    )
+    assert 0 < run_row["outcome_step"] <= 400
+    assert curve["step"].to_list()[0] == 0
+    assert np.isfinite(curve["value"][0])
+    assert not np.isfinite(curve["value"][-1])
+    assert curve["value"].null_count() == 0
+
+
+def test_the_refined_sweep_surrounds_the_best_rate(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    rates = sorted(runs_of(chain, "refine").filter(pl.col("basis") == "egop")["learning_rate"].unique())
+    assert rates == pytest.approx([0.2, 0.4, 0.8, 2.0, 4.0, 8.0])
+
+
+def test_the_final_runs_take_the_best_rate_of_all(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    tried = pl.concat([runs_of(chain, "sweep"), runs_of(chain, "refine")])
+    tried = metric(tried, "train_loss").filter(pl.col("basis") == "identity", pl.col("outcome") != "diverged")
+    medians = tried.group_by("learning_rate").agg(pl.col("train_loss").median(), pl.len())
+    best = medians.filter(pl.col("len") == 2).sort("train_loss")["learning_rate"][0]
+    finals = runs_of(chain, "final")
+    assert finals.filter(pl.col("basis") == "identity")["learning_rate"].unique().to_list() == [best]
+    assert set(finals["seed"]) == {1000, 1001}
+    assert all(target["steps"] is not None for target in finals["targets"].explode())
+
+
+def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    """The final loss of a run, computed again from the problem's arrays by a plain loop."""
+    from harness.job import instance
+
+    finals = metric(runs_of(chain, "final"), "train_loss")
+    row = finals.filter((pl.col("basis") == "identity") & (pl.col("seed") == 1001)).row(0, named=True)
+    problem = instance(workloads()["least_squares"], LEAST_SQUARES.settings, 1001).problem
+    a, y = problem.splits["train"]["features"], problem.splits["train"]["targets"]
+    theta, velocity = problem.parameters["theta"].copy(), np.zeros(8)
+    for _ in range(400):
+        velocity = 0.9 * velocity + a.T @ (a @ theta - y)
+        theta -= row["learning_rate"] * velocity
+    assert row["train_loss"] == pytest.approx(0.5 * np.sum((a @ theta - y) ** 2), rel=1e-9, abs=1e-24)
+    assert row["gradient_evaluations"] == row["steps"] == 400
+    assert row["examples"] == 400 * 12
+
+
+def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    timings = runs_of(chain, "timing", "timings")
+    found = set(timings.select("optimizer", "basis", "phase").unique().iter_rows())
+    expected = {("null", "identity", phase) for phase in ("compile", "null_step", "evaluation")}
+    for basis in ("identity", "egop"):
+        expected |= {("momentum", basis, phase) for phase in ("compile", "step", "evaluation")}
+    assert found == expected
+    assert timings["seconds"].min() > 0  # type: ignore[operator]
+
+
+def test_the_seconds_of_a_job_add_up(tmp_path: Path) -> None:
+    """Run in a process of its own, whose whole life the job's seconds account for."""
+    spec = dataclasses.replace(SWEEP, bases=SWEEP.bases[:1])
+    path = spec_file(tmp_path, spec)
+    path.parent.mkdir(parents=True)
+    path.write_text(spec.to_json())
+    subprocess.run(
+        [sys.executable, "-m", "harness", "run", str(path), "--results", str(tmp_path)],
+        check=True,
+        capture_output=True,
+    )
+    row = read(job_folder(tmp_path, spec), "jobs").row(0, named=True)
+    phases = [row[f"{phase}_seconds"] for phase in (*PHASES, "other")]
+    assert min(phases) >= 0
+    assert sum(phases) == pytest.approx(row["total_seconds"])
+    assert row["peak_memory_bytes"] > 50e6
+
+
+def test_the_same_spec_twice_gives_the_same_tables(
+    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path
+) -> None:
+    spec = dataclasses.replace(SWEEP, bases=SWEEP.bases[:1])
+    for table in ("runs", "curves"):
+        one, other = (read(run(spec, tmp_path / name), table) for name in ("one", "other"))
+        assert_frame_equal(one, other, check_exact=True)
+
+
+def test_a_batch_larger_than_the_data_is_bad_input(tmp_path: Path) -> None:
+    digits = WorkloadSpec("digits_mlp", {**workloads()["digits_mlp"].complete({}), "batch_size": 5000})
+    with pytest.raises((InputError, ValueError), match="batch_size = 5000 is larger than the 1222"):
+        run(dataclasses.replace(SWEEP, bases=SWEEP.bases[:1], workloads=(digits,)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text[:40], "not a job spec"),
+        (lambda text: text.replace("0.01", "0.02"), "its content has the hash"),
+        (lambda text: text.replace('"stage"', '"stag"'), "not a job spec"),
+    ],
+)
+def test_a_damaged_spec_is_named(tmp_path: Path, damage: Any, said: str) -> None:
+    path = spec_file(tmp_path, SWEEP)
+    path.parent.mkdir(parents=True)
+    path.write_text(damage(SWEEP.to_json()))
+    with pytest.raises(InputError, match=said) as caught:
+        run_job(path, tmp_path)
+    assert str(path) in str(caught.value)
