@@ -165,8 +165,8 @@ def choose(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, Choice]
     """The best setting for each workload and basis, by the median over the tuning seeds.
 
     A run that diverged or failed counts as the worst result, so does a metric that is not a number; of
-    settings that are equal to rounding the one with the smallest learning rate is taken. With `shared_across: bases` the
-    identity basis chooses for all.
+    settings that are equal to rounding the one with the smallest learning rate is taken. With
+    `shared_across: bases` the identity basis chooses for all.
 
     Args:
         runs: the tuning runs of one optimizer (results.schema.RUNS).

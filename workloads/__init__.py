@@ -19,8 +19,7 @@ def _found() -> dict[str, tuple[Workload, str]]:
         for workload in getattr(module, "WORKLOADS", ()):
             if workload.name in found:
                 raise ValueError(
-                    f"two workloads are named {workload.name!r}: "
-                    f"in {found[workload.name][1]} and {info.name}"
+                    f"two workloads are named {workload.name!r}: in {found[workload.name][1]} and {info.name}"
                 )
             found[workload.name] = (workload, info.name)
     return found

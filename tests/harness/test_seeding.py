@@ -9,7 +9,13 @@ from harness.seeding import WorkloadRandom, batch_order, generator
 
 
 def test_equal_axes_give_equal_streams_and_no_others_do() -> None:
-    points = [("a", 1, "order"), ("a", 2, "order"), ("a", 1, "data"), ("b", 1, "order"), ("a", "1", "order")]
+    points: list[tuple[str | int, ...]] = [
+        ("a", 1, "order"),
+        ("a", 2, "order"),
+        ("a", 1, "data"),
+        ("b", 1, "order"),
+        ("a", "1", "order"),
+    ]
     streams = [tuple(generator(*point).integers(0, 2**62, 4)) for point in points]
     assert len(set(streams)) == len(points)
     assert tuple(generator("a", 1, "order").integers(0, 2**62, 4)) == streams[0]

@@ -201,3 +201,12 @@ def test_choosing_needs_one_optimizer_and_the_metric():
         tuning.choose(runs, SWEEP | {"metric": "accuracy"})
     with pytest.raises(ValueError, match="no run of toy in the identity basis"):
         tuning.choose(frame(*one_seed({0.1: 1.0}, basis="egop")), SWEEP | {"shared_across": "bases"})
+
+
+def test_what_is_equal_to_rounding_is_a_tie():
+    """Runs that converged differ in the last digits only; the smaller rate is taken, not the luckier one."""
+    converged = 67.91474
+    tied = frame(*one_seed({0.1: converged * (1 + 2e-14), 1.0: converged, 10.0: converged * (1 + 1e-6)}))
+    assert tuning.choose(tied, SWEEP)["toy", "identity"].setting == {"learning_rate": 0.1}
+    apart = frame(*one_seed({0.1: converged * (1 + 1e-9), 1.0: converged}))
+    assert tuning.choose(apart, SWEEP)["toy", "identity"].setting == {"learning_rate": 1.0}
