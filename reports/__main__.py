@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from reports.plan import ReportError, read_plan
 from results.errors import TableError
@@ -13,14 +14,18 @@ from results.errors import TableError
 
 def parser() -> argparse.ArgumentParser:
     """The options of both commands."""
-    main = argparse.ArgumentParser(prog="python -m reports", description="Draw and render what runs have shown.")
+    main = argparse.ArgumentParser(
+        prog="python -m reports", description="Draw and render what runs have shown."
+    )
     commands = main.add_subparsers(dest="command", required=True)
-    plan = {"type": Path, "required": True, "help": "the plan JSON that Snakemake wrote"}
+    plan: dict[str, Any] = {"type": Path, "required": True, "help": "the plan JSON that Snakemake wrote"}
 
     figures = commands.add_parser("figures", help="draw the figures of one study")
     figures.add_argument("--plan", **plan)
     figures.add_argument("--study", required=True, help="the study's name in the plan")
-    figures.add_argument("--tables", type=Path, help="folder of the merged tables (default: what the plan says)")
+    figures.add_argument(
+        "--tables", type=Path, help="folder of the merged tables (default: what the plan says)"
+    )
     figures.add_argument("--out", type=Path, help="folder for the figures (default: what the plan says)")
 
     site = commands.add_parser("site", help="render the site; prints the path of its first page")

@@ -15,15 +15,15 @@ from typing import Any
 import polars as pl
 
 from reports.formatting import metric_name, number, plain, power_of_ten, slug
+from reports.formatting import rate as rate_text
 from reports.measures import (
+    chosen_rates,
     complete_curves,
     curve_bands,
     method_parts,
-    own_seconds,
     run_values,
     sensitivity,
     step_seconds,
-    chosen_rates,
 )
 from reports.palette import GHOST, GRID, MUTED, TEXT, dark, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
@@ -76,8 +76,8 @@ def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
     wanted = [study.metric]
     for split in ("train", "validation"):
         of_split = [name for name in workload.metrics if name.startswith(f"{split}_")]
-        preferred = [name for name in of_split if name in study.targets or name == f"{split}_loss"]
-        wanted += sorted(preferred, key=lambda name: name not in study.targets)[:1] or of_split[:1]
+        preferred = [*study.targets, f"{split}_suboptimality", f"{split}_loss"]
+        wanted += ([name for name in preferred if name in of_split] or of_split)[:1]
     return tuple(dict.fromkeys(wanted))
 
 
@@ -154,8 +154,8 @@ def _curve(
             metric=metric,
             title=f"{name.capitalize()} against {AXES[axis]}",
             caption=(
-                f"Median over {count} final seeds, with the band between the quartiles; a diverged run counts "
-                "as worst. One panel an optimizer, the other methods in grey."
+                f"Median over {count} final seeds, with the band between the quartiles; a diverged run "
+                "counts as worst. One panel an optimizer, the other methods in grey."
             ),
             alt=(
                 f"{name.capitalize()} of {workload.name} on {backend} against {AXES[axis]} "
@@ -234,14 +234,14 @@ def _sensitivity(
             title=f"{name.capitalize()} against the learning rate",
             caption=(
                 f"Median over up to {number(rates['count'].max())} tuning seeds, with the band between the "
-                "quartiles. ★: the chosen rate, at the median of the final runs. ×: rates at which runs diverged, "
-                "the larger the more of them; one line of crosses a basis, the identity on top."
+                "quartiles. ★: the chosen rate, at the median of the final runs. ×: rates at which runs "
+                "diverged, the larger the more of them; one line of crosses a basis, the identity on top."
             ),
             alt=(
                 f"{name.capitalize()} of {workload.name} on {backend} against the learning rate "
-                f"(from {number(rates['learning_rate'].min())} to {number(rates['learning_rate'].max())}), one "
-                "panel an optimizer. Chosen rate: "
-                + "; ".join(f"{method} {number(rate) if rate else 'none'}" for method, rate in best.items())
+                f"(from {rate_text(rates['learning_rate'].min())} to "
+                f"{rate_text(rates['learning_rate'].max())}), one panel an optimizer. Chosen rate: "
+                + "; ".join(f"{method} {rate_text(rate)}" for method, rate in best.items())
                 + "."
             ),
         )
@@ -282,7 +282,9 @@ def _cost(
                 linewidth=1.2,
             )
         if null_step is not None:
-            panel.axvline(_as_float(null_step) * factor, color=MUTED.light, linewidth=1, linestyle=(0, (1, 2)))
+            panel.axvline(
+                _as_float(null_step) * factor, color=MUTED.light, linewidth=1, linestyle=(0, (1, 2))
+            )
         panel.set_yticks(range(len(methods)), methods)
         panel.invert_yaxis()
         panel.set_xlim(left=0)
@@ -299,13 +301,15 @@ def _cost(
             metric="seconds",
             title="Seconds a step",
             caption=(
-                f"Median and interval over {repetitions} interleaved repetitions of one run at a time; hollow and "
-                "dashed: in a basis. "
+                f"Median and interval over {repetitions} interleaved repetitions of one run at a time; "
+                "hollow and dashed: in a basis. "
                 + ("Dotted: the gradient alone (a null optimizer)." if null_step is not None else "")
             ),
             alt=(
                 f"Time of one step of {workload.name} on {backend}. "
-                + "; ".join(f"{method} {number(row['median'] * factor)} {unit}" for method, row in rows.items())
+                + "; ".join(
+                    f"{method} {number(row['median'] * factor)} {unit}" for method, row in rows.items()
+                )
                 + "."
             ),
         )
@@ -315,7 +319,9 @@ def _cost(
 
 
 @contextmanager
-def _figure(size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any) -> Iterator[tuple[Figure, Any]]:
+def _figure(
+    size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+) -> Iterator[tuple[Figure, Any]]:
     """A figure in the house style, closed afterwards; nothing stays set."""
     import matplotlib as mpl
     import seaborn
@@ -416,7 +422,8 @@ def _lines(
 def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, direction: str, log_y: bool) -> None:
     """Hold the value axis to what was seen, but for what exploded."""
     finite = {
-        name: bands[name].filter(bands[name].is_finite()) for name in ("lower_quartile", "median", "upper_quartile")
+        name: bands[name].filter(bands[name].is_finite())
+        for name in ("lower_quartile", "median", "upper_quartile")
     }
     if not len(finite["median"]):
         return
@@ -458,7 +465,14 @@ def _labels(
     for panel in panels_list[-min(COLUMNS, len(panels_list)) :]:
         panel.tick_params(labelbottom=True)
     handles = [
-        Line2D([], [], color=MUTED.light, linewidth=1.7, linestyle=(0, dash) if dash else "-", label=f"{basis} basis")
+        Line2D(
+            [],
+            [],
+            color=MUTED.light,
+            linewidth=1.7,
+            linestyle=(0, dash) if dash else "-",
+            label=f"{basis} basis",
+        )
         for basis, dash in dashes_of(methods).items()
     ]
     if tuning:
@@ -519,4 +533,3 @@ def _capped(frame: pl.DataFrame) -> Any:
 
 def _as_float(value: Any) -> float:
     return float(value) if value is not None else math.nan
-

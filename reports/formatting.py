@@ -13,7 +13,7 @@ NONE = "\N{EM DASH}"
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """A number with `digits` significant digits: 0.0123, 12,300, 1.23×10⁻⁸; a dash for none, ∞ for divergence."""
+    """A number with `digits` significant digits: 0.0123, 12,300, 1.23×10⁻⁸; a dash for none, or ∞."""
     if value is None:
         return NONE
     value = float(value)
@@ -27,12 +27,17 @@ def number(value: Any, digits: int = 3) -> str:
     if -4 <= exponent < 7:
         places = max(0, digits - 1 - exponent)
         text = f"{value:,.{places}f}"
-        if float(value).is_integer():
-            text = f"{value:,.0f}"
     else:
         mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
         text = f"{mantissa}×10{str(int(power)).translate(SUPERSCRIPTS)}"
     return text.replace("-", MINUS)
+
+
+def count(value: Any) -> str:
+    """A number that counts something: whole ones without decimals."""
+    if value is None or not math.isfinite(value) or not float(value).is_integer() or abs(value) >= 1e7:
+        return number(value)
+    return f"{value:,.0f}".replace("-", MINUS)
 
 
 def plain(value: Any) -> str:
@@ -44,6 +49,16 @@ def plain(value: Any) -> str:
     mantissa = mantissa.rstrip("0").rstrip(".")
     ten = f"10{str(int(power)).translate(SUPERSCRIPTS)}"
     return (ten if mantissa == "1" else f"{mantissa}×{ten}").replace("-", MINUS)
+
+
+def rate(value: Any) -> str:
+    """A learning rate to three digits, without trailing zeros."""
+    return NONE if value is None else plain(float(f"{float(value):.3g}"))
+
+
+def moment(started: str | None) -> str:
+    """An ISO 8601 moment to the minute, without its zone."""
+    return NONE if started is None else started[:16].replace("T", " ")
 
 
 def describe(value: Any) -> str:
@@ -102,14 +117,14 @@ def seconds(value: Any) -> str:
     return f"{number(value * factor)} {unit}"
 
 
-def size(count: Any) -> str:
+def size(total: Any) -> str:
     """Bytes with a binary unit."""
-    if count is None:
+    if total is None:
         return NONE
-    value = float(count)
+    value = float(total)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
-            return f"{number(value)} {unit}"
+            return f"{value:.3g} {unit}"
         value /= 1024
     return f"{number(value)} GiB"
 
@@ -123,4 +138,4 @@ def metric_name(name: str) -> str:
 def slug(text: str) -> str:
     """A text as part of a file name or a link: safe letters, and a checksum where others were dropped."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
-    return safe if safe == text else f"{safe or 'x'}-{crc32(text.encode()):08x}"
+    return safe if safe and safe == text else f"{safe or 'x'}-{crc32(text.encode()):08x}"

@@ -161,9 +161,10 @@ def _row(method: str, rank: dict[str, float] | None, cells: Sequence[_Cell]) -> 
         method=method,
         basis=method_parts(method)[1],
         studies=tuple(dict.fromkeys(column.study for column, _ in mine)),
-        rank=rank
-        and Rank(rank["mean"], rank["low"], rank["high"], int(rank["strata"]), int(rank["count"])),  # type: ignore[arg-type]
+        rank=rank and Rank(rank["mean"], rank["low"], rank["high"], int(rank["strata"]), int(rank["count"])),  # type: ignore[arg-type]
         entries=tuple(entries.get(method) for *_, entries, _ in cells),
         reached=share_interval(sum(count.reached or 0 for _, count in mine), counted) if counted else None,
-        diverged=share_interval(sum(count.diverged for _, count in mine), sum(count.runs for _, count in mine)),
+        diverged=share_interval(
+            sum(count.diverged for _, count in mine), sum(count.runs for _, count in mine)
+        ),
     )

@@ -6,6 +6,7 @@ import polars as pl
 
 from reports.statistics.medians import medians, quartile_bands
 from reports.statistics.paired import Direction
+from results.reading import named
 
 IDENTITY = "identity"
 CELL = ("workload", "backend", "method")
@@ -50,10 +51,8 @@ def run_values(runs: pl.DataFrame, metric: str, which: str, direction: Direction
         which: "final" or "best" of the run.
 
     Returns:
-        The rows of `runs` that have the metric, with a column `value`.
+        The rows of `runs` with a column `value`, null where a run has no such metric.
     """
-    items = runs.select("run", pl.col(f"{which}_metrics").alias("item")).explode("item").unnest("item")
-    values = items.filter(pl.col("name") == metric).select("run", "value")
     bad = pl.col("value").is_nan()
     if which == "final":
         bad = bad | (pl.col("outcome") == "diverged")
@@ -64,7 +63,8 @@ def run_values(runs: pl.DataFrame, metric: str, which: str, direction: Direction
         .then(pl.lit(worst(direction)))
         .otherwise(pl.col("value"))
     )
-    return runs.join(values, on="run", how="left").with_columns(column.alias("value"))
+    recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
+    return recorded.with_columns(column.alias("value"))
 
 
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -73,14 +73,12 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     Returns:
         The rows of `runs` whose study has that target and that did not fail, with a column `value`.
     """
-    items = runs.select("run", pl.col("targets").alias("item")).explode("item").unnest("item")
-    reached = items.filter(pl.col("metric") == metric).select("run", pl.col("steps").alias("target_steps"))
     per_step = pl.col("gradient_evaluations") / pl.max_horizontal(pl.col("steps"), pl.lit(1))
-    charged = pl.col("target_steps") * per_step + pl.col("basis_gradient_evaluations").fill_null(0)
-    return (
-        runs.filter(~pl.col("outcome").is_in(FAILED))
-        .join(reached, on="run", how="inner")
-        .with_columns(charged.cast(pl.Float64).fill_null(float("inf")).alias("value"))
+    steps = named(metric, "targets", key="metric", value="steps")
+    charged = steps * per_step + pl.col("basis_gradient_evaluations").fill_null(0)
+    aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
+    return runs.filter(~pl.col("outcome").is_in(FAILED) & aimed).with_columns(
+        charged.cast(pl.Float64).fill_null(float("inf")).alias("value")
     )
 
 
@@ -93,7 +91,9 @@ def diverged_counts(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def complete_curves(runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction) -> pl.DataFrame:
+def complete_curves(
+    runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction
+) -> pl.DataFrame:
     """One metric of every run at the same steps.
 
     The steps are those of the cell's longest runs. A run that stopped because it reached its goal keeps
@@ -104,15 +104,15 @@ def complete_curves(runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direc
         Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (with the basis), value.
     """
     kept = runs.filter(~pl.col("outcome").is_in(FAILED)).select(
-        *CELL, "run", "outcome", "outcome_step", pl.col("basis_gradient_evaluations").fill_null(0).alias("basis")
+        *CELL,
+        "run",
+        "outcome",
+        "outcome_step",
+        pl.col("basis_gradient_evaluations").fill_null(0).alias("basis"),
     )
     recorded = curves.filter(pl.col("metric") == metric).join(kept, on="run", how="inner")
     longest = pl.col("step").max().over("run") == pl.col("step").max().over(CELL)
-    steps = (
-        recorded.filter(longest)
-        .group_by(*CELL, "step")
-        .agg(pl.col("gradient_evaluations").max())
-    )
+    steps = recorded.filter(longest).group_by(*CELL, "step").agg(pl.col("gradient_evaluations").max())
     grid = kept.join(steps, on=list(CELL), how="inner").sort("step")
     values = recorded.select("run", "step", "value").sort("step")
     joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
@@ -196,11 +196,19 @@ def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
         Columns of `CELL`, median, low, high, level, count; empty where no null step was timed.
     """
     keys = ["workload", "backend", "repetition"]
-    each = timings.filter(pl.col("steps") > 0).with_columns((pl.col("seconds") / pl.col("steps")).alias("each"))
+    each = timings.filter(pl.col("steps") > 0).with_columns(
+        (pl.col("seconds") / pl.col("steps")).alias("each")
+    )
     steps = each.filter(pl.col("phase") == "step").select(*keys, "method", pl.col("each").alias("step"))
-    null = each.filter(pl.col("phase") == "null_step").group_by(keys).agg(pl.col("each").median().alias("null_step"))
+    null = (
+        each.filter(pl.col("phase") == "null_step")
+        .group_by(keys)
+        .agg(pl.col("each").median().alias("null_step"))
+    )
     both = steps.join(null, on=keys, how="inner", maintain_order="left")
-    return medians(both.with_columns((pl.col("step") - pl.col("null_step")).alias("value")), list(CELL), "value")
+    return medians(
+        both.with_columns((pl.col("step") - pl.col("null_step")).alias("value")), list(CELL), "value"
+    )
 
 
 def backend_pairs(values: pl.DataFrame) -> pl.DataFrame:
@@ -216,8 +224,9 @@ def backend_pairs(values: pl.DataFrame) -> pl.DataFrame:
     names = sorted(values["backend"].unique())
     keys = ["workload", "method", "seed", "learning_rate"]
     if len(names) < 2:
-        return pl.DataFrame(schema={key: values.schema[key] for key in keys} | {"left": pl.Float64, "right": pl.Float64})
+        return pl.DataFrame(
+            schema={key: values.schema[key] for key in keys} | {"left": pl.Float64, "right": pl.Float64}
+        )
     left = values.filter(pl.col("backend") == names[0]).select(*keys, pl.col("value").alias("left"))
     right = values.filter(pl.col("backend") == names[1]).select(*keys, pl.col("value").alias("right"))
     return left.join(right, on=keys, how="inner", maintain_order="left").drop_nulls(["left", "right"])
-

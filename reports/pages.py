@@ -24,13 +24,14 @@ from reports.measures import (
 )
 from reports.plan import ReportError, StudyPlan, WorkloadPlan
 from reports.statistics.medians import median_interval, medians
-from reports.statistics.paired import compare_methods, compare_pairs
+from reports.statistics.paired import compare_methods, compare_pairs, effect_for
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
 STAGES = ("bases", "sweep", "refine", "final", "timing")
+NEGLIGIBLE = 1e-3  # of a loss: what rounding, amplified by training, leaves between two equal methods
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
 
 
@@ -76,18 +77,29 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any
                 "agreement": agreement_rows(study, workload.name, tables.runs),
             }
         )
-    return {"study": study, "parts": parts, "seconds": job_seconds(tables.jobs), "counts": _counts(tables.runs)}
-
-
-def _counts(runs: pl.DataFrame) -> dict[str, Any]:
-    """How many runs of each stage and backend there are, and how many seeds the final ones have."""
-    final = runs.filter(pl.col("stage") == "final")
     return {
-        "stages": Counter(runs["stage"].to_list()),
+        "negligible": NEGLIGIBLE,
+        "study": study,
+        "parts": parts,
+        "seconds": job_seconds(tables.jobs),
+        "counts": _counts(tables),
+    }
+
+
+def _counts(tables: Tables) -> dict[str, Any]:
+    """How many runs of each stage and backend there are, and how many seeds the final ones have."""
+    return {
+        "stages": Counter(tables.runs["stage"].to_list()),
         "seeds": {
-            backend: group["seed"].n_unique() for (backend,), group in final.group_by(["backend"], maintain_order=True)
+            backend: final_seeds(tables, backend) for backend in tables.runs["backend"].unique().sort()
         },
     }
+
+
+def final_seeds(tables: Tables, backend: str) -> int:
+    """The number of seeds of the final runs on a backend."""
+    final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == backend))
+    return final["seed"].n_unique()
 
 
 def _here(runs: pl.DataFrame, workload: str, backend: str, stage: str = "final") -> pl.DataFrame:
@@ -110,7 +122,9 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
         for name, which in shown
         for direction in [workload.metrics[name].direction]
     ]
-    targets = [(name, evaluations_to_target(final, name)) for name in study.targets if name in workload.metrics]
+    targets = [
+        (name, evaluations_to_target(final, name)) for name in study.targets if name in workload.metrics
+    ]
     totals = _by_method(diverged_counts(final))
     best = _best(study, columns[0][2])
     rows = []
@@ -128,7 +142,8 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
                 "failed": total["failed"],
                 "diverged": share_interval(total["diverged"], counted) if counted else None,
                 "metrics": [
-                    {"name": name, "which": which, "value": by_method.get(method)} for name, which, by_method in columns
+                    {"name": name, "which": which, "value": by_method.get(method)}
+                    for name, which, by_method in columns
                 ],
                 "targets": [
                     {
@@ -157,22 +172,40 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
     """The chosen learning rate of each method and where it lies among those tried."""
     here = runs.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
     rates = _by_method(chosen_rates(here))
-    final = {row["method"]: row["hyperparameters"] for row in _here(runs, workload, backend).iter_rows(named=True)}
+    final = {
+        row["method"]: row["hyperparameters"] for row in _here(runs, workload, backend).iter_rows(named=True)
+    }
     return [
-        {**rates[method], "hyperparameters": final[method] or []} for method in study.methods if method in rates
+        {
+            **rates[method],
+            "hyperparameters": final[method] or [],
+            "tuned_on": study.tuned_on.get(backend, backend),
+        }
+        for method in study.methods
+        if method in rates
     ]
 
 
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
     """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
     values = run_values(_here(runs, workload, backend), study.metric, study.which, study.direction)
+    effect = effect_for(values["value"].to_numpy(), study.direction)  # one for the whole table
     rows: Rows = []
     for method in study.methods:
         optimizer, _ = method_parts(method)
         if method == optimizer:
             continue
         compared = compare_methods(
-            values, ["workload"], ["seed"], "method", "value", method, optimizer, study.direction
+            values,
+            ["workload"],
+            ["seed"],
+            "method",
+            "value",
+            method,
+            optimizer,
+            study.direction,
+            effect,
+            NEGLIGIBLE,
         )
         rows += [{"method": method, "control": optimizer, **row} for row in compared.iter_rows(named=True)]
     return rows
@@ -216,12 +249,16 @@ def agreement_rows(study: StudyPlan, workload: str, runs: pl.DataFrame) -> Rows:
     values = run_values(final, study.metric, study.which, study.direction)
     paired = backend_pairs(values)
     names = sorted(values["backend"].unique())
+    effect = effect_for(values["value"].to_numpy(), study.direction)  # one for the whole table
     rows: Rows = []
     for method in study.methods if len(names) > 1 else ():
         mine = values.filter(pl.col("method") == method)
         if mine["backend"].n_unique() < 2:
             continue
-        rates = {name: mine.filter(pl.col("backend") == name)["learning_rate"].unique().to_list() for name in names[:2]}
+        rates = {
+            name: mine.filter(pl.col("backend") == name)["learning_rate"].unique().to_list()
+            for name in names[:2]
+        }
         both = paired.filter(pl.col("method") == method)
         left, right = both["left"].to_numpy(), both["right"].to_numpy()
         rows.append(
@@ -230,7 +267,7 @@ def agreement_rows(study: StudyPlan, workload: str, runs: pl.DataFrame) -> Rows:
                 "backends": names[:2],
                 "rates": rates,
                 "count": len(both),
-                "comparison": compare_pairs(left, right, study.direction) if len(both) else None,
+                "comparison": compare_pairs(left, right, study.direction, effect) if len(both) else None,
             }
         )
     return rows
@@ -247,7 +284,7 @@ def job_seconds(jobs: pl.DataFrame) -> Rows:
 
 
 def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:
-    """The final runs of a study in the order of its methods, cut into pages; one empty page where none ran."""
+    """The final runs of a study, ordered by method and cut into pages; one empty page where none ran."""
     place = {method: number for number, method in enumerate(study.methods)}
     final = runs.filter(pl.col("stage") == "final")
     order = pl.col("method").replace_strict(place, default=len(place), return_dtype=pl.Int64)

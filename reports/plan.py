@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reports.formatting import describe
 from reports.statistics.paired import Direction
 
 
@@ -40,6 +41,7 @@ class StudyPlan:
     Args:
         methods: labels in the study's order ("adam", "adam @ egop").
         backends: names in the study's order; the first one leads the overview.
+        tuned_on: the backend whose runs chose the learning rates, by backend.
         compare: the headline metric, and whether its `final` or `best` value counts.
         targets: threshold by metric.
         settings: everything else the page prints as it is: bases, seeds, tuning, schedule, ...
@@ -53,6 +55,7 @@ class StudyPlan:
     workloads: tuple[WorkloadPlan, ...]
     methods: tuple[str, ...]
     backends: tuple[str, ...]
+    tuned_on: Mapping[str, str]
     metric: str
     which: str
     targets: Mapping[str, float]
@@ -93,7 +96,7 @@ class ReportPlan:
         raise ReportError(f"the plan has no study {name!r} (it has: {names})")
 
 
-PRINTED = ("budget", "seeds", "tuning", "schedule", "stop", "targets", "bases", "backends")
+PRINTED = ("optimizers", "budget", "seeds", "tuning", "schedule", "stop", "targets", "bases", "backends")
 
 
 def read_plan(path: Path) -> ReportPlan:
@@ -105,7 +108,9 @@ def read_plan(path: Path) -> ReportPlan:
     try:
         raw = json.loads(path.read_text())
     except OSError as error:
-        raise ReportError(f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it") from error
+        raise ReportError(
+            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"
+        ) from error
     except ValueError as error:
         raise ReportError(f"{path}: not JSON ({error}); delete it and run snakemake again") from error
     try:
@@ -117,7 +122,9 @@ def read_plan(path: Path) -> ReportPlan:
     except KeyError as error:
         raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error
     except (TypeError, AttributeError, ReportError) as error:
-        raise ReportError(f"{path}: not a report plan ({error}); delete it and run snakemake again") from error
+        raise ReportError(
+            f"{path}: not a report plan ({error}); delete it and run snakemake again"
+        ) from error
 
 
 def _study(raw: Mapping[str, Any]) -> StudyPlan:
@@ -149,6 +156,7 @@ def _study(raw: Mapping[str, Any]) -> StudyPlan:
         workloads=workloads,
         methods=tuple(raw["methods"]),
         backends=tuple(raw["backends"]),
+        tuned_on={name: options.get("tuned_on", name) for name, options in raw["backends"].items()},
         metric=metric,
         which=raw["compare"]["which"],
         targets=raw.get("targets") or {},
@@ -161,4 +169,4 @@ def _study(raw: Mapping[str, Any]) -> StudyPlan:
 
 def _claim(raw: Any) -> Mapping[str, str]:
     """A claim as the texts to print: a plain id stands for itself."""
-    return {"id": raw} if isinstance(raw, str) else {key: str(value) for key, value in raw.items()}
+    return {"id": raw} if isinstance(raw, str) else {key: describe(value) for key, value in raw.items()}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reports import formatting
 from reports.leaderboard import leaderboard
-from reports.measures import method_label
 from reports.pages import (
     CAUSES,
+    Rows,
+    final_seeds,
     provenance_page,
     read_figures,
     run_metrics,
@@ -51,8 +52,12 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.tests["search"] = lambda text, part: part in text
     environment.filters |= {
         "number": formatting.number,
+        "count": formatting.count,
+        "rate": formatting.rate,
+        "moment": formatting.moment,
         "plain": formatting.plain,
         "interval": formatting.interval,
         "percent": formatting.percent,
@@ -68,7 +73,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         "study_file": study_file,
         "runs_file": runs_file,
         "runs_link": lambda study, method: runs_link(runs[study], study, method),
-        "method_label": method_label,
+        "final_seeds": final_seeds,
         "causes": CAUSES,
     }
     pages: dict[str, str] = {}
@@ -92,7 +97,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
             )
     render("leaderboard.html", "leaderboard", boards=boards)
     render("provenance.html", "provenance", **provenance_page(studies))
-    _write(out, pages, {study: figures[study.name] for study in plan.studies})
+    _write(out, pages, [(study, figures[study.name]) for study in plan.studies])
     return out / "index.html"
 
 
@@ -106,7 +111,7 @@ def runs_file(name: str, number: int = 0) -> str:
     return f"runs_{formatting.slug(name)}{f'_{number + 1}' if number else ''}.html"
 
 
-def runs_link(pages: list[list[dict[str, Any]]], study: str, method: str) -> str:
+def runs_link(pages: list[Rows], study: str, method: str) -> str:
     """The first run of a method."""
     for number, rows in enumerate(pages):
         if any(row["method"] == method for row in rows):
@@ -119,9 +124,9 @@ def figure_folder(study: StudyPlan) -> str:
     return f"figures/{formatting.slug(study.name)}"
 
 
-def _write(out: Path, pages: Mapping[str, str], figures: Mapping[StudyPlan, list[dict[str, Any]]]) -> None:
+def _write(out: Path, pages: Mapping[str, str], figures: Sequence[tuple[StudyPlan, Rows]]) -> None:
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
-    for study, drawn in figures.items():
+    for study, drawn in figures:
         for figure in drawn:
             for theme in ("light", "dark"):
                 name = f"{figure['name']}.{theme}.svg"

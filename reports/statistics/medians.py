@@ -80,7 +80,7 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
 
 
 def _middle(ordered: np.ndarray) -> float:
-    """The median of sorted values; the two middle ones are averaged unless they are equal (or both infinite)."""
+    """The median of sorted values; two middle ones are averaged unless they are equal (or both infinite)."""
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return float(low) if low == high else float((low + high) / 2)
 

@@ -82,6 +82,7 @@ def compare_pairs(
     control: ArrayLike,
     direction: Direction,
     effect: Effect | None = None,
+    negligible: float = 0.0,
     level: float = LEVEL,
 ) -> PairedComparison:
     """Compare two methods pair by pair.
@@ -91,6 +92,8 @@ def compare_pairs(
             are equal (both diverged, both zero) are a tie.
         direction: whether less is better.
         effect: how a pair is compared; `effect_for` chooses if None.
+        negligible: relative difference up to which a pair is a tie in the test and in `wins`; without it,
+            rounding that leans one way on every seed would be a significant result.
 
     Raises:
         ValueError: where shapes differ, nothing is paired, or a value is NaN.
@@ -107,6 +110,10 @@ def compare_pairs(
         else:
             effects = np.where(equal, 0.0, left - right)
             differences = effects
+        close = np.isfinite(left - right) & (
+            np.abs(left - right) <= negligible * np.maximum(np.abs(left), np.abs(right))
+        )
+    differences = np.where(close, 0.0, differences)
     sign = 1.0 if direction == "minimize" else -1.0
     interval = median_interval(effects, level)
     return PairedComparison(
@@ -130,6 +137,8 @@ def compare_methods(
     treated: str,
     control: str,
     direction: Direction,
+    effect: Effect | None = None,
+    negligible: float = 0.0,
     level: float = LEVEL,
 ) -> pl.DataFrame:
     """Compare two methods inside every group, over the pairs that both have.
@@ -149,7 +158,9 @@ def compare_methods(
     rows = [
         dict(zip(by, key, strict=True))
         | vars(
-            compare_pairs(group["treated"].to_numpy(), group["control"].to_numpy(), direction, level=level)
+            compare_pairs(
+                group["treated"].to_numpy(), group["control"].to_numpy(), direction, effect, negligible, level
+            )
         )
         for key, group in matched.group_by(by, maintain_order=True)
     ]

@@ -86,7 +86,9 @@ def stratified_mean(strata: Sequence[ArrayLike], level: float = LEVEL) -> MeanIn
     return MeanInterval(mean, mean - half, mean + half, level, count)
 
 
-def mean_ranks(ranks: pl.DataFrame, stratum: Sequence[str], method: str, level: float = LEVEL) -> pl.DataFrame:
+def mean_ranks(
+    ranks: pl.DataFrame, stratum: Sequence[str], method: str, level: float = LEVEL
+) -> pl.DataFrame:
     """The mean rank of every method: over the seeds of a stratum first, then over strata, equally weighted.
 
     Args:
@@ -94,7 +96,8 @@ def mean_ranks(ranks: pl.DataFrame, stratum: Sequence[str], method: str, level: 
         stratum: columns that name a workload.
 
     Returns:
-        Columns `method`, mean, low, high (within 1 and the number of methods), level, count, strata; best first.
+        Columns `method`, mean, low, high (within 1 and the number of methods), level, count, strata;
+        those of the most strata first, best first among them.
     """
     most = ranks["rank"].max() if len(ranks) else None
     rows = []

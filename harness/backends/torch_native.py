@@ -1,0 +1,99 @@
+"""PyTorch's fused kernels for rules of this project: one pass over a flat buffer, in place.
+
+Each entry computes what its rule's `update` computes (tests/harness/test_torch_native.py pins the two to each
+other); the rule stays the definition, and runs wherever a kernel does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Hyper = Mapping[str, float]
+Step = Callable[[torch.Tensor, torch.Tensor, Any, Hyper], None]
+
+
+@dataclass(frozen=True)
+class Native:
+    """A fused path.
+
+    Args:
+        step: `step(param, grad, state, hyper)` on flat (n,) tensors, in place; `state` is the rule's, and
+            `hyper` holds numbers, `step` among them.
+        applies: whether the kernel covers these hyperparameters.
+    """
+
+    step: Step
+    applies: Callable[[Hyper], bool] = lambda hyper: True
+
+
+def _sgd(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+    param.add_(grad, alpha=-hyper["learning_rate"])
+
+
+def _momentum(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+    torch._fused_sgd_(
+        [param],
+        [grad],
+        [state.velocity],
+        weight_decay=0.0,
+        momentum=hyper["momentum"],
+        lr=hyper["learning_rate"],
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=False,
+    )
+
+
+def _adagrad(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+    torch._fused_adagrad_(
+        [param],
+        [grad],
+        [state.sum_of_squares],
+        [torch.tensor(hyper["step"])],
+        lr=hyper["learning_rate"],
+        lr_decay=0.0,
+        weight_decay=0.0,
+        eps=hyper["epsilon"],
+        maximize=False,
+    )
+
+
+def _adam_family(kernel: Any) -> Step:
+    def step(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+        kernel(
+            [param],
+            [grad],
+            [state.first],
+            [state.second],
+            [],
+            [torch.tensor(hyper["step"], device=param.device)],
+            lr=hyper["learning_rate"],
+            beta1=hyper["beta1"],
+            beta2=hyper["beta2"],
+            weight_decay=hyper.get("weight_decay", 0.0),
+            eps=hyper["epsilon"],
+            amsgrad=False,
+            maximize=False,
+        )
+
+    return step
+
+
+def _has_epsilon(hyper: Hyper) -> bool:
+    return (
+        hyper["epsilon"] > 0
+    )  # with 0 the rule leaves an entry without gradient where it is; a kernel gives NaN
+
+
+NATIVE: Mapping[str, Native] = {
+    "sgd": Native(_sgd),
+    "momentum": Native(_momentum),
+    "adagrad": Native(_adagrad, lambda hyper: _has_epsilon(hyper) and hyper["initial_accumulator"] == 0),
+    "adam": Native(_adam_family(torch._fused_adam_), _has_epsilon),
+    "adamw": Native(_adam_family(torch._fused_adamw_), _has_epsilon),
+}

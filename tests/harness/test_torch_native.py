@@ -1,0 +1,63 @@
+"""Fused kernels against the rules that they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import optimizers
+from harness.backends.engine import engine
+from harness.backends.torch_native import NATIVE
+from harness.backends.torch_ops import torch_ops
+from harness.execution import execute
+from tests.harness.test_execution import make_bundle, same
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 2e-5)])
+@pytest.mark.parametrize("name", sorted(NATIVE))
+def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> None:
+    ops, rule = torch_ops("cpu", dtype), optimizers.rules()[name]
+    rng = np.random.default_rng(0)
+    param = ops.asarray(rng.normal(size=257))
+    fused, state = param.clone(), rule.init(ops, param)
+    fused_state = rule.init(ops, param)
+    values = {**rule.complete({"learning_rate": 0.03}), "schedule": 1.0}
+    for step in range(1, 30):
+        grad = ops.asarray(rng.normal(size=257) * 10.0 ** rng.uniform(-3, 3, 257))
+        hyper = {**values, "step": float(step)}
+        param, state = rule.update(
+            ops, grad, state, param, {key: ops.asarray(np.array([value])) for key, value in hyper.items()}
+        )
+        NATIVE[name].step(fused, grad, fused_state, hyper)
+        torch.testing.assert_close(fused, param, rtol=tolerance, atol=tolerance)
+    for one, other in zip(fused_state, state, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("basis", [True, False])
+@pytest.mark.parametrize("name", sorted(NATIVE))
+def test_a_run_with_the_kernel_equals_the_rule_on_jax(name: str, basis: bool) -> None:
+    bundle = make_bundle(rule=optimizers.rules()[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
+    torch_engine = engine("torch", "float64")
+    same(execute(bundle, engine("jax", "float64")), execute(bundle, torch_engine), 1e-9)
+    assert torch_engine.notes == [f"{name}: single runs use the fused kernel of PyTorch"]
+
+
+def test_the_rule_runs_where_the_kernel_does_not_apply() -> None:
+    """With epsilon 0 an entry without gradient stays; the kernel would divide 0 by 0."""
+    rule = optimizers.rules()["adam"]
+    bundle = make_bundle(rule=rule, seeds=(3,), rates=(0.02,))
+    bundle = dataclasses.replace(bundle, hyperparameters={**bundle.hyperparameters, "epsilon": np.zeros(1)})
+    torch_engine = engine("torch", "float64")
+    result = execute(bundle, torch_engine)
+    assert torch_engine.notes == []
+    assert np.isfinite(result.metrics["train_loss"]).all()
+
+
+def test_divergence_is_seen_at_its_step() -> None:
+    bundle = make_bundle(rule=optimizers.rules()["sgd"], seeds=(3,), rates=(1e200,), steps=40)
+    jax_run, torch_run = (execute(bundle, engine(backend, "float64")) for backend in ("jax", "torch"))
+    assert torch_run.diverged_at[0, 0] == jax_run.diverged_at[0, 0] > 0
