@@ -78,7 +78,6 @@ class Trajectories:
         diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
             gradient was below the threshold; 0 where there was none.
         state_bytes: bytes of optimizer state of one lane.
-        stretch_seconds: (C - 1,) step seconds of each stretch, compilation apart.
     """
 
     steps: np.ndarray
@@ -86,7 +85,6 @@ class Trajectories:
     diverged_at: np.ndarray
     stopped_at: np.ndarray
     state_bytes: int
-    stretch_seconds: np.ndarray
 
 
 def seeds_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> int:
@@ -256,7 +254,8 @@ def execute(
                 length: engine.segment(program, carry, constants, stretch_inputs(bundle, engine, 0, length))
                 for length in sorted(set(lengths))
             }
-        rows, seconds, done = [], [], 0
+        rows: list[dict[str, np.ndarray]] = []
+        done = 0
 
         def measure() -> None:
             with clock.phase("evaluation"):
@@ -269,11 +268,9 @@ def execute(
         for length in lengths:
             with clock.phase("data"):
                 inputs = stretch_inputs(bundle, engine, done, length)
-            before = clock.seconds["step"]
             with clock.phase("step"):
                 carry = advance[length](carry, constants, inputs)
                 engine.finish(carry)
-            seconds.append(clock.seconds["step"] - before)
             done += length
             measure()
             progress(done)
@@ -285,7 +282,6 @@ def execute(
         diverged_at=diverged_at,
         stopped_at=stopped_at,
         state_bytes=state_bytes,
-        stretch_seconds=np.array(seconds),
     )
 
 
@@ -300,5 +296,4 @@ def joined(pieces: Sequence[Trajectories]) -> Trajectories:
         diverged_at=np.concatenate([piece.diverged_at for piece in pieces]),
         stopped_at=np.concatenate([piece.stopped_at for piece in pieces]),
         state_bytes=pieces[0].state_bytes,
-        stretch_seconds=np.sum([piece.stretch_seconds for piece in pieces], axis=0),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,62 +16,81 @@ from workloads.workload import Problem, Workload
 CHUNK = 256  # gradients mapped at once; memory grows with it, the result does not depend on it
 
 
-def sample_gradients(
-    workload: Workload,
-    settings: Mapping[str, Any],
-    problem: Problem,
-    random: WorkloadRandom,
-    engine: Engine,
-    count: int,
-    normal_scale: float | None = None,
-) -> dict[str, np.ndarray]:
-    """Gradients of the training loss at `count` independent random parameters (000 Alg. 2.1 lines 2-3).
+@dataclass(frozen=True)
+class Sampling:
+    """What is sampled.
 
     Args:
-        workload, settings, problem: what is differentiated; minibatches as in training (000 C.6).
-        random: the generators of the problem's seed.
-        engine: the backend, in float64.
+        workload, settings: what is differentiated; minibatches as in training (000 C.6).
         count: the number of samples M.
         normal_scale: the standard deviation of a normal sampling distribution, or None to sample the
             distribution of the initial parameters.
-
-    Returns:
-        (M, *shape) float64 by parameter name.
     """
-    rng = random("egop sampling")
 
-    def draw() -> dict[str, np.ndarray]:
-        if normal_scale is None:
-            return workload.sample_parameters(settings, rng)
+    workload: Workload
+    settings: Mapping[str, Any]
+    count: int
+    normal_scale: float | None = None
+
+
+Sampler = Callable[[Problem, WorkloadRandom], dict[str, np.ndarray]]
+
+
+def sampler(what: Sampling, engine: Engine, problem: Problem, random: WorkloadRandom) -> Sampler:
+    """A function that samples gradients for any seed, compiled for the shapes of one problem.
+
+    The function gives gradients of the training loss at independent random parameters (000 Alg. 2.1 lines
+    2-3): (count, *shape) float64 by parameter name.
+    """
+    mapped = engine.gradients(what.workload.loss, per_sample=what.settings.get("batch_size") is not None)
+    with engine.context():
+        compiled = engine.compiled(mapped, *next(_chunks(what, engine, problem, random)))
+
+    def sample(problem: Problem, random: WorkloadRandom) -> dict[str, np.ndarray]:
+        pieces: list[dict[str, np.ndarray]] = []
+        with engine.context():
+            for arguments in _chunks(what, engine, problem, random):
+                grads = compiled(*arguments)
+                pieces.append(
+                    {name: np.asarray(engine.ops.to_numpy(grad), np.float64) for name, grad in grads.items()}
+                )
         return {
-            name: normal_scale * rng.standard_normal(value.shape)
-            for name, value in problem.parameters.items()
+            name: np.concatenate([piece[name] for piece in pieces])[: what.count]
+            for name in problem.parameters
         }
 
+    return sample
+
+
+def _chunks(
+    what: Sampling, engine: Engine, problem: Problem, random: WorkloadRandom
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Parameters, model state and batches of equally many samples at a time; the last are padded."""
+    ops, rng = engine.ops, random("egop sampling")
     train = problem.splits["train"]
-    examples = len(next(iter(train.values())))
-    batch_size = settings.get("batch_size")
-    chunk = math.ceil(count / math.ceil(count / CHUNK))
-    padded = chunk * math.ceil(count / chunk)
-    order = (
-        None
-        if batch_size is None
-        else batch_order(random, examples, batch_size, padded, purpose="egop batches")
-    )
-    pieces: list[dict[str, np.ndarray]] = []
-    with engine.context():
-        ops = engine.ops
-        gradients = engine.gradients(workload.loss, per_sample=order is not None)
-        data = {name: ops.asarray(array) for name, array in train.items()}
-        model = {name: ops.asarray(array) for name, array in problem.state.items()}
-        for start in range(0, padded, chunk):
-            drawn = [draw() for _ in range(chunk)]
-            params = {name: ops.asarray(np.stack([d[name] for d in drawn])) for name in problem.parameters}
-            if order is None:
-                batch = data
-            else:
-                picked = ops.asarray(order[start : start + chunk])
-                batch = {name: values[picked] for name, values in data.items()}
-            grads = gradients(params, model, batch)
-            pieces.append({name: np.asarray(ops.to_numpy(grads[name]), np.float64) for name in params})
-    return {name: np.concatenate([piece[name] for piece in pieces])[:count] for name in problem.parameters}
+    chunk = math.ceil(what.count / math.ceil(what.count / CHUNK))
+    padded = chunk * math.ceil(what.count / chunk)
+    batch_size = what.settings.get("batch_size")
+    order = None
+    if batch_size is not None:
+        examples = len(next(iter(train.values())))
+        order = batch_order(random, examples, batch_size, padded, purpose="egop batches")
+    data = {name: ops.asarray(array) for name, array in train.items()}
+    model = {name: ops.asarray(array) for name, array in problem.state.items()}
+    for start in range(0, padded, chunk):
+        drawn = [_draw(what, problem, rng) for _ in range(chunk)]
+        params = {name: ops.asarray(np.stack([one[name] for one in drawn])) for name in problem.parameters}
+        batch = data
+        if order is not None:
+            picked = ops.asarray(order[start : start + chunk])
+            batch = {name: values[picked] for name, values in data.items()}
+        yield params, model, batch
+
+
+def _draw(what: Sampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    if what.normal_scale is None:
+        return what.workload.sample_parameters(what.settings, rng)
+    return {
+        name: what.normal_scale * rng.standard_normal(value.shape)
+        for name, value in problem.parameters.items()
+    }

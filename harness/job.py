@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
     """Read the matrices that the bases job wrote.
 
     Raises:
-        InputError: when one is missing.
+        InputError: when one is missing or damaged.
     """
     if not bases()[basis.name].needs_gradients:
         return LoadedBasis({}, 0, 0.0)
@@ -97,14 +98,18 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
     evaluations, seconds = 0, []
     for seed in seeds:
         candidates = [basis_file(folder, workload, basis.label, seed) for folder in folders]
-        found = next((path for path in candidates if path.exists()), None)
-        if found is None:
-            raise InputError(f"{candidates[0]}: the basis is missing; run snakemake, which computes it")
-        with np.load(found) as arrays:
-            for number, group in enumerate(json.loads(str(arrays["groups"]))):
-                stacks.setdefault(tuple(group), []).append(arrays[f"matrix{number}"].astype(dtype))
-            evaluations = int(arrays["gradient_evaluations"])
-            seconds.append(float(arrays["seconds"]))
+        found = next((path for path in candidates if path.exists()), candidates[0])
+        try:
+            with np.load(found) as arrays:
+                for number, group in enumerate(json.loads(str(arrays["groups"]))):
+                    stacks.setdefault(tuple(group), []).append(arrays[f"matrix{number}"].astype(dtype))
+                evaluations = int(arrays["gradient_evaluations"])
+                seconds.append(float(arrays["seconds"]))
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise InputError(
+                f"{found}: the basis cannot be read ({error}); delete the folder {found.parent} and run "
+                "snakemake again, which computes it anew"
+            ) from error
     matrices = {group: np.stack(stack) for group, stack in stacks.items()}
     return LoadedBasis(matrices, evaluations, float(np.median(seconds)))
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from harness.execution import PHASES, Clock
 from harness.job import Job
+from harness.sources import check_unchanged
 from harness.spec import read_spec
 from results import schema
 from results.provenance import provenance
@@ -40,9 +41,11 @@ def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
         The job's folder.
 
     Raises:
-        InputError: for a damaged spec, or a batch that is larger than the data.
+        InputError: for a damaged spec, sources that changed since it was planned, or a batch that is larger
+            than the data.
     """
     spec = read_spec(spec_path)
+    check_unchanged(spec)
     _limit_threads(threads)
     facts = provenance(threads)
     job = Job(spec, results, Clock(), threads, facts["machine"])
@@ -50,6 +53,7 @@ def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
     module, function = STAGES[spec.stage]
     stage: Callable[[Job], list[str]] = getattr(importlib.import_module(module), function)
     notes = stage(job)
+    check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
     write_table(job.folder / "jobs.parquet", _row(job, facts, notes), schema.JOBS)
     return job.folder
 

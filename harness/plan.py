@@ -17,7 +17,7 @@ from harness import tuning
 from harness.backends import BACKENDS
 from harness.errors import InputError
 from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file
-from harness.sources import ROOT, files_hash, sources
+from harness.sources import ROOT, data_files, files_hash, sources
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
 from harness.studies import Study, final_seeds, missing_data, read_studies, tuning_seeds
 from harness.tuning import IDENTITY
@@ -115,7 +115,9 @@ def _select(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
             raise InputError(f"--config studies: {unknown(str(config.study_folder), 'study', name, by_name)}")
     scales = sorted({scale for study in studies for scale in study.scales})
     if config.scale not in scales:
-        raise InputError(f"--config scale: {unknown('no study', 'scale', config.scale, scales)}")
+        raise InputError(
+            f"--config scale: {unknown(str(config.study_folder), 'scale', config.scale, scales)}"
+        )
     wanted = {by_name[name].name for name in config.studies} or {study.name for study in studies}
     return tuple(study for study in studies if study.name in wanted)
 
@@ -288,7 +290,7 @@ class Planner:
             stop={} if alone else study.stop,
             targets={} if alone else study.targets,
             upstream=by_stage,
-            sources=sources(modules, self.root),
+            sources=sources(modules, self.root) | data_files(workload_specs),
             versions={package: version(package) for package in PACKAGES[backend]},
         )
 

@@ -79,6 +79,16 @@ def pick(constants: Constants, order: Array | None) -> dict[str, Array]:
     return {name: values[constants.rows, order] for name, values in constants.data.items()}
 
 
+def _where(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
+    """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
+    if isinstance(one, Mapping):
+        return {name: _where(ops, lanes, value, other[name]) for name, value in one.items()}
+    if isinstance(one, tuple):
+        parts = [_where(ops, lanes, *pair) for pair in zip(one, other, strict=True)]
+        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
+    return ops.where(ops.reshape(lanes, (*lanes.shape, *(1,) * (one.ndim - 2))), one, other)
+
+
 LaneGradient = Callable[..., tuple[Array, dict[str, Array], dict[str, Array]]]
 
 
@@ -144,5 +154,6 @@ class Program:
             short = ops.sqrt(ops.sum(ops.square(flat), axis=-1)) < self.stop_gradient_norm
             # Step t begins after t - 1 updates; a lane that stops keeps those.
             stopped_at = ops.where((stopped_at == 0) & short, inputs.step, stopped_at)
-            coordinates = ops.where((stopped_at > 0)[..., None], carry.coordinates, coordinates)
+            held = (carry.coordinates, carry.state, carry.model)
+            coordinates, state, model = _where(ops, stopped_at > 0, held, (coordinates, state, model))
         return Carry(coordinates, state, model, diverged_at, stopped_at)

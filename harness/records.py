@@ -23,13 +23,18 @@ class Lane:
     values: Mapping[str, np.ndarray]  # metric to (C,) values
     outcome: str
     outcome_step: int | None
-    total_steps: int
+    total_steps: int  # updates made
+    gradient_evaluations: int
 
 
 def lane_of(
     trajectories: Trajectories, seed: int, setting: int, targets: Mapping[str, float], workload: Workload
 ) -> Lane:
-    """The record of one lane: the curve up to its divergence or stop, and its outcome."""
+    """The record of one lane: the curve up to its divergence or stop, and its outcome.
+
+    A lane that stops at its t-th gradient has made t - 1 updates; the checkpoint after it, whose values are
+    those of the stop, is recorded at that step.
+    """
     steps = trajectories.steps
     values = {name: table[:, seed, setting] for name, table in trajectories.metrics.items()}
     total = int(steps[-1])
@@ -37,12 +42,14 @@ def lane_of(
     stopped = int(trajectories.stopped_at[seed, setting])
     if not diverged and not np.isfinite(values["train_loss"][-1]):
         diverged = total
-    kept = int(np.searchsorted(steps, diverged or stopped or total)) + 1
-    steps, values = steps[:kept], {name: value[:kept] for name, value in values.items()}
+    end = diverged or (stopped - 1 if stopped else total)
+    kept = int(np.searchsorted(steps, end)) + 1
+    steps = np.minimum(steps[:kept], end)
+    values = {name: value[:kept] for name, value in values.items()}
     if diverged:
-        return Lane(steps, values, "diverged", diverged, diverged)
+        return Lane(steps, values, "diverged", diverged, diverged, diverged)
     if stopped:
-        return Lane(steps, values, "reached", stopped, stopped)
+        return Lane(steps, values, "reached", end, end, stopped)
     reached = [
         steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
         for metric, threshold in targets.items()
@@ -50,8 +57,8 @@ def lane_of(
     ]
     met = [step for step in reached if step is not None]
     if met:
-        return Lane(steps, values, "reached", min(met), total)
-    return Lane(steps, values, "budget", None, total)
+        return Lane(steps, values, "reached", min(met), total, total)
+    return Lane(steps, values, "budget", None, total, total)
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
@@ -79,9 +86,12 @@ def rows(
     trajectories: Trajectories,
     basis: LoadedBasis,
     first: int,
-    bundle_lanes: int,
+    bundle_lanes: Sequence[int],
 ) -> tuple[list[dict[str, Any]], pl.DataFrame]:
-    """The rows of `runs`, numbered from `first`, and the frame of `curves` of one cell."""
+    """The rows of `runs`, numbered from `first`, and the frame of `curves` of one cell.
+
+    `bundle_lanes` says for each seed how many lanes advanced in the program that held it.
+    """
     spec, workload = job.spec, cell.workload
     train = bundle.problems[0].splits["train"]
     batch = cell.workload_spec.settings.get("batch_size") or len(next(iter(train.values())))
@@ -112,10 +122,10 @@ def rows(
                     "outcome": lane.outcome,
                     "outcome_step": lane.outcome_step,
                     "steps": lane.total_steps,
-                    "gradient_evaluations": lane.total_steps,
+                    "gradient_evaluations": lane.gradient_evaluations,
                     "basis_gradient_evaluations": basis.gradient_evaluations,
                     "basis_seconds": basis.seconds,
-                    "examples": lane.total_steps * batch,
+                    "examples": lane.gradient_evaluations * batch,
                     "final_metrics": _named({name: float(v[-1]) for name, v in lane.values.items()}),
                     "best_metrics": [
                         {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
@@ -133,7 +143,7 @@ def rows(
                     ],
                     "seconds": None,
                     "state_bytes": trajectories.state_bytes,
-                    "bundle_lanes": bundle_lanes,
+                    "bundle_lanes": bundle_lanes[s],
                     "spec_hash": spec.hash,
                     "machine": job.machine,
                 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -16,13 +15,9 @@ from harness.errors import InputError
 from harness.layout import layout
 from harness.program import Constants, Inputs, Program, Update
 from optimizers import HyperparameterError, rules
+from optimizers.names import unknown
 
 Basis = np.ndarray | Mapping[str, np.ndarray] | None
-
-
-def _suggestion(name: str, valid: Sequence[str]) -> str:
-    close = difflib.get_close_matches(str(name), valid, n=1)
-    return (f"; did you mean {close[0]!r}?" if close else "") + f" (valid: {', '.join(valid)})"
 
 
 def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, ...], np.ndarray]:
@@ -36,7 +31,7 @@ def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, .
     for group, matrix in blocks.items():
         for name in group:
             if name not in params:
-                raise InputError(f"basis: no parameter is named {name!r}{_suggestion(name, list(params))}")
+                raise InputError(unknown("the basis", "parameter", name, params))
         size = sum(params[name].size for name in group)
         if matrix.shape != (size, size):
             raise InputError(
@@ -102,9 +97,9 @@ def replay(
         InputError: for an unknown name, a wrong shape, or a matrix that is not orthogonal.
     """
     if optimizer not in rules():
-        raise InputError(f"no optimizer is named {optimizer!r}{_suggestion(optimizer, list(rules()))}")
+        raise InputError(unknown("the suite", "optimizer", optimizer, rules()))
     if backend not in (*BACKENDS, "numpy"):
-        raise InputError(f"no backend is named {backend!r}{_suggestion(backend, [*BACKENDS, 'numpy'])}")
+        raise InputError(unknown("the harness", "backend", backend, (*BACKENDS, "numpy")))
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype = {dtype!r} is not one of float32, float64")
     rule = rules()[optimizer]

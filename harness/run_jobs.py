@@ -53,7 +53,9 @@ def run_lanes(job: Job) -> list[str]:
                 for _, part in parts(whole, seeds)
             )
         ]
-        lanes = seeds * len(cell.settings)
+        lanes = [
+            len(part.problems) * len(cell.settings) for _, part in parts(whole, seeds) for _ in part.problems
+        ]
         cell_runs, cell_curves = rows(job, cell, whole, joined(pieces), basis, len(runs), lanes)
         runs += cell_runs
         curves.append(cell_curves)

@@ -6,12 +6,16 @@ import ast
 import hashlib
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.spec import TRAJECTORY_VERSION, JobSpec, WorkloadSpec
+from workloads import workloads
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLLOWED = ("optimizers", "workloads")  # the harness itself is covered by spec.TRAJECTORY_VERSION
+FOLLOWED = ("optimizers", "workloads")  # the golden test makes spec.TRAJECTORY_VERSION cover the harness
+DATA = "data:"  # marks the key of a data file among the sources
 
 
 def sources(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
@@ -40,10 +44,40 @@ def sources(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
             raise InputError(f"{module}: no such module below {root}; the job's sources cannot be hashed")
         found[module] = path
         waiting.extend(_imported(module, path, root))
+    return {path.relative_to(root).as_posix(): _sha256(path) for path in sorted(found.values())}
+
+
+def data_files(specs: Iterable[WorkloadSpec]) -> dict[str, str]:
+    """SHA-256 by `data:<name>` of the files that the workloads read (Workload.files)."""
     return {
-        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(found.values())
+        f"{DATA}{path.name}": _sha256(path)
+        for spec in specs
+        for path in workloads()[spec.name].files(spec.settings)
     }
+
+
+def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
+    """Check that sources, data and packages are still those that the spec was planned with.
+
+    Raises:
+        InputError: naming what changed since; its result would be stored under a hash that is not its own.
+    """
+    files = {name: root / name for name in spec.sources if not name.startswith(DATA)}
+    now = {name: _sha256(path) if path.is_file() else None for name, path in files.items()}
+    now |= data_files(spec.workloads) if len(files) < len(spec.sources) else {}
+    changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]
+    changed += [package for package, planned in spec.versions.items() if version(package) != planned]
+    if spec.trajectory_version != TRAJECTORY_VERSION:
+        changed.append("harness.spec.TRAJECTORY_VERSION")
+    if changed:
+        raise InputError(
+            f"{spec.study} {spec.stage} {spec.hash}: {', '.join(changed)} changed since this job was planned; "
+            "run snakemake again, which plans it anew"
+        )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:

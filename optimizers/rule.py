@@ -80,8 +80,6 @@ class Rule:
         update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each
             hyperparameter's name to its array, and also holds `step` (1 at the first update) and
             `schedule` (the multiplier already contained in `learning_rate`).
-        refresh: `refresh(ops, state, hyper) -> state` for work that is amortized over steps; the host
-            decides by step number when to call it.
         elementwise: whether entry i of the update depends on entry i of its inputs alone, so that all
             parameters can be laid out in one flat buffer.
     """
@@ -91,7 +89,6 @@ class Rule:
     hyperparameters: Mapping[str, Hyperparameter]
     init: Callable[[Ops, Array], State]
     update: Callable[[Ops, Array, State, Array, Mapping[str, Array]], tuple[Array, State]]
-    refresh: Callable[[Ops, State, Mapping[str, Array]], State] | None = None
     elementwise: bool = True
 
     def complete(self, given: Mapping[str, float]) -> dict[str, float]:

@@ -48,6 +48,18 @@ def missing_optdigits() -> str | None:
     )
 
 
+def full_digits_files() -> tuple[Path, ...]:
+    """The files of the full UCI digits that are there, optdigits.tra first."""
+    found = [find_file(name, "optdigits") for name in OPTDIGITS_ROWS]
+    return tuple(path for path in found if path is not None)
+
+
+def reduced_digits_files() -> tuple[Path, ...]:
+    """The file of scikit-learn's digits, where it is there."""
+    path = scikit_learn_digits()
+    return () if path is None else (path,)
+
+
 def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
     """All 5,620 UCI digits, optdigits.tra then optdigits.tes: pixels (5620, 64) and labels (5620,).
 
@@ -58,8 +70,7 @@ def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
     missing = missing_optdigits()
     if missing:
         raise DataMissing(missing)
-    found = {name: find_file(name, "optdigits") for name in OPTDIGITS_ROWS}
-    parts = [read_optdigits(path, OPTDIGITS_ROWS[name]) for name, path in found.items() if path is not None]
+    parts = [read_optdigits(path, OPTDIGITS_ROWS[path.name]) for path in full_digits_files()]
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 

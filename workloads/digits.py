@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from workloads.checks import require_batch, require_number
-from workloads.data import CLASSES, PIXELS, missing_optdigits, read_full_digits, read_reduced_digits
+from workloads.data import (
+    CLASSES,
+    PIXELS,
+    full_digits_files,
+    missing_optdigits,
+    read_full_digits,
+    read_reduced_digits,
+    reduced_digits_files,
+)
 from workloads.initialization import uniform_bias, xavier_normal
 from workloads.workload import Array, Arrays, Metric, Ops, Problem, Random, Role, Setting, Settings, Workload
 
 HIDDEN = 32
 LAYERS = ((HIDDEN, PIXELS), (CLASSES, HIDDEN))  # (outputs, inputs) of each weight (000 C.2)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
+FILES = {"reduced": reduced_digits_files, "full": full_digits_files}
 # Examples of each split: the paper's (000 C.1), and its proportions for the digits that can be installed.
 SPLITS = {
     "reduced": {"train": 1222, "validation": 191, "test": 384},
@@ -22,6 +33,10 @@ SPLITS = {
 def _check(settings: Settings) -> None:
     require_number(settings, "pixel_scale", low=0.0, low_open=True)
     require_batch(settings, SPLITS[settings["source"]]["train"])
+
+
+def _files(settings: Settings) -> tuple[Path, ...]:
+    return FILES[settings["source"]]()
 
 
 def _missing(settings: Settings) -> str | None:
@@ -128,6 +143,7 @@ DIGITS_MLP = Workload(
     loss=_loss,
     evaluate=_evaluate,
     missing=_missing,
+    files=_files,
     check=_check,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -89,6 +90,8 @@ class Workload:
             distribution that initial parameters come from (EGOP's realistic sampling).
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
+        files: `files(settings) -> paths`, the data files that the problem is read from; their content is part
+            of a job's hash. A very large set names an index of its files with their checksums.
         missing: `missing(settings)` says what data is missing and how to get it, or None when all is there.
         check: `check(settings)` raises a ValueError where completed settings are of a wrong type, out of
             range, or do not go together; `complete` calls it.
@@ -107,6 +110,7 @@ class Workload:
     loss: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
     evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
     missing: Callable[[Settings], str | None] = lambda settings: None
+    files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
     check: Callable[[Settings], None] = lambda settings: None
 
     def complete(self, given: Settings) -> dict[str, Any]:

@@ -75,8 +75,8 @@ class JaxEngine:
         def one(params: Any, model: Any, batch: Any) -> Any:
             return jax.grad(lambda p: loss(ops, p, model, batch, {})[0])(params)
 
-        mapped: Callable[..., Mapping[str, Array]] = jax.jit(
-            jax.vmap(one, in_axes=(0, None, 0 if per_sample else None))
+        mapped: Callable[..., Mapping[str, Array]] = jax.vmap(
+            one, in_axes=(0, None, 0 if per_sample else None)
         )
         return mapped
 

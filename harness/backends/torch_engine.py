@@ -67,7 +67,7 @@ class TorchEngine:
         alone = tuple(carry.coordinates.shape[:2]) == (1, 1)
         hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
         if native is not None and alone and native.applies(hyper) and program.stop_gradient_norm is None:
-            self.note(f"{program.update.rule.name}: single runs use the fused kernel of PyTorch")
+            self.note(f"{program.update.rule.name}: {native.kernel} updates single runs")
             return _native_segment(program, native, hyper)
         return _plain_segment(program)
 

@@ -23,10 +23,12 @@ class Native:
     Args:
         step: `step(param, grad, state, hyper)` on flat (n,) tensors, in place; `state` is the rule's, and
             `hyper` holds numbers, `step` among them.
+        kernel: its name, for the provenance.
         applies: whether the kernel covers these hyperparameters.
     """
 
     step: Step
+    kernel: str
     applies: Callable[[Hyper], bool] = lambda hyper: True
 
 
@@ -90,10 +92,19 @@ def _has_epsilon(hyper: Hyper) -> bool:
     )  # with 0 the rule leaves an entry without gradient where it is; a kernel gives NaN
 
 
+def _null(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+    """Nothing: an eager program computes the gradient whether it is used or not."""
+
+
 NATIVE: Mapping[str, Native] = {
-    "sgd": Native(_sgd),
-    "momentum": Native(_momentum),
-    "adagrad": Native(_adagrad, lambda hyper: _has_epsilon(hyper) and hyper["initial_accumulator"] == 0),
-    "adam": Native(_adam_family(torch._fused_adam_), _has_epsilon),
-    "adamw": Native(_adam_family(torch._fused_adamw_), _has_epsilon),
+    "null": Native(_null, "no kernel"),  # harness.timing.NULL
+    "sgd": Native(_sgd, "Tensor.add_"),
+    "momentum": Native(_momentum, "torch._fused_sgd_"),
+    "adagrad": Native(
+        _adagrad,
+        "torch._fused_adagrad_",
+        lambda hyper: _has_epsilon(hyper) and hyper["initial_accumulator"] == 0,
+    ),
+    "adam": Native(_adam_family(torch._fused_adam_), "torch._fused_adam_", _has_epsilon),
+    "adamw": Native(_adam_family(torch._fused_adamw_), "torch._fused_adamw_", _has_epsilon),
 }

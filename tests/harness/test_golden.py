@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from harness.backends.engine import engine
-from harness.basis_jobs import estimate
+from harness.basis_jobs import estimate, sampling_of
+from harness.gradients import sampler
 from harness.execution import Clock, execute
 from harness.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
 from harness.spec import TRAJECTORY_VERSION, BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
 from optimizers.bases import bases
+from results.reading import read
 
 GOLDEN = Path(__file__).parent / "golden.json"
 # Workload, settings, optimizer, and the options of an EGOP basis of full rank (of the digits network there
@@ -75,7 +79,10 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
     basis = BasisSpec("identity", "identity")
     if options is not None:
         basis = BasisSpec("egop", "egop", bases()["egop"].complete(options))
-        estimated = [estimate(basis, workload_spec, one, engine("jax", "float64")) for one in instances]
+        first = instances[0]
+        what = sampling_of(basis, workload_spec, first)
+        sample = sampler(what, engine("jax", "float64"), first.problem, first.random)
+        estimated = [estimate(basis, workload_spec, one, sample) for one in instances]
         for number, group in enumerate(json.loads(str(estimated[0]["groups"]))):
             matrices[tuple(group)] = np.stack([arrays[f"matrix{number}"] for arrays in estimated])
     contestant = OptimizerSpec(optimizer, {})
@@ -87,6 +94,49 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
     bundle = bundle_of(job, cell, instances, LoadedBasis(matrices, 0, 0.0))
     metrics = execute(bundle, engine(backend, "float64")).metrics
     return {metric: values[:, :, 0].T.ravel().tolist() for metric, values in sorted(metrics.items())}
+
+
+def small_tables(results: Path) -> dict[str, Any]:
+    """What jobs make of lanes: outcomes, kept steps, best values, targets, and the rates that tuning chooses."""
+    from tests.harness.test_jobs import SWEEP, after, run
+
+    sweep = dataclasses.replace(
+        SWEEP,
+        bases=SWEEP.bases[:1],
+        seeds=(0, 1, 2),
+        stop={"gradient_norm": 1e-3},
+        targets={"train_loss": 0.5},
+    )
+    refine = after(sweep, {"sweep": sweep}, stage="refine", settings=None)
+    final = after(sweep, {"sweep": sweep, "refine": refine}, stage="final", settings=None, seeds=(1000,))
+    rows = {}
+    for spec in (sweep, refine, final):
+        folder = run(spec, results)
+        curves = read(folder, "curves").filter(pl.col("metric") == "train_loss")
+        last = dict(curves.group_by("run").agg(pl.col("step").max()).iter_rows())
+        rows[spec.stage] = [
+            [
+                row["seed"],
+                row["learning_rate"],
+                row["outcome"],
+                row["outcome_step"],
+                row["steps"],
+                row["gradient_evaluations"],
+                row["examples"],
+                last[row["run"]],
+                [best["step"] for best in row["best_metrics"]],
+                [target["steps"] for target in row["targets"]],
+            ]
+            for row in read(folder, "runs").iter_rows(named=True)
+        ]
+    return rows
+
+
+def test_records_are_those_of_this_version(tmp_path: Path) -> None:
+    """Outcomes, steps and choices are whole numbers and grid points: nothing here may differ by rounding."""
+    assert small_tables(tmp_path) == json.loads(GOLDEN.read_text())["records"], (
+        "raise TRAJECTORY_VERSION if this change is meant"
+    )
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -107,8 +157,10 @@ def test_trajectories_are_those_of_this_version(case: str, backend: str) -> None
 
 
 if __name__ == "__main__":
-    golden = {
-        "trajectory_version": TRAJECTORY_VERSION,
-        "trajectories": {case: trajectory(case, "jax") for case in CASES},
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        golden = {
+            "trajectory_version": TRAJECTORY_VERSION,
+            "trajectories": {case: trajectory(case, "jax") for case in CASES},
+            "records": small_tables(Path(folder)),
+        }
     GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
-from harness.gradients import CHUNK, sample_gradients
+from harness.gradients import CHUNK, Sampling, sampler
 from harness.seeding import WorkloadRandom, batch_order
 from tests.harness.toys import TANH
 
@@ -30,7 +30,11 @@ def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
     problem = TANH.problem(settings, random)
     count = CHUNK + 5  # two chunks, the last one padded
     for backend in ("jax", "torch"):
-        sampled = sample_gradients(TANH, settings, problem, random, engine(backend, "float64"), count)
+        other = WorkloadRandom("tanh_regression", 8)  # compiled for another seed's problem
+        sample = sampler(
+            Sampling(TANH, settings, count), engine(backend, "float64"), TANH.problem(settings, other), other
+        )
+        sampled = sample(problem, random)
         rng = random("egop sampling")
         drawn = [TANH.sample_parameters(settings, rng) for _ in range(count)]
         order = batch_order(random, 30, 10, count, purpose="egop batches")
@@ -45,7 +49,8 @@ def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
 def test_normal_sampling_uses_the_full_batch_where_training_does() -> None:
     settings, random = {"batch_size": None}, WorkloadRandom("tanh_regression", 4)
     problem = TANH.problem(settings, random)
-    sampled = sample_gradients(TANH, settings, problem, random, engine("jax", "float64"), 3, normal_scale=0.5)
+    what = Sampling(TANH, settings, 3, normal_scale=0.5)
+    sampled = sampler(what, engine("jax", "float64"), problem, random)(problem, random)
     rng = random("egop sampling")
     drawn = {name: 0.5 * rng.standard_normal(value.shape) for name, value in problem.parameters.items()}
     for name, gradients in sampled.items():

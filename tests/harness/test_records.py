@@ -20,29 +20,42 @@ def trajectories(loss: list[float], diverged: int = 0, stopped: int = 0) -> Traj
         diverged_at=np.array([[diverged]]),
         stopped_at=np.array([[stopped]]),
         state_bytes=8,
-        stretch_seconds=np.ones(4),
     )
 
 
 @pytest.mark.parametrize(
-    ("loss", "diverged", "stopped", "kept", "outcome", "outcome_step", "total"),
+    ("loss", "diverged", "stopped", "kept", "outcome", "outcome_step", "updates", "gradients"),
     [
-        ([5, 4, 3, 2, 1], 0, 0, 5, "budget", None, 40),
-        ([5, 4, 0.4, 2, 1], 0, 0, 5, "reached", 20, 40),
-        ([5, 9, np.nan, np.nan, np.nan], 13, 0, 3, "diverged", 13, 13),
-        ([5, 9, 99, 999, np.inf], 0, 0, 5, "diverged", 40, 40),
-        ([5, 4, 3, 3, 3], 0, 17, 3, "reached", 17, 17),
-        ([5, 4, 3, 3, 3], 0, 20, 3, "reached", 20, 20),
-        ([0.3, np.nan, np.nan, np.nan, np.nan], 1, 0, 2, "diverged", 1, 1),
+        ([5, 4, 3, 2, 1], 0, 0, [0, 10, 20, 30, 40], "budget", None, 40, 40),
+        ([5, 4, 0.4, 2, 1], 0, 0, [0, 10, 20, 30, 40], "reached", 20, 40, 40),
+        ([5, 9, np.nan, np.nan, np.nan], 13, 0, [0, 10, 13], "diverged", 13, 13, 13),
+        ([5, 9, 99, 999, np.inf], 0, 0, [0, 10, 20, 30, 40], "diverged", 40, 40, 40),
+        ([5, 4, 3, 3, 3], 0, 17, [0, 10, 16], "reached", 16, 16, 17),
+        ([5, 4, 4, 4, 4], 0, 11, [0, 10], "reached", 10, 10, 11),
+        ([5, 5, 5, 5, 5], 0, 1, [0], "reached", 0, 0, 1),
+        ([0.3, np.nan, np.nan, np.nan, np.nan], 1, 0, [0, 1], "diverged", 1, 1, 1),
     ],
 )
 def test_outcomes(
-    loss: list[float], diverged: int, stopped: int, kept: int, outcome: str, outcome_step: int, total: int
+    loss: list[float],
+    diverged: int,
+    stopped: int,
+    kept: list[int],
+    outcome: str,
+    outcome_step: int,
+    updates: int,
+    gradients: int,
 ) -> None:
     lane = lane_of(trajectories(loss, diverged, stopped), 0, 0, {"train_loss": 0.5}, TANH)
-    assert (lane.outcome, lane.outcome_step, lane.total_steps) == (outcome, outcome_step, total)
-    assert lane.steps.tolist() == STEPS[:kept].tolist()
-    np.testing.assert_array_equal(lane.values["train_loss"], loss[:kept])
+    assert (lane.outcome, lane.outcome_step) == (outcome, outcome_step)
+    assert (lane.total_steps, lane.gradient_evaluations) == (updates, gradients)
+    assert lane.steps.tolist() == kept
+    np.testing.assert_array_equal(lane.values["train_loss"], loss[: len(kept)])
+
+
+def test_a_target_met_at_the_stop_is_met_at_its_step() -> None:
+    lane = lane_of(trajectories([5, 4, 0.4, 0.4, 0.4], stopped=17), 0, 0, {"train_loss": 0.5}, TANH)
+    assert steps_to(lane.steps, lane.values["train_loss"], 0.5, "minimize") == 16
 
 
 def test_targets_in_both_directions() -> None:

@@ -13,13 +13,17 @@ from harness.backends.engine import engine
 from harness.backends.torch_native import NATIVE
 from harness.backends.torch_ops import torch_ops
 from harness.execution import execute
+from harness.timing import NULL
 from tests.harness.test_execution import make_bundle, same
 
 
+RULES = {name: {**optimizers.rules(), NULL.name: NULL}[name] for name in NATIVE}
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 2e-5)])
-@pytest.mark.parametrize("name", sorted(NATIVE))
+@pytest.mark.parametrize("name", sorted(RULES))
 def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> None:
-    ops, rule = torch_ops("cpu", dtype), optimizers.rules()[name]
+    ops, rule = torch_ops("cpu", dtype), RULES[name]
     rng = np.random.default_rng(0)
     param = ops.asarray(rng.normal(size=257))
     fused, state = param.clone(), rule.init(ops, param)
@@ -38,12 +42,12 @@ def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> No
 
 
 @pytest.mark.parametrize("basis", [True, False])
-@pytest.mark.parametrize("name", sorted(NATIVE))
+@pytest.mark.parametrize("name", sorted(RULES))
 def test_a_run_with_the_kernel_equals_the_rule_on_jax(name: str, basis: bool) -> None:
-    bundle = make_bundle(rule=optimizers.rules()[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
+    bundle = make_bundle(rule=RULES[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
     torch_engine = engine("torch", "float64")
     same(execute(bundle, engine("jax", "float64")), execute(bundle, torch_engine), 1e-9)
-    assert torch_engine.notes == [f"{name}: single runs use the fused kernel of PyTorch"]
+    assert torch_engine.notes == [f"{name}: {NATIVE[name].kernel} updates single runs"]
 
 
 def test_the_rule_runs_where_the_kernel_does_not_apply() -> None:
