@@ -47,10 +47,12 @@ rule reports:
     resources:
         mem_mb=2000,
         runtime=10,
+    params:
+        site=str(PLAN.config.site),
     message:
         "report: {output}"
     shell:
-        "python -m reports site --plan {input.plan:q} --out $(dirname {output:q}) 2>&1 | tee {log:q}"
+        "python -m reports site --plan {input.plan:q} --out {params.site:q} 2>&1 | tee {log:q}"
 
 
 rule bases:
@@ -179,10 +181,11 @@ rule tables:
         runtime=10,
     params:
         jobs=PLAN.job_folders,
+        tables=PLAN.merged_folder,
     message:
         "{wildcards.study}: tables"
     shell:
-        "python -m results merge --out $(dirname {output.runs:q}) --jobs {params.jobs:q} 2>&1 | tee {log:q}"
+        "python -m results merge --out {params.tables:q} --jobs {params.jobs:q} 2>&1 | tee {log:q}"
 
 
 rule figures:

@@ -100,7 +100,7 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
         candidates = [basis_file(folder, workload, basis.label, seed) for folder in folders]
         found = next((path for path in candidates if path.exists()), candidates[0])
         try:
-            with np.load(found) as arrays:
+            with found.open("rb") as file, np.load(file) as arrays:
                 for number, group in enumerate(json.loads(str(arrays["groups"]))):
                     stacks.setdefault(tuple(group), []).append(arrays[f"matrix{number}"].astype(dtype))
                 evaluations = int(arrays["gradient_evaluations"])

@@ -101,7 +101,11 @@ def _path(key: str, value: Any) -> Path:
 
 def _names(key: str, value: Any) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+    if (
+        not names
+        or not isinstance(names, list)
+        or not all(isinstance(name, str) and name.strip() for name in names)
+    ):
         raise InputError(f"--config {key}: {value!r} is not a list of names; leave the key out for all")
     return tuple(name.strip() for name in names)
 
@@ -394,6 +398,10 @@ class Plan:
     def job_folders(self, wildcards: Wildcards) -> list[str]:
         """The folders of all jobs that a merged set of tables is made of."""
         return [str(job.folder) for job in self._by_folder[wildcards.hash].jobs]
+
+    def merged_folder(self, wildcards: Wildcards) -> str:
+        """The folder of a merged set of tables."""
+        return str(self._by_folder[wildcards.hash].tables)
 
     def merged_of(self, wildcards: Wildcards) -> list[str]:
         """The merged tables that a set of figures shows."""

@@ -71,7 +71,7 @@ def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
         changed.append("harness.spec.TRAJECTORY_VERSION")
     if changed:
         raise InputError(
-            f"{spec.study} {spec.stage} {spec.hash}: {', '.join(changed)} changed since this job was planned; "
+            f"{spec.study} {spec.stage} {spec.hash}: {', '.join(changed)} changed since it was planned; "
             "run snakemake again, which plans it anew"
         )
 

@@ -32,6 +32,7 @@ from optimizers.bases import OptionError, bases
 from optimizers.names import unknown
 from workloads import Metric, Workload, workloads
 
+LETTERS = "small letters, digits, _ and -"
 LABEL_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")  # labels become parts of file names
 
 
@@ -112,6 +113,11 @@ def read_studies(folder: Path = STUDY_FOLDER) -> tuple[Study, ...]:
         for claim in study.claims
         if homes.setdefault(claim.id, study.path) != study.path
     )
+    problems.extend(
+        f"{homes[study.name]}: claims: the id {study.name!r} is also the name of {study.path}; rename one"
+        for study in studies
+        if homes.get(study.name, study.path) != study.path
+    )
     if problems:
         raise InputError("\n".join(problems))
     return tuple(studies)
@@ -128,6 +134,12 @@ def read_study(path: Path) -> Study:
 
     def report(key: str, what: object) -> None:
         problems.append(f"{path}: {key}: {what}")
+
+    if set(path.stem) - LABEL_LETTERS:
+        report("file name", f"{path.stem!r} is not made of {LETTERS}; it becomes a part of file names")
+    for name in file.scales:
+        if set(name) - LABEL_LETTERS:
+            report("scales", f"{name!r} is not made of {LETTERS}; it becomes a part of file names")
 
     known = _known_workloads(file, report)
     metrics = _shared_metrics(known)
@@ -286,7 +298,7 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
         label = entry.options.get("label", entry.name)
         key = f"bases.{entry.name}"
         if not isinstance(label, str) or not label or set(label) - LABEL_LETTERS:
-            report(f"{key}.label", f"{label!r} is not made of small letters, digits, _ and -")
+            report(f"{key}.label", f"{label!r} is not made of {LETTERS}")
             continue
         if (entry.name == IDENTITY) != (label == IDENTITY):
             report(f"{key}.label", f"{label!r}: the label 'identity' belongs to the identity basis")

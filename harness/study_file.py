@@ -25,7 +25,7 @@ Method = str  # "adam" in the identity basis, "adam @ egop" in a basis labelled 
 class Part(BaseModel):
     """A part of a study file: unknown keys are errors, text is never taken for a number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Named(Part):
@@ -93,6 +93,7 @@ Item = Annotated[Named, BeforeValidator(_named)]
 Items = Annotated[tuple[Item, ...], Field(strict=False, min_length=1)]
 Methods = Annotated[tuple[Method, ...], Field(strict=False, min_length=1)]
 Positive = Annotated[int, Field(ge=1)]
+Budget = Annotated[int, Field(ge=1, le=10**9)]
 JudgedWords = Annotated[Judged, _words("which", "metric", example="final train_loss")]
 ChosenWords = Annotated[
     Chosen, _words("statistic", "which", "metric", example="median best validation_accuracy")
@@ -163,6 +164,12 @@ class Schedule(Part):
     name: str = "constant"
     warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     final: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+
+    @model_validator(mode="after")
+    def _constant_has_no_end(self) -> Schedule:
+        if self.name == "constant" and "final" in self.model_fields_set:
+            raise ValueError("final: a constant schedule has none; remove it, or name another schedule")
+        return self
 
 
 class Stop(Part):
@@ -241,14 +248,14 @@ class BackendUse(Part):
 
     tuned_on: str | None = None
     seeds: FinalSeeds | None = None
-    device: str = "cpu"
+    device: Literal["cpu", "gpu"] = "cpu"
 
 
 class Scale(Part):
     """A size of the study: budget, seeds, backends, and what is said about them on the page."""
 
-    epochs: Positive | None = None
-    steps: Positive | None = None
+    epochs: Budget | None = None
+    steps: Budget | None = None
     evaluations: Positive
     seeds: Seeds
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
@@ -261,9 +268,11 @@ class Scale(Part):
             raise ValueError("give either epochs or steps")
         ((unit, budget),) = self.budget.items()
         if budget % self.evaluations:
+            near = range(max(self.evaluations // 2, 1), min(2 * self.evaluations, budget) + 1)
+            divisors = [str(n) for n in near if budget % n == 0] or ["1"]
             raise ValueError(
                 f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal stretches "
-                f"(valid: {', '.join(str(n) for n in range(1, budget + 1) if budget % n == 0)})"
+                f"(valid near it: {', '.join(divisors)})"
             )
         return self
 

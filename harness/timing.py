@@ -21,7 +21,7 @@ def _no_state(ops: Ops, param: Array) -> tuple[()]:
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # A choice that never falls on the gradient: a compiler can neither leave it out nor move it out of a loop.
+    # The choice never falls on the gradient, which a compiler can neither leave out nor move out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 

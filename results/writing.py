@@ -87,7 +87,7 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         _flush(path.parent)
     except (OSError, PolarsError) as error:
-        number = _error_number(error)
+        number = _error_number(error) or _refusal(temporary)
         if number is None:
             raise
         remedy = REMEDIES.get(number, "check the disk, or choose another results folder")
@@ -132,6 +132,18 @@ def _error_number(error: BaseException) -> int | None:
         return error.errno
     found = re.search(r"\(os error (\d+)\)", str(error))
     return int(found[1]) if found else None
+
+
+def _refusal(path: Path) -> int | None:
+    """The error number with which the system refuses a small file now, where an error did not carry it."""
+    try:
+        with path.open("wb") as file:
+            file.write(os.urandom(1 << 16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno
+    return None
 
 
 def _first_line(error: InvalidOperationError, schema: pl.Schema) -> str:

@@ -10,6 +10,11 @@ from typing import Any, Protocol
 from harness.backends.ops import Array, Ops
 from harness.program import Carry, Constants, Inputs, LaneGradient, Program
 
+NO_GPU = (
+    "device: gpu: {library} sees no GPU on this machine; give device: cpu in the study's scale, or install "
+    "the CUDA build (README)"
+)
+
 
 class Engine(Protocol):
     """A backend with a device and a precision."""
@@ -55,7 +60,11 @@ class Engine(Protocol):
 
 
 def engine(backend: str, dtype: str, device: str = "cpu") -> Engine:
-    """The engine of a backend, imported only now."""
+    """The engine of a backend on `cpu` or `gpu`, imported only now.
+
+    Raises:
+        InputError: when there is no such device here.
+    """
     module = importlib.import_module(f"harness.backends.{backend}_engine")
     made: Engine = module.make(dtype, device)
     return made

@@ -8,8 +8,10 @@ from typing import Any
 
 import jax
 
+from harness.backends.engine import NO_GPU
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
+from harness.errors import InputError
 from harness.program import Carry, Constants, Inputs, LaneGradient, Program
 
 
@@ -91,5 +93,13 @@ class JaxEngine:
 
 
 def make(dtype: str, device: str) -> JaxEngine:
-    """The engine for a precision and a device (`cpu`, or `gpu` where JAX has one)."""
+    """The engine for a precision and a device.
+
+    Raises:
+        InputError: for `gpu` where JAX sees none.
+    """
+    try:
+        jax.devices(device)
+    except RuntimeError as error:
+        raise InputError(NO_GPU.format(library="JAX")) from error
     return JaxEngine(dtype, device)

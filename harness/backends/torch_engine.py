@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from harness.backends.engine import NO_GPU
 from harness.backends.ops import Array, Ops
 from harness.backends.torch_native import NATIVE, Native
 from harness.backends.torch_ops import torch_ops
+from harness.errors import InputError
 from harness.program import Carry, Constants, Inputs, LaneGradient, Program, pick
 
 
@@ -152,5 +154,11 @@ def _alone(ops: Ops, loss: Callable[..., Any], params: Any, model: Any, batch: A
 
 
 def make(dtype: str, device: str) -> TorchEngine:
-    """The engine for a precision and a device (`cpu`, `cuda`)."""
-    return TorchEngine(dtype, device)
+    """The engine for a precision and a device.
+
+    Raises:
+        InputError: for `gpu` where PyTorch sees none.
+    """
+    if device == "gpu" and not torch.cuda.is_available():
+        raise InputError(NO_GPU.format(library="PyTorch"))
+    return TorchEngine(dtype, {"gpu": "cuda"}.get(device, device))

@@ -18,8 +18,8 @@ import pytest
 
 from harness.backends.engine import engine
 from harness.basis_jobs import estimate, sampling_of
-from harness.gradients import sampler
 from harness.execution import Clock, execute
+from harness.gradients import sampler
 from harness.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
 from harness.spec import TRAJECTORY_VERSION, BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
 from optimizers.bases import bases
@@ -97,7 +97,7 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
 
 
 def small_tables(results: Path) -> dict[str, Any]:
-    """What jobs make of lanes: outcomes, kept steps, best values, targets, and the rates that tuning chooses."""
+    """What jobs make of lanes: outcomes, kept steps, steps of best values and targets, rates chosen."""
     from tests.harness.test_jobs import SWEEP, after, run
 
     sweep = dataclasses.replace(
@@ -109,7 +109,7 @@ def small_tables(results: Path) -> dict[str, Any]:
     )
     refine = after(sweep, {"sweep": sweep}, stage="refine", settings=None)
     final = after(sweep, {"sweep": sweep, "refine": refine}, stage="final", settings=None, seeds=(1000,))
-    rows = {}
+    rows: dict[str, Any] = {}
     for spec in (sweep, refine, final):
         folder = run(spec, results)
         curves = read(folder, "curves").filter(pl.col("metric") == "train_loss")

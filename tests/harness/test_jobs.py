@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from harness.errors import InputError
 from harness.execution import PHASES
 from harness.jobs import run_job
 from harness.paths import basis_file, job_folder, spec_file
+from harness.sources import ROOT
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
 from optimizers.bases import bases
 from results.reading import metric, read
@@ -215,3 +218,61 @@ def test_a_damaged_spec_is_named(tmp_path: Path, damage: Any, said: str) -> None
     with pytest.raises(InputError, match=said) as caught:
         run_job(path, tmp_path)
     assert str(path) in str(caught.value)
+
+
+def changed_source(name: str) -> JobSpec:
+    path = Path("optimizers/gradient_descent.py")
+    digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
+    digests = {"unchanged": digest, "edited": "0" * 64}
+    return dataclasses.replace(SWEEP, bases=SWEEP.bases[:1], sources={path.as_posix(): digests[name]})
+
+
+def test_sources_that_changed_since_the_plan_are_bad_input(tmp_path: Path) -> None:
+    assert (run(changed_source("unchanged"), tmp_path) / "jobs.parquet").exists()
+    with pytest.raises(InputError, match=r"optimizers/gradient_descent\.py changed since it was planned"):
+        run(changed_source("edited"), tmp_path)
+
+
+def test_a_source_edited_while_the_job_runs_leaves_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = iter([None, InputError("changed")])
+
+    def check(spec: JobSpec) -> None:
+        error = next(checks)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr("harness.jobs.check_unchanged", check)
+    spec = dataclasses.replace(SWEEP, bases=SWEEP.bases[:1])
+    with pytest.raises(InputError, match="changed"):
+        run(spec, tmp_path)
+    assert not (job_folder(tmp_path, spec) / "jobs.parquet").exists()
+
+
+def test_other_packages_than_planned_are_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="jax changed since"):
+        run(dataclasses.replace(SWEEP, bases=SWEEP.bases[:1], versions={"jax": "0.0.1"}), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_damaged_basis_is_named_with_its_remedy(
+    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, damage: str
+) -> None:
+    bases_spec = chain[1]["bases"]
+    shutil.copytree(job_folder(chain[0], bases_spec), job_folder(tmp_path, bases_spec))
+    path = basis_file(job_folder(tmp_path, bases_spec), "least_squares", "egop", 1)
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:100])
+    else:
+        path.unlink()
+    with pytest.raises(InputError, match="delete the folder") as caught:
+        run(chain[1]["sweep"], tmp_path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_gpu_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    for backend in ("jax", "torch"):
+        spec = dataclasses.replace(SWEEP, bases=SWEEP.bases[:1], backend=backend, device="gpu")
+        with pytest.raises(InputError, match=r"device: gpu: .* sees no GPU"):
+            run(spec, tmp_path)

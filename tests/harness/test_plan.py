@@ -247,3 +247,21 @@ def test_the_data_folder_of_the_configuration_reaches_the_workloads(config, tmp_
     folders = {key: str(getattr(config, key)) for key in ("results", "site", "study_folder")}
     prepare({**folders, "data": str(tmp_path / "data")})
     assert os.environ["CURVEBENCH_DATA"] == str(tmp_path / "data")
+
+
+def test_the_content_of_data_files_is_part_of_the_hash(tmp_path, monkeypatch):
+    """Two folders of data give two sets of jobs, and no result of one is served for the other."""
+    for number, folder in enumerate(("one", "other")):
+        (tmp_path / folder).mkdir()
+        for name in ("optdigits.tra", "optdigits.tes"):
+            (tmp_path / folder / name).write_text(f"{number}\n")
+    seen = []
+    for folder in ("one", "other", "one"):
+        monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / folder))
+        plan = make_plan(
+            Config(scale="paper", studies=("digits_mlp",), study_folder=ROOT / "benchmarks/studies")
+        )
+        assert {"data:optdigits.tra", "data:optdigits.tes"} < set(plan.jobs[0].spec.sources)
+        seen.append({job.spec.hash for job in plan.jobs})
+    assert seen[0] == seen[2]
+    assert not seen[0] & seen[1]

@@ -16,7 +16,6 @@ from harness.execution import execute
 from harness.timing import NULL
 from tests.harness.test_execution import make_bundle, same
 
-
 RULES = {name: {**optimizers.rules(), NULL.name: NULL}[name] for name in NATIVE}
 
 

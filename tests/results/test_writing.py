@@ -183,3 +183,23 @@ def test_a_folder_that_forbids_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", forbid)  # root may write anywhere
     with pytest.raises(TableError, match=r"Permission denied\); make it writable"):
         write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
+
+
+def test_a_full_disk_is_named_also_where_the_engine_does_not_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Polars reports some writes to a full disk as damage of its own file; the disk is asked again then."""
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def sink(*arguments: object) -> None:
+        raise pl.exceptions.ComputeError(
+            "parquet: File out of specification: Invalid thrift: transport error"
+        )
+
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
+    monkeypatch.setattr("results.writing.os.fsync", full)
+    with pytest.raises(TableError, match=r"runs.parquet cannot be written there .*; free space"):
+        write_table(tmp_path / "runs.parquet", pl.DataFrame(schema=RUNS), RUNS)
+    assert list(tmp_path.iterdir()) == []
