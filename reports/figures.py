@@ -32,7 +32,8 @@ from reports.tables import Tables
 
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side
-PANEL = (3.05, 2.35)  # inches
+PANEL = (2.8, 2.1)  # width and height, inches
+MARGINS = (0.85, 0.15, 0.62, 0.55)  # left, right, top and bottom of all panels, inches
 Axes = Any  # matplotlib's classes have no annotations
 Figure = Any
 
@@ -140,7 +141,7 @@ def _curve(
                 if method_parts(method)[0] != optimizer:
                     panel.plot(_floats(line, axis), _floats(line, "median"), color=GHOST.light, linewidth=0.7)
             _lines(panel, optimizer, lines, axis, methods, marker=None)
-        _limits(panels, bands, direction, log_y)
+        _limits(panels, bands, "step", direction, log_y)
         _labels(figure, panels, AXES[axis], metric_name(metric), methods)
         last = {method: line.sort("step").tail(1) for method, line in lines.items()}
         name = metric_name(metric)
@@ -187,7 +188,7 @@ def _sensitivity(
     lines = {method: rates.filter(pl.col("method") == method) for method in methods}
     with _panels(methods, True, log_y) as (figure, panels):
         dashes = dashes_of(methods)
-        _limits(panels, rates, study.direction, log_y)
+        _limits(panels, rates, "learning_rate", study.direction, log_y)
         for optimizer, panel in panels.items():
             _lines(panel, optimizer, lines, "learning_rate", methods, marker="o")
             for method, line in lines.items():
@@ -233,7 +234,7 @@ def _sensitivity(
             metric=study.metric,
             title=f"{name.capitalize()} against the learning rate",
             caption=(
-                f"Median over up to {number(rates['count'].max())} tuning seeds, with the band between the "
+                f"Median over up to {max(rates['count'].to_list())} tuning seeds, with the band between the "
                 "quartiles. ★: the chosen rate, at the median of the final runs. ×: rates at which runs "
                 "diverged, the larger the more of them; one line of crosses a basis, the identity on top."
             ),
@@ -262,7 +263,7 @@ def _cost(
     null = timings.filter((pl.col("phase") == "null_step") & (pl.col("steps") > 0))
     null_step = (null["seconds"] / null["steps"]).median() if len(null) else None
     size = (PANEL[0] * COLUMNS * 0.82, 0.9 + 0.24 * len(methods))
-    with _figure(size) as (figure, panel):
+    with _figure(size, "constrained") as (figure, panel):
         for position, method in enumerate(methods):
             row, (optimizer, _) = rows[method], method_parts(method)
             middle = row["median"] * factor
@@ -320,7 +321,7 @@ def _cost(
 
 @contextmanager
 def _figure(
-    size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+    size: tuple[float, float], layout: Any, rows: int = 1, columns: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
     """A figure in the house style, closed afterwards; nothing stays set."""
     import matplotlib as mpl
@@ -356,7 +357,7 @@ def _figure(
         "legend.fontsize": 9,
     }
     with mpl.rc_context(), seaborn.axes_style("whitegrid"), mpl.rc_context(style):
-        figure = MatplotlibFigure(figsize=size, layout="constrained", facecolor="none")
+        figure = MatplotlibFigure(figsize=size, layout=layout, facecolor="none")
         FigureCanvasSVG(figure)
         axes = figure.subplots(rows, columns, **options)
         seaborn.despine(fig=figure)
@@ -369,8 +370,22 @@ def _panels(methods: Sequence[str], log_x: bool, log_y: bool) -> Iterator[tuple[
     optimizers = list(dict.fromkeys(method_parts(method)[0] for method in methods))
     columns = min(COLUMNS, len(optimizers))
     rows = math.ceil(len(optimizers) / columns)
-    size = (PANEL[0] * max(columns, 1.6), PANEL[1] * rows + 0.35)
-    with _figure(size, rows, columns, sharex=True, sharey=True, squeeze=False) as (figure, grid):
+    left, right, top, bottom = MARGINS
+    width = left + PANEL[0] * columns + right
+    height = top + PANEL[1] * rows + bottom
+    # room for the key of the dashes, however few panels there are
+    size = (max(width, 5.5), height)
+    shared = {"sharex": True, "sharey": True, "squeeze": False}
+    # no layout by trial drawing, which would double the time
+    with _figure(size, None, rows, columns, **shared) as (figure, grid):
+        figure.subplots_adjust(
+            left=left / size[0],
+            right=(width - right) / size[0],
+            bottom=bottom / height,
+            top=1 - top / height,
+            wspace=0.08,
+            hspace=0.34,
+        )
         panels = dict(zip(optimizers, grid.flat, strict=False))
         for empty in list(grid.flat)[len(optimizers) :]:
             empty.set_visible(False)
@@ -419,22 +434,24 @@ def _lines(
         )
 
 
-def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, direction: str, log_y: bool) -> None:
-    """Hold the value axis to what was seen, but for what exploded."""
-    finite = {
-        name: bands[name].filter(bands[name].is_finite())
-        for name in ("lower_quartile", "median", "upper_quartile")
-    }
-    if not len(finite["median"]):
+def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, start: str, direction: str, log_y: bool) -> None:
+    """Hold the value axis to what was seen, but for what exploded beyond ten times where all began.
+
+    Args:
+        start: the column whose least value stands for an untrained model: the step, or the learning rate.
+    """
+    medians, lows, highs = (_finite(bands[name]) for name in ("median", "lower_quartile", "upper_quartile"))
+    if log_y:
+        lows = lows.filter(lows > 0)
+    if not len(medians) or not len(lows) or not len(highs):
         return
-    lows = finite["lower_quartile"]
-    low = _as_float((lows.filter(lows > 0) if log_y else lows).min())
-    high = _as_float(finite["upper_quartile"].max())
-    if direction == "minimize":
-        typical = _as_float(finite["median"].quantile(0.95))
-        high = min(high, typical * 10 if log_y else typical + 2 * abs(typical - low))
+    low, high = _as_float(lows.min()), _as_float(highs.max())
+    first = _finite(bands.filter(pl.col(start) == pl.col(start).min())["median"])
+    if direction == "minimize" and len(first) and _as_float(first.max()) > low:
+        begin = _as_float(first.max())
+        high = min(high, begin * 10 if log_y else begin + 0.2 * (begin - low))
     panel = next(iter(panels.values()))
-    if log_y and high > low > 0:
+    if log_y and high > low:
         room = (high / low) ** 0.05
         panel.set_ylim(low / room, high * room**2.4)
     elif high > low:
@@ -446,10 +463,13 @@ def _labels(
 ) -> None:
     """Axis labels once a figure, tick labels that need no mathematical markup, and the key of the dashes."""
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    figure.supxlabel(x, fontsize=9.5, color=TEXT.light)
-    figure.supylabel(y, fontsize=9.5, color=TEXT.light)
+    box = figure.subplotpars
+    middle_x, middle_y = (box.left + box.right) / 2, (box.bottom + box.top) / 2
+    width, height = figure.get_size_inches()
+    figure.supxlabel(x, x=middle_x, y=0.08 / height, fontsize=9.5, color=TEXT.light)
+    figure.supylabel(y, x=0.08 / width, y=middle_y, fontsize=9.5, color=TEXT.light)
     panels_list = list(panels.values())
     for panel in panels_list:
         panel.set(xlabel="", ylabel="")
@@ -459,7 +479,7 @@ def _labels(
                 few = low <= 0 or math.log10(high / low) < 1.2
                 axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7))
                 axis.set_major_formatter(FuncFormatter(power_of_ten))
-                axis.set_minor_formatter(NullFormatter())
+                axis.set_minor_locator(NullLocator())
             else:
                 axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     for panel in panels_list[-min(COLUMNS, len(panels_list)) :]:
@@ -480,7 +500,7 @@ def _labels(
             Line2D([], [], color=MUTED.light, marker="*", markersize=10, linestyle="", label="chosen"),
             Line2D([], [], color=MUTED.light, marker="x", markersize=6, linestyle="", label="some diverged"),
         ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), handlelength=2.6)
+    figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=len(handles), handlelength=2.6)
 
 
 def _save(figure: Figure, out: Path, name: str, **shown: str) -> Drawn:
@@ -513,9 +533,13 @@ def _thinned(bands: pl.DataFrame, most: int) -> pl.DataFrame:
     return bands.filter(pl.col("step").is_in(kept.implode()))
 
 
+def _finite(values: pl.Series) -> pl.Series:
+    return values.filter(values.is_finite())
+
+
 def _fits_log(values: pl.Series) -> bool:
     """Whether a logarithmic axis can show the values: none is negative, some are positive."""
-    finite = values.filter(values.is_finite())
+    finite = _finite(values)
     return bool(len(finite)) and _as_float(finite.min()) >= 0 and _as_float(finite.max()) > 0
 
 

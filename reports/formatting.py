@@ -40,6 +40,13 @@ def count(value: Any) -> str:
     return f"{value:,.0f}".replace("-", MINUS)
 
 
+def ratio(value: Any) -> str:
+    """A ratio; one within a hundredth of 1 by its distance: 1 + 2.1×10⁻⁶."""
+    if value is None or not 0 < abs(value - 1) < 0.01:
+        return number(value)
+    return f"1 {'+' if value > 1 else MINUS} {number(abs(value - 1), 2)}"
+
+
 def plain(value: Any) -> str:
     """A number as it was set, without trailing zeros: 0.2, 1, 3823, 0.001, 10⁻⁸."""
     value = float(value)
@@ -63,6 +70,8 @@ def moment(started: str | None) -> str:
 
 def describe(value: Any) -> str:
     """A setting of any shape as one line of text."""
+    if value in ({}, [], ()):
+        return "none"
     if isinstance(value, dict):
         return "; ".join(f"{key.replace('_', ' ')}: {_nested(each)}" for key, each in value.items())
     if isinstance(value, (list, tuple)):
@@ -111,6 +120,8 @@ def seconds(value: Any) -> str:
     if abs(value) >= 120:
         minutes, rest = divmod(round(value), 60)
         return f"{minutes} min {rest:02d} s"
+    if value == 0:
+        return "0 s"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if abs(value) * factor >= 1 or unit == "µs":
             break

@@ -44,6 +44,7 @@ class StudyPlan:
         tuned_on: the backend whose runs chose the learning rates, by backend.
         compare: the headline metric, and whether its `final` or `best` value counts.
         targets: threshold by metric.
+        claims: lines of text by key, among them `id`.
         settings: everything else the page prints as it is: bases, seeds, tuning, schedule, ...
         tables, figures: folders.
     """
@@ -59,7 +60,7 @@ class StudyPlan:
     metric: str
     which: str
     targets: Mapping[str, float]
-    claims: tuple[Mapping[str, str], ...]
+    claims: tuple[Mapping[str, tuple[str, ...]], ...]
     settings: Mapping[str, Any]
     tables: Path
     figures: Path
@@ -167,6 +168,11 @@ def _study(raw: Mapping[str, Any]) -> StudyPlan:
     )
 
 
-def _claim(raw: Any) -> Mapping[str, str]:
-    """A claim as the texts to print: a plain id stands for itself."""
-    return {"id": raw} if isinstance(raw, str) else {key: describe(value) for key, value in raw.items()}
+def _claim(raw: Any) -> Mapping[str, tuple[str, ...]]:
+    """A claim as the lines to print: a plain id stands for itself, a list of conditions is one line each."""
+    if isinstance(raw, str):
+        return {"id": (raw,)}
+    return {
+        key: tuple(map(describe, value)) if isinstance(value, list) else (describe(value),)
+        for key, value in raw.items()
+    }

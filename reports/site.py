@@ -56,6 +56,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     environment.filters |= {
         "number": formatting.number,
         "count": formatting.count,
+        "ratio": formatting.ratio,
         "rate": formatting.rate,
         "moment": formatting.moment,
         "plain": formatting.plain,

@@ -155,15 +155,11 @@ def compare_methods(
     left = frame.filter(pl.col(method) == treated).select(*keys, pl.col(value).alias("treated"))
     right = frame.filter(pl.col(method) == control).select(*keys, pl.col(value).alias("control"))
     matched = left.join(right, on=keys, how="inner").drop_nulls(["treated", "control"]).sort(keys)
-    rows = [
-        dict(zip(by, key, strict=True))
-        | vars(
-            compare_pairs(
-                group["treated"].to_numpy(), group["control"].to_numpy(), direction, effect, negligible, level
-            )
-        )
-        for key, group in matched.group_by(by, maintain_order=True)
-    ]
+    rows = []
+    for key, group in matched.group_by(by, maintain_order=True):
+        left_values, right_values = group["treated"].to_numpy(), group["control"].to_numpy()
+        compared = compare_pairs(left_values, right_values, direction, effect, negligible, level)
+        rows.append(dict(zip(by, key, strict=True)) | vars(compared))
     schema = {column: frame.schema[column] for column in by} | {
         "effect": pl.String(),
         "median": pl.Float64(),

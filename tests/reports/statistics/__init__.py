@@ -1,1 +1,1 @@
-"""Tests of statistics/."""
+"""Tests of the statistics."""

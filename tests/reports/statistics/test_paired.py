@@ -1,0 +1,120 @@
+"""Paired comparison: the exact test against enumeration and scipy, effects, ties and divergence."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata, wilcoxon
+
+from reports.statistics.paired import compare_methods, compare_pairs, effect_for, signed_rank_p_value
+
+INFINITE = float("inf")
+
+
+@given(st.lists(st.integers(-4, 4).filter(bool), min_size=1, max_size=9))
+def test_the_p_value_is_that_of_all_sign_patterns_ties_or_not(differences: list[int]):
+    ranks = rankdata(np.abs(differences))
+    observed = sum(rank for rank, value in zip(ranks, differences, strict=True) if value > 0)
+    sums = [np.dot(ranks, pattern) for pattern in product([0, 1], repeat=len(ranks))]
+    expected = np.mean(np.array(sums) <= observed + 1e-9)
+    assert signed_rank_p_value(differences) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [5, 12, 50])
+def test_the_p_value_is_scipys_where_nothing_ties(count: int):
+    differences = np.random.default_rng(count).normal(-0.2, 1, count)
+    expected = wilcoxon(differences, alternative="less", method="exact").pvalue
+    assert signed_rank_p_value(differences) == pytest.approx(expected, rel=1e-9)
+
+
+def test_under_the_null_the_test_is_wrong_as_often_as_it_says():
+    random = np.random.default_rng(3)
+    wrong = np.mean([signed_rank_p_value(random.standard_t(2, 10)) <= 0.05 for _ in range(3000)])
+    assert 0.025 < wrong < 0.06
+
+
+def test_five_pairs_reach_one_in_thirty_two_and_no_less():
+    assert signed_rank_p_value([-1, -2, -3, -4, -5]) == 1 / 32
+
+
+def test_no_difference_is_no_evidence():
+    assert signed_rank_p_value([0.0, 0.0]) == 1.0
+    with pytest.raises(ValueError, match="NaN"):
+        signed_rank_p_value([float("nan")])
+
+
+def test_losses_compare_by_ratio_and_what_may_be_negative_by_difference():
+    assert effect_for([0.0, 2.0, INFINITE], "minimize") == "ratio"
+    assert effect_for([-1.0, 2.0], "minimize") == "difference"
+    assert effect_for([0.5, 0.9], "maximize") == "difference"
+
+
+def test_half_the_loss_on_every_seed():
+    found = compare_pairs([1.0, 2.0, 4.0, 8.0, 1.5, 3.0], [2.0, 4.0, 8.0, 16.0, 3.0, 6.0], "minimize")
+    assert (found.effect, found.median, found.low, found.high) == ("ratio", 0.5, 0.5, 0.5)
+    assert (found.wins, found.count, found.p_value) == (6, 6, 1 / 64)
+
+
+def test_more_is_better_where_the_metric_says_so():
+    found = compare_pairs([0.9, 0.8, 0.95], [0.8, 0.75, 0.8], "maximize")
+    assert found.effect == "difference"
+    assert found.median == pytest.approx(0.1)
+    assert (found.wins, found.p_value) == (3, 1 / 8)
+
+
+@pytest.mark.parametrize(("direction", "bad"), [("minimize", INFINITE), ("maximize", -INFINITE)])
+def test_a_diverged_run_loses_and_two_of_them_tie(direction, bad: float):
+    found = compare_pairs([bad, 0.5, bad], [0.5, bad, bad], direction)
+    assert (found.wins, found.count) == (1, 3)
+    assert found.p_value == pytest.approx(0.75)  # one up, one down, of equal rank
+    assert not np.isnan([found.low, found.median, found.high]).any()
+
+
+def test_zero_against_zero_is_a_tie():
+    found = compare_pairs([0.0, 0.0], [0.0, 1.0], "minimize")
+    assert (found.low, found.high, found.wins) == (0.0, 1.0, 1)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=1, max_size=20))
+def test_swapping_the_two_inverts_the_ratio(pairs: list[tuple[float, float]]):
+    left, right = map(list, zip(*pairs, strict=True))
+    there, back = compare_pairs(left, right, "minimize"), compare_pairs(right, left, "minimize")
+    assert there.low == pytest.approx(1 / back.high)
+    assert there.wins + back.wins == sum(a != b for a, b in pairs)
+    assert there.p_value + back.p_value >= 1 - 1e-9
+
+
+def test_rounding_that_leans_one_way_is_no_evidence():
+    control = np.linspace(0.5, 1.5, 10)
+    rounded = control * (1 - 1e-6)
+    assert compare_pairs(rounded, control, "minimize").p_value == 1 / 2**10
+    found = compare_pairs(rounded, control, "minimize", negligible=1e-3)
+    assert (found.wins, found.p_value) == (0, 1.0)
+    assert found.median == pytest.approx(1 - 1e-6)
+    diverged = compare_pairs([1.0, 1.0], [INFINITE, 1.0], "minimize", negligible=1e-3)
+    assert diverged.wins == 1
+
+
+def test_only_seeds_that_both_ran_are_paired():
+    frame = pl.DataFrame(
+        {
+            "workload": ["w"] * 5,
+            "seed": [1, 2, 3, 2, 1],
+            "method": ["a", "a", "a", "b", "b"],
+            "value": [1.0, 2.0, 9.0, 4.0, None],
+        }
+    )
+    found = compare_methods(frame, ["workload"], ["seed"], "method", "value", "a", "b", "minimize")
+    assert found.select("workload", "median", "count").rows() == [("w", 0.5, 1)]
+    none = compare_methods(frame, ["workload"], ["seed"], "method", "value", "a", "c", "minimize")
+    assert none.is_empty()
+
+
+def test_pairs_must_match():
+    with pytest.raises(ValueError, match="shapes"):
+        compare_pairs([1.0], [1.0, 2.0], "minimize")

@@ -1,0 +1,88 @@
+"""Figures: every file is there in both themes, parses, needs nothing from outside, and says what it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from reports.figures import draw_study, shown_metrics
+from reports.tables import read_tables
+from tests.reports.conftest import Report
+from tests.reports.synthetic import HOSTILE
+
+
+@pytest.fixture(scope="module")
+def drawn(report: Report) -> list[dict]:
+    return [
+        figure | {"folder": study.figures, "methods": study.methods}
+        for study in report.plan.studies
+        for figure in json.loads((study.figures / "figures.json").read_text())
+    ]
+
+
+def test_every_workload_and_backend_has_curves_sensitivity_and_cost(report: Report, drawn: list[dict]):
+    cells = {
+        (workload.name, backend)
+        for study in report.plan.studies
+        for workload in study.workloads
+        for backend in study.backends
+    }
+    for workload, backend in cells:
+        kinds = [f["kind"] for f in drawn if (f["workload"], f["backend"]) == (workload, backend)]
+        assert sorted(kinds) == ["cost", "curve", "curve", "curve", "curve", "sensitivity"]
+
+
+def test_the_headline_metric_comes_first_then_training_then_validation(report: Report):
+    study = report.plan.study("digits_mlp")
+    assert shown_metrics(study, study.workloads[0]) == ("train_loss", "validation_accuracy")
+
+
+def test_both_variants_are_self_contained_svg_with_real_text(drawn: list[dict]):
+    for figure in drawn:
+        for theme in ("light", "dark"):
+            text = (figure["folder"] / f"{figure['name']}.{theme}.svg").read_text()
+            root = ElementTree.fromstring(text)
+            assert root.tag.endswith("svg")
+            assert [node for node in root.iter() if node.tag.endswith("}text")]
+            links = [
+                value for node in root.iter() for key, value in node.attrib.items() if key.endswith("href")
+            ]
+            assert all(link.startswith("#") for link in links)
+            assert not re.search(r"url\((?!#)|@import|<script|<!DOCTYPE", text)
+            assert "sans-serif" in text
+
+
+def test_the_variants_differ_in_colours_only(drawn: list[dict]):
+    for figure in drawn:
+        light, dark = (
+            (figure["folder"] / f"{figure['name']}.{theme}.svg").read_text() for theme in ("light", "dark")
+        )
+        assert light != dark
+        assert re.sub(r"#[0-9a-f]{6}", "", light) == re.sub(r"#[0-9a-f]{6}", "", dark)
+
+
+def test_the_alternative_text_names_every_method(drawn: list[dict]):
+    for figure in drawn:
+        for method in figure["methods"]:
+            assert method in figure["alt"]
+        assert figure["workload"] in figure["alt"]
+        assert figure["backend"] in figure["alt"]
+
+
+def test_a_hostile_name_is_text_and_not_markup(drawn: list[dict]):
+    [figure] = [f for f in drawn if f["name"] == "log_sum_exp.jax.cost"]
+    text = (figure["folder"] / f"{figure['name']}.light.svg").read_text()
+    assert "<script" not in text
+    words = "".join("".join(node.itertext()) for node in ElementTree.fromstring(text).iter())
+    assert HOSTILE in words
+
+
+def test_the_same_tables_give_the_same_bytes(report: Report, tmp_path: Path):
+    study = report.plan.study("convex")
+    draw_study(study, read_tables(study.tables), tmp_path)
+    again = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert again == {path.name: path.read_bytes() for path in study.figures.iterdir()}

@@ -1,0 +1,67 @@
+"""Numbers and names as readers see them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.formatting import (
+    count,
+    describe,
+    metric_name,
+    number,
+    p_value,
+    plain,
+    power_of_ten,
+    rate,
+    ratio,
+    seconds,
+    size,
+    slug,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "—"), (float("nan"), "NaN"), (float("inf"), "∞"), (float("-inf"), "−∞"), (0, "0"),
+     (0.012345, "0.0123"), (12345, "12,345"), (12345.6, "12,346"), (1.0, "1.00"), (-2.5, "−2.50"),
+     (1.234e-8, "1.23×10⁻⁸"),
+     (9.999e-5, "0.000100"), (1e9, "1.00×10⁹")],
+)  # fmt: skip
+def test_numbers_have_three_digits(value: float | None, text: str):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.1, "0.1"), (3823, "3823"), (1e-8, "10⁻⁸"), (2.5e-8, "2.5×10⁻⁸"), (0.0, "0")]
+)
+def test_settings_are_shown_as_they_were_set(value: float, text: str):
+    assert plain(value) == text
+
+
+def test_small_formats():
+    assert rate(0.31622776) == "0.316"
+    assert (seconds(0.0123), seconds(4.5), seconds(200), seconds(2e-6), seconds(0)) == (
+        "12.3 ms", "4.50 s", "3 min 20 s", "2.00 µs", "0 s",
+    )  # fmt: skip
+    assert (size(512), size(3 * 2**20)) == ("512 B", "3 MiB")
+    assert (p_value(1e-9), p_value(0.03125), p_value(0.5)) == ("< 0.0001", "0.031", "0.50")
+    assert (count(125.0), count(7.5), count(float("inf")), count(12000)) == ("125", "7.50", "∞", "12,000")
+    assert [ratio(value) for value in (0.5, 1.0, 1 + 2e-6, 1 - 3e-5)] == [
+        "0.500", "1.00", "1 + 2.0×10⁻⁶", "1 − 3.0×10⁻⁵"]  # fmt: skip
+    assert metric_name("train_loss") == "training loss"
+    assert [power_of_ten(value) for value in (0.1, 1e-3, 2e-5)] == ["0.1", "10⁻³", "2×10⁻⁵"]
+
+
+def test_settings_of_any_shape_become_one_line():
+    assert describe({"egop": {"samples": "1.0 d", "rates": [0.001, 1]}, "on": True, "none": None}) == (
+        "egop: (samples: 1.0 d; rates: 0.001, 1); on: yes; none: none"
+    )
+
+
+@given(st.text(), st.text())
+def test_names_become_safe_and_different_parts_of_links(left: str, right: str):
+    assert not set(slug(left)) & set("/\\<>\"'&# ?%")
+    assert slug(left) not in ("", ".", "..")
+    assert (slug(left) == slug(right)) == (left == right)

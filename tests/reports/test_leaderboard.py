@@ -1,0 +1,55 @@
+"""The leaderboard: who is ranked where, on what, and what is marked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reports.leaderboard import Board, leaderboard
+from reports.tables import read_tables
+from tests.reports.conftest import Report
+from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
+
+
+@pytest.fixture(scope="module")
+def board(report: Report) -> Board:
+    return leaderboard([(study, read_tables(study.tables)) for study in report.plan.studies], "jax")
+
+
+def test_methods_that_met_every_workload_come_first_and_better_ones_before_worse(board: Any):
+    ranks = [row.rank for row in board.rows]
+    assert [rank.workloads for rank in ranks] == sorted([rank.workloads for rank in ranks], reverse=True)
+    assert board.rows[0].method == "adam @ egop"
+    everywhere = [rank.mean for rank in ranks if rank.workloads == 3]
+    assert everywhere == sorted(everywhere)
+    assert {row.method for row in board.rows} == {
+        *("sgd", "adagrad", "adam", HOSTILE),
+        *("sgd @ egop", "adagrad @ egop", "adam @ egop", f"{HOSTILE} @ egop"),
+    }
+
+
+def test_every_rank_has_an_interval_and_its_instances(board: Any):
+    for row in board.rows:
+        assert row.rank.low <= row.rank.mean <= row.rank.high
+        assert row.rank.instances == 10 * row.rank.workloads
+
+
+def test_a_method_has_entries_where_it_took_part_and_one_is_best(board: Any):
+    [row] = [row for row in board.rows if row.method == HOSTILE]
+    assert [entry is None for entry in row.entries] == [True, False, False]
+    for place in range(len(board.columns)):
+        assert sum(row.entries[place] is not None and row.entries[place].best for row in board.rows) == 1
+
+
+def test_the_diverged_run_is_counted_and_targets_include_the_basis(board: Any):
+    rows = {row.method: row for row in board.rows}
+    assert (rows["sgd"].diverged.successes, rows["sgd"].diverged.count) == (3, 30)
+    assert rows["sgd"].reached.successes == 27
+    assert (rows["adam"].diverged.successes, rows["adam"].reached.successes) == (0, 30)
+    assert rows["adam @ egop"].entries[0].evaluations.low > BASIS_EVALUATIONS
+
+
+def test_a_backend_without_runs_has_no_columns(report: Report):
+    study = report.plan.study("convex")
+    assert leaderboard([(study, read_tables(study.tables))], "torch").columns == ()

@@ -1,0 +1,175 @@
+"""Measures: divergence is worst, failure is missing, curves meet at the same steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from reports.measures import (
+    backend_pairs,
+    chosen_rates,
+    complete_curves,
+    curve_bands,
+    evaluations_to_target,
+    method_label,
+    method_parts,
+    own_seconds,
+    run_values,
+    sensitivity,
+    step_seconds,
+    with_method,
+)
+from results.schema import CURVES, RUNS, TIMINGS
+
+INFINITE = float("inf")
+NAN = float("nan")
+
+
+def run(name: str, final: float = 1.0, **changes: Any) -> dict[str, Any]:
+    row = {
+        "run": name, "workload": "w", "optimizer": "adam", "basis": "identity", "backend": "jax",
+        "stage": "final", "seed": 0, "learning_rate": 0.1, "outcome": "budget", "steps": 20,
+        "gradient_evaluations": 20,
+        "basis_gradient_evaluations": 0, "final_metrics": [{"name": "train_loss", "value": final}],
+        "best_metrics": [{"name": "train_loss", "value": 0.5, "step": 3}], "targets": [],
+    }  # fmt: skip
+    return row | changes
+
+
+def runs(*rows: dict[str, Any]) -> pl.DataFrame:
+    frame = pl.DataFrame(list(rows), schema_overrides=RUNS)
+    return with_method(frame.with_columns(pl.col("stage", "outcome").cast(pl.String)))
+
+
+def values(frame: pl.DataFrame) -> dict[str, float | None]:
+    return dict(frame.select("run", "value").rows())
+
+
+def test_labels_come_apart_as_they_were_put_together():
+    for optimizer, basis in (("adam", "identity"), ("adam", "block egop"), ("<b>", "egop")):
+        assert method_parts(method_label(optimizer, basis)) == (optimizer, basis)
+
+
+def test_a_diverged_run_ends_worst_and_a_failed_one_says_nothing():
+    table = runs(
+        run("good", 1.0),
+        run("diverged", 2.0, outcome="diverged"),
+        run("nan", NAN),
+        run("error", 3.0, outcome="error"),
+        run("other", final_metrics=[{"name": "validation_loss", "value": 1.0}]),
+    )
+    assert values(run_values(table, "train_loss", "final", "minimize")) == {
+        "good": 1.0, "diverged": INFINITE, "nan": INFINITE, "error": None, "other": None,
+    }  # fmt: skip
+    assert values(run_values(table, "train_loss", "final", "maximize"))["diverged"] == -INFINITE
+
+
+def test_the_best_value_before_a_divergence_stands():
+    table = runs(run("diverged", NAN, outcome="diverged"))
+    assert values(run_values(table, "train_loss", "best", "minimize")) == {"diverged": 0.5}
+
+
+def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_missed():
+    def aimed(steps: int | None) -> list[dict[str, Any]]:
+        return [
+            {"metric": "accuracy", "threshold": 0.9, "steps": steps, "seconds": None, "seconds_kind": None}
+        ]
+
+    table = runs(
+        run("hit", targets=aimed(5), basis_gradient_evaluations=7),
+        run("twice", targets=aimed(5), gradient_evaluations=40),
+        run("missed", targets=aimed(None)),
+        run("failed", targets=aimed(None), outcome="out_of_memory"),
+        run("without"),
+    )
+    assert values(evaluations_to_target(table, "accuracy")) == {
+        "hit": 12.0,
+        "twice": 10.0,
+        "missed": INFINITE,
+    }
+
+
+def curve(name: str, *points: tuple[int, float]) -> list[dict[str, Any]]:
+    return [
+        {"run": name, "step": step, "gradient_evaluations": step, "examples": step, "metric": "train_loss",
+         "value": y}
+        for step, y in points
+    ]  # fmt: skip
+
+
+def test_curves_meet_at_the_same_steps():
+    table = runs(
+        run("whole", basis_gradient_evaluations=100),
+        run("early", outcome="reached", outcome_step=7),
+        run("dies", outcome="diverged", outcome_step=10),
+        run("failed", outcome="interrupted"),
+    )
+    points = (
+        curve("whole", (0, 4.0), (10, 2.0), (20, 1.0))
+        + curve("early", (0, 4.0), (7, 0.5))
+        + curve("dies", (0, 4.0), (10, NAN))
+        + curve("failed", (0, 4.0))
+    )
+    found = complete_curves(table, pl.DataFrame(points, schema=CURVES), "train_loss", "minimize")
+    by_run = {name: group["value"].to_list() for (name,), group in found.group_by(["run"])}
+    assert by_run == {
+        "whole": [4.0, 2.0, 1.0],
+        "early": [4.0, 0.5, 0.5],
+        "dies": [4.0, INFINITE, INFINITE],
+    }
+    assert found.filter(pl.col("run") == "whole")["charged_evaluations"].to_list() == [100, 110, 120]
+    bands = curve_bands(found)
+    assert bands["median"].to_list() == [4.0, 2.0, 1.0]
+    assert bands["upper_quartile"].to_list() == [4.0, INFINITE, INFINITE]
+    assert bands["count"].to_list() == [3, 3, 3]
+
+
+def test_the_rate_is_at_the_edge_or_inside_or_was_not_tuned():
+    swept = [run(f"s{rate}", stage="sweep", learning_rate=rate) for rate in (0.01, 0.1, 1.0)]
+    swept += [run(f"m{rate}", stage="sweep", learning_rate=rate, optimizer="sgd") for rate in (0.1, 1.0)]
+    table = runs(*swept, run("a"), run("b", optimizer="sgd"), run("c", basis="egop"))
+    found = chosen_rates(table)
+    assert dict(found.select("method", "at_edge").rows()) == {"adam": False, "sgd": True, "adam @ egop": None}
+
+
+def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():
+    table = runs(
+        run("a", 1.0, stage="sweep"),
+        run("b", 1.0, stage="refine"),
+        run("c", 3.0, stage="sweep", seed=1, outcome="diverged"),
+        run("d", 9.0),
+    )
+    found = sensitivity(table, "train_loss", "final", "minimize")
+    assert found.select("learning_rate", "count", "diverged").rows() == [(0.1, 2, 0.5)]
+
+
+def test_an_optimizers_own_time_is_its_step_less_the_null_step_of_the_same_repetition():
+    base = {"study": "s", "scale": "quick", "workload": "w", "backend": "jax", "device": "cpu",
+            "basis": "identity", "steps": 10, "spec_hash": "h", "machine": "m"}  # fmt: skip
+    rows = [
+        {**base, "optimizer": optimizer, "phase": phase, "repetition": repetition, "seconds": seconds}
+        for repetition, noise in enumerate((0.0, 1.0, 5.0))
+        for optimizer, phase, seconds in (("null", "null_step", 1.0 + noise), ("adam", "step", 3.0 + noise))
+    ]
+    rows.append({**rows[0], "phase": "evaluation", "steps": 0})
+    timings = with_method(pl.DataFrame(rows, schema=TIMINGS))
+    assert step_seconds(timings).select("method", "median", "count").rows() == [("adam", 0.4, 3)]
+    own = own_seconds(timings).row(0, named=True)
+    assert own["method"] == "adam"
+    assert (own["low"], own["high"]) == (pytest.approx(0.2), pytest.approx(0.2))
+
+
+def test_backends_are_paired_by_seed_and_rate():
+    table = run_values(
+        runs(
+            run("a", 1.0),
+            run("b", 2.0, backend="torch"),
+            run("c", 3.0, backend="torch", seed=1),
+            run("d", 4.0, seed=1, learning_rate=0.2),
+        ),
+        "train_loss", "final", "minimize",
+    )  # fmt: skip
+    assert backend_pairs(table).select("seed", "left", "right").rows() == [(0, 1.0, 2.0)]
+    assert backend_pairs(table.filter(pl.col("backend") == "jax")).is_empty()

@@ -1,0 +1,178 @@
+"""The site: links resolve, nothing comes from elsewhere, data is escaped, numbers carry intervals."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from reports.__main__ import main
+from reports.pages import run_pages
+from reports.tables import read_tables
+from tests.reports.conftest import Report
+from tests.reports.synthetic import HOSTILE, Shape, write_plan
+
+LIMIT = 2_000_000  # bytes of a page
+
+
+class Page(HTMLParser):
+    """The tags of a page, its text, and the problems of its nesting."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "input", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str):
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def pages(report: Report) -> dict[str, Page]:
+    return {path.name: Page(path) for path in sorted(report.site.glob("*.html"))}
+
+
+def test_every_page_is_there_and_its_tags_are_closed(pages: dict[str, Page]):
+    assert set(pages) == {
+        "index.html", "leaderboard.html", "provenance.html", "study_digits_mlp.html", "study_convex.html",
+        "runs_digits_mlp.html", "runs_convex.html",
+    }  # fmt: skip
+    assert not [tag for page in pages.values() for tag in page.open]
+
+
+def test_links_resolve_inside_the_site(report: Report, pages: dict[str, Page]):
+    ids = {name: {a["id"] for _, a in page.tags if "id" in a} for name, page in pages.items()}
+    for name, page in pages.items():
+        assert len(ids[name]) == sum("id" in attributes for _, attributes in page.tags)
+        for _, attributes in page.tags:
+            for key in ("href", "src"):
+                link = attributes.get(key)
+                if link is None:
+                    continue
+                assert not re.match(r"[a-z]+:|//", link)
+                file, _, anchor = link.partition("#")
+                assert (report.site / (file or name)).is_file()
+                assert not anchor or anchor in ids[file or name]
+
+
+def test_nothing_is_fetched_from_elsewhere(report: Report):
+    for path in report.site.rglob("*"):
+        if path.suffix in (".html", ".css", ".js"):
+            assert not re.search(r"https?://|@import|\bfetch\(|XMLHttpRequest", path.read_text())
+
+
+def test_pages_are_small(report: Report):
+    assert max(path.stat().st_size for path in report.site.rglob("*") if path.is_file()) < LIMIT
+
+
+def test_names_from_data_are_text(pages: dict[str, Page]):
+    for name in ("index.html", "leaderboard.html", "study_convex.html", "runs_convex.html"):
+        assert HOSTILE in pages[name].text
+    assert "EGOP-Adam ends <i>lower</i> EGOP-Adagrad too" in pages["study_convex.html"].text
+    assert "<b>yet</b>" in pages["index.html"].text
+    for page in pages.values():
+        assert [script.get("src") for script in page.all("script")] == ["script.js"]
+
+
+def test_figures_come_in_both_themes_with_alternative_text(pages: dict[str, Page]):
+    images = pages["study_digits_mlp.html"].all("img")
+    assert len(images) == 2 * 2 * 6
+    assert {image["class"] for image in images} == {"on-light", "on-dark"}
+    assert all(len(image["alt"] or "") > 40 for image in images)
+
+
+def test_every_estimate_has_an_interval(report: Report):
+    text = (report.site / "study_digits_mlp.html").read_text()
+    cells = re.findall(r'<td class="number"[^>]*interval[^>]*>.*?</td>', text)
+    assert len(cells) > 50
+    assert all('class="range"' in cell for cell in cells)
+
+
+def test_the_study_page_tells_the_question_the_setting_and_the_comparison(pages: dict[str, Page]):
+    text = pages["study_digits_mlp.html"].text
+    for part in (
+        "Does the EGOP basis help adaptive methods on a small network?", "000 Fig. 1 right, Fig. 15",
+        "torch takes fewer seeds at this scale", "10 final seeds on jax", "5 final seeds on torch",
+        "two_stage_sweep", "not yet decided", "10 of 10 pairs", "0.00098", "inside 0.003 to 0.3",
+        "do jax and torch agree?",
+    ):  # fmt: skip
+        assert part in text
+    assert "agree?" not in pages["study_convex.html"].text  # one backend
+
+
+def test_provenance_warns_of_mixed_hardware(pages: dict[str, Page]):
+    text = pages["provenance.html"].text
+    assert "convex at quick scale on jax: runs of 2 machines, m1, m2" in text
+    assert "no C++ compiler: torch runs without torch.compile (7 jobs)" in text
+    assert "fashion: Fashion-MNIST is not on this machine <b>yet</b>" in text
+
+
+def test_a_second_rendering_removes_stale_pages_and_nothing_else(
+    report: Report, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    raw = json.loads(report.plan_file.read_text())
+    plan, site = tmp_path / "plan.json", tmp_path / "site"
+    site.mkdir()
+    (site / "mine.txt").write_text("kept")
+    plan.write_text(json.dumps(raw))
+    assert main(["site", "--plan", str(plan), "--out", str(site)]) == 0
+    assert capsys.readouterr().out.strip() == f"The site: {site / 'index.html'}"
+    assert (site / "study_convex.html").exists()
+    raw["studies"] = raw["studies"][:1]
+    plan.write_text(json.dumps(raw))
+    assert main(["site", "--plan", str(plan), "--out", str(site)]) == 0
+    assert not (site / "study_convex.html").exists()
+    assert (site / "mine.txt").read_text() == "kept"
+
+
+def test_a_plan_without_studies_still_renders(tmp_path: Path):
+    plan = write_plan(tmp_path, [])
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
+    assert "No study has final runs yet" in Page(tmp_path / "site/index.html").text
+
+
+def test_a_study_whose_runs_all_failed_to_start_still_renders(tmp_path: Path):
+    plan = write_plan(tmp_path, [Shape(seeds=(), tuning_seeds=(), optimizers=("sgd",), backends=("jax",))])
+    assert main(["figures", "--plan", str(plan), "--study", "digits_mlp"]) == 0
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
+    assert "0 final seeds" not in Page(tmp_path / "site/study_digits_mlp.html").text
+
+
+def test_what_is_missing_is_named_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture):
+    plan = write_plan(
+        tmp_path, [Shape(seeds=(1, 2), tuning_seeds=(0,), optimizers=("sgd",), backends=("jax",))]
+    )
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 1
+    assert re.search(r"figures\.json: cannot be read .*snakemake", capsys.readouterr().err)
+    runs = tmp_path / "tables/digits_mlp/runs.parquet"
+    runs.write_bytes(runs.read_bytes()[:100])
+    assert main(["figures", "--plan", str(plan), "--study", "digits_mlp"]) == 1
+    assert "runs.parquet: not a whole Parquet file" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
+
+
+def test_long_lists_of_runs_are_cut_into_pages(report: Report, monkeypatch: pytest.MonkeyPatch):
+    study = report.plan.study("convex")
+    monkeypatch.setattr("reports.pages.RUNS_A_PAGE", 50)
+    parts = run_pages(study, read_tables(study.tables).runs)
+    assert [len(part) for part in parts] == [50, 50, 20]
