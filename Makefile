@@ -13,7 +13,7 @@ READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock pyproject.toml 
 SITE := $(or $(patsubst site=%,%,$(filter site=%,$(CONFIG))),reports/site)
 IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 
-.PHONY: help reports test test-fast test-gpu lint format lock environment clean distclean
+.PHONY: help reports test test-all test-fast test-gpu lint format lock environment clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -23,11 +23,14 @@ reports: $(READY)  ## run what is missing of the studies and render the site
 	@$(IN_ENVIRONMENT) snakemake --cores $(CORES) $(if $(CONFIG),--config $(CONFIG) --) reports
 	@echo "The site: $(abspath $(SITE)/index.html)"
 
-test: $(READY)  ## run every test that needs no GPU
+test: $(READY)  ## run the tests; minutes
 	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
+test-all: $(READY)  ## run those that take minutes too, such as the one on a real Slurm
+	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu" $(TESTS)
+
 test-fast: $(READY)  ## run the tests that take seconds
-	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(TESTS)
+	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not long and not gpu" $(TESTS)
 
 test-gpu: $(READY)  ## run the tests that need a GPU
 	@$(IN_ENVIRONMENT) python -m pytest -m gpu $(TESTS)

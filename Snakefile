@@ -14,16 +14,18 @@ from shlex import quote
 from snakemake.exceptions import WorkflowError
 
 from harness.errors import InputError
-from harness.plan import prepare
+from harness.wiring import wiring
 
 try:
-    PLAN = prepare(config)
+    PLAN = wiring(config, workflow.is_main_process)
 except InputError as error:
     raise WorkflowError(str(error))
 
-print(PLAN.summary(), file=sys.stderr)
+if workflow.is_main_process:
+    print(PLAN.summary, file=sys.stderr)
 
-RUN = f"python -m harness run {{input.spec:q}} --results {quote(str(PLAN.config.results))}"
+# The shell and tee outlast a SIGTERM (a job out of time), so that the harness can record its end.
+RUN = f"trap '' TERM; python -m harness run {{input.spec:q}} --results {quote(PLAN.results)}"
 
 
 wildcard_constraints:
@@ -39,16 +41,16 @@ rule reports:
         plan=PLAN.report_path,
         shown=PLAN.shown,
     output:
-        PLAN.config.site / "index.html",
+        f"{PLAN.site}/index.html",
     log:
-        PLAN.config.results / "logs" / "reports.log",
+        f"{PLAN.results}/logs/reports.log",
     conda:
         "environment.yml"
     resources:
         mem_mb=2000,
-        runtime=10,
+        runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        site=str(PLAN.config.site),
+        site=lambda wildcards: PLAN.site,
     message:
         "report: {output}"
     shell:
@@ -67,7 +69,7 @@ rule bases:
     threads: 1
     resources:
         mem_mb=2500,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         seeds=PLAN.seeds_of,
     message:
@@ -91,7 +93,7 @@ rule sweep:
     threads: 1
     resources:
         mem_mb=2500,
-        runtime=240,
+        runtime=lambda wildcards, attempt: 240 * attempt,
     message:
         "{wildcards.study}: coarse sweep of {wildcards.optimizer} on {wildcards.backend}"
     shell:
@@ -113,7 +115,7 @@ rule refine:
     threads: 1
     resources:
         mem_mb=2500,
-        runtime=240,
+        runtime=lambda wildcards, attempt: 240 * attempt,
     message:
         "{wildcards.study}: refined sweep of {wildcards.optimizer} on {wildcards.backend}"
     shell:
@@ -135,14 +137,14 @@ rule final:
     threads: 1
     resources:
         mem_mb=2500,
-        runtime=240,
+        runtime=lambda wildcards, attempt: 240 * attempt,
     message:
         "{wildcards.study}: final seeds of {wildcards.optimizer} on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
 
-# A timing job takes all cores so that nothing runs beside it, and computes on one thread as the sweeps do.
+# A timing job has all cores, or a node, to itself, and computes on one thread as the sweeps do.
 rule timing:
     input:
         PLAN.upstream,
@@ -157,7 +159,8 @@ rule timing:
     threads: workflow.cores
     resources:
         mem_mb=2500,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+        slurm_extra="--exclusive",
     message:
         "{wildcards.study}: step times on {wildcards.backend}, nothing else running"
     shell:
@@ -178,10 +181,10 @@ rule tables:
         "environment.yml"
     resources:
         mem_mb=1000,
-        runtime=10,
+        runtime=lambda wildcards, attempt: 10 * attempt,
     params:
         jobs=PLAN.job_folders,
-        tables=PLAN.merged_folder,
+        tables=PLAN.tables_of,
     message:
         "{wildcards.study}: tables"
     shell:
@@ -200,7 +203,7 @@ rule figures:
         "environment.yml"
     resources:
         mem_mb=2000,
-        runtime=10,
+        runtime=lambda wildcards, attempt: 10 * attempt,
     params:
         tables=PLAN.tables_of,
     message:

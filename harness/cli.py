@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -246,9 +247,13 @@ def _check(given: argparse.Namespace) -> None:
 def _run(given: argparse.Namespace) -> None:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(given.threads)  # read when NumPy and the backends are loaded
-    from harness.jobs import run_job
+    from harness.jobs import Interrupted, run_job
 
-    print(run_job(given.spec, given.results, given.threads))
+    try:
+        print(run_job(given.spec, given.results, given.threads))
+    except Interrupted as error:
+        print(f"error: {given.spec}: {error}", file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)
 
 
 # --- show ----------------------------------------------------------------------------------------

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import polars as pl
@@ -16,6 +19,7 @@ from harness.job import Job
 from harness.sources import check_unchanged
 from harness.spec import read_spec
 from results import schema
+from results.errors import TableError
 from results.provenance import provenance
 from results.writing import write_table
 
@@ -29,8 +33,14 @@ STAGES: Mapping[str, tuple[str, str]] = {
 }
 
 
+class Interrupted(KeyboardInterrupt):
+    """The system asks the job to end; no `except Exception` on the way holds it up."""
+
+
 def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
     """Compute one job and write its tables; the last file written is jobs.parquet.
+
+    A job that fails leaves failure.parquet beside them, which says how; it is gone when the job succeeds.
 
     Args:
         spec_path: the spec file.
@@ -43,6 +53,7 @@ def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
     Raises:
         InputError: for a damaged spec, sources that changed since it was planned, or a batch that is larger
             than the data.
+        Interrupted: when a SIGTERM ends the job: it is out of time, cancelled or preempted.
     """
     spec = read_spec(spec_path)
     check_unchanged(spec)
@@ -52,10 +63,59 @@ def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
     job.folder.mkdir(parents=True, exist_ok=True)
     module, function = STAGES[spec.stage]
     stage: Callable[[Job], list[str]] = getattr(importlib.import_module(module), function)
-    notes = stage(job)
-    check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
-    write_table(job.folder / "jobs.parquet", _row(job, facts, notes), schema.JOBS)
+    with _recorded(job, facts):
+        notes = stage(job)
+        check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
+        write_table(job.folder / "jobs.parquet", _row(job, facts, notes), schema.JOBS)
     return job.folder
+
+
+@contextmanager
+def _recorded(job: Job, facts: Mapping[str, Any]) -> Iterator[None]:
+    """Record how the job fails, in a table that is no output of it: nothing takes it for a success."""
+    path = job.folder / "failure.parquet"
+    try:
+        with _interruptible():
+            yield
+    except BaseException as error:
+        with suppress(TableError):  # the failure itself matters more than its record
+            write_table(path, _failure(job, facts, error), schema.FAILURES)
+        raise
+    path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn SIGTERM into `Interrupted`, once: what it sets off is not interrupted again."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Interrupted("SIGTERM: out of time, cancelled or preempted")
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _failure(job: Job, facts: Mapping[str, Any], error: BaseException) -> pl.DataFrame:
+    row = {
+        **{name: value for name, value in facts.items() if name in schema.FAILURES},
+        **_identity(job),
+        "outcome": _outcome(error),
+        "reason": f"{type(error).__name__}: {error}",
+        "total_seconds": _total_seconds(),
+    }
+    return pl.DataFrame([row], schema=schema.FAILURES)
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    said = f"{type(error).__name__} {error}".lower()  # torch and XLA have types of their own
+    memory = ("memoryerror", "out of memory", "resource_exhausted")
+    return "out_of_memory" if any(word in said for word in memory) else "error"
 
 
 def _limit_threads(threads: int) -> None:
@@ -67,19 +127,10 @@ def _limit_threads(threads: int) -> None:
 
 
 def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
-    import psutil
-
-    spec, seconds = job.spec, job.clock.seconds
-    total = time.time() - psutil.Process().create_time()
+    seconds, total = job.clock.seconds, _total_seconds()
     row = {
         **facts,
-        "spec_hash": spec.hash,
-        "study": spec.study,
-        "scale": spec.scale,
-        "stage": spec.stage,
-        "optimizer": spec.optimizers[0].name if len(spec.optimizers) == 1 else None,
-        "backend": spec.backend,
-        "device": spec.device,
+        **_identity(job),
         **{f"{phase}_seconds": seconds[phase] for phase in PHASES},
         "other_seconds": total - sum(seconds[phase] for phase in PHASES),
         "total_seconds": total,
@@ -87,6 +138,26 @@ def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
         "notes": notes,
     }
     return pl.DataFrame([row], schema=schema.JOBS)
+
+
+def _identity(job: Job) -> dict[str, Any]:
+    spec = job.spec
+    return {
+        "spec_hash": spec.hash,
+        "study": spec.study,
+        "scale": spec.scale,
+        "stage": spec.stage,
+        "optimizer": spec.optimizers[0].name if len(spec.optimizers) == 1 else None,
+        "backend": spec.backend,
+        "device": spec.device,
+    }
+
+
+def _total_seconds() -> float:
+    """Seconds since this process started."""
+    import psutil
+
+    return time.time() - psutil.Process().create_time()
 
 
 def _peak_memory_bytes() -> int:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from harness import tuning
 from harness.backends import BACKENDS
@@ -21,6 +21,7 @@ from harness.sources import ROOT, data_files, files_hash, sources
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
 from harness.studies import Study, final_seeds, missing_data, read_studies, tuning_seeds
 from harness.tuning import IDENTITY
+from harness.wiring import MERGED, TABLES, Wiring
 from optimizers import module_of as rule_module
 from optimizers.bases import module_of as basis_module
 from optimizers.names import unknown
@@ -30,15 +31,7 @@ from workloads.data import FOLDER_VARIABLE
 
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
 PACKAGES = {"jax": ("jax", "jaxlib", "numpy"), "torch": ("numpy", "torch"), HOST: ("jax", "jaxlib", "numpy")}
-TABLES: Mapping[Stage, tuple[str, ...]] = {
-    "bases": ("jobs",),
-    "sweep": ("runs", "curves", "jobs"),
-    "refine": ("runs", "curves", "jobs"),
-    "final": ("runs", "curves", "jobs"),
-    "timing": ("timings", "jobs"),
-}
-JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in harness.paths.job_name
-MERGED = ("runs", "curves", "timings", "jobs")
+SHOWN = "plan.json"  # the site's copy of the plan that it shows
 RESULTS_CODE = ("results/*.py",)
 REPORTS_CODE = ("reports/*.py", "reports/statistics/**/*.py", "reports/templates/**/*", "reports/static/**/*")
 
@@ -307,15 +300,9 @@ class Planner:
 # --- the whole -----------------------------------------------------------------------------------
 
 
-class Wildcards(Protocol):
-    """What Snakemake hands to an input function."""
-
-    hash: str
-
-
 @dataclass(frozen=True)
 class Plan:
-    """All that `snakemake reports` will do; its methods are the input functions of the Snakefile."""
+    """All that `snakemake reports` will do."""
 
     config: Config
     studies: tuple[PlannedStudy, ...]
@@ -341,81 +328,39 @@ class Plan:
         """All jobs, upstream first."""
         return tuple(job for planned in self.studies for job in planned.jobs)
 
-    @cached_property
-    def _by_hash(self) -> dict[str, PlannedJob]:
-        return {job.spec.hash: job for job in self.jobs}
-
-    @cached_property
-    def _by_folder(self) -> dict[str, PlannedStudy]:
-        tables = {_hash_of(planned.tables): planned for planned in self.studies}
-        return tables | {_hash_of(planned.figures): planned for planned in self.studies}
-
     @property
     def report_path(self) -> Path:
         """The file that tells the report what to show; its name carries its hash."""
         return self.config.results / "specs" / f"plan.{_digest(_json(self.report))}.json"
 
-    def spec(self, stage: Stage) -> str:
-        """The pattern of a stage's spec files."""
-        return (
-            f"{self.config.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
-        )
-
-    def table(self, stage: Stage, name: str) -> str:
-        """The pattern of a table that a stage's jobs write."""
-        return f"{self.config.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}/{name}.parquet"
-
-    def log(self, rule: str) -> str:
-        """The pattern of a rule's log files."""
-        who = JOB if rule in TABLES else "{hash}"
-        return f"{self.config.results}/logs/{{study}}.{{scale}}.{rule}.{who}.log"
-
-    def merged(self, name: str) -> str:
-        """The pattern of a study's merged table."""
-        return f"{self.config.results}/tables/{{study}}.{{scale}}.{{hash}}/{name}.parquet"
-
-    def figures(self) -> str:
-        """The pattern of a study's folder of figures."""
-        return f"{self.config.results}/figures/{{study}}.{{scale}}.{{hash}}"
-
-    def figures_plan(self) -> str:
-        """The pattern of the files that tell the figures what to show."""
-        return f"{self.config.results}/specs/{{study}}.{{scale}}.figures.{{hash}}.json"
-
-    def upstream(self, wildcards: Wildcards) -> list[str]:
-        """The tables that a job reads."""
-        return [str(path) for path in self._by_hash[wildcards.hash].inputs]
-
-    def seeds_of(self, wildcards: Wildcards) -> str:
-        """The seeds of a job in words."""
-        seeds = self._by_hash[wildcards.hash].spec.seeds
-        return f"seeds {seeds[0]} to {seeds[-1]}"
-
-    def job_tables(self, wildcards: Wildcards) -> list[str]:
-        """The tables of all jobs that a merged set of tables is made of."""
-        return [str(path) for job in self._by_folder[wildcards.hash].jobs for path in job.outputs]
-
-    def job_folders(self, wildcards: Wildcards) -> list[str]:
-        """The folders of all jobs that a merged set of tables is made of."""
-        return [str(job.folder) for job in self._by_folder[wildcards.hash].jobs]
-
-    def merged_folder(self, wildcards: Wildcards) -> str:
-        """The folder of a merged set of tables."""
-        return str(self._by_folder[wildcards.hash].tables)
-
-    def merged_of(self, wildcards: Wildcards) -> list[str]:
-        """The merged tables that a set of figures shows."""
-        return [f"{self.tables_of(wildcards)}/{name}.parquet" for name in MERGED]
-
-    def tables_of(self, wildcards: Wildcards) -> str:
-        """The folder of the merged tables that a set of figures shows."""
-        return str(self._by_folder[wildcards.hash].tables)
-
     @property
-    def shown(self) -> list[str]:
-        """The merged tables and the figures of all studies, which the site shows."""
-        tables = [str(study.tables / f"{name}.parquet") for study in self.studies for name in MERGED]
-        return [*tables, *(str(study.figures) for study in self.studies)]
+    def wiring_path(self) -> Path:
+        """The file of the wiring; its name carries its hash."""
+        return self.config.results / "specs" / f"wiring.{_digest(self.wiring.to_json())}.json"
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """What the Snakefile asks."""
+        tables = {_hash_of(planned.tables): planned for planned in self.studies}
+        figures = {_hash_of(planned.figures): planned for planned in self.studies}
+        merged = [str(study.tables / f"{name}.parquet") for study in self.studies for name in MERGED]
+        return Wiring(
+            summary=self.summary(),
+            results=str(self.config.results),
+            site=str(self.config.site),
+            report_path=str(self.report_path),
+            shown=[*merged, *(str(study.figures) for study in self.studies)],
+            inputs={job.spec.hash: [str(path) for path in job.inputs] for job in self.jobs},
+            seeds={job.spec.hash: f"seeds {job.spec.seeds[0]} to {job.spec.seeds[-1]}" for job in self.jobs},
+            tables={hash_: str(planned.tables) for hash_, planned in (tables | figures).items()},
+            merged_tables={
+                hash_: [str(path) for job in planned.jobs for path in job.outputs]
+                for hash_, planned in tables.items()
+            },
+            merged_folders={
+                hash_: [str(job.folder) for job in planned.jobs] for hash_, planned in tables.items()
+            },
+        )
 
     def summary(self) -> str:
         """The plan for people: jobs and runs by study and stage, and what is skipped."""
@@ -538,6 +483,7 @@ def write_specs(plan: Plan) -> None:
     """
     files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
     files[plan.report_path] = _json(plan.report)
+    files[plan.wiring_path] = plan.wiring.to_json()
     specs = plan.report_path.parent
     files |= {
         specs / f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.figures)}.json": _json(
@@ -552,6 +498,9 @@ def write_specs(plan: Plan) -> None:
         for path, text in files.items():
             if not path.exists():
                 _write(path, text)
+        shown = plan.config.site / SHOWN
+        if shown.exists() and shown.read_text() != files[plan.report_path]:
+            os.utime(plan.report_path)  # the site shows another plan: newer input has it rendered anew
     except OSError as error:
         raise InputError(
             f"{error.filename or plan.config.results}: cannot be written ({error.strerror}); make room, or "

@@ -78,8 +78,9 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class ReportPlan:
-    """All studies of a report at one scale, and those left out, as (name, reason)."""
+    """All studies of a report at one scale, and those left out, as (name, reason); `path` is its file."""
 
+    path: Path
     scale: str
     studies: tuple[StudyPlan, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -116,6 +117,7 @@ def read_plan(path: Path) -> ReportPlan:
         raise ReportError(f"{path}: not JSON ({error}); delete it and run snakemake again") from error
     try:
         return ReportPlan(
+            path=path,
             scale=raw["scale"],
             studies=tuple(_study(item) for item in raw["studies"]),
             skipped=tuple((item["name"], item["reason"]) for item in raw.get("skipped", [])),

@@ -26,6 +26,7 @@ from reports.tables import read_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
+SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
 WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
 
 
@@ -98,7 +99,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
             )
     render("leaderboard.html", "leaderboard", boards=boards)
     render("provenance.html", "provenance", **provenance_page(studies))
-    _write(out, pages, [(study, figures[study.name]) for study in plan.studies])
+    _write(out, pages, plan, [(study, figures[study.name]) for study in plan.studies])
     return out / "index.html"
 
 
@@ -125,8 +126,11 @@ def figure_folder(study: StudyPlan) -> str:
     return f"figures/{formatting.slug(study.name)}"
 
 
-def _write(out: Path, pages: Mapping[str, str], figures: Sequence[tuple[StudyPlan, Rows]]) -> None:
+def _write(
+    out: Path, pages: Mapping[str, str], plan: ReportPlan, figures: Sequence[tuple[StudyPlan, Rows]]
+) -> None:
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
+    copies[SHOWN] = plan.path
     for study, drawn in figures:
         for figure in drawn:
             for theme in ("light", "dark"):

@@ -124,4 +124,22 @@ JOBS = _schema(
     }
 )
 
+# failure.parquet, one row beside the tables of a job that failed; never merged, never an output of a rule
+FAILURES = _schema(
+    {
+        "spec_hash": pl.String,
+        "study": pl.String,
+        "scale": pl.String,
+        "stage": pl.String,
+        "optimizer": pl.String,  # null where a job holds several
+        "backend": pl.String,
+        "device": pl.String,
+        "outcome": pl.Enum(("out_of_memory", "interrupted", "error")),
+        "reason": pl.String,
+        "total_seconds": pl.Float64,
+        "started": pl.String,  # UTC, ISO 8601
+        "machine": pl.String,
+    }
+)
+
 TABLES = {"runs": RUNS, "curves": CURVES, "timings": TIMINGS, "jobs": JOBS}

@@ -25,9 +25,10 @@ MAY_IMPORT = {  # first-party packages, besides itself
     "results": set(),
     "harness": {"optimizers", "results", "workloads"},
     "reports": {"results"},
-    "benchmarks": {"harness", "optimizers", "results", "workloads"},
+    "benchmarks": {"harness", "optimizers", "reports", "results", "workloads"},
 }
-UNIMPORTED = {"scikit-learn", "snakemake"}  # one for the data that it carries, one for its command
+# one for the data that it carries, one for its command, one for a profile that names it
+UNIMPORTED = {"scikit-learn", "snakemake", "snakemake-executor-plugin-slurm"}
 ARRAYS_ONLY = {
     "numpy",
     "scipy",

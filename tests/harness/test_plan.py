@@ -158,8 +158,8 @@ def test_paths_are_those_of_the_harness_and_match_the_rules(config):
         assert job.folder == job_folder(config.results, job.spec)
         who, backend, hash_ = job.folder.name.split(".")
         values = {"study": "tiny", "scale": "quick", "optimizer": who, "backend": backend, "hash": hash_}
-        assert plan.spec(job.spec.stage).format(**values) == str(job.spec_path)
-        assert plan.table(job.spec.stage, "jobs").format(**values) == str(job.folder / "jobs.parquet")
+        assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
+        assert plan.wiring.table(job.spec.stage, "jobs").format(**values) == str(job.folder / "jobs.parquet")
 
 
 def test_specs_are_written_once_and_can_be_read_back(config):

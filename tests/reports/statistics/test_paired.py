@@ -80,8 +80,8 @@ def test_zero_against_zero_is_a_tie():
     assert (found.low, found.high, found.wins) == (0.0, 1.0, 1)
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=1, max_size=20))
-def test_swapping_the_two_inverts_the_ratio(pairs: list[tuple[float, float]]):
+@given(st.lists(st.tuples(st.integers(1, 10_000), st.integers(1, 10_000)), min_size=1, max_size=20))
+def test_swapping_the_two_inverts_the_ratio(pairs: list[tuple[int, int]]):
     left, right = map(list, zip(*pairs, strict=True))
     there, back = compare_pairs(left, right, "minimize"), compare_pairs(right, left, "minimize")
     assert there.low == pytest.approx(1 / back.high)

@@ -1,0 +1,148 @@
+"""What the Snakefile asks of a plan: path patterns and input functions, in a file that job processes read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.errors import InputError
+from harness.spec import Stage
+
+TABLES: Mapping[Stage, tuple[str, ...]] = {
+    "bases": ("jobs",),
+    "sweep": ("runs", "curves", "jobs"),
+    "refine": ("runs", "curves", "jobs"),
+    "final": ("runs", "curves", "jobs"),
+    "timing": ("timings", "jobs"),
+}
+MERGED = ("runs", "curves", "timings", "jobs")
+JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in harness.paths.job_name
+VARIABLE = "CURVEBENCH_WIRING"  # set by the main process, inherited by the processes of jobs: the file
+
+
+class Wildcards(Protocol):
+    """What Snakemake hands to an input function."""
+
+    hash: str
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The paths of a plan in plain JSON types; its methods are the input functions of the Snakefile.
+
+    Args:
+        summary: the plan for people.
+        results: the results folder.
+        site: the folder of the site.
+        report_path: the file that tells the report what to show.
+        shown: the merged tables and the figures of all studies, which the site shows.
+        inputs: the tables that a job reads, by the job's hash.
+        seeds: the seeds of a job in words, by the job's hash.
+        tables: the folder of merged tables, by the hash of the tables or of the figures that show them.
+        merged_tables: the tables of jobs that are merged, by the hash of what they become.
+        merged_folders: the folders that these are in, likewise.
+    """
+
+    summary: str
+    results: str
+    site: str
+    report_path: str
+    shown: list[str]
+    inputs: Mapping[str, list[str]]
+    seeds: Mapping[str, str]
+    tables: Mapping[str, str]
+    merged_tables: Mapping[str, list[str]]
+    merged_folders: Mapping[str, list[str]]
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        return json.dumps(asdict(self), sort_keys=True, indent=1) + "\n"
+
+    def spec(self, stage: Stage) -> str:
+        """The pattern of a stage's spec files."""
+        return f"{self.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
+
+    def table(self, stage: Stage, name: str) -> str:
+        """The pattern of a table that a stage's jobs write."""
+        return f"{self.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}/{name}.parquet"
+
+    def log(self, rule: str) -> str:
+        """The pattern of a rule's log files."""
+        who = JOB if rule in TABLES else "{hash}"
+        return f"{self.results}/logs/{{study}}.{{scale}}.{rule}.{who}.log"
+
+    def merged(self, name: str) -> str:
+        """The pattern of a study's merged table."""
+        return f"{self.results}/tables/{{study}}.{{scale}}.{{hash}}/{name}.parquet"
+
+    def figures(self) -> str:
+        """The pattern of a study's folder of figures."""
+        return f"{self.results}/figures/{{study}}.{{scale}}.{{hash}}"
+
+    def figures_plan(self) -> str:
+        """The pattern of the files that tell the figures what to show."""
+        return f"{self.results}/specs/{{study}}.{{scale}}.figures.{{hash}}.json"
+
+    def upstream(self, wildcards: Wildcards) -> list[str]:
+        """The tables that a job reads."""
+        return self.inputs[wildcards.hash]
+
+    def seeds_of(self, wildcards: Wildcards) -> str:
+        """The seeds of a job in words."""
+        return self.seeds[wildcards.hash]
+
+    def job_tables(self, wildcards: Wildcards) -> list[str]:
+        """The tables of all jobs that a merged set of tables is made of."""
+        return self.merged_tables[wildcards.hash]
+
+    def job_folders(self, wildcards: Wildcards) -> list[str]:
+        """The folders of all jobs that a merged set of tables is made of."""
+        return self.merged_folders[wildcards.hash]
+
+    def merged_of(self, wildcards: Wildcards) -> list[str]:
+        """The merged tables that a set of figures shows."""
+        return [f"{self.tables_of(wildcards)}/{name}.parquet" for name in MERGED]
+
+    def tables_of(self, wildcards: Wildcards) -> str:
+        """The folder of the merged tables that a set of figures shows."""
+        return self.tables[wildcards.hash]
+
+
+def read_wiring(path: Path) -> Wiring:
+    """Read what the main process wrote.
+
+    Raises:
+        InputError: when the file is missing or damaged.
+    """
+    try:
+        return Wiring(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{path}: not the plan that this job belongs to ({error}); run snakemake again"
+        ) from error
+
+
+def wiring(raw: Mapping[str, Any], is_main_process: bool) -> Wiring:
+    """The wiring for a Snakefile's `config`: planned, with its files in place, or read in a job's process.
+
+    A job that waited in a queue so belongs to the plan that submitted it, whatever was edited since.
+
+    Args:
+        raw: the Snakefile's `config`.
+        is_main_process: false in a process that Snakemake started to run one job.
+
+    Raises:
+        InputError: for bad input of any kind.
+    """
+    written = os.environ.get(VARIABLE)
+    if written and not is_main_process:
+        return read_wiring(Path(written))
+    from harness.plan import prepare
+
+    plan = prepare(raw)
+    os.environ[VARIABLE] = str(plan.wiring_path)
+    return plan.wiring

@@ -1,0 +1,1 @@
+"""A Slurm of one node, for tests."""

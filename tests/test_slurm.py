@@ -1,0 +1,147 @@
+"""The profile for clusters on a Slurm of one node: jobs land, come again, run out of time, fail alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+
+from tests.slurm.cluster import Cluster, SlurmError, slurm
+from tests.slurm.studies import write_studies
+
+PATIENCE = 600.0  # seconds for the whole pipeline; it takes about 200
+COMMAND = (
+    "snakemake", "--profile", "profiles/slurm", "--retries", "1", "--set-resources", "sweep:runtime=1",
+    "--slurm-no-account", "--slurm-status-command", "squeue",
+    "--slurm-init-seconds-before-status-checks", "2",
+    "reports",
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A running Slurm; where there is none to run, no test, except where tests must not be left out."""
+    try:
+        running = slurm(tmp_path / "slurm", cpus=4)
+        with running as started:
+            yield started
+    except SlurmError as error:
+        if os.environ.get("CI") and "not installed" not in str(error):
+            raise
+        pytest.skip(f"no Slurm here: {error}")
+
+
+@dataclass
+class Pipeline:
+    """A running Snakemake, and what there is to see of it from outside."""
+
+    process: subprocess.Popen[str]
+    project: Path
+    cluster: Cluster
+
+    def wait(self, seen: Callable[[], Any]) -> Any:
+        """The first true thing that is seen while the pipeline runs."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.process.poll() is None:
+            with suppress(FileNotFoundError, psutil.Error, pl.exceptions.PolarsError):
+                if found := seen():
+                    return found
+            time.sleep(0.1)
+        raise AssertionError(f"not seen; Snakemake said:\n{self.said}")
+
+    @property
+    def said(self) -> str:
+        return (self.project / "said").read_text()[-6000:]
+
+    def states(self, comment: str) -> list[str]:
+        """The states of the Slurm jobs of a rule and study, in the order of submission."""
+        return [state for _, state, said in sorted(self.cluster.jobs(), key=number) if comment in said]
+
+    def running(self, comment: str) -> str | None:
+        """The number of a running Slurm job of a rule and study."""
+        jobs = self.cluster.jobs()
+        return next((job for job, state, said in jobs if state == "RUNNING" and comment in said), None)
+
+    def computing(self, stage: str) -> psutil.Process | None:
+        """The process that computes a job of a stage of the tiny study."""
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            ours = words[1:4] == ["-m", "harness", "run"] and f"tiny.quick.{stage}." in words[4]
+            if ours and Path(process.cwd()) == self.project:
+                return process
+        return None
+
+
+def number(job: tuple[str, str, str]) -> int:
+    return int(job[0])
+
+
+@pytest.fixture
+def pipeline(cluster: Cluster, project: Path, activated: dict[str, str]) -> Iterator[Pipeline]:
+    """The main job on three studies, started on the cluster."""
+    write_studies(project)
+    slurm_only = {name: cluster.variables[name] for name in ("SLURM_CONF", "PATH")}
+    variables = activated | slurm_only
+    variables["PATH"] = f"{activated['PATH'].partition(':')[0]}:{slurm_only['PATH']}"
+    with (project / "said").open("w") as said:
+        process = subprocess.Popen(
+            COMMAND, cwd=project, env=variables, text=True, stdout=said, stderr=subprocess.STDOUT
+        )
+    try:
+        yield Pipeline(process, project, cluster)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)  # Snakemake cancels its jobs
+            process.wait(60)
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+def test_jobs_on_a_cluster_land_come_again_run_out_of_time_and_fail_alone(pipeline: Pipeline):
+    runs = pipeline.project / "results/runs"
+
+    # two ways to kill a job
+    pipeline.cluster.ask("scancel", pipeline.wait(lambda: pipeline.running("rule_bases_wildcards_tiny")))
+    pipeline.wait(lambda: pipeline.computing("refine")).send_signal(signal.SIGKILL)
+
+    # the limit of one minute, and what Slurm and the job make of it
+    late = pipeline.wait(lambda: next(runs.glob("asleep/quick/sweep/*/failure.parquet"), None))
+    (record,) = pipeline.wait(lambda: pl.read_parquet(late).rows(named=True))
+    assert record["outcome"] == "interrupted"
+    assert "SIGTERM" in record["reason"]
+    assert 30 < record["total_seconds"] < 150
+    assert not (late.parent / "runs.parquet").exists()
+
+    assert pipeline.process.wait(PATIENCE) == 1, pipeline.said  # one study is broken
+    assert sorted(pipeline.states("rule_bases_wildcards_tiny")) == ["CANCELLED", "COMPLETED", "COMPLETED"]
+    assert sorted(pipeline.states("rule_refine_wildcards_tiny")) == ["COMPLETED", "COMPLETED", "FAILED"]
+    assert sorted(pipeline.states("rule_sweep_wildcards_asleep")) == ["COMPLETED", "COMPLETED", "TIMEOUT"]
+    assert set(pipeline.states("rule_sweep_wildcards_broken")) == {"FAILED"}
+
+    shared = pipeline.cluster.ask("squeue", "--noheader", "--states=all", "--format=%k %h").splitlines()
+    assert {line.split()[1] for line in shared if line.startswith("rule_timing")} == {"NO"}
+    assert {line.split()[1] for line in shared if not line.startswith("rule_timing")} == {"OK"}
+
+    # what did not fail is complete, and a record of failure lasts as long as the failure
+    for study, lanes in (("tiny", 16), ("asleep", 8)):
+        (tables,) = (pipeline.project / "results/tables").glob(f"{study}.quick.*")
+        table = pl.read_parquet(tables / "runs.parquet")
+        assert table.filter(stage="sweep").height == lanes
+        assert set(table["outcome"]) <= {"reached", "budget", "diverged"}
+        assert list((pipeline.project / "results/figures").glob(f"{study}.quick.*/*.svg"))
+    assert not late.exists()
+    broken = [pl.read_parquet(path) for path in runs.rglob("failure.parquet")]
+    assert len(broken) == 2  # one for each optimizer's sweep
+    assert set(pl.concat(broken)["outcome"]) == {"error"}
+    assert set(pl.concat(broken)["reason"]) == {"ArithmeticError: this workload is broken"}
+    assert not list((pipeline.project / "results/tables").glob("broken.*"))
