@@ -13,7 +13,7 @@ READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock pyproject.toml 
 SITE := $(or $(patsubst site=%,%,$(filter site=%,$(CONFIG))),reports/site)
 IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 
-.PHONY: help reports test test-all test-fast test-gpu lint format lock environment clean distclean
+.PHONY: help reports test test-all test-fast test-gpu lint bench bench-peers format lock environment clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -41,6 +41,14 @@ lint: $(READY)  ## check style, types and the Snakefile
 	@$(IN_ENVIRONMENT) mypy
 	@$(IN_ENVIRONMENT) snakefmt --check Snakefile
 	@$(IN_ENVIRONMENT) snakemake --lint
+
+bench: $(READY)  ## time the kernels on the last commits
+	@$(IN_ENVIRONMENT) python -m benchmarks.kernels.history --commits 3
+
+bench-peers: $(READY)  ## compare the kernels with their peers, in place
+	@$(IN_ENVIRONMENT) python -m pytest benchmarks/kernels/bench_peers.py --benchmark-only \
+	  --benchmark-columns=median,iqr,rounds
+	@$(IN_ENVIRONMENT) python -m benchmarks.kernels.ratios
 
 format: $(READY)  ## mend what can be mended of the style
 	@$(IN_ENVIRONMENT) ruff check --fix .
@@ -78,7 +86,7 @@ lock:  ## write requirements.lock and environment.yml from what is installed in 
 	@mv $(VENV)/requirements.lock $(VENV)/environment.yml .
 
 clean:  ## remove what runs and checks wrote; the environment and results/published stay
-	@rm -rf results/specs results/runs results/tables results/figures results/logs reports/site .snakemake .cache \
+	@rm -rf results/specs results/runs results/tables results/figures results/logs results/kernels reports/site .snakemake .cache \
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -18,6 +18,7 @@ WRITTEN_PATHS = {
     "results/tables",
     "results/figures",
     "results/logs",
+    "results/kernels",
     "reports/site",
 }
 WRITTEN_NAMES = {"__pycache__", "build"}

@@ -49,11 +49,11 @@ def sources(*folders: str) -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The dotted names of all imports, wherever they stand in the file."""
+    """The dotted names of all absolute imports, wherever they stand in the file."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
 
 
@@ -95,7 +95,9 @@ def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
     declared = {normal(name) for name in PROJECT["project"]["dependencies"]}
     extras = PROJECT["project"]["optional-dependencies"]
     locked = {normal(pin.split("==")[0]) for pin in pins(LOCK.read_text().splitlines())}
-    assert declared | {normal(name) for extra in ("test", "lint") for name in extras[extra]} <= locked
+    assert (
+        declared | {normal(name) for extra in ("bench", "test", "lint") for name in extras[extra]} <= locked
+    )
 
     distributions = importlib.metadata.packages_distributions()
     imported = {
@@ -105,7 +107,8 @@ def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
         if (top := module.split(".")[0]) not in (*PACKAGES, *sys.stdlib_module_names)
         for distribution in distributions[top]
     }
-    assert imported | UNIMPORTED == declared
+    bench = {normal(name) for name in extras["bench"]} | {"pytest"}
+    assert (imported - bench) | UNIMPORTED == declared
 
 
 # --- sources -------------------------------------------------------------------------------------

@@ -1,0 +1,217 @@
+"""`python -m benchmarks.gate BASE HEAD`: is a commit slower than another, or less accurate?
+
+Its noise is part of the answer: `--aa` compares a commit with itself, `--simulate` says from stored timings
+how often the gate errs and what it finds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, simulate
+from benchmarks.gate_tables import compare_tables
+from benchmarks.gate_timing import (
+    GateError,
+    Sample,
+    checkouts,
+    common_labels,
+    measure,
+    read_samples,
+    write_samples,
+)
+from benchmarks.kernels.worktrees import UnknownCommit, commit_of
+from results.errors import TableError
+
+ROUNDS, BLOCKS = 12, 8
+INJECTED = 0.10  # the slowdown that --simulate looks for
+COMPARISONS = 10_000
+GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
+
+
+def verdicts(samples: Sequence[Sample], effect: float, level: float) -> dict[str, Verdict]:
+    """The verdict on each case."""
+    return {sample.label: decide(sample.base, sample.head, effect, level) for sample in samples}
+
+
+def confirmed(first: Verdict, second: Verdict) -> bool:
+    """Whether a second sample says what the first said."""
+    return first.outcome == second.outcome
+
+
+def status(outcomes: Sequence[str]) -> int:
+    """The exit status: 1 where anything is slower, else 3 where anything is undecided, else 0."""
+    if "slower" in outcomes:
+        return WORSE
+    return UNDECIDED if "undecided" in outcomes else GOOD
+
+
+def compare_commits(given: argparse.Namespace) -> int:
+    """Time two commits, say what came out, and time again what seems to have changed."""
+    root = Path.cwd()
+    base, head = (commit_of(root, name) for name in (given.base, given.head))
+    with checkouts(root, base, head) as places:
+        labels = common_labels(places, given.case)
+        print(f"{len(labels)} cases, {given.rounds} rounds of four processes")
+        samples = measure(places, labels, given.rounds, given.blocks, _estimate(given.rounds))
+        found = verdicts(samples, given.effect, given.level)
+        kept = [samples]
+        changed = [label for label, verdict in found.items() if verdict.outcome in ("slower", "faster")]
+        unconfirmed = []
+        if changed:
+            print(f"{len(changed)} cases seem to have changed: once more with fresh processes")
+            again = measure(places, changed, given.rounds, given.blocks)
+            kept.append(again)
+            second = verdicts(again, given.effect, given.level)
+            unconfirmed = [label for label in changed if not confirmed(found[label], second[label])]
+    outcomes = []
+    for label, verdict in found.items():
+        doubtful = label in unconfirmed
+        outcomes.append("undecided" if doubtful else verdict.outcome)
+        print(f"{label}: {'undecided: a second sample does not confirm ' if doubtful else ''}{verdict}")
+    _keep(given.out, kept, base, head)
+    return status(outcomes)
+
+
+def compare_equals(given: argparse.Namespace) -> int:
+    """Compare HEAD with itself many times; anything but equal or undecided is a false alarm."""
+    root = Path.cwd()
+    head = commit_of(root, "HEAD")
+    comparisons, alarms = [], 0
+    with checkouts(root, head, head) as places:
+        labels = common_labels(places, given.case)
+        print(f"{given.aa} comparisons of HEAD with itself: {len(labels)} cases, {given.rounds} rounds each")
+        for comparison in range(given.aa):
+            progress = _estimate((given.aa - comparison) * given.rounds)
+            samples = measure(places, labels, given.rounds, given.blocks, progress)
+            comparisons.append(samples)
+            found = verdicts(samples, given.effect, given.level)
+            outcomes = [verdict.outcome for verdict in found.values()]
+            alarms += sum(outcome in ("slower", "faster") for outcome in outcomes)
+            for label, verdict in found.items():
+                print(f"{comparison + 1} {label}: {verdict} (noise {100 * verdict.noise:.1f} %)", flush=True)
+            _keep(given.out, comparisons, head, head)
+    print(f"{alarms} false alarms in {given.aa} x {len(labels)} comparisons")
+    return WORSE if alarms else GOOD
+
+
+def resample(given: argparse.Namespace) -> int:
+    """False alarms and power from stored A/A timings."""
+    stored: dict[str, list[Sample]] = {}
+    for samples in read_samples(given.simulate):
+        for sample in samples:
+            stored.setdefault(sample.label, []).append(sample)
+    generator = np.random.default_rng(0)
+    good = True
+    print(f"{'case':44} {'rounds':>6} {'alarms':>8} {'equal':>7}   of {1 + INJECTED:.2f}: {'found':>6}")
+    for label, samples in stored.items():
+        pooled = np.concatenate([np.concatenate([each.base, each.head], axis=1) for each in samples])
+        rates = [
+            simulate(pooled, given.rounds, given.effect, given.level, slowdown, given.comparisons, generator)
+            for slowdown in (0.0, INJECTED)
+        ]
+        good = good and rates[0].alarms <= 0.01 and rates[1].slower >= 0.9
+        print(
+            f"{label:44} {len(pooled):6} {rates[0].alarms:8.4f} {rates[0].equal:7.3f}   "
+            f"{'':10} {rates[1].slower:6.3f}",
+            flush=True,
+        )
+    return GOOD if good else WORSE
+
+
+def compare_accuracy(given: argparse.Namespace) -> int:
+    """Compare final metrics of two folders of tables."""
+    base, head = given.tables
+    found = compare_tables(base, head, given.metric, given.effect, given.level)
+    for label, verdict in found:
+        words = str(verdict).replace("slower", "worse").replace("faster", "better")
+        print(f"{label} {given.metric}: {words}")
+    return status([verdict.outcome for _, verdict in found])
+
+
+def _estimate(rounds: int) -> Callable[[int, float], None]:
+    """Says after the first round how long all of them will take."""
+
+    def say(number: int, seconds: float) -> None:
+        if number == 1:
+            print(f"about {rounds * seconds / 60:.1f} minutes in all", flush=True)
+
+    return say
+
+
+def _keep(file: Path | None, comparisons: Sequence[Sequence[Sample]], base: str, head: str) -> None:
+    if file is not None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        facts = {"base": base, "head": head, "written": now, "processor": platform.processor()}
+        write_samples(file, comparisons, {**facts, "python": platform.python_version()})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gate",
+        description="Say whether HEAD is slower than BASE, faster, equal within the effect, or undecided. "
+        "Exit status: 0 nothing is worse, 1 something is, 2 bad input, 3 something is undecided.",
+    )
+    parser.add_argument("base", nargs="?", metavar="BASE", help="a commit")
+    parser.add_argument("head", nargs="?", metavar="HEAD", help="a commit that is compared with it")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--aa", type=int, metavar="N", help="compare HEAD with itself N times instead")
+    other.add_argument(
+        "--simulate", type=Path, metavar="FILE", help="say from stored A/A timings how often the gate errs"
+    )
+    other.add_argument(
+        "--tables", type=Path, nargs=2, metavar="DIR", help="compare final metrics of two folders of tables"
+    )
+    parser.add_argument("--effect", type=float, default=0.05, help="the change that matters (0.05 is 5 %%)")
+    parser.add_argument("--level", type=float, default=LEVEL, help=f"coverage of intervals ({LEVEL})")
+    parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of four processes ({ROUNDS})")
+    parser.add_argument("--blocks", type=int, default=BLOCKS, help=f"blocks a process and case ({BLOCKS})")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="keep the raw timings, as JSON")
+    parser.add_argument("--metric", default="train_loss", help="of --tables; less is better (train_loss)")
+    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="of --simulate (10000)")
+    return parser
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Refuse what cannot be measured.
+
+    Raises:
+        GateError: the message says what would be right.
+    """
+    if not 0 < given.level < 1:
+        raise GateError(f"--level {given.level}: a number between 0 and 1 is needed, such as {LEVEL}")
+    if not given.effect > 0:
+        raise GateError(f"--effect {given.effect}: a number above 0 is needed, 0.05 for 5 %")
+    for name, least in (("rounds", least_rounds(given.level)), ("blocks", 1), ("comparisons", 1), ("aa", 1)):
+        value = getattr(given, name)
+        if value is not None and value < least:
+            raise GateError(f"--{name} {value}: at least {least} is needed")
+    alone = given.aa is not None or given.simulate is not None or given.tables is not None
+    if alone == (given.head is not None):
+        raise GateError("name two commits, BASE and HEAD, or one of --aa, --simulate, --tables")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the gate; returns the exit status (argparse itself ends with 2)."""
+    given = _parser().parse_args(arguments)
+    try:
+        _check(given)
+        if given.simulate is not None:
+            return resample(given)
+        if given.tables is not None:
+            return compare_accuracy(given)
+        return compare_commits(given) if given.aa is None else compare_equals(given)
+    except (GateError, UnknownCommit, TableError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,301 @@
+"""Slower, faster, equal or undecided: ratios with an interval, and what the noise lets one see."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+Outcome = Literal["slower", "faster", "equal", "undecided"]
+
+LEVEL = 0.995  # of a gate's intervals together
+POWER = 0.9  # with which a sample that counts as large enough shows the effect asked for
+LEAST, GREATEST = 1e-300, 1e300  # what 0 and infinity count as in a ratio
+# The interval below is a little wider than Student's where noise is normal: the root of pi / 3.
+SIGNED_RANK_WIDTH = math.sqrt(math.pi / 3)
+NORMAL_DEVIATION = 1.4826  # a normal distribution's standard deviation over its median absolute value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What pairs say about head / base.
+
+    Args:
+        outcome: `equal` means within the effect asked for.
+        ratio, low, high: the estimate of head / base and its interval.
+        effect: the relative change asked for.
+        level: the interval's nominal coverage.
+        noise: the standard deviation of a round's log ratio where nothing changed.
+        rounds: how many independent comparisons there are.
+        rounds_needed: how many would show the effect asked for with this noise, 9 times of 10.
+    """
+
+    outcome: Outcome
+    ratio: float
+    low: float
+    high: float
+    effect: float
+    level: float
+    noise: float
+    rounds: int
+    rounds_needed: int
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        change = (
+            f"{100 * (self.ratio - 1):+.1f} % [{100 * (self.low - 1):+.1f}, {100 * (self.high - 1):+.1f}]"
+        )
+        if self.outcome == "equal":
+            return f"equal within {100 * self.effect:g} %: {change}"
+        if self.outcome == "undecided":
+            return f"undecided: {change} of {self.rounds} rounds; {self.rounds_needed} would do"
+        return f"{self.outcome}: {change}"
+
+
+@cache
+def rank_sum_tail(count: int, level: float) -> int:
+    """The largest k with 2 P(W < k) <= 1 - level, W the signed-rank sum; 0 if there is none."""
+    chances = np.zeros(count * (count + 1) // 2 + 1)
+    chances[0] = 1.0
+    for rank in range(1, count + 1):
+        shifted = np.concatenate([np.zeros(rank), chances[:-rank]])
+        chances = (chances + shifted) / 2
+    below = 2 * np.concatenate([[0.0], np.cumsum(chances)])
+    return int(np.searchsorted(below, (1 - level) * (1 + 1e-12), side="right") - 1)
+
+
+def signed_rank_interval(differences: ArrayLike, level: float) -> tuple[float, float, float]:
+    """The Hodges-Lehmann estimate of a shift and its interval from Wilcoxon's signed ranks.
+
+    Assumes independent differences that are symmetric about the shift; for A/A pairs whose order in time
+    alternates that holds whatever the noise. Exact for continuous values, conservative for ties (Hollander,
+    Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 3.2 and 3.3).
+
+    Args:
+        differences: shape (pairs,), finite.
+        level: nominal coverage.
+
+    Returns:
+        Estimate, low, high; infinite bounds where so few pairs cannot reach the level.
+    """
+    values = np.asarray(differences, dtype=float)
+    rows, columns = np.triu_indices(len(values))
+    means = np.sort((values[rows] + values[columns]) / 2)
+    tail = rank_sum_tail(len(values), level)
+    if tail == 0:
+        return float(np.median(means)), -math.inf, math.inf
+    return float(np.median(means)), float(means[tail - 1]), float(means[-tail])
+
+
+def least_rounds(level: float) -> int:
+    """The number of rounds from which on the interval is finite: 2 / 2^n <= 1 - level."""
+    return math.ceil(1 - math.log2(1 - level) - 1e-9)
+
+
+@cache
+def student_quantile(probability: float, freedom: int) -> float:
+    """Student's quantile by expansion about the normal one (Abramowitz and Stegun 26.7.5)."""
+    z = NormalDist().inv_cdf(probability)
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+
+
+def shown_by(rounds: int, noise: float, level: float) -> float:
+    """The shift of log ratios that so many rounds show with power 0.9, where noise is about normal."""
+    reach = student_quantile((1 + level) / 2, rounds - 1) + NormalDist().inv_cdf(POWER)
+    return SIGNED_RANK_WIDTH * reach * noise / math.sqrt(rounds)
+
+
+def rounds_for(effect: float, noise: float, level: float) -> int:
+    """The least number of rounds that show a relative change of `effect`, at least `least_rounds`."""
+    shift, low = math.log1p(effect), least_rounds(level)
+    if shown_by(low, noise, level) <= shift:
+        return low
+    high = 2 * low
+    while shown_by(high, noise, level) > shift:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if shown_by(middle, noise, level) > shift else (low, middle)
+    return high
+
+
+def _logarithms(values: ArrayLike) -> np.ndarray:
+    array = np.asarray(values, dtype=float)
+    return np.log(np.clip(np.where(np.isnan(array), GREATEST, array), LEAST, GREATEST))
+
+
+def log_ratios(base: ArrayLike, head: ArrayLike) -> np.ndarray:
+    """The log ratio head / base of each round.
+
+    Blocks that were timed next to each other are compared with each other, so that the load of the
+    machine cancels; the median over blocks leaves out those that something disturbed.
+
+    Args:
+        base, head: shape (rounds, processes, blocks).
+
+    Returns:
+        Shape (rounds,).
+    """
+    difference = _logarithms(head).mean(axis=1) - _logarithms(base).mean(axis=1)
+    return np.median(difference, axis=1)
+
+
+def within_side_noise(base: ArrayLike, head: ArrayLike) -> float:
+    """The noise of a round's log ratio, from the two processes of each side, between which nothing changed.
+
+    With processes A1 A2 and B1 B2 the contrasts (A1 - A2 + B1 - B2) / 2 and (A1 - A2 - B1 + B2) / 2 are
+    distributed as (B1 + B2 - A1 - A2) / 2 is where the sides are equal, blocks treated alike: A/A
+    comparisons of the same size, made at the same time. The noise is their median absolute value, times
+    1.4826 (the standard deviation, where it is normal).
+
+    Args:
+        base, head: shape (rounds, 2, blocks).
+    """
+    left, right = (side[:, 0] - side[:, 1] for side in (_logarithms(base), _logarithms(head)))
+    contrasts = np.median(np.stack([left + right, left - right]) / 2, axis=-1)
+    return float(NORMAL_DEVIATION * np.median(np.abs(contrasts)))
+
+
+def spread_of_rounds(ratios: ArrayLike) -> float:
+    """The noise of a log ratio, from the ratios themselves about their median.
+
+    For sides that differ from round to round by nature and have one value each, such as losses of seeds.
+    """
+    values = np.asarray(ratios, dtype=float)
+    return float(NORMAL_DEVIATION * np.median(np.abs(values - np.median(values))))
+
+
+def decide(base: ArrayLike, head: ArrayLike, effect: float, level: float = LEVEL) -> Verdict:
+    """Compare positive measurements of two sides, of which less is better.
+
+    First the noise where nothing changed says whether so many rounds could show the effect: they must
+    show it 9 times of 10. If not, the verdict is `undecided`, unless the whole interval lies beyond the
+    effect. Otherwise `equal` needs the interval inside +-effect (two one-sided tests, Schuirmann,
+    Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, at a stricter level), and `slower` or
+    `faster` need it beyond 0. A change that is sure but smaller than the effect is `equal`.
+
+    Assumes independent rounds, and log ratios that are symmetric about their centre, as they are where
+    equal sides could change places. Then equal sides are called slower or faster with probability at most
+    1 - level.
+
+    Args:
+        base, head: shape (rounds, 2, blocks), two processes a side (`within_side_noise` is the noise); or
+            (rounds,), matched values such as losses of seeds (`spread_of_rounds` is). NaN and infinity are
+            the worst value, 0 the best.
+        effect: the smallest relative change that matters, 0.05 for 5 %.
+        level: coverage of the interval.
+
+    Raises:
+        ValueError: where shapes differ or are others, or effect or level are out of range.
+    """
+    left, right = np.asarray(base, dtype=float), np.asarray(head, dtype=float)
+    processes = left.ndim == 3 and left.shape[1] == 2
+    if left.shape != right.shape or left.size == 0 or not (processes or left.ndim == 1):
+        raise ValueError(
+            f"sides have shapes {left.shape} and {right.shape}; both must be (rounds, 2, blocks) or (rounds,)"
+        )
+    if not 0 < effect < math.inf:
+        raise ValueError(f"effect = {effect} is not above 0; 0.05 stands for 5 %")
+    if not 0 < level < 1:
+        raise ValueError(f"level = {level} is not between 0 and 1")
+    if processes:
+        ratios, noise = log_ratios(left, right), within_side_noise(left, right)
+    else:
+        ratios = _logarithms(right) - _logarithms(left)
+        noise = spread_of_rounds(ratios)
+    return _verdict(ratios, noise, effect, level)
+
+
+def _verdict(ratios: np.ndarray, noise: float, effect: float, level: float) -> Verdict:
+    """The verdict on log ratios of shape (rounds,) whose noise is known."""
+    ratio, low, high = signed_rank_interval(ratios, level)
+    limit, count, needed = math.log1p(effect), len(ratios), rounds_for(effect, noise, level)
+    outcome: Outcome = "undecided"
+    if count >= least_rounds(level):
+        if low > limit:
+            outcome = "slower"
+        elif high < -limit:
+            outcome = "faster"
+        elif count >= needed:
+            if -limit < low and high < limit:
+                outcome = "equal"
+            elif low > 0:
+                outcome = "slower"
+            elif high < 0:
+                outcome = "faster"
+    if outcome == "undecided" and count >= needed:
+        # The sides' own noise looked small enough: let the interval say how many rounds would do.
+        needed = max(count + 1, math.ceil(count * ((high - low) / 2 / limit) ** 2))
+    return Verdict(
+        outcome=outcome,
+        ratio=_exponential(ratio),
+        low=_exponential(low),
+        high=_exponential(high),
+        effect=effect,
+        level=level,
+        noise=noise,
+        rounds=count,
+        rounds_needed=needed,
+    )
+
+
+def _exponential(value: float) -> float:
+    return math.exp(value) if value < math.log(GREATEST) else math.inf
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How often resampled comparisons ended in each way, as shares."""
+
+    slower: float
+    faster: float
+    equal: float
+    undecided: float
+
+    @property
+    def alarms(self) -> float:
+        """The share that says something changed."""
+        return self.slower + self.faster
+
+
+def simulate(
+    stored: ArrayLike,
+    rounds: int,
+    effect: float,
+    level: float,
+    slowdown: float,
+    comparisons: int,
+    generator: np.random.Generator,
+) -> Rates:
+    """Verdicts of comparisons that are resampled from stored A/A rounds.
+
+    Each takes rounds with replacement, deals the four processes of each out to the sides by chance
+    (nothing changed: each could have been any), and slows one side down.
+
+    Args:
+        stored: (stored rounds, 4, blocks) seconds of equal processes.
+        rounds: rounds of a comparison.
+        effect, level: as in `decide`.
+        slowdown: the relative slowdown put on the head, 0 for false alarms.
+        comparisons: how many.
+        generator: the source of chance.
+    """
+    seconds = np.asarray(stored, dtype=float)
+    counts = dict.fromkeys(("slower", "faster", "equal", "undecided"), 0)
+    for _ in range(comparisons):
+        picked = seconds[generator.integers(len(seconds), size=rounds)]
+        dealt = generator.permuted(np.tile(np.arange(4), (rounds, 1)), axis=1)
+        sides = np.take_along_axis(picked, dealt[:, :, None], axis=1)
+        verdict = decide(sides[:, :2], sides[:, 2:] * (1 + slowdown), effect, level)
+        counts[verdict.outcome] += 1
+    return Rates(**{name: count / comparisons for name, count in counts.items()})

@@ -1,0 +1,124 @@
+"""The kernels of a basis: its matrix, its eigendecomposition, and the rotation of lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.backends.engine import engine
+from harness.layout import layout
+from harness.program import TO_PARAMETERS
+from optimizers.bases.egop import egop_matrix, eigenbasis
+
+from .case import KernelCase, Prepared, representable
+
+SAMPLES, DIMENSION = 512, 384  # gradients and their length
+SEEDS, SETTINGS, BLOCK = 4, 8, 384  # lanes, and the size of the one block that is rotated
+EIGENVECTORS = 9  # flops of the symmetric eigenproblem with vectors over n^3
+
+
+def _gradients() -> np.ndarray:
+    return representable(np.random.default_rng(1), (SAMPLES, DIMENSION))
+
+
+def _on_the_host(function: Callable[[np.ndarray], Any], shown: Callable[[Any], np.ndarray]) -> Prepared:
+    gradients = _gradients()
+    results: list[Any] = []
+
+    def run() -> None:
+        results[:] = [function(gradients)]
+
+    return Prepared(run, lambda: shown(results[0]))
+
+
+def _outer_products() -> np.ndarray:
+    """The mean of g g^T, one gradient after the other."""
+    total = np.zeros((DIMENSION, DIMENSION))
+    for gradient in _gradients():
+        total += np.outer(gradient, gradient)
+    return total / SAMPLES
+
+
+def _rebuilt(basis: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """V diag(eigenvalues) V^T: it depends on no sign and no order."""
+    vectors, values = basis
+    return (vectors * values) @ vectors.T
+
+
+def _rotation(backend: str, dtype: str) -> Prepared:
+    made = engine(backend, dtype)
+    lay = layout({"theta": (BLOCK,)}, (("theta",),))
+    matrices, flat = _lanes()
+    with made.context():
+        arguments = (made.ops.asarray(matrices), made.ops.asarray(flat))
+
+        def rotate(matrix: Any, lanes: Any) -> Any:
+            return lay.rotate(made.ops, (matrix,), lanes, TO_PARAMETERS)
+
+        compiled = made.compiled(rotate, *arguments)
+    results: list[Any] = []
+
+    def run() -> None:
+        results[:] = [compiled(*arguments)]
+        made.finish(results)
+
+    return Prepared(run, lambda: np.array(made.ops.to_numpy(results[0])), made.context)
+
+
+def _lanes() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(2)
+    matrices = [np.linalg.qr(generator.standard_normal((BLOCK, BLOCK)))[0] for _ in range(SEEDS)]
+    return (
+        np.stack(matrices).astype(np.float32).astype(np.float64),
+        representable(generator, (SEEDS, SETTINGS, BLOCK)),
+    )
+
+
+def _rotated() -> np.ndarray:
+    matrices, flat = _lanes()
+    return np.stack([[matrix @ lane for lane in lanes] for matrix, lanes in zip(matrices, flat, strict=True)])
+
+
+def basis_cases() -> tuple[KernelCase, ...]:
+    """EGOP's matrix and eigenbasis on the host, and the rotation of lanes on each backend."""
+    accumulation = 2 * SAMPLES * DIMENSION**2
+    gradients, square = SAMPLES * DIMENSION, DIMENSION**2
+    sizes = {"samples": SAMPLES, "dimension": DIMENSION}
+    return (
+        KernelCase(
+            name="basis.egop_accumulation",
+            group="basis",
+            sizes=sizes,
+            flops=accumulation,
+            entries=gradients + square,
+            prepare=lambda backend, dtype: _on_the_host(egop_matrix, lambda matrix: matrix),
+            reference=_outer_products,
+            tolerance={"float64": 1e-13},
+            backends=("numpy",),
+            dtypes=("float64",),
+        ),
+        KernelCase(
+            name="basis.egop_eigenbasis",
+            group="basis",
+            sizes=sizes,
+            flops=accumulation + EIGENVECTORS * DIMENSION**3,
+            entries=gradients + square + DIMENSION,
+            prepare=lambda backend, dtype: _on_the_host(eigenbasis, _rebuilt),
+            reference=_outer_products,
+            tolerance={"float64": 1e-12},
+            backends=("numpy",),
+            dtypes=("float64",),
+        ),
+        KernelCase(
+            name="basis.rotation",
+            group="basis",
+            sizes={"seeds": SEEDS, "settings": SETTINGS, "block": BLOCK},
+            flops=2 * SEEDS * SETTINGS * BLOCK**2,
+            entries=SEEDS * BLOCK**2 + 2 * SEEDS * SETTINGS * BLOCK,
+            prepare=_rotation,
+            reference=_rotated,
+            tolerance={"float64": 1e-13, "float32": 2e-6},
+        ),
+    )

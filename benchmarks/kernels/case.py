@@ -1,0 +1,90 @@
+"""What a kernel case is: a piece of work with its sizes, its operations and its float64 reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.backends import BACKENDS
+
+ITEM_BYTES = {"float32": 4, "float64": 8}
+PRECISIONS = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case on a backend, compiled and warm.
+
+    Args:
+        run: one call; it returns when the result is computed.
+        result: what the calls so far gave, on the host, any shape.
+        context: the settings that `run` and `result` must be called in.
+    """
+
+    run: Callable[[], None]
+    result: Callable[[], np.ndarray]
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """A piece of work that is timed, checked and compared over commits.
+
+    A change of what is computed needs another name: results are compared by name.
+
+    Args:
+        name: group, what, and sizes, with dots between.
+        group: the kind of work: `step`, `basis` or `gradient`.
+        sizes: what the sizes are called, and the sizes.
+        flops: floating-point operations of a call, a multiplication and an addition counted apart.
+        entries: array entries that a call must read plus those that it must write.
+        prepare: `prepare(backend, dtype) -> Prepared`.
+        reference: the result in float64 after `calls` calls, by another way than `prepare`'s.
+        tolerance: the largest error allowed, by precision; see `relative_error`.
+        calls: how many calls lead to the reference.
+        backends: where it runs; `numpy` for work that is done on the host.
+        dtypes: the precisions that it runs in; the first is the one that is timed.
+        optimizer: the name of the rule of a step, for its peers; empty elsewhere.
+    """
+
+    name: str
+    group: str
+    sizes: Mapping[str, Any]
+    flops: int
+    entries: int
+    prepare: Callable[[str, str], Prepared]
+    reference: Callable[[], np.ndarray]
+    tolerance: Mapping[str, float]
+    calls: int = 1
+    backends: tuple[str, ...] = BACKENDS
+    dtypes: tuple[str, ...] = PRECISIONS
+    optimizer: str = ""
+
+    def bytes(self, dtype: str) -> int:
+        """The least memory traffic of a call, in bytes: what is read plus what is written, each once."""
+        return self.entries * ITEM_BYTES[dtype]
+
+
+def relative_error(result: np.ndarray, reference: np.ndarray) -> float:
+    """The largest difference over the largest entry of the reference."""
+    difference = np.abs(np.asarray(result, np.float64) - reference)
+    return float(difference.max() / np.abs(reference).max())
+
+
+def measured_error(case: KernelCase, backend: str, dtype: str) -> float:
+    """The error of a case's result against its float64 reference."""
+    prepared = case.prepare(backend, dtype)
+    with prepared.context():
+        for _ in range(case.calls):
+            prepared.run()
+        result = prepared.result()
+    return relative_error(result, case.reference())
+
+
+def representable(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Normal numbers in float64 that float32 holds exactly, so that errors are those of arithmetic."""
+    return generator.standard_normal(shape).astype(np.float32).astype(np.float64)

@@ -1,0 +1,92 @@
+"""`python -m benchmarks.kernels.history`: a short asv pass over the last commits that touch code.
+
+asv cannot install commits into an environment that exists, and one of its own would hold 2.4 GB: each commit
+is checked out, its kernel cases run on its own code, and asv stores the results under the commit's hash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .clock import one_thread_environment
+from .worktrees import last_commits, worktree
+
+CODE = ("benchmarks/kernels", "harness", "optimizers", "workloads")
+KERNELS = "benchmarks/kernels"
+CONFIGURATION = "asv.conf.json"
+SHORT = 8  # letters of a hash in asv's file names
+
+
+def settings(root: Path) -> dict[str, Any]:
+    """The project's asv settings; comments take whole lines."""
+    text = (root / CONFIGURATION).read_text()
+    loaded: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return loaded
+
+
+def settings_for(root: Path, checkout: Path) -> dict[str, Any]:
+    """The settings with the benchmarks of a checkout, and results in the project's folder."""
+    given = settings(root)
+    places = {name: str(root / given[name]) for name in ("results_dir", "html_dir", "env_dir")}
+    return {**given, **places, "repo": str(root), "benchmark_dir": str(checkout / KERNELS)}
+
+
+def recorded(results: Path, commit: str) -> bool:
+    """Whether results of a commit are stored, of any machine."""
+    return any(results.glob(f"*/{commit[:SHORT]}-*.json"))
+
+
+def run_asv(root: Path, commit: str, checkout: Path, arguments: Sequence[str]) -> int:
+    """Run asv on a checkout; returns its exit status."""
+    environment = one_thread_environment(os.environ) | {"ASV_PYTHONPATH": str(checkout)}
+    configuration = checkout.parent / CONFIGURATION
+    configuration.write_text(json.dumps(settings_for(root, checkout)))
+    asv = [sys.executable, "-m", "asv"]
+    common = ["--config", str(configuration)]
+    subprocess.run([*asv, "machine", *common, "--yes"], env=environment, check=True, stdout=subprocess.PIPE)
+    command = [*asv, "run", *common, "--python=same", f"--set-commit-hash={commit}", *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is not recorded yet; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kernels.history",
+        description="Measure the kernel cases of the last commits that touch code, with asv.",
+    )
+    parser.add_argument("--commits", type=int, default=3, help="how many of the last commits (3)")
+    parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
+    parser.add_argument("--thorough", action="store_true", help="repeat calls, instead of one quick call")
+    parser.add_argument("--again", action="store_true", help="commits with stored results too")
+    given = parser.parse_args(arguments)
+    root = Path.cwd()
+    results = root / settings(root)["results_dir"]
+    options = [*([] if given.thorough else ["--quick"]), *(["--bench", given.case] if given.case else [])]
+    failed = 0
+    for commit in last_commits(root, given.commits, CODE):
+        if recorded(results, commit) and not given.again:
+            print(f"{commit[:SHORT]}: recorded already")
+            continue
+        with (
+            tempfile.TemporaryDirectory(prefix="curvebench-asv-") as folder,
+            worktree(root, commit, Path(folder) / "code") as checkout,
+        ):
+            if not (checkout / KERNELS).is_dir():
+                print(f"{commit[:SHORT]}: has no {KERNELS}")
+                continue
+            failed += run_asv(root, commit, checkout, options) != 0
+    print(f"Results: {results}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Two functions timed in turn: their ratio, and what a ratio of equals looks like."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.statistics.medians import MedianInterval, median_interval
+
+from .clock import calls_for, seconds_of
+
+SAMPLE_SECONDS = 0.002  # calls are bundled until a sample takes so long: clock and interrupts are small
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """How long `a` takes over how long `b` takes.
+
+    Args:
+        ratio: median over repetitions with its distribution-free interval.
+        same: the same for `a` over `a` timed a second time (A/A): what no difference looks like here.
+        seconds: median seconds of a call of `a` and of `b`.
+    """
+
+    ratio: MedianInterval
+    same: MedianInterval
+    seconds: tuple[float, float]
+
+
+def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) -> Ratios:
+    """Time two functions in turn: A B A, then the other way round, and so on.
+
+    Each repetition takes a sample of `a`, of `b` and of `a` again, in an order that goes round, so that a
+    drift of the machine falls on all alike. Both functions must return only when their work is done. Call
+    inside `one_thread`.
+
+    Args:
+        a, b: the contestants, compiled; they are warmed up here.
+        repetitions: samples of each, at least 1; with 6 or more the intervals have 95 % coverage.
+
+    Raises:
+        ValueError: for no repetitions.
+    """
+    if repetitions < 1:
+        raise ValueError(f"repetitions = {repetitions} is not a positive whole number")
+    contestants = (a, b, a)
+    numbers = [calls_for(run, SAMPLE_SECONDS) for run in (a, b)]
+    numbers.append(numbers[0])
+    orders = itertools.cycle(itertools.permutations(range(3)))
+    samples = np.empty((repetitions, 3))
+    for repetition in range(repetitions):
+        for place in next(orders):
+            samples[repetition, place] = seconds_of(contestants[place], numbers[place])
+    first, other, again = samples.T
+    return Ratios(
+        ratio=median_interval(np.sqrt(first * again) / other),
+        same=median_interval(again / first),
+        seconds=(float(np.median(first)), float(np.median(other))),
+    )

@@ -1,0 +1,124 @@
+"""Other libraries' steps on the same parameters and gradients: torch.optim and Optax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .case import Prepared
+from .shapes import Shapes
+from .steps import LEARNING_RATE, end_to_end, start
+
+# Class and arguments that make a peer take the same step as our rule of that name with its defaults.
+TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+    "adagrad": ("Adagrad", {"eps": 1e-10}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {"weight_decay": 0.01}),
+}
+OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "sgd": ("sgd", {}),
+    "momentum": ("sgd", {"momentum": 0.9}),
+    # Optax adds epsilon inside the root: 0 there is nearer to ours than an equal number.
+    "adagrad": ("adagrad", {"initial_accumulator_value": 0.0, "eps": 0.0}),
+    "adam": ("adam", {}),
+    "adamw": ("adamw", {"weight_decay": 0.01}),
+}
+TORCH_PATHS: Mapping[str, Mapping[str, bool]] = {
+    "fused": {"fused": True},
+    "foreach": {"foreach": True},
+    "loop": {"foreach": False},
+}
+Prepare = Callable[[Shapes, str], Prepared]
+
+
+def _torch_step(name: str, path: str, shapes: Shapes, dtype: str) -> Prepared:
+    """A step of torch.optim; raises RuntimeError where the class has no such path for these tensors."""
+    import torch
+
+    params, grads = start(shapes)
+    kind = getattr(torch, dtype)
+    leaves = []
+    for key, array in params.items():
+        leaf = torch.tensor(array, dtype=kind, requires_grad=True)
+        leaf.grad = torch.tensor(grads[key], dtype=kind)
+        leaves.append(leaf)
+    kind_of_optimizer, given = TORCH[name]
+    optimizer = getattr(torch.optim, kind_of_optimizer)(
+        leaves, lr=LEARNING_RATE, **given, **TORCH_PATHS[path]
+    )
+
+    def run() -> None:
+        optimizer.step()
+
+    def result() -> np.ndarray:
+        return end_to_end({str(at): leaf.detach().numpy() for at, leaf in enumerate(leaves)})
+
+    return Prepared(run, result)
+
+
+def _torch_peer(name: str, path: str) -> Prepare:
+    return lambda shapes, dtype: _torch_step(name, path, shapes, dtype)
+
+
+def _optax_step(name: str, shapes: Shapes, dtype: str) -> Prepared:
+    """A jitted step of Optax that is given its parameters and state to overwrite."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    function, given = OPTAX[name]
+    transformation = getattr(optax, function)(LEARNING_RATE, **given)
+
+    def take(params: Any, state: Any, grads: Any) -> tuple[Any, Any]:
+        updates, state = transformation.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    with jax.enable_x64(dtype == "float64"):
+        first, slope = start(shapes)
+        params = {key: jnp.asarray(array, dtype) for key, array in first.items()}
+        grads = {key: jnp.asarray(array, dtype) for key, array in slope.items()}
+        state = transformation.init(params)
+        step = jax.jit(take, donate_argnums=(0, 1)).lower(params, state, grads).compile()
+
+    def run() -> None:
+        nonlocal params, state
+        params, state = step(params, state, grads)
+        jax.block_until_ready((params, state))
+
+    def result() -> np.ndarray:
+        return end_to_end({key: np.asarray(params[key]) for key in shapes})
+
+    return Prepared(run, result, lambda: jax.enable_x64(dtype == "float64"))
+
+
+def torch_paths(name: str) -> list[str]:
+    """The paths of torch.optim's class that run on this machine: fused, foreach, or else the plain loop."""
+    usable = []
+    for path in ("fused", "foreach"):
+        try:
+            _torch_step(name, path, {"probe": (2,)}, "float32").run()
+        except (RuntimeError, TypeError):
+            continue
+        usable.append(path)
+    return usable or ["loop"]
+
+
+def peers(optimizer: str, backend: str) -> dict[str, Prepare]:
+    """The peers of an optimizer's step on a backend, by label; none for a rule that no library has.
+
+    Args:
+        optimizer: a rule's name.
+        backend: jax or torch.
+
+    Returns:
+        `prepare(shapes, dtype) -> Prepared` by label; hyperparameters are those of `optimizer_step`.
+    """
+    if backend == "torch" and optimizer in TORCH:
+        return {f"torch.optim {path}": _torch_peer(optimizer, path) for path in torch_paths(optimizer)}
+    if backend == "jax" and optimizer in OPTAX:
+        return {"optax": lambda shapes, dtype: _optax_step(optimizer, shapes, dtype)}
+    return {}

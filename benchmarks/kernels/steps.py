@@ -1,0 +1,166 @@
+"""One step of each registered optimizer, as the engine takes it, on gradients that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from harness import replay
+from harness.backends.engine import engine
+from harness.layout import layout
+from harness.program import Constants, Inputs, Program, Update
+from optimizers import rules
+from optimizers.rule import Rule
+
+from .case import KernelCase, Prepared, representable
+from .counting import count
+from .shapes import SHAPE_SETS, Shapes
+
+LEARNING_RATE = 0.1  # so large that the update shows beside the parameter
+STEPS = 3  # the reference is taken after so many: the first is special where a state begins at 0
+TOLERANCE = {"float64": 1e-13, "float32": 2e-6}
+
+
+def start(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Parameters and gradients in float64 by name, always the same."""
+    generator = np.random.default_rng(0)
+    params = {name: representable(generator, shape) for name, shape in shapes.items()}
+    return params, {name: representable(generator, shape) for name, shape in shapes.items()}
+
+
+def _given(params: Any, model: Any, batch: Any, *, loss: Any) -> Any:
+    """The gradient of a program whose batch is the gradient."""
+    return loss, batch, model
+
+
+def optimizer_step(backend: str, rule: Rule, shapes: Shapes, dtype: str) -> Prepared:
+    """A step of a rule through the engine's own compiled segment of length 1, one lane, buffers donated.
+
+    Args:
+        backend: jax or torch.
+        rule: the update rule; hyperparameters are its defaults, the learning rate is 0.1.
+        shapes: shape by parameter name.
+        dtype: float32 or float64.
+
+    Returns:
+        `run` takes a step; `result` gives all parameters end to end.
+    """
+    made = engine(backend, dtype)
+    ops = made.ops
+    lay = layout(shapes)
+    params, grads = start(shapes)
+    with made.context():
+
+        def lane(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+            return {name: ops.asarray(array[None, None]) for name, array in arrays.items()}
+
+        program = Program(
+            ops=ops,
+            update=Update(rule, lay),
+            gradient=partial(_given, loss=ops.zeros((1, 1))),
+            stop_gradient_norm=None,
+        )
+        constants = Constants(
+            data=lane(grads),
+            rows=None,
+            matrices=(),
+            hyper={
+                name: ops.asarray(np.full((1, 1, 1), value))
+                for name, value in rule.complete({"learning_rate": LEARNING_RATE}).items()
+            },
+        )
+        inputs = [
+            Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)), None)
+            for number in range(1, STEPS + 1)
+        ]
+        carry = program.start(lane(params), {}, constants)
+        segment = made.segment(program, carry, constants, inputs[0])
+    taken = 0
+
+    def run() -> None:
+        nonlocal carry, taken
+        carry = segment(carry, constants, inputs[min(taken, STEPS - 1)])
+        taken += 1
+        made.finish(carry)
+
+    def result() -> np.ndarray:
+        return np.array(ops.to_numpy(carry.coordinates), np.float64).ravel()
+
+    return Prepared(run, result, made.context)
+
+
+def end_to_end(named: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Named arrays as one vector, in their order."""
+    return np.concatenate([np.ravel(array) for array in named.values()])
+
+
+def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
+    params, grads = start(shapes)
+    path = replay(rule.name, params, [grads] * STEPS, {"learning_rate": LEARNING_RATE}, "numpy")
+    return end_to_end(path[-1])
+
+
+def step_flops(rule: Rule, shapes: Shapes) -> int:
+    """The operations of an update; those of an elementwise rule are counted on two entries."""
+    total = sum(map(prod, shapes.values()))
+    counted = {"probe": (2,)} if rule.elementwise else shapes
+    lay = layout(counted)
+    update = Update(rule, lay)
+    generator = np.random.default_rng(0)
+    arrays = {name: generator.standard_normal((1, 1, lay.total)) for name in ("flat", "grad")}
+    values = rule.complete({"learning_rate": LEARNING_RATE}) | {"step": 1.0, "schedule": 1.0}
+    hyper = {f"hyper.{name}": np.full((1, 1, 1), value) for name, value in values.items()}
+    state = update.init(_plain(), arrays["flat"])
+
+    def apply(ops: Any, given: Mapping[str, Any]) -> None:
+        named = {name: given[f"hyper.{name}"] for name in values}
+        update.apply(ops, given["grad"], state, given["flat"], named)
+
+    operations = count(apply, arrays | hyper)
+    return operations * total // 2 if rule.elementwise else operations
+
+
+def _plain() -> Any:
+    from harness.backends.numpy_ops import numpy_ops
+
+    return numpy_ops("float64")
+
+
+def _leaves(state: Any) -> list[np.ndarray]:
+    if isinstance(state, np.ndarray):
+        return [state]
+    children = state.values() if isinstance(state, Mapping) else state
+    return [leaf for child in children for leaf in _leaves(child)]
+
+
+def step_entries(rule: Rule, shapes: Shapes) -> int:
+    """Entries moved at least: gradient, parameter and state are read, parameter and state are written."""
+    lay = layout(shapes)
+    state = Update(rule, lay).init(_plain(), np.zeros((1, 1, lay.total)))
+    return 3 * lay.total + 2 * sum(leaf.size for leaf in _leaves(state))
+
+
+def step_case(rule: Rule, kind: str) -> KernelCase:
+    """The case of a rule on one of the shape sets."""
+    shapes = SHAPE_SETS[kind]
+    return KernelCase(
+        name=f"step.{rule.name}.{kind}",
+        group="step",
+        sizes={"leaves": len(shapes), "parameters": sum(map(prod, shapes.values()))},
+        flops=step_flops(rule, shapes),
+        entries=step_entries(rule, shapes),
+        prepare=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype),
+        reference=lambda: _reference(rule, shapes),
+        tolerance=TOLERANCE,
+        calls=STEPS,
+        optimizer=rule.name,
+    )
+
+
+def step_cases() -> tuple[KernelCase, ...]:
+    """Every registered rule on every shape set."""
+    return tuple(step_case(rule, kind) for rule in rules().values() for kind in SHAPE_SETS)

@@ -1,0 +1,49 @@
+"""Commits checked out beside each other, for as long as something is measured on them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class UnknownCommit(ValueError):
+    """A name that git cannot turn into a commit."""
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What a git command prints.
+
+    Raises:
+        subprocess.CalledProcessError: when it fails.
+    """
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commit_of(root: Path, name: str) -> str:
+    """The full hash of a commit named by branch, tag, hash or an expression such as HEAD~1.
+
+    Raises:
+        UnknownCommit: when there is none of that name.
+    """
+    try:
+        return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except subprocess.CalledProcessError as error:
+        raise UnknownCommit(f"{root}: git knows no commit {name!r}; `git log` lists commits") from error
+
+
+def last_commits(root: Path, count: int, folders: Sequence[str]) -> list[str]:
+    """The last commits that touch the folders, oldest first."""
+    return git(root, "log", f"--max-count={count}", "--format=%H", "--", *folders).splitlines()[::-1]
+
+
+@contextmanager
+def worktree(root: Path, commit: str, folder: Path) -> Iterator[Path]:
+    """The files of a commit in a folder of their own, removed at the end of the block."""
+    git(root, "worktree", "add", "--detach", "--force", str(folder), commit)
+    try:
+        yield folder
+    finally:
+        git(root, "worktree", "remove", "--force", str(folder))

@@ -1,0 +1,1 @@
+"""Tests of the kernel cases, their clocks, and the gate."""

@@ -1,0 +1,86 @@
+"""asv runs the kernel cases on this environment and stores what it finds; the pass over commits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kernels.cases import timed
+from benchmarks.kernels.history import CODE, recorded, run_asv, settings, settings_for
+from benchmarks.kernels.worktrees import last_commits
+
+ROOT = Path(__file__).resolve().parents[2]
+LABELS = ["step.sgd.many_tiny torch float32", "basis.rotation jax float32"]
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of one commit that has the project's asv settings, and a home for asv's machine file."""
+    folder = tmp_path / "repository"
+    (folder / "harness").mkdir(parents=True)
+    (folder / "asv.conf.json").write_text((ROOT / "asv.conf.json").read_text())
+    (folder / "harness" / "code.py").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for key in ("GIT_AUTHOR", "GIT_COMMITTER"):
+        monkeypatch.setenv(f"{key}_NAME", "name")
+        monkeypatch.setenv(f"{key}_EMAIL", "name@example.org")
+    for arguments in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "one")):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_quick_run_stores_seconds_memory_and_error(repository: Path, tmp_path: Path):
+    checkout = tmp_path / "checkout"
+    checkout.symlink_to(ROOT)
+    (commit,) = last_commits(repository, 5, CODE)
+    pattern = "|".join(label.replace(".", r"\.") for label in LABELS)
+    assert run_asv(repository, commit, checkout, ["--quick", "--bench", pattern]) == 0
+
+    results = repository / "results" / "kernels"
+    assert recorded(results, commit)
+    (file,) = results.glob(f"*/{commit[:8]}-*.json")
+    stored = json.loads(file.read_text())
+    assert stored["commit_hash"] == commit
+    order = list(timed())
+    for benchmark in ("time_call", "peakmem_call", "track_error"):
+        values, params, *_ = stored["results"][f"asv_cases.Kernel.{benchmark}"]
+        assert [name.strip("'") for name in params[0]] == order
+        found = dict(zip(order, values, strict=True))
+        assert all(found[label] > 0 for label in LABELS), benchmark
+
+
+def test_the_settings_name_places_that_exist():
+    given = settings(ROOT)
+    assert (ROOT / given["benchmark_dir"] / "asv_cases.py").is_file()
+    assert given["environment_type"] == "existing"
+
+
+def test_a_checkout_gets_its_own_benchmarks_and_the_projects_results(tmp_path: Path):
+    made = settings_for(ROOT, tmp_path)
+    assert made["benchmark_dir"] == str(tmp_path / "benchmarks" / "kernels")
+    assert made["results_dir"] == str(ROOT / "results" / "kernels")
+    assert made["repo"] == str(ROOT)
+
+
+def test_commits_without_cases_or_with_results_are_passed_over(repository: Path):
+    (commit,) = last_commits(repository, 5, CODE)
+    command = [sys.executable, "-m", "benchmarks.kernels.history"]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def printed() -> str:
+        done = subprocess.run(
+            command, cwd=repository, env=variables, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert f"{commit[:8]}: has no benchmarks/kernels" in printed()
+    stored = repository / "results" / "kernels" / "machine" / f"{commit[:8]}-existing.json"
+    stored.parent.mkdir(parents=True)
+    stored.write_text("{}")
+    assert f"{commit[:8]}: recorded already" in printed()

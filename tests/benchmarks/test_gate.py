@@ -1,0 +1,217 @@
+"""The gate from end to end on a small repository, its files, its tables, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gate import BAD_INPUT, GOOD, UNDECIDED, WORSE, main
+from benchmarks.gate_tables import compare_tables
+from benchmarks.gate_timing import GateError, Sample, read_samples, write_samples
+from results.schema import RUNS
+from results.writing import write_table
+from tests.results.rows import rows
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = '''"""Cases that sleep."""
+
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+SECONDS = {seconds}
+
+
+def prepare(backend, dtype):
+    return SimpleNamespace(run=lambda: time.sleep(SECONDS), context=nullcontext)
+
+
+def timed(pattern=""):
+    case = SimpleNamespace(prepare=prepare, sizes={{"size": 1}}, flops={flops})
+    labels = [label for label in ("sleep", "nap") if pattern in label]
+    return {{label: SimpleNamespace(case=case, backend="jax", dtype="float32") for label in labels}}
+'''
+QUICK = ["--level", "0.9", "--effect", "0.3", "--rounds", "5", "--blocks", "3", "--case", "sleep"]
+
+
+def commit(repository: Path, message: str, **values: float) -> None:
+    (repository / "benchmarks" / "kernels" / "cases.py").write_text(CASES.format(**values))
+    for arguments in (("add", "--all"), ("commit", "--quiet", "--message", message)):
+        subprocess.run(["git", *arguments], cwd=repository, check=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three commits: of 2 ms, of 4 ms, and of other work."""
+    folder = tmp_path / "repository"
+    kernels = folder / "benchmarks" / "kernels"
+    kernels.mkdir(parents=True)
+    for package in (kernels.parent, kernels):
+        (package / "__init__.py").write_text('"""A package."""\n')
+    shutil.copy(ROOT / "benchmarks" / "kernels" / "clock.py", kernels)
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    for key, value in (("GIT_AUTHOR", "author"), ("GIT_COMMITTER", "committer")):
+        monkeypatch.setenv(f"{key}_NAME", value)
+        monkeypatch.setenv(f"{key}_EMAIL", f"{value}@example.org")
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=folder, check=True)
+    commit(folder, "fast", seconds=0.002, flops=1)
+    commit(folder, "slow", seconds=0.004, flops=1)
+    commit(folder, "other", seconds=0.002, flops=2)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_slower_commit_is_found_confirmed_and_kept(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    kept = tmp_path / "timings.json"
+    assert main(["HEAD~2", "HEAD~1", *QUICK, "--out", str(kept)]) == WORSE
+    printed = capsys.readouterr().out
+    assert "sleep: slower: +" in printed
+    assert "minutes in all" in printed
+    first, second = read_samples(kept)
+    assert np.shape(first[0].base) == np.shape(second[0].head) == (5, 2, 3)
+    assert json.loads(kept.read_text())["base"] != json.loads(kept.read_text())["head"]
+    worktrees = subprocess.run(
+        ["git", "worktree", "list"], cwd=repository, capture_output=True, text=True, check=True
+    )
+    assert len(worktrees.stdout.splitlines()) == 1, "both checkouts are gone"
+
+
+@pytest.mark.slow
+def test_a_commit_is_not_slower_than_itself(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["--aa", "1", *QUICK, "--out", str(tmp_path / "aa.json")]) == GOOD
+    assert "0 false alarms in 1 x 1 comparisons" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such-commit", "HEAD"], "git knows no commit 'no-such-commit'"),
+        (["HEAD", "HEAD", "--case", "nothing"], "--case 'nothing': no label"),
+        (["HEAD~1", "HEAD", *QUICK], "flops are 1 at the base and 2 at the head"),
+        (["HEAD", "HEAD", "--rounds", "3"], "--rounds 3: at least 9 is needed"),
+        (["HEAD", "HEAD", "--effect", "0"], "--effect 0.0"),
+        (["HEAD", "HEAD", "--level", "2"], "--level 2.0"),
+        (["HEAD"], "name two commits"),
+        (["HEAD", "HEAD", "--aa", "2"], "name two commits"),
+        (["--simulate", "absent.json"], "absent.json: holds no timings"),
+        (["--tables", "absent", "absent"], "absent"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_a_reason(
+    repository: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+):
+    assert main(arguments) == BAD_INPUT
+    assert message in capsys.readouterr().err
+
+
+def test_a_commit_without_cases_is_named(repository: Path, capsys: pytest.CaptureFixture[str]):
+    (repository / "benchmarks" / "kernels" / "cases.py").unlink()
+    subprocess.run(["git", "commit", "--quiet", "--all", "--message", "none"], cwd=repository, check=True)
+    assert main(["HEAD~1", "HEAD"]) == BAD_INPUT
+    assert "the head commit has no kernel cases" in capsys.readouterr().err
+
+
+# --- stored timings ------------------------------------------------------------------------------
+
+
+def samples(noise: float, rounds: int = 20) -> list[Sample]:
+    generator = np.random.default_rng(0)
+    seconds = generator.lognormal(0, noise, (2, rounds, 2, 5))
+    return [Sample("case", seconds[0].tolist(), seconds[1].tolist())]
+
+
+def test_stored_timings_come_back(tmp_path: Path):
+    write_samples(tmp_path / "kept.json", [samples(0.1)], {"base": "a"})
+    assert read_samples(tmp_path / "kept.json") == [samples(0.1)]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"comparisons": [[{"label": "case"}]]}'])
+def test_a_damaged_file_is_named(tmp_path: Path, text: str):
+    (tmp_path / "kept.json").write_text(text)
+    with pytest.raises(GateError, match=r"kept\.json: holds no timings"):
+        read_samples(tmp_path / "kept.json")
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(0.02, GOOD), (0.3, WORSE)])
+def test_the_simulation_says_whether_the_gate_is_good_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], noise: float, expected: int
+):
+    write_samples(tmp_path / "kept.json", [samples(noise)], {})
+    assert main(["--simulate", str(tmp_path / "kept.json"), "--comparisons", "100"]) == expected
+    assert "case" in capsys.readouterr().out
+
+
+# --- accuracy ------------------------------------------------------------------------------------
+
+
+def table(
+    folder: Path, factor: float = 1.0, seeds: int = 10, optimizers: tuple[str, ...] = ("adam",)
+) -> Path:
+    generator = np.random.default_rng(0)
+    changes = [
+        {
+            "run": f"{optimizer}-{seed}",
+            "optimizer": optimizer,
+            "seed": seed,
+            "final_metrics": [{"name": "train_loss", "value": factor * generator.lognormal()}],
+        }
+        for optimizer in optimizers
+        for seed in range(seeds)
+    ]
+    folder.mkdir()
+    write_table(folder / "runs.parquet", rows("runs", *changes), RUNS)
+    return folder
+
+
+@pytest.mark.parametrize(("factor", "word", "expected"), [(1.0, "equal", GOOD), (1.2, "worse", WORSE)])
+def test_final_losses_are_compared_by_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, word: str, expected: int
+):
+    base, head = table(tmp_path / "base"), table(tmp_path / "head", factor)
+    assert main(["--tables", str(base), str(head)]) == expected
+    assert f"adam identity jax float64 train_loss: {word}" in capsys.readouterr().out
+
+
+def test_too_few_seeds_leave_it_undecided(tmp_path: Path):
+    base, head = table(tmp_path / "base", seeds=5), table(tmp_path / "head", seeds=5)
+    assert main(["--tables", str(base), str(head)]) == UNDECIDED
+
+
+def test_a_cell_that_one_side_lacks_is_an_error(tmp_path: Path):
+    base, head = table(tmp_path / "base", optimizers=("adam", "sgd")), table(tmp_path / "head")
+    with pytest.raises(GateError, match=r"sgd.*cannot be paired"):
+        compare_tables(base, head, "train_loss", 0.05, 0.95)
+
+
+def test_two_runs_of_a_seed_are_an_error(tmp_path: Path):
+    base = table(tmp_path / "base", optimizers=("adam", "adam"))
+    with pytest.raises(GateError, match=r"several final runs are toy.*adam"):
+        compare_tables(base, base, "train_loss", 0.05, 0.95)
+
+
+def test_an_unknown_metric_is_named(tmp_path: Path):
+    base = table(tmp_path / "base")
+    with pytest.raises(GateError, match="has the metric 'none'"):
+        compare_tables(base, base, "none", 0.05, 0.95)
+
+
+def test_the_command_explains_itself():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gate", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "BASE" in done.stdout
