@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
 
 from harness.backends.engine import NO_GPU
@@ -114,29 +117,71 @@ def _plain_segment(program: Program) -> Callable[[Carry, Constants, Inputs], Car
     return advance
 
 
+# Kernels take lists; below this mean size an entry of the list costs more than a copy into one buffer.
+ENTRIES_WORTH_A_LEAF = 4096
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Views of a carry's buffers, which see every update in place; made once, not once a call."""
+
+    buffer: torch.Tensor  # (1, 1, d), what the views belong to
+    params: dict[str, torch.Tensor] | None  # for the loss; None where a basis is in between
+    updated: list[torch.Tensor]  # for the kernel: the whole buffer, or its leaves
+    state: Any  # the rule's, with such a list in each field
+
+
 def _native_segment(
     program: Program, native: Native, hyper: Mapping[str, float]
 ) -> Callable[[Carry, Constants, Inputs], Carry]:
     """The steps of a single run with its update in place; the buffers of the carry are reused."""
+    layout = program.update.layout
+    sizes = [math.prod(shape) for shape in layout.shapes.values()]
+    held: _Held | None = None
+
+    def hold(carry: Carry, constants: Constants) -> _Held:
+        whole = bool(constants.matrices) or layout.total < ENTRIES_WORTH_A_LEAF * len(sizes)
+
+        def views(buffer: torch.Tensor) -> list[torch.Tensor]:
+            flat = buffer[0, 0]
+            return [flat] if whole else list(flat.split(sizes))
+
+        return _Held(
+            buffer=carry.coordinates,
+            params=None if constants.matrices else program.parameters(carry.coordinates, ()),
+            updated=views(carry.coordinates),
+            state=pytree.tree_map(views, carry.state),
+        )
+
+    def gradient_list(grads: Mapping[str, torch.Tensor], constants: Constants) -> list[torch.Tensor]:
+        assert held is not None
+        if constants.matrices:
+            return [program.coordinates(grads, constants.matrices)[0, 0]]
+        if len(held.updated) == len(sizes):
+            return [grads[name].reshape(-1) for name in layout.shapes]
+        return [flatten([grads[name] for name in layout.shapes])]
 
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        flat, state = carry.coordinates[0, 0], pytree.tree_map(lambda leaf: leaf[0, 0], carry.state)
-        # Views of the buffer where no basis is in between: they see every update.
-        views = None if constants.matrices else program.parameters(carry.coordinates, ())
+        nonlocal held
+        if held is None or held.buffer is not carry.coordinates:
+            held = hold(carry, constants)
         model, losses = carry.model, []
-        schedule, first = inputs.schedule.tolist(), float(inputs.step[0])
-        for index, multiplier in enumerate(schedule):
-            params = views or program.parameters(carry.coordinates, constants.matrices)
+        first = float(inputs.step[0])
+        for index, multiplier in enumerate(inputs.schedule.tolist()):
+            params = held.params or program.parameters(carry.coordinates, constants.matrices)
             batch = pick(constants, None if inputs.order is None else inputs.order[index])
             loss, grads, model = program.gradient(params, model, batch)
             losses.append(loss)
-            grad = program.coordinates(grads, constants.matrices)[0, 0]
             rate = hyper["learning_rate"] * multiplier
-            native.step(flat, grad, state, {**hyper, "learning_rate": rate, "step": first + index})
+            values = {**hyper, "learning_rate": rate, "step": first + index}
+            native.step(held.updated, gradient_list(grads, constants), held.state, values)
         failed = ~torch.isfinite(torch.stack(losses))  # (steps, 1, 1)
-        steps = torch.where(failed, inputs.step[:, None, None], float("inf")).amin(dim=0)
-        new = (carry.diverged_at == 0) & torch.isfinite(steps)
-        return carry._replace(model=model, diverged_at=torch.where(new, steps, carry.diverged_at))
+        if not failed.any():
+            return carry._replace(model=model)
+        step = torch.where(failed, inputs.step[:, None, None], float("inf")).amin(dim=0)
+        return carry._replace(
+            model=model, diverged_at=torch.where(carry.diverged_at == 0, step, carry.diverged_at)
+        )
 
     return advance
 

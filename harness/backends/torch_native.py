@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 Hyper = Mapping[str, float]
-Step = Callable[[torch.Tensor, torch.Tensor, Any, Hyper], None]
+Tensors = list[torch.Tensor]
+Step = Callable[[Tensors, Tensors, Any, Hyper], None]
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Native:
     """A fused path.
 
     Args:
-        step: `step(param, grad, state, hyper)` on flat (n,) tensors, in place; `state` is the rule's, and
-            `hyper` holds numbers, `step` among them.
+        step: `step(params, grads, state, hyper)` on lists of tensors, in place; `state` is the rule's with a
+            list in each field, and `hyper` holds numbers, `step` among them.
         kernel: its name, for the provenance.
         applies: whether the kernel covers these hyperparameters.
     """
@@ -32,15 +33,15 @@ class Native:
     applies: Callable[[Hyper], bool] = lambda hyper: True
 
 
-def _sgd(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
-    param.add_(grad, alpha=-hyper["learning_rate"])
+def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
+    torch._foreach_add_(params, grads, alpha=-hyper["learning_rate"])
 
 
-def _momentum(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+def _momentum(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
     torch._fused_sgd_(
-        [param],
-        [grad],
-        [state.velocity],
+        params,
+        grads,
+        state.velocity,
         weight_decay=0.0,
         momentum=hyper["momentum"],
         lr=hyper["learning_rate"],
@@ -51,12 +52,12 @@ def _momentum(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper)
     )
 
 
-def _adagrad(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+def _adagrad(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
     torch._fused_adagrad_(
-        [param],
-        [grad],
-        [state.sum_of_squares],
-        [torch.tensor(hyper["step"])],
+        params,
+        grads,
+        state.sum_of_squares,
+        [torch.tensor(hyper["step"])] * len(params),
         lr=hyper["learning_rate"],
         lr_decay=0.0,
         weight_decay=0.0,
@@ -66,14 +67,14 @@ def _adagrad(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) 
 
 
 def _adam_family(kernel: Any) -> Step:
-    def step(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+    def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
         kernel(
-            [param],
-            [grad],
-            [state.first],
-            [state.second],
+            params,
+            grads,
+            state.first,
+            state.second,
             [],
-            [torch.tensor(hyper["step"], device=param.device)],
+            [torch.tensor(hyper["step"], device=params[0].device)] * len(params),
             lr=hyper["learning_rate"],
             beta1=hyper["beta1"],
             beta2=hyper["beta2"],
@@ -92,13 +93,13 @@ def _has_epsilon(hyper: Hyper) -> bool:
     )  # with 0 the rule leaves an entry without gradient where it is; a kernel gives NaN
 
 
-def _null(param: torch.Tensor, grad: torch.Tensor, state: Any, hyper: Hyper) -> None:
+def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
     """Nothing: an eager program computes the gradient whether it is used or not."""
 
 
 NATIVE: Mapping[str, Native] = {
     "null": Native(_null, "no kernel"),  # harness.timing.NULL
-    "sgd": Native(_sgd, "Tensor.add_"),
+    "sgd": Native(_sgd, "torch._foreach_add_"),
     "momentum": Native(_momentum, "torch._fused_sgd_"),
     "adagrad": Native(
         _adagrad,

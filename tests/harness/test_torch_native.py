@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import optimizers
+from harness.backends import torch_engine as torch_engine_module
 from harness.backends.engine import engine
 from harness.backends.torch_native import NATIVE
 from harness.backends.torch_ops import torch_ops
@@ -17,6 +19,10 @@ from harness.timing import NULL
 from tests.harness.test_execution import make_bundle, same
 
 RULES = {name: {**optimizers.rules(), NULL.name: NULL}[name] for name in NATIVE}
+
+
+def in_parts(state: Any) -> Any:
+    return type(state)(*(list(field.split(100)) for field in state))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 2e-5)])
@@ -34,15 +40,19 @@ def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> No
         param, state = rule.update(
             ops, grad, state, param, {key: ops.asarray(np.array([value])) for key, value in hyper.items()}
         )
-        NATIVE[name].step(fused, grad, fused_state, hyper)
+        NATIVE[name].step(list(fused.split(100)), list(grad.split(100)), in_parts(fused_state), hyper)
         torch.testing.assert_close(fused, param, rtol=tolerance, atol=tolerance)
     for one, other in zip(fused_state, state, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("worth", [1, 4096], ids=["leaf by leaf", "one buffer"])
 @pytest.mark.parametrize("basis", [True, False])
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_a_run_with_the_kernel_equals_the_rule_on_jax(name: str, basis: bool) -> None:
+def test_a_run_with_the_kernel_equals_the_rule_on_jax(
+    name: str, basis: bool, worth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_engine_module, "ENTRIES_WORTH_A_LEAF", worth)
     bundle = make_bundle(rule=RULES[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
     torch_engine = engine("torch", "float64")
     same(execute(bundle, engine("jax", "float64")), execute(bundle, torch_engine), 1e-9)
