@@ -78,11 +78,11 @@ def instance(workload: Workload, settings: Mapping[str, Any], seed: int) -> Inst
 
 @dataclass(frozen=True)
 class LoadedBasis:
-    """The basis of several seeds: matrices by group of parameters, (S, d, d), and what one cost."""
+    """The basis of several seeds: matrices by group of parameters, (S, d, d), and what each cost."""
 
     matrices: Mapping[tuple[str, ...], np.ndarray]
     gradient_evaluations: int
-    seconds: float
+    seconds: Sequence[float]
 
 
 def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: str) -> LoadedBasis:
@@ -92,7 +92,7 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
         InputError: when one is missing or damaged.
     """
     if not bases()[basis.name].needs_gradients:
-        return LoadedBasis({}, 0, 0.0)
+        return LoadedBasis({}, 0, [0.0] * len(seeds))
     folders = job.upstream("bases")
     stacks: dict[tuple[str, ...], list[np.ndarray]] = {}
     evaluations, seconds = 0, []
@@ -111,7 +111,7 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
                 "snakemake again, which computes it anew"
             ) from error
     matrices = {group: np.stack(stack) for group, stack in stacks.items()}
-    return LoadedBasis(matrices, evaluations, float(np.median(seconds)))
+    return LoadedBasis(matrices, evaluations, seconds)
 
 
 @dataclass(frozen=True)

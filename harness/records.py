@@ -124,7 +124,7 @@ def rows(
                     "steps": lane.total_steps,
                     "gradient_evaluations": lane.gradient_evaluations,
                     "basis_gradient_evaluations": basis.gradient_evaluations,
-                    "basis_seconds": basis.seconds,
+                    "basis_seconds": basis.seconds[s],
                     "examples": lane.gradient_evaluations * batch,
                     "final_metrics": _named({name: float(v[-1]) for name, v in lane.values.items()}),
                     "best_metrics": [

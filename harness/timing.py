@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,15 +96,7 @@ def time_methods(
         Phases `compile` (with the warm-up stretch and loading), `step`, `null_step` and `evaluation`.
     """
     first = next(iter(bundles.values()))
-    null = Bundle(
-        workload=first.workload,
-        rule=NULL,
-        problems=first.problems,
-        orders=first.orders,
-        hyperparameters={"learning_rate": np.ones(1)},
-        schedule=first.schedule,
-        evaluations=first.evaluations,
-    )
+    null = dataclasses.replace(first, rule=NULL, hyperparameters={"learning_rate": np.ones(1)}, matrices={})
     timings: list[Timing] = []
     ready: list[_Ready] = []
     with engine.context():

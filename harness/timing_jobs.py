@@ -16,7 +16,7 @@ from results import schema
 from results.reading import read
 from results.writing import write_table
 
-STEPS, REPETITIONS = 20, 7
+STEPS, REPETITIONS = 50, 7
 Method = tuple[str, str]  # optimizer, basis
 
 

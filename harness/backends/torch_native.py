@@ -57,7 +57,7 @@ def _adagrad(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
         params,
         grads,
         state.sum_of_squares,
-        [torch.tensor(hyper["step"])] * len(params),
+        [torch.tensor(hyper["step"], device=params[0].device)] * len(params),
         lr=hyper["learning_rate"],
         lr_decay=0.0,
         weight_decay=0.0,

@@ -91,7 +91,7 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
     )
     job = Job(spec, Path("results"), Clock(), 1, "")
     cell = Cell(workload, workload_spec, contestant, basis, [{"learning_rate": 0.03}])
-    bundle = bundle_of(job, cell, instances, LoadedBasis(matrices, 0, 0.0))
+    bundle = bundle_of(job, cell, instances, LoadedBasis(matrices, 0, []))
     metrics = execute(bundle, engine(backend, "float64")).metrics
     return {metric: values[:, :, 0].T.ravel().tolist() for metric, values in sorted(metrics.items())}
 
