@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   python -m harness list --json               the same for programs
   python -m harness check                     is every study valid? computes nothing
   python -m harness run results/specs/S.json  compute one job, as Snakemake does
+  python -m harness parity                    do torch, jax and numpy take the same steps?
   python -m harness show 3f9a6c1e5b7d-0004    one run: its settings, metrics and curve
 
 The main job is `snakemake --cores all reports`; `snakemake -n reports` shows what it would do.
@@ -87,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         "--threads", type=_positive, default=1, help="processor threads (default: %(default)s)"
     )
 
+    comparing = _command(commands, "parity", _parity, "compare the backends step by step, in float64")
+    comparing.add_argument("--json", action="store_true", help="print JSON for programs")
+
     showing = _command(commands, "show", _show, "show one run: settings, metrics and curve")
     showing.add_argument("run", metavar="RUN", help="the run's name, or a beginning that no other run has")
     _add_results(showing)
@@ -128,6 +132,32 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return value
+
+
+# --- parity --------------------------------------------------------------------------------------
+
+
+def _parity(given: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from harness.parity import TOLERANCE, parities
+
+    rows = []
+    for row in parities():
+        rows.append(row)
+        if not given.json:
+            verdict = "equal" if row.holds else "DIFFERENT"
+            if not row.judged:
+                verdict = "in units of 2^-24 of the largest entry"
+            print(
+                f"{row.optimizer:10} {row.problem:22} {row.comparison:24} {row.difference:9.2g}  {verdict}",
+                flush=True,
+            )
+    if given.json:
+        print(json.dumps([{**asdict(row), "holds": row.holds} for row in rows], indent=1))
+    failed = [row for row in rows if not row.holds]
+    if failed:
+        raise InputError(f"{len(failed)} of {len(rows)} comparisons differ by more than {TOLERANCE:g}")
 
 
 # --- list ----------------------------------------------------------------------------------------
