@@ -29,7 +29,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Problem:
-    """A small workload, with settings and the options of the EGOP basis that it is rotated by (None: none)."""
+    """A small workload with its settings, and the options of the EGOP basis that it runs in (None: none)."""
 
     label: str
     workload: str

@@ -21,9 +21,9 @@ from reports.measures import (
     complete_curves,
     curve_bands,
     method_parts,
-    run_values,
     sensitivity,
     step_seconds,
+    study_values,
 )
 from reports.palette import GHOST, GRID, MUTED, TEXT, dark, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
@@ -97,7 +97,7 @@ def _draw_cell(
                 for axis in AXES:
                     yield _curve(study, workload, backend, metric, axis, methods, curve_bands(curves), out)
     tuned = [method for method in study.methods if method in set(runs["method"])]
-    rates = sensitivity(runs, study.metric, study.which, study.direction)
+    rates = sensitivity(study_values(study, runs))
     if len(rates):
         chosen = _starred(study, final, runs)
         yield _sensitivity(study, workload, backend, tuned, rates, chosen, out)
@@ -155,8 +155,9 @@ def _curve(
             metric=metric,
             title=f"{name.capitalize()} against {AXES[axis]}",
             caption=(
-                f"Median over {count} final seeds, with the band between the quartiles; a diverged run "
-                "counts as worst. One panel an optimizer, the other methods in grey."
+                f"Median over {count} final seeds, with the band {band(count)}; a diverged run counts as "
+                "worst, one that stopped keeps its last value. One panel an optimizer, the other methods in "
+                "grey."
             ),
             alt=(
                 f"{name.capitalize()} of {workload.name} on {backend} against {AXES[axis]} "
@@ -169,7 +170,7 @@ def _curve(
 
 def _starred(study: StudyPlan, final: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """The chosen rate of every method with the median of its final runs."""
-    values = run_values(final, study.metric, study.which, study.direction)
+    values = study_values(study, final)
     at = quartile_bands(values, ["method", "learning_rate"], "value")
     return chosen_rates(runs).select("method", "learning_rate").join(at, on=["method", "learning_rate"])
 
@@ -219,6 +220,7 @@ def _sensitivity(
                     clip_on=False,
                 )
         _labels(figure, panels, "learning rate", name, methods, tuning=True)
+        seeds = int(_as_float(rates["count"].max()))
         best = {
             method: rate.item() if len(rate) == 1 else None
             for method in methods
@@ -234,9 +236,10 @@ def _sensitivity(
             metric=study.metric,
             title=f"{name.capitalize()} against the learning rate",
             caption=(
-                f"Median over up to {max(rates['count'].to_list())} tuning seeds, with the band between the "
-                "quartiles. ★: the chosen rate, at the median of the final runs. ×: rates at which runs "
-                "diverged, the larger the more of them; one line of crosses a basis, the identity on top."
+                f"Median over up to {seeds} tuning seeds, with the band {band(seeds)}. ★: the rate chosen by "
+                f"{f'the {study.criterion}' if study.criterion else 'tuning'}, which need not be where the "
+                "curve is lowest, at the median of the final runs. ×: rates at which runs diverged, the "
+                "larger the more of them; one line of crosses a basis, the identity on top."
             ),
             alt=(
                 f"{name.capitalize()} of {workload.name} on {backend} against the learning rate "
@@ -531,6 +534,11 @@ def _thinned(bands: pl.DataFrame, most: int) -> pl.DataFrame:
     stride = math.ceil(len(steps) / most)
     kept = steps.gather_every(stride).append(steps.tail(1)).unique()
     return bands.filter(pl.col("step").is_in(kept.implode()))
+
+
+def band(count: int) -> str:
+    """What the band of a curve spans: of fewer than 4 values, the quartiles are the extremes."""
+    return "between the quartiles" if count >= 4 else "from the least to the greatest"
 
 
 def _finite(values: pl.Series) -> pl.Series:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RANGE_BELOW = 6  # values; the interval of fewer is their whole range and covers less than 95 %
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EM DASH}"
 
@@ -102,6 +104,29 @@ def interval(low: Any, high: Any) -> str:
     return NONE if low is None or high is None else f"[{number(low)}, {number(high)}]"
 
 
+def levels(estimates: Iterable[Any], noun: str) -> str:
+    """What the intervals of a table cover: 10 seeds: intervals cover the median with 97.9 %; 3 seeds: ...
+
+    Args:
+        estimates: what has `level` and `count`, as attributes or keys; None is left out.
+        noun: what is counted, in the plural.
+    """
+    found = {}
+    for estimate in estimates:
+        if estimate is not None:
+            fields = estimate if isinstance(estimate, Mapping) else vars(estimate)
+            found[fields["count"]] = fields["level"]
+    parts: list[str] = []
+    for total in sorted(found, reverse=True):
+        told = "the range" if total < RANGE_BELOW else "intervals"
+        covers = (
+            "" if parts else " cover the median with" if total >= RANGE_BELOW else " covers the median with"
+        )
+        counted = noun if total != 1 else noun.removesuffix("s")
+        parts.append(f"{total} {counted}: {told}{covers or ','} {percent(found[total], 1)}")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
 def percent(share: Any, digits: int = 0) -> str:
     """A share as a percentage."""
     return NONE if share is None else f"{100 * float(share):.{digits}f} %"
@@ -112,18 +137,25 @@ def p_value(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
+def least(value: float) -> str:
+    """The least p-value that a test can give, to three digits: 0.125, 0.000977."""
+    return f"{value:.3g}"
+
+
 def seconds(value: Any) -> str:
     """A duration with its unit: 12.3 ms, 4.56 s, 3 min 20 s."""
     if value is None:
         return NONE
     value = float(value)
+    if not math.isfinite(value):
+        return number(value)
     if abs(value) >= 120:
         minutes, rest = divmod(round(value), 60)
         return f"{minutes} min {rest:02d} s"
     if value == 0:
         return "0 s"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if abs(value) * factor >= 1 or unit == "µs":
+        if float(f"{abs(value) * factor:.3g}") >= 1 or unit == "µs":  # as it will be shown
             break
     return f"{number(value * factor)} {unit}"
 
@@ -134,8 +166,8 @@ def size(total: Any) -> str:
         return NONE
     value = float(total)
     for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.3g} {unit}"
+        if round(value) < 1024:
+            return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{number(value)} GiB"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
-from reports.measures import diverged_counts, evaluations_to_target, method_parts, run_values
+from reports.measures import best_methods, diverged_counts, evaluations_to_target, method_parts, study_values
 from reports.plan import StudyPlan
 from reports.statistics.medians import LEVEL, MedianInterval, median_interval, medians
 from reports.statistics.ranks import instance_ranks, mean_ranks
-from reports.statistics.shares import Share, share_interval
 from reports.tables import Tables
 
 
@@ -25,6 +25,7 @@ class Column:
     which: str
     direction: str
     target: tuple[str, float] | None
+    stop: float | None
     methods: int
     seeds: int
 
@@ -40,13 +41,25 @@ class Entry:
 
 @dataclass(frozen=True)
 class Rank:
-    """The mean rank over instances, its interval, and over how many workloads and instances it goes."""
+    """The mean rank over instances, its interval (none with few seeds), and what it goes over.
+
+    `seeds` is the least number of seeds of a workload.
+    """
 
     mean: float
     low: float | None
     high: float | None
     workloads: int
     instances: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """`successes` of `count` runs; over workloads whose chances differ there is no exact interval."""
+
+    successes: int
+    count: int
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,8 @@ class Row:
     studies: tuple[str, ...]
     rank: Rank | None
     entries: tuple[Entry | None, ...]
-    reached: Share | None
-    diverged: Share
+    reached: Count | None
+    diverged: Count
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,11 @@ class Board:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     level: float = LEVEL
+
+    @property
+    def values(self) -> list[MedianInterval]:
+        """All headline medians on the board."""
+        return [entry.value for row in self.rows for entry in row.entries if entry is not None]
 
 
 def leaderboard(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Board:
@@ -110,7 +128,7 @@ def _cells(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Iterato
                 & (pl.col("backend") == backend)
                 & (pl.col("workload") == workload.name)
             )
-            values = run_values(runs, study.metric, study.which, study.direction).drop_nulls("value")
+            values = study_values(study, runs).drop_nulls("value")
             if len(values):
                 yield _cell(study, workload.name, runs, values)
 
@@ -120,8 +138,7 @@ def _cell(study: StudyPlan, workload: str, runs: pl.DataFrame, values: pl.DataFr
     ranks = instance_ranks(values, ["seed"], "method", "value", descending)
     ranks = ranks.with_columns(pl.lit(f"{study.name}/{workload}").alias("stratum"))
     summary = medians(values, ["method"], "value")
-    finite = summary.filter(pl.col("median").is_finite())
-    best = finite["median"].max() if descending else finite["median"].min()
+    best = best_methods(study, dict(summary.select("method", "median").iter_rows()))
     target = next(iter(study.targets.items()), None)
     reached = evaluations_to_target(runs, target[0]) if target else runs.clear().with_columns(value=0.0)
     entries, counts = {}, {}
@@ -131,7 +148,7 @@ def _cell(study: StudyPlan, workload: str, runs: pl.DataFrame, values: pl.DataFr
         evaluations = reached.filter(pl.col("method") == method)["value"]
         entries[method] = Entry(
             value=MedianInterval(**row),
-            best=row["median"] == best,
+            best=method in best,
             evaluations=median_interval(evaluations.to_numpy()) if len(evaluations) else None,
         )
         total = totals[method]
@@ -148,23 +165,24 @@ def _cell(study: StudyPlan, workload: str, runs: pl.DataFrame, values: pl.DataFr
         which=study.which,
         direction=study.direction,
         target=target,
+        stop=study.stop.get(study.metric),
         methods=len(summary),
         seeds=max(summary["count"].to_list()),
     )
     return column, study, ranks, entries, counts
 
 
-def _row(method: str, rank: dict[str, float] | None, cells: Sequence[_Cell]) -> Row:
+def _row(method: str, rank: dict[str, Any] | None, cells: Sequence[_Cell]) -> Row:
     mine = [(column, counts[method]) for column, _, _, _, counts in cells if method in counts]
     counted = sum(count.counted for _, count in mine)
     return Row(
         method=method,
         basis=method_parts(method)[1],
         studies=tuple(dict.fromkeys(column.study for column, _ in mine)),
-        rank=rank and Rank(rank["mean"], rank["low"], rank["high"], int(rank["strata"]), int(rank["count"])),  # type: ignore[arg-type]
+        rank=Rank(*(rank[key] for key in ("mean", "low", "high", "strata", "count", "seeds")))
+        if rank
+        else None,
         entries=tuple(entries.get(method) for *_, entries, _ in cells),
-        reached=share_interval(sum(count.reached or 0 for _, count in mine), counted) if counted else None,
-        diverged=share_interval(
-            sum(count.diverged for _, count in mine), sum(count.runs for _, count in mine)
-        ),
+        reached=Count(sum(count.reached or 0 for _, count in mine), counted) if counted else None,
+        diverged=Count(sum(count.diverged for _, count in mine), sum(count.runs for _, count in mine)),
     )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import isfinite
+
 import polars as pl
 
+from reports.plan import StudyPlan
 from reports.statistics.medians import medians, quartile_bands
 from reports.statistics.paired import Direction
+from reports.statistics.ranks import tied
 from results.reading import named
 
 IDENTITY = "identity"
 CELL = ("workload", "backend", "method")
 FAILED = ("out_of_memory", "interrupted", "error")  # no statement about the optimizer: left out, and counted
 TUNING = ("sweep", "refine")
+EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
 
 
 def method_label(optimizer: str, basis: str) -> str:
@@ -40,7 +46,9 @@ def worst(direction: Direction) -> float:
     return float("inf") if direction == "minimize" else float("-inf")
 
 
-def run_values(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
+def run_values(
+    runs: pl.DataFrame, metric: str, which: str, direction: Direction, stop: float | None = None
+) -> pl.DataFrame:
     """One value a run of one metric.
 
     A diverged run's final value is the worst possible, NaN likewise; a failed run (out of memory,
@@ -49,6 +57,8 @@ def run_values(runs: pl.DataFrame, metric: str, which: str, direction: Direction
     Args:
         runs: the table `runs` with `method`.
         which: "final" or "best" of the run.
+        stop: the threshold of the metric at which runs stop. How far a run's last step overshoots it is
+            chance, so no value counts as better than the threshold.
 
     Returns:
         The rows of `runs` with a column `value`, null where a run has no such metric.
@@ -64,22 +74,75 @@ def run_values(runs: pl.DataFrame, metric: str, which: str, direction: Direction
         .otherwise(pl.col("value"))
     )
     recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
-    return recorded.with_columns(column.alias("value"))
+    found = recorded.with_columns(column.alias("value"))
+    if stop is None:
+        return found
+    held = (
+        pl.col("value").clip(lower_bound=stop)
+        if direction == "minimize"
+        else pl.col("value").clip(upper_bound=stop)
+    )
+    return found.with_columns(held)
+
+
+def study_values(
+    study: StudyPlan, runs: pl.DataFrame, metric: str | None = None, which: str | None = None
+) -> pl.DataFrame:
+    """`run_values` as a study counts them: the headline metric unless another is named, held at its stop."""
+    metric = metric or study.metric
+    return run_values(runs, metric, which or study.which, study.direction_of(metric), study.stop.get(metric))
+
+
+def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
+    """The methods with the best finite median of the headline metric, and those that tie with it."""
+    finite = {name: median for name, median in medians_by_method.items() if isfinite(median)}
+    if not finite:
+        return set()
+    best = min(finite.values()) if study.direction == "minimize" else max(finite.values())
+    return {name for name, median in finite.items() if tied(median, best)}
 
 
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Gradient evaluations until a target was reached, the basis' cost included; infinite where it was not.
 
+    Steps count whole gradient evaluations: the one by which a run notices that it should stop is no step.
+
     Returns:
         The rows of `runs` whose study has that target and that did not fail, with a column `value`.
     """
-    per_step = pl.col("gradient_evaluations") / pl.max_horizontal(pl.col("steps"), pl.lit(1))
+    per_step = pl.col("gradient_evaluations") // pl.max_horizontal(pl.col("steps"), pl.lit(1))
     steps = named(metric, "targets", key="metric", value="steps")
     charged = steps * per_step + pl.col("basis_gradient_evaluations").fill_null(0)
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
     return runs.filter(~pl.col("outcome").is_in(FAILED) & aimed).with_columns(
         charged.cast(pl.Float64).fill_null(float("inf")).alias("value")
     )
+
+
+def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Seconds until a target was reached, those of the basis included; infinite where it was not.
+
+    The seconds of the steps are modelled (steps times the timed step) unless they were measured.
+
+    Returns:
+        The rows of `runs` whose study has that target and that did not fail, with a column `value`, null
+        where the target was reached and no step was timed.
+    """
+    steps, seconds, threshold = (
+        named(metric, "targets", key="metric", value=field) for field in ("steps", "seconds", "threshold")
+    )
+    charged = seconds + pl.col("basis_seconds").fill_null(0)
+    value = pl.when(steps.is_null()).then(pl.lit(float("inf"))).otherwise(charged)
+    return runs.filter(~pl.col("outcome").is_in(FAILED) & threshold.is_not_null()).with_columns(
+        value.alias("value")
+    )
+
+
+def checkpoint_gap(runs: pl.DataFrame, curves: pl.DataFrame) -> int | None:
+    """The most steps between two checkpoints of a run; None without curves."""
+    steps = curves.join(runs.select("run"), on="run", how="semi").select("run", "step").unique()
+    gap = steps.sort("run", "step").select(pl.col("step").diff().over("run").max()).item()
+    return None if gap is None else int(gap)
 
 
 def diverged_counts(runs: pl.DataFrame) -> pl.DataFrame:
@@ -137,14 +200,18 @@ def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
     return bands.join(axes, on=[*CELL, "step"], how="left").sort(*CELL, "step")
 
 
-def sensitivity(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
+def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
     """The headline metric against the learning rate, over the tuning runs.
+
+    Args:
+        values: what `study_values` returns; other runs than those of tuning are left out.
 
     Returns:
         Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, diverged (share).
     """
-    tuned = run_values(runs.filter(pl.col("stage").is_in(TUNING)), metric, which, direction)
-    tuned = tuned.unique([*CELL, "learning_rate", "seed"], keep="last", maintain_order=True)
+    tuned = values.filter(pl.col("stage").is_in(TUNING)).unique(
+        [*CELL, "learning_rate", "seed"], keep="last", maintain_order=True
+    )
     keys = [*CELL, "learning_rate"]
     shares = tuned.group_by(keys).agg((pl.col("outcome") == "diverged").mean().alias("diverged"))
     return quartile_bands(tuned, keys, "value").join(shares, on=keys, how="left").sort(keys)
@@ -174,6 +241,31 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def tied_settings(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> int:
+    """How many of the settings that were tried are the best one by a tuning criterion, or tie with it.
+
+    A setting's score is the median of the metric over its runs; one that did not finish is the worst.
+
+    Args:
+        runs: the tuning runs of one method on one workload and backend.
+    """
+    unfinished = pl.col("outcome").is_in([*FAILED, "diverged"])
+    score = pl.when(unfinished | pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
+    values = runs.with_columns(named(metric, f"{which}_metrics").alias("value")).with_columns(
+        score.fill_null(worst(direction)).alias("value"), pl.col("hyperparameters").hash().alias("others")
+    )
+    scores = (
+        values.group_by("learning_rate", "others")
+        .agg(pl.col("value").quantile(0.5, "midpoint"))["value"]
+        .to_numpy()
+    )
+    if not len(scores):
+        return 0
+    costs = scores if direction == "minimize" else -scores
+    best = costs.min()
+    return int((costs <= best + EQUAL_TO_ROUNDING * abs(best)).sum())
+
+
 def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     """Seconds a step from the timing jobs: the median over repetitions with its interval.
 
@@ -181,21 +273,21 @@ def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
         timings: the table `timings` with `method`.
 
     Returns:
-        Columns of `CELL`, median, low, high, level, count.
+        Columns of `CELL`, machine, median, low, high, level, count.
     """
     each = timings.filter((pl.col("phase") == "step") & (pl.col("steps") > 0)).with_columns(
         (pl.col("seconds") / pl.col("steps")).alias("value")
     )
-    return medians(each, list(CELL), "value")
+    return medians(each, [*CELL, "machine"], "value")
 
 
 def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """An optimizer's own seconds a step: its step less the null optimizer's, repetition by repetition.
+    """An optimizer's own seconds a step: its step less the machine's null step, by repetition.
 
     Returns:
-        Columns of `CELL`, median, low, high, level, count; empty where no null step was timed.
+        Columns of `CELL`, machine, median, low, high, level, count; empty where no null step was timed.
     """
-    keys = ["workload", "backend", "repetition"]
+    keys = ["workload", "backend", "machine", "repetition"]
     each = timings.filter(pl.col("steps") > 0).with_columns(
         (pl.col("seconds") / pl.col("steps")).alias("each")
     )
@@ -207,7 +299,7 @@ def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     )
     both = steps.join(null, on=keys, how="inner", maintain_order="left")
     return medians(
-        both.with_columns((pl.col("step") - pl.col("null_step")).alias("value")), list(CELL), "value"
+        both.with_columns((pl.col("step") - pl.col("null_step")).alias("value")), [*CELL, "machine"], "value"
     )
 
 

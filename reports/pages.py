@@ -13,25 +13,30 @@ import polars as pl
 from reports.figures import MANIFEST
 from reports.measures import (
     CELL,
+    TUNING,
     backend_pairs,
+    best_methods,
+    checkpoint_gap,
     chosen_rates,
     diverged_counts,
     evaluations_to_target,
     method_parts,
     own_seconds,
-    run_values,
+    seconds_to_target,
     step_seconds,
+    study_values,
+    tied_settings,
 )
 from reports.plan import ReportError, StudyPlan, WorkloadPlan
-from reports.statistics.medians import median_interval, medians
+from reports.statistics.medians import MedianInterval, median_interval, medians
 from reports.statistics.paired import compare_methods, compare_pairs, effect_for
+from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
 STAGES = ("bases", "sweep", "refine", "final", "timing")
-NEGLIGIBLE = 1e-3  # of a loss: what rounding, amplified by training, leaves between two equal methods
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
 
 
@@ -55,21 +60,7 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any
     """Everything on the page of a study."""
     parts = []
     for workload in study.workloads:
-        backends = [
-            {
-                "name": backend,
-                "figures": [
-                    figure
-                    for figure in figures
-                    if figure["workload"] == workload.name and figure["backend"] == backend
-                ],
-                "results": results_rows(study, workload, backend, tables.runs),
-                "settings": settings_rows(study, workload.name, backend, tables.runs),
-                "pairs": pair_rows(study, workload.name, backend, tables.runs),
-                "costs": cost_rows(study, workload.name, backend, tables),
-            }
-            for backend in study.backends
-        ]
+        backends = [_backend(study, workload, backend, tables, figures) for backend in study.backends]
         parts.append(
             {
                 "workload": workload,
@@ -78,11 +69,49 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any
             }
         )
     return {
-        "negligible": NEGLIGIBLE,
         "study": study,
         "parts": parts,
         "seconds": job_seconds(tables.jobs),
         "counts": _counts(tables),
+        "warnings": tables.warnings,
+    }
+
+
+def _backend(
+    study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables, figures: Rows
+) -> dict[str, Any]:
+    """What a study's page shows of one workload on one backend."""
+    results = results_rows(study, workload, backend, tables.runs)
+    costs = cost_rows(study, workload, backend, tables)
+    return {
+        "name": backend,
+        "figures": [
+            figure
+            for figure in figures
+            if figure["workload"] == workload.name and figure["backend"] == backend
+        ],
+        "results": results,
+        "estimates": [
+            estimate
+            for row in results
+            for estimate in (
+                *(metric["value"] for metric in row["metrics"]),
+                *(target["evaluations"] for target in row["targets"]),
+            )
+        ],
+        "settings": settings_rows(study, workload.name, backend, tables.runs),
+        "pairs": pair_rows(study, workload.name, backend, tables.runs),
+        "costs": costs,
+        "cost_estimates": [
+            estimate
+            for row in costs
+            for estimate in (
+                *(row[key] for key in ("evaluations", "step", "own", "basis_seconds")),
+                *(target["seconds"] for target in row["targets"]),
+            )
+            if not isinstance(estimate, float)
+        ],
+        "gap": checkpoint_gap(_here(tables.runs, workload.name, backend), tables.curves),
     }
 
 
@@ -118,15 +147,14 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     shown = [(study.metric, study.which), *((name, "final") for name in workload.metrics)]
     shown = list(dict.fromkeys(shown))
     columns = [
-        (name, which, _by_method(medians(run_values(final, name, which, direction), ["method"], "value")))
+        (name, which, _by_method(medians(study_values(study, final, name, which), ["method"], "value")))
         for name, which in shown
-        for direction in [workload.metrics[name].direction]
     ]
     targets = [
         (name, evaluations_to_target(final, name)) for name in study.targets if name in workload.metrics
     ]
     totals = _by_method(diverged_counts(final))
-    best = _best(study, columns[0][2])
+    best = best_methods(study, {method: row["median"] for method, row in columns[0][2].items()})
     rows = []
     for method in [method for method in study.methods if method in totals]:
         total = totals[method]
@@ -137,12 +165,17 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
         rows.append(
             {
                 "method": method,
-                "best": method == best,
+                "best": method in best,
                 "count": total["count"],
                 "failed": total["failed"],
                 "diverged": share_interval(total["diverged"], counted) if counted else None,
                 "metrics": [
-                    {"name": name, "which": which, "value": by_method.get(method)}
+                    {
+                        "name": name,
+                        "which": which,
+                        "value": by_method.get(method),
+                        "stop": study.stop.get(name),
+                    }
                     for name, which, by_method in columns
                 ],
                 "targets": [
@@ -160,18 +193,15 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     return rows
 
 
-def _best(study: StudyPlan, summary: Mapping[str, Mapping[str, Any]]) -> str | None:
-    finite = {name: row["median"] for name, row in summary.items() if abs(row["median"]) != float("inf")}
-    if not finite:
-        return None
-    choose = min if study.direction == "minimize" else max
-    return choose(finite, key=lambda name: finite[name])
-
-
 def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
-    """The chosen learning rate of each method and where it lies among those tried."""
+    """The chosen learning rate of each method, where it lies among those tried, and how many of them tie."""
     here = runs.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
     rates = _by_method(chosen_rates(here))
+    tuned = runs.filter(
+        (pl.col("workload") == workload)
+        & (pl.col("backend") == study.tuned_on.get(backend, backend))
+        & pl.col("stage").is_in(TUNING)
+    )
     final = {
         row["method"]: row["hyperparameters"] for row in _here(runs, workload, backend).iter_rows(named=True)
     }
@@ -180,15 +210,27 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
             **rates[method],
             "hyperparameters": final[method] or [],
             "tuned_on": study.tuned_on.get(backend, backend),
+            "criterion": study.criterion,
+            "tied": _tied(study, method, tuned),
         }
         for method in study.methods
         if method in rates
     ]
 
 
+def _tied(study: StudyPlan, method: str, tuned: pl.DataFrame) -> int | None:
+    """How many settings tied in the choice of a method's, itself included; None where it is not known."""
+    chooser = method_parts(method)[0] if study.shares_rates else method
+    judged = tuned.filter(pl.col("method") == chooser)
+    if not study.criterion or not len(judged):
+        return None
+    metric = study.tuning["metric"]
+    return tied_settings(judged, metric, study.tuning["which"], study.direction_of(metric))
+
+
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
     """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
-    values = run_values(_here(runs, workload, backend), study.metric, study.which, study.direction)
+    values = study_values(study, _here(runs, workload, backend))
     effect = effect_for(values["value"].to_numpy(), study.direction)  # one for the whole table
     rows: Rows = []
     for method in study.methods:
@@ -211,11 +253,12 @@ def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame)
     return rows
 
 
-def cost_rows(study: StudyPlan, workload: str, backend: str, tables: Tables) -> Rows:
-    """What a run of each method costs: gradient evaluations and seconds, the basis apart."""
-    final = _here(tables.runs, workload, backend)
-    timings = tables.timings.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
+def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables) -> Rows:
+    """What a run of each method costs: gradient evaluations and seconds, the basis apart and with it."""
+    final = _here(tables.runs, workload.name, backend)
+    timings = tables.timings.filter((pl.col("workload") == workload.name) & (pl.col("backend") == backend))
     step, own = _by_method(step_seconds(timings)), _by_method(own_seconds(timings))
+    targets = [(name, seconds_to_target(final, name)) for name in study.targets if name in workload.metrics]
     rows = []
     for method in study.methods:
         runs = final.filter(pl.col("method") == method)
@@ -229,7 +272,14 @@ def cost_rows(study: StudyPlan, workload: str, backend: str, tables: Tables) -> 
                 "count": len(runs),
                 "evaluations": median_interval(kept["gradient_evaluations"].to_numpy()),
                 "basis_evaluations": runs["basis_gradient_evaluations"].fill_null(0).max(),
-                "basis_seconds": _interval_of(runs["basis_seconds"]),
+                "basis_seconds": _basis_seconds(runs["basis_seconds"].drop_nulls()),
+                "targets": [
+                    {
+                        "name": name,
+                        "seconds": _interval_of(values.filter(pl.col("method") == method)["value"]),
+                    }
+                    for name, values in targets
+                ],
                 "step": step.get(method),
                 "own": own.get(method),
                 "state_bytes": runs["state_bytes"].max(),
@@ -238,15 +288,23 @@ def cost_rows(study: StudyPlan, workload: str, backend: str, tables: Tables) -> 
     return rows
 
 
-def _interval_of(values: pl.Series) -> Any:
-    known = values.drop_nulls()
-    return median_interval(known.to_numpy()) if len(known) and known.max() != 0 else None
+def _interval_of(values: pl.Series) -> MedianInterval | None:
+    """The interval of the median; None where a value is missing, which would bias it."""
+    return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
+
+
+def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
+    """The interval over seeds, one number where all are the same (one measurement), None without a basis."""
+    distinct = seconds.unique().to_list()
+    if distinct in ([], [0.0]):
+        return None
+    return float(distinct[0]) if len(distinct) == 1 else median_interval(seconds.to_numpy())
 
 
 def agreement_rows(study: StudyPlan, workload: str, runs: pl.DataFrame) -> Rows:
     """The headline metric on the study's two backends, for runs that share seed and learning rate."""
     final = runs.filter((pl.col("workload") == workload) & (pl.col("stage") == "final"))
-    values = run_values(final, study.metric, study.which, study.direction)
+    values = study_values(study, final)
     paired = backend_pairs(values)
     names = sorted(values["backend"].unique())
     effect = effect_for(values["value"].to_numpy(), study.direction)  # one for the whole table
@@ -307,21 +365,26 @@ def run_metrics(study: StudyPlan) -> list[str]:
 
 def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]]) -> dict[str, Any]:
     """Machines, environments and jobs of all studies, and a warning where hardware is mixed."""
-    from results.merging import machines, mixed_hardware
+    from results.merging import machines
 
     if not studies:
-        return {"machines": [], "mixed": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
+        return {"machines": [], "warnings": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
     jobs = pl.concat([tables.jobs for _, tables in studies]).unique(maintain_order=True)
     environments = {row["environment_hash"]: row for row in jobs.iter_rows(named=True)}
     notes = Counter(note for row in jobs["notes"].to_list() for note in row or [])
     return {
         "machines": machines(jobs).to_dicts(),
-        "mixed": [sentence for _, tables in studies for sentence in mixed_hardware(tables.runs)],
+        "warnings": machine_warnings(studies),
         "environments": list(environments.values()),
         "jobs": jobs.sort("started", "spec_hash").to_dicts(),
         "seconds": job_seconds(jobs),
         "notes": sorted(notes.items()),
     }
+
+
+def machine_warnings(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[str]:
+    """What readers must know of the machines of every study."""
+    return [f"{study.name}: {sentence}" for study, tables in studies for sentence in tables.warnings]
 
 
 def when_and_where(studies: Sequence[tuple[StudyPlan, Tables]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.formatting import describe
+from reports.formatting import describe, metric_name
 from reports.statistics.paired import Direction
 
 
@@ -43,7 +43,8 @@ class StudyPlan:
         backends: names in the study's order; the first one leads the overview.
         tuned_on: the backend whose runs chose the learning rates, by backend.
         compare: the headline metric, and whether its `final` or `best` value counts.
-        targets: threshold by metric.
+        targets, stop: threshold by metric; a run goes on past a target and stops at a stop.
+        tuning: the protocol, among others `metric`, `which`, `statistic`, `direction`, `shared_across`.
         claims: lines of text by key, among them `id`.
         settings: everything else the page prints as it is: bases, seeds, tuning, schedule, ...
         tables, figures: folders.
@@ -60,6 +61,8 @@ class StudyPlan:
     metric: str
     which: str
     targets: Mapping[str, float]
+    stop: Mapping[str, float]
+    tuning: Mapping[str, Any]
     claims: tuple[Mapping[str, tuple[str, ...]], ...]
     settings: Mapping[str, Any]
     tables: Path
@@ -69,6 +72,21 @@ class StudyPlan:
     def direction(self) -> Direction:
         """Whether less of the headline metric is better."""
         return self.workloads[0].metrics[self.metric].direction
+
+    @property
+    def shares_rates(self) -> bool:
+        """Whether the learning rate that was chosen in the identity basis serves all bases."""
+        return self.tuning.get("shared_across") == "bases"
+
+    @property
+    def criterion(self) -> str:
+        """By what learning rates were chosen, as words; empty where the plan does not say."""
+        if not {"statistic", "which", "metric"} <= set(self.tuning):
+            return ""
+        words = (
+            f"{self.tuning['statistic']} of the {self.tuning['which']} {metric_name(self.tuning['metric'])}"
+        )
+        return f"{words} in the identity basis" if self.shares_rates else words
 
     def direction_of(self, metric: str) -> Direction:
         """Whether less of a metric is better; workloads of one study agree on that."""
@@ -163,6 +181,8 @@ def _study(raw: Mapping[str, Any]) -> StudyPlan:
         metric=metric,
         which=raw["compare"]["which"],
         targets=raw.get("targets") or {},
+        stop=raw.get("stop") or {},
+        tuning=raw.get("tuning") or {},
         claims=tuple(_claim(claim) for claim in raw.get("claims") or []),
         settings={key: raw[key] for key in PRINTED if raw.get(key)},
         tables=Path(raw["tables"]),

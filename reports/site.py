@@ -14,6 +14,7 @@ from reports.pages import (
     CAUSES,
     Rows,
     final_seeds,
+    machine_warnings,
     provenance_page,
     read_figures,
     run_metrics,
@@ -22,6 +23,7 @@ from reports.pages import (
     when_and_where,
 )
 from reports.plan import ReportPlan, StudyPlan
+from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from reports.tables import read_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -46,6 +48,8 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     backends = list(dict.fromkeys(backend for study in plan.studies for backend in study.backends))
     boards = [board for board in (leaderboard(studies, backend) for backend in backends) if board.columns]
 
+    warnings = machine_warnings(studies)
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -67,6 +71,8 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         "seconds": formatting.seconds,
         "size": formatting.size,
         "metric": formatting.metric_name,
+        "levels": formatting.levels,
+        "least": formatting.least,
         "describe": formatting.describe,
         "slug": formatting.slug,
     }
@@ -77,13 +83,22 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         "runs_link": lambda study, method: runs_link(runs[study], study, method),
         "final_seeds": final_seeds,
         "causes": CAUSES,
+        "negligible": NEGLIGIBLE,
+        "least_seeds": LEAST_SEEDS,
     }
     pages: dict[str, str] = {}
 
     def render(name: str, template: str, **context: Any) -> None:
         pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
 
-    render("index.html", "index", boards=boards, where=when_and_where(studies), studies=studies)
+    render(
+        "index.html",
+        "index",
+        boards=boards,
+        where=when_and_where(studies),
+        studies=studies,
+        warnings=warnings,
+    )
     for study, tables in studies:
         context = study_page(study, tables, figures[study.name])
         render(study_file(study.name), "study", folder=figure_folder(study), **context)
@@ -97,7 +112,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
                 total=len(runs[study.name]),
                 metrics=run_metrics(study),
             )
-    render("leaderboard.html", "leaderboard", boards=boards)
+    render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings)
     render("provenance.html", "provenance", **provenance_page(studies))
     _write(out, pages, plan, [(study, figures[study.name]) for study in plan.studies])
     return out / "index.html"

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from reports.statistics.medians import LEVEL, median_interval
-from reports.statistics.ranks import average_ranks
+from reports.statistics.ranks import average_ranks, tied
 
 Direction = Literal["minimize", "maximize"]
 Effect = Literal["ratio", "difference"]
@@ -110,10 +110,7 @@ def compare_pairs(
         else:
             effects = np.where(equal, 0.0, left - right)
             differences = effects
-        close = np.isfinite(left - right) & (
-            np.abs(left - right) <= negligible * np.maximum(np.abs(left), np.abs(right))
-        )
-    differences = np.where(close, 0.0, differences)
+    differences = np.where(tied(left, right, negligible), 0.0, differences)
     sign = 1.0 if direction == "minimize" else -1.0
     interval = median_interval(effects, level)
     return PairedComparison(
@@ -150,10 +147,15 @@ def compare_methods(
 
     Returns:
         Columns `by` and the fields of `PairedComparison`; groups without a pair are left out.
+
+    Raises:
+        ValueError: where a method has two values on one instance.
     """
     keys = [*by, *pair]
     left = frame.filter(pl.col(method) == treated).select(*keys, pl.col(value).alias("treated"))
     right = frame.filter(pl.col(method) == control).select(*keys, pl.col(value).alias("control"))
+    if any(side.select(keys).is_duplicated().any() for side in (left, right)):
+        raise ValueError(f"{treated} or {control} has more than one value on one pair ({', '.join(keys)})")
     matched = left.join(right, on=keys, how="inner").drop_nulls(["treated", "control"]).sort(keys)
     rows = []
     for key, group in matched.group_by(by, maintain_order=True):

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from reports.formatting import (
     count,
     describe,
+    least,
+    levels,
     metric_name,
     number,
     p_value,
@@ -20,6 +22,7 @@ from reports.formatting import (
     size,
     slug,
 )
+from reports.statistics.medians import median_interval
 
 
 @pytest.mark.parametrize(
@@ -45,13 +48,27 @@ def test_small_formats():
     assert (seconds(0.0123), seconds(4.5), seconds(200), seconds(2e-6), seconds(0)) == (
         "12.3 ms", "4.50 s", "3 min 20 s", "2.00 µs", "0 s",
     )  # fmt: skip
+    assert (seconds(0.99999), seconds(9.9999e-4), seconds(0.9994), seconds(float("inf"))) == (
+        "1.00 s", "1.00 ms", "999 ms", "∞",
+    )  # fmt: skip
     assert (size(512), size(3 * 2**20)) == ("512 B", "3 MiB")
+    assert (size(1010 * 2**20), size(1023.9 * 2**20), size(1000)) == ("1010 MiB", "1.00 GiB", "1000 B")
+    assert (least(0.125), least(2**-10)) == ("0.125", "0.000977")
     assert (p_value(1e-9), p_value(0.03125), p_value(0.5)) == ("< 0.0001", "0.031", "0.50")
     assert (count(125.0), count(7.5), count(float("inf")), count(12000)) == ("125", "7.50", "∞", "12,000")
     assert [ratio(value) for value in (0.5, 1.0, 1 + 2e-6, 1 - 3e-5)] == [
         "0.500", "1.00", "1 + 2.0×10⁻⁶", "1 − 3.0×10⁻⁵"]  # fmt: skip
     assert metric_name("train_loss") == "training loss"
     assert [power_of_ten(value) for value in (0.1, 1e-3, 2e-5)] == ["0.1", "10⁻³", "2×10⁻⁵"]
+
+
+def test_a_table_says_what_its_intervals_cover():
+    found = [median_interval(range(10)), None, median_interval(range(10)), {"count": 3, "level": 0.75}]
+    assert levels(found, "seeds") == (
+        "10 seeds: intervals cover the median with 97.9 %; 3 seeds: the range, 75.0 %."
+    )
+    assert levels([median_interval([1.0])], "seeds") == "1 seed: the range covers the median with 0.0 %."
+    assert levels([None], "seeds") == ""
 
 
 def test_settings_of_any_shape_become_one_line():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -9,6 +10,8 @@ import pytest
 
 from reports.measures import (
     backend_pairs,
+    best_methods,
+    checkpoint_gap,
     chosen_rates,
     complete_curves,
     curve_bands,
@@ -17,11 +20,15 @@ from reports.measures import (
     method_parts,
     own_seconds,
     run_values,
+    seconds_to_target,
     sensitivity,
     step_seconds,
+    study_values,
+    tied_settings,
     with_method,
 )
 from results.schema import CURVES, RUNS, TIMINGS
+from tests.reports.conftest import Report
 
 INFINITE = float("inf")
 NAN = float("nan")
@@ -80,6 +87,7 @@ def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_mis
     table = runs(
         run("hit", targets=aimed(5), basis_gradient_evaluations=7),
         run("twice", targets=aimed(5), gradient_evaluations=40),
+        run("stopped", targets=aimed(5), gradient_evaluations=21),
         run("missed", targets=aimed(None)),
         run("failed", targets=aimed(None), outcome="out_of_memory"),
         run("without"),
@@ -87,8 +95,63 @@ def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_mis
     assert values(evaluations_to_target(table, "accuracy")) == {
         "hit": 12.0,
         "twice": 10.0,
+        "stopped": 5.0,
         "missed": INFINITE,
     }
+
+
+def test_seconds_to_a_target_have_the_basis_in_them():
+    def aimed(steps: int | None, seconds: float | None) -> list[dict[str, Any]]:
+        return [{"metric": "a", "threshold": 0.9, "steps": steps, "seconds": seconds, "seconds_kind": None}]
+
+    table = runs(
+        run("hit", targets=aimed(5, 2.0), basis_seconds=3.0),
+        run("plain", targets=aimed(5, 2.0)),
+        run("untimed", targets=aimed(5, None), basis_seconds=3.0),
+        run("missed", targets=aimed(None, None), basis_seconds=3.0),
+        run("failed", targets=aimed(None, None), outcome="error"),
+    )
+    assert values(seconds_to_target(table, "a")) == {
+        "hit": 5.0, "plain": 2.0, "untimed": None, "missed": INFINITE,
+    }  # fmt: skip
+
+
+def test_how_far_a_stopped_run_overshoots_its_threshold_does_not_count():
+    table = runs(run("a", 3e-9, outcome="reached"), run("b", 9e-9, outcome="reached"), run("c", 2e-8))
+    table = pl.concat([table, runs(run("d", 1.0, outcome="diverged"))])
+    assert values(run_values(table, "train_loss", "final", "minimize", 1e-8)) == {
+        "a": 1e-8, "b": 1e-8, "c": 2e-8, "d": INFINITE,
+    }  # fmt: skip
+    assert values(run_values(table, "train_loss", "final", "maximize", 1e-8))["c"] == 1e-8
+
+
+def test_a_study_holds_its_headline_metric_at_its_stop_and_marks_all_that_tie(report: Report):
+    study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
+    table = runs(run("a", 0.1), run("b", 0.4, optimizer="sgd"), run("c", 0.7, optimizer="adagrad"))
+    found = study_values(study, table)
+    assert found["value"].to_list() == [0.5, 0.5, 0.7]
+    assert best_methods(study, dict(found.select("method", "value").iter_rows())) == {"adam", "sgd"}
+    assert best_methods(study, {"adam": INFINITE}) == set()
+    assert best_methods(replace(study, metric="validation_accuracy"), {"a": 0.9, "b": 0.8}) == {"a"}
+
+
+def test_rates_that_tie_in_tuning_are_counted():
+    def tried(name: str, rate: float, final: float, **changes: Any) -> dict[str, Any]:
+        return run(name, final, learning_rate=rate, stage="sweep", hyperparameters=[], **changes)
+
+    table = runs(
+        tried("a", 0.1, 1.0),
+        tried("b", 0.2, 1.0 + 1e-14),
+        tried("c", 0.3, 1.1),
+        tried("d", 0.4, 0.5, outcome="diverged"),
+        tried("e", 0.5, NAN),
+    )
+    assert tied_settings(table, "train_loss", "final", "minimize") == 2
+    assert tied_settings(table, "train_loss", "final", "maximize") == 1
+    assert (
+        tied_settings(table.filter(pl.col("run").is_in(["d", "e"])), "train_loss", "final", "minimize") == 2
+    )
+    assert tied_settings(table.clear(), "train_loss", "final", "minimize") == 0
 
 
 def curve(name: str, *points: tuple[int, float]) -> list[dict[str, Any]]:
@@ -120,6 +183,8 @@ def test_curves_meet_at_the_same_steps():
         "dies": [4.0, INFINITE, INFINITE],
     }
     assert found.filter(pl.col("run") == "whole")["charged_evaluations"].to_list() == [100, 110, 120]
+    assert checkpoint_gap(table, pl.DataFrame(points, schema=CURVES)) == 10
+    assert checkpoint_gap(table, pl.DataFrame(schema=CURVES)) is None
     bands = curve_bands(found)
     assert bands["median"].to_list() == [4.0, 2.0, 1.0]
     assert bands["upper_quartile"].to_list() == [4.0, INFINITE, INFINITE]
@@ -141,7 +206,7 @@ def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():
         run("c", 3.0, stage="sweep", seed=1, outcome="diverged"),
         run("d", 9.0),
     )
-    found = sensitivity(table, "train_loss", "final", "minimize")
+    found = sensitivity(run_values(table, "train_loss", "final", "minimize"))
     assert found.select("learning_rate", "count", "diverged").rows() == [(0.1, 2, 0.5)]
 
 
@@ -159,6 +224,10 @@ def test_an_optimizers_own_time_is_its_step_less_the_null_step_of_the_same_repet
     own = own_seconds(timings).row(0, named=True)
     assert own["method"] == "adam"
     assert (own["low"], own["high"]) == (pytest.approx(0.2), pytest.approx(0.2))
+    slow = timings.with_columns(pl.col("seconds") * 10, pl.lit("slow").alias("machine"))
+    both = pl.concat([timings, slow])
+    assert step_seconds(both).select("machine", "count").rows() == [("m", 3), ("slow", 3)]
+    assert own_seconds(both)["median"].to_list() == [pytest.approx(0.2), pytest.approx(2.0)]
 
 
 def test_backends_are_paired_by_seed_and_rate():

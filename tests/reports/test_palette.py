@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import pytest
 
 from reports.palette import GHOST, GRID, MUTED, OPTIMIZERS, OTHERS, PAPER, TEXT, dark, dashes_of, ink_of
+from reports.site import STATIC
 
 
 def luminance(colour: str) -> float:
@@ -48,3 +50,20 @@ def test_the_identity_is_solid_and_every_basis_has_its_own_dashes():
     assert list(dashes) == ["identity", "egop", "block"]
     assert dashes["identity"] == ()
     assert len(set(dashes.values())) == 3
+
+
+def test_borders_of_controls_and_sort_arrows_stand_out_in_both_themes():
+    style = (STATIC / "style.css").read_text()
+    themes = re.findall(r"--paper: [^}]*", style.partition("@media print")[0])
+    [opacity] = map(float, re.findall(r'content: " ↕"; opacity: ([0-9.]+)', style))
+    assert len(themes) == 3
+    for theme in themes:
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})\b", theme))
+        assert contrast(colours["control"], colours["paper"]) >= 3
+        assert contrast(mixed(colours["muted"], colours["raised"], opacity), colours["raised"]) >= 3
+
+
+def mixed(ink: str, paper: str, opacity: float) -> str:
+    """An ink that lets its paper shine through."""
+    pairs = [(int(ink[place : place + 2], 16), int(paper[place : place + 2], 16)) for place in (1, 3, 5)]
+    return "#" + "".join(f"{round(opacity * over + (1 - opacity) * under):02x}" for over, under in pairs)

@@ -115,6 +115,14 @@ def test_only_seeds_that_both_ran_are_paired():
     assert none.is_empty()
 
 
+def test_a_pair_counts_once():
+    frame = pl.DataFrame(
+        {"w": ["x"] * 3, "seed": [1, 1, 1], "method": ["a", "b", "b"], "value": [1.0, 2.0, 3.0]}
+    )
+    with pytest.raises(ValueError, match="more than one value"):
+        compare_methods(frame, ["w"], ["seed"], "method", "value", "a", "b", "minimize")
+
+
 def test_pairs_must_match():
     with pytest.raises(ValueError, match="shapes"):
         compare_pairs([1.0], [1.0, 2.0], "minimize")
