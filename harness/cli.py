@@ -261,7 +261,26 @@ def _details(item: Mapping[str, Any]) -> list[str]:
 # --- check ---------------------------------------------------------------------------------------
 
 
+def _check_rules() -> None:
+    """Take one step of every optimizer on NumPy, so that a slip in a rule shows before compute is spent."""
+    import numpy as np
+
+    from harness.replaying import replay
+    from optimizers import module_of, rules
+
+    problems = []
+    for name in rules():
+        try:
+            replay(name, {"w": np.ones((2, 3))}, [{"w": np.ones((2, 3))}], {"learning_rate": 0.5}, "numpy")
+        except Exception as error:  # whatever a rule of the user's raises
+            file = f"{module_of(name).replace('.', '/')}.py"
+            problems.append(f"{file}: {name}: a step fails ({type(error).__name__}: {error})")
+    if problems:
+        raise InputError("\n".join(problems))
+
+
 def _check(given: argparse.Namespace) -> None:
+    _check_rules()
     from harness.plan import Config, make_plan
     from harness.studies import read_studies
 

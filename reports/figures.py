@@ -111,7 +111,7 @@ def _draw_cell(
 # --- kinds of figures ----------------------------------------------------------------------------
 
 AXES = {
-    "gradient_evaluations": "gradient evaluations",
+    "gradient_evaluations": "gradient evaluations of the run",
     "charged_evaluations": "gradient evaluations, basis included",
 }
 

@@ -1,4 +1,4 @@
-"""The leaderboard: all methods of all studies at one scale on one backend, ranked over problem instances."""
+"""The leaderboard: the methods of studies at one scale on one backend, ranked over problem instances."""
 
 from __future__ import annotations
 
@@ -85,9 +85,28 @@ class Board:
     level: float = LEVEL
 
     @property
+    def studies(self) -> tuple[str, ...]:
+        """The studies whose workloads are its columns."""
+        return tuple(dict.fromkeys(column.study for column in self.columns))
+
+    @property
     def values(self) -> list[MedianInterval]:
         """All headline medians on the board."""
         return [entry.value for row in self.rows for entry in row.entries if entry is not None]
+
+
+def leaderboards(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Board]:
+    """A board for each backend and set of methods, in the order of the studies.
+
+    A rank among three methods says nothing beside one among ten, so that only studies of the same methods
+    share a board: one more study leaves the ranks of the others as they are.
+    """
+    backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
+    contests: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
+    for study, tables in studies:
+        contests.setdefault(frozenset(study.methods), []).append((study, tables))
+    boards = [leaderboard(contest, backend) for backend in backends for contest in contests.values()]
+    return [board for board in boards if board.columns]
 
 
 def leaderboard(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Board:

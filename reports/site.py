@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reports import formatting
-from reports.leaderboard import leaderboard
+from reports.leaderboard import leaderboards
 from reports.pages import (
     CAUSES,
     Rows,
@@ -45,8 +45,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     studies = [(study, read_tables(study.tables)) for study in plan.studies]
     figures = {study.name: read_figures(study.figures) for study in plan.studies}
     runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
-    backends = list(dict.fromkeys(backend for study in plan.studies for backend in study.backends))
-    boards = [board for board in (leaderboard(studies, backend) for backend in backends) if board.columns]
+    boards = leaderboards(studies)
 
     warnings = machine_warnings(studies)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 
 from harness.cli import BARS, bars, main
+from optimizers.gradient_descent import SGD
 from results.schema import CURVES, RUNS
 from results.writing import write_table
 from tests.harness.tiny import write_study
@@ -129,3 +131,13 @@ def test_help_teaches_by_examples(capsys):
     said = capsys.readouterr().out
     for command in ("list --json", "check", "run results/specs/", "show ", "snakemake -n"):
         assert command in said
+
+
+def test_a_rule_that_cannot_take_a_step_is_named_before_compute(monkeypatch, capsys):
+    broken = dataclasses.replace(SGD, update=lambda ops, grad, state, param, hyper: (ops.sgn(grad), state))
+    monkeypatch.setattr("optimizers.rules", lambda: {"sgd": broken})
+    monkeypatch.setattr("harness.replaying.rules", lambda: {"sgd": broken})
+    assert main(["check"]) == 2
+    said = capsys.readouterr().err
+    assert "optimizers/gradient_descent.py: sgd: a step fails (AttributeError" in said
+    assert "sgn" in said

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from reports.leaderboard import Board, leaderboard
+from reports.leaderboard import Board, leaderboard, leaderboards
 from reports.tables import read_tables
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
@@ -53,3 +54,14 @@ def test_the_diverged_run_is_counted_and_targets_include_the_basis(board: Any):
 def test_a_backend_without_runs_has_no_columns(report: Report):
     study = report.plan.study("convex")
     assert leaderboard([(study, read_tables(study.tables))], "torch").columns == ()
+
+
+def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(report: Report):
+    studies = [(study, read_tables(study.tables)) for study in report.plan.studies]
+    (first, tables), *_ = studies
+    few = dataclasses.replace(first, name="mine", methods=first.methods[:2])
+    before, after = leaderboards(studies), leaderboards([*studies, (few, tables)])
+    assert [board for board in after if "mine" not in board.studies] == before
+    mine = [board for board in after if "mine" in board.studies]
+    assert mine
+    assert all({row.method for row in board.rows} <= set(few.methods) for board in mine)
