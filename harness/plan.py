@@ -391,7 +391,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     """
     planned, skipped = [], []
     reports_code = _code(root, REPORTS_CODE)
-    for study in _select(read_studies(config.study_folder), config):
+    for study in _select(read_studies(config.study_folder, config.studies), config):
         reason = _why_skipped(study, config)
         if reason is not None:
             skipped.append((study.name, reason))

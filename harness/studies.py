@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,20 @@ def final_seeds(scale: Scale, backend: str) -> tuple[int, ...]:
     return tuple(range(MOST_TUNING_SEEDS, MOST_TUNING_SEEDS + count))
 
 
-def read_studies(folder: Path = STUDY_FOLDER) -> tuple[Study, ...]:
+def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
     """All studies of a folder, by name.
+
+    Args:
+        folder: where the study files lie.
+        names: what is asked for; where each names a file, the other files are not read, so that a broken
+            one is in nobody's way. Claims are found by reading all.
 
     Raises:
         InputError: with a line for each problem of each file.
     """
     paths = sorted(folder.glob("*.yaml"))
+    if names and set(names) <= {path.stem for path in paths}:
+        paths = [path for path in paths if path.stem in names]
     if not paths:
         raise InputError(
             f"{folder}: holds no study file (*.yaml); name the folder that does, such as {STUDY_FOLDER}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import InputError
 from harness.paths import job_folder, spec_file
 from harness.plan import Config, make_plan, prepare, read_config, write_specs
 from harness.spec import read_spec
@@ -265,3 +267,12 @@ def test_the_content_of_data_files_is_part_of_the_hash(tmp_path, monkeypatch):
         seen.append({job.spec.hash for job in plan.jobs})
     assert seen[0] == seen[2]
     assert not seen[0] & seen[1]
+
+
+def test_a_broken_study_is_in_the_way_of_those_who_ask_for_it_alone(config):
+    (config.study_folder / "broken.yaml").write_text("question: ?\n")
+    alone = dataclasses.replace(config, studies=("tiny",))
+    assert [planned.study.name for planned in make_plan(alone).studies] == ["tiny"]
+    for studies in ((), ("broken",)):
+        with pytest.raises(InputError, match=r"broken\.yaml"):
+            make_plan(dataclasses.replace(config, studies=studies))
