@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from harness import tuning
 from harness.errors import InputError
 from harness.execution import PHASES
 from harness.jobs import run_job
@@ -276,3 +277,28 @@ def test_a_gpu_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
         spec = dataclasses.replace(SWEEP, bases=SWEEP.bases[:1], backend=backend, device="gpu")
         with pytest.raises(InputError, match=r"device: gpu: .* sees no GPU"):
             run(spec, tmp_path)
+
+
+@pytest.mark.parametrize("protocol", ["random_search", "halton_search"])
+def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
+    tmp_path: Path, protocol: str
+) -> None:
+    axis = {"learning_rate": {"low": 1e-2, "high": 2.0, "scale": "log"}}
+    space = axis | {"momentum": {"low": 0.0, "high": 0.95, "scale": "linear"}}
+    search = {key: value for key, value in TUNING.items() if key != "coarse"} | {
+        "protocol": protocol,
+        "names": ["learning_rate", "momentum"],
+        "budget": 5,
+        "space": space,
+    }
+    sweep = dataclasses.replace(
+        SWEEP, bases=SWEEP.bases[:1], tuning=search, settings=tuning.settings(search, "small")
+    )
+    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
+    tried = metric(read(run(sweep, tmp_path), "runs"), "train_loss")
+    momentum = pl.col("hyperparameters").list.first().struct.field("value").alias("momentum")
+    scores = tried.group_by("learning_rate", momentum).agg(pl.col("train_loss").median())
+    assert scores.height == 5
+    best = scores.sort("train_loss").row(0, named=True)
+    (row,) = read(run(final, tmp_path), "runs").select("learning_rate", momentum).iter_rows(named=True)
+    assert row == {"learning_rate": best["learning_rate"], "momentum": best["momentum"]}
