@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -127,7 +126,8 @@ class _Held:
 
     buffer: torch.Tensor  # (1, 1, d), what the views belong to
     params: dict[str, torch.Tensor] | None  # for the loss; None where a basis is in between
-    updated: list[torch.Tensor]  # for the kernel: the whole buffer, or its leaves
+    whole: bool  # whether the kernel takes the buffer as one, or leaf by leaf
+    updated: list[torch.Tensor]  # for the kernel
     state: Any  # the rule's, with such a list in each field
 
 
@@ -136,19 +136,18 @@ def _native_segment(
 ) -> Callable[[Carry, Constants, Inputs], Carry]:
     """The steps of a single run with its update in place; the buffers of the carry are reused."""
     layout = program.update.layout
-    sizes = [math.prod(shape) for shape in layout.shapes.values()]
     held: _Held | None = None
 
     def hold(carry: Carry, constants: Constants) -> _Held:
-        whole = bool(constants.matrices) or layout.total < ENTRIES_WORTH_A_LEAF * len(sizes)
+        whole = bool(constants.matrices) or layout.total < ENTRIES_WORTH_A_LEAF * len(layout.shapes)
 
         def views(buffer: torch.Tensor) -> list[torch.Tensor]:
-            flat = buffer[0, 0]
-            return [flat] if whole else list(flat.split(sizes))
+            return [buffer[0, 0]] if whole else list(layout.unflatten(program.ops, buffer).values())
 
         return _Held(
             buffer=carry.coordinates,
             params=None if constants.matrices else program.parameters(carry.coordinates, ()),
+            whole=whole,
             updated=views(carry.coordinates),
             state=pytree.tree_map(views, carry.state),
         )
@@ -157,9 +156,10 @@ def _native_segment(
         assert held is not None
         if constants.matrices:
             return [program.coordinates(grads, constants.matrices)[0, 0]]
-        if len(held.updated) == len(sizes):
-            return [grads[name].reshape(-1) for name in layout.shapes]
-        return [flatten([grads[name] for name in layout.shapes])]
+        if held.whole:
+            return [flatten([grads[name] for name in layout.shapes])]
+        # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
+        return [grads[name].contiguous() for name in layout.shapes]
 
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         nonlocal held

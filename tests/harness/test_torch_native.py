@@ -74,3 +74,25 @@ def test_divergence_is_seen_at_its_step() -> None:
     bundle = make_bundle(rule=optimizers.rules()["sgd"], seeds=(3,), rates=(1e200,), steps=40)
     jax_run, torch_run = (execute(bundle, engine(backend, "float64")) for backend in ("jax", "torch"))
     assert torch_run.diverged_at[0, 0] == jax_run.diverged_at[0, 0] > 0
+
+
+@pytest.mark.parametrize("worth", [1, 4096], ids=["leaf by leaf", "one buffer"])
+def test_a_single_leaf_and_transposed_gradients(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One parameter is leaf and buffer at once; the gradient of a transposed use may lie in another order."""
+    monkeypatch.setattr(torch_engine_module, "ENTRIES_WORTH_A_LEAF", worth)
+
+    def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
+        turned = ops.swapaxes(params["first"], 0, 1)  # (3, 4)
+        return ops.sum(ops.square(batch["features"][:3, :3] @ turned - 1.0)), state, {}
+
+    bundle = make_bundle(rule=RULES["adam"], seeds=(3,), rates=(0.02,), basis=False, batch_size=None)
+    workload = dataclasses.replace(
+        bundle.workload,
+        loss=loss,
+        evaluate=lambda ops, params, state, split: {"loss": loss(ops, params, state, split, {})[0]},
+    )
+    problem = dataclasses.replace(
+        bundle.problems[0], parameters={"first": bundle.problems[0].parameters["first"]}
+    )
+    single = dataclasses.replace(bundle, workload=workload, problems=[problem])
+    same(execute(single, engine("jax", "float64")), execute(single, engine("torch", "float64")), 1e-11)
