@@ -60,22 +60,17 @@ def _ours(workload: str, steps: int) -> float:
 
     from harness.backends.engine import engine
     from harness.execution import Bundle, load, stretch_inputs
-    from harness.seeding import batch_order
+    from harness.job import orders_of
     from optimizers import rules
 
     found, settings, instances = _instances(workload, SEEDS)
-    batch_size = settings.get("batch_size")
-    orders = None
-    if batch_size is not None:
-        drawn = [batch_order(one.random, one.examples, batch_size, steps) for one in instances]
-        orders = np.stack(drawn, axis=1)
     rates = np.geomspace(1e-3, 1e-1, RATES)
     values = rules()["adam"].complete({"learning_rate": 1.0})
     bundle = Bundle(
         workload=found,
         rule=rules()["adam"],
         problems=[one.problem for one in instances],
-        orders=orders,
+        orders=orders_of(instances, settings, steps),
         hyperparameters={
             **{name: np.full(RATES, value) for name, value in values.items()},
             "learning_rate": rates,

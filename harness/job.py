@@ -147,6 +147,14 @@ def steps_of(spec: JobSpec, settings: Mapping[str, Any], examples: int) -> int:
     return spec.budget["epochs"] * (examples // batch_size)
 
 
+def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps: int) -> np.ndarray | None:
+    """The minibatches of several seeds, (steps, S, batch_size) indices, or None for the full batch."""
+    batch_size = settings.get("batch_size")
+    if batch_size is None:
+        return None
+    return np.stack([batch_order(one.random, one.examples, batch_size, steps) for one in instances], axis=1)
+
+
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
     """The bundle of all lanes of a cell."""
     spec, settings = job.spec, cell.workload_spec.settings
@@ -154,15 +162,11 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     examples = instances[0].examples
     steps = steps_of(spec, settings, examples)
-    batch_size = settings.get("batch_size")
-    orders = None
-    if batch_size is not None:
-        orders = np.stack([batch_order(one.random, examples, batch_size, steps) for one in instances], axis=1)
     return Bundle(
         workload=cell.workload,
         rule=rule,
         problems=[one.problem for one in instances],
-        orders=orders,
+        orders=orders_of(instances, settings, steps),
         hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
         schedule=multipliers(spec.schedule, steps),
         evaluations=spec.evaluations,

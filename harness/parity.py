@@ -12,10 +12,9 @@ from harness.backends.engine import Engine, engine
 from harness.basis_jobs import estimate, sampling_of
 from harness.execution import Bundle, load, stretch_inputs
 from harness.gradients import sampler
-from harness.job import Instance, instance, workload_of
+from harness.job import Instance, instance, orders_of, workload_of
 from harness.program import pick
 from harness.replaying import replay
-from harness.seeding import batch_order
 from harness.spec import BasisSpec, WorkloadSpec
 from optimizers import rules
 from optimizers.bases import bases
@@ -168,16 +167,12 @@ def _bundle(
     matrices: dict[tuple[str, ...], np.ndarray],
     rule: Rule,
 ) -> Bundle:
-    batch_size = settings.get("batch_size")
-    order = None
-    if batch_size is not None:
-        order = batch_order(one.random, one.examples, batch_size, STEPS)[:, None]
     values = rule.complete({"learning_rate": LEARNING_RATE})
     return Bundle(
         workload=workload_of(spec),
         rule=rule,
         problems=[one.problem],
-        orders=order,
+        orders=orders_of([one], settings, STEPS),
         hyperparameters={name: np.array([value]) for name, value in values.items()},
         schedule=np.ones(STEPS),
         evaluations=1,

@@ -165,8 +165,3 @@ def _curve(run: str, steps: np.ndarray, batch: int, metric: str, values: np.ndar
         },
         schema=schema.CURVES,
     )
-
-
-def table(parts: Sequence[pl.DataFrame], schema_: pl.Schema) -> pl.DataFrame:
-    """Frames one below the other, or an empty table."""
-    return pl.concat(parts) if parts else pl.DataFrame(schema=schema_)

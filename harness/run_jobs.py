@@ -12,7 +12,7 @@ from harness import tuning
 from harness.execution import execute, joined, parts, seeds_per_bundle
 from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, workload_of
 from harness.progress import Progress
-from harness.records import rows, table
+from harness.records import rows
 from results import schema
 from results.reading import read
 from results.writing import write_table
@@ -60,7 +60,7 @@ def run_lanes(job: Job) -> list[str]:
         runs += cell_runs
         curves.append(cell_curves)
     write_table(job.folder / "runs.parquet", pl.DataFrame(runs, schema=schema.RUNS), schema.RUNS)
-    write_table(job.folder / "curves.parquet", table(curves, schema.CURVES), schema.CURVES)
+    write_table(job.folder / "curves.parquet", pl.concat(curves), schema.CURVES)
     return sorted({note for engine in engines.values() for note in engine.notes})
 
 
