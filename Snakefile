@@ -1,6 +1,6 @@
 """The main job: studies, run on every backend, become tables, figures and a report.
 
-bases -> sweep -> refine -> final -> tables -> figures -> reports, and timing beside them.
+bases -> sweep -> refine -> final -> tables -> figures -> reports, and timing and parity beside them.
 
 snakemake --cores all reports                          everything, at quick scale
 snakemake -n reports                                   the plan
@@ -55,6 +55,25 @@ rule reports:
         "report: {output}"
     shell:
         "python -m reports site --plan {input.plan:q} --out {params.site:q} 2>&1 | tee {log:q}"
+
+
+# Renders what asv has stored, and measures nothing; `make bench` measures.
+rule kernels:
+    output:
+        directory(PLAN.kernels()),
+    log:
+        f"{PLAN.results}/logs/kernels.{{hash}}.log",
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=lambda wildcards, attempt: 10 * attempt,
+    params:
+        stored=PLAN.stored_kernels,
+    message:
+        "kernels: speed over commits, as stored"
+    shell:
+        "python -m reports kernels --stored {params.stored:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule bases:
@@ -151,6 +170,7 @@ rule timing:
         spec=PLAN.spec("timing"),
     output:
         PLAN.table("timing", "timings"),
+        PLAN.table("timing", "memory"),
         PLAN.table("timing", "jobs"),
     log:
         PLAN.log("timing"),
@@ -167,6 +187,26 @@ rule timing:
         RUN + " --threads 1 2>&1 | tee {log:q}"
 
 
+rule parity:
+    input:
+        spec=PLAN.spec("parity"),
+    output:
+        PLAN.table("parity", "parity"),
+        PLAN.table("parity", "jobs"),
+    log:
+        PLAN.log("parity"),
+    conda:
+        "environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2500,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    message:
+        "parity of {wildcards.optimizer}: PyTorch against JAX, NumPy against PyTorch"
+    shell:
+        RUN + " --threads {threads} 2>&1 | tee {log:q}"
+
+
 rule tables:
     input:
         PLAN.job_tables,
@@ -174,6 +214,7 @@ rule tables:
         runs=PLAN.merged("runs"),
         curves=PLAN.merged("curves"),
         timings=PLAN.merged("timings"),
+        memory=PLAN.merged("memory"),
         jobs=PLAN.merged("jobs"),
     log:
         PLAN.log("tables"),

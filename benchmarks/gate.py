@@ -10,12 +10,15 @@ import argparse
 import datetime
 import platform
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, simulate
+from benchmarks.gate_studies import Asked, final_runs
 from benchmarks.gate_tables import compare_tables
 from benchmarks.gate_timing import (
     GateError,
@@ -125,14 +128,28 @@ def resample(given: argparse.Namespace) -> int:
     return GOOD if good else WORSE
 
 
-def compare_accuracy(given: argparse.Namespace) -> int:
+def compare_accuracy(base: Path, head: Path, given: argparse.Namespace) -> int:
     """Compare final metrics of two folders of tables."""
-    base, head = given.tables
     found = compare_tables(base, head, given.metric, given.effect, given.level)
     for label, verdict in found:
-        words = str(verdict).replace("slower", "worse").replace("faster", "better")
+        words = str(verdict).replace("slower", "worse").replace("faster", "better").replace("rounds", "seeds")
         print(f"{label} {given.metric}: {words}")
     return status([verdict.outcome for _, verdict in found])
+
+
+def compare_studies(given: argparse.Namespace) -> int:
+    """Run a study on two commits and compare its final metrics, seed by seed."""
+    root = Path.cwd()
+    base, head = (commit_of(root, name) for name in (given.base, given.head))
+    asked = Asked(given.study, given.scale, given.backend)
+    with ExitStack() as stack:
+        places = stack.enter_context(checkouts(root, base, head))
+        kept = given.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvebench-gate-")))
+        finals = []
+        for side, commit in (("base", base), ("head", head)):
+            print(f"{asked}: {side} {commit[:12]}", flush=True)
+            finals.append(final_runs(places[side], commit, asked, kept.resolve() / commit))
+        return compare_accuracy(*finals, given)
 
 
 def _estimate(rounds: int) -> Callable[[int, float], None]:
@@ -168,13 +185,25 @@ def _parser() -> argparse.ArgumentParser:
     other.add_argument(
         "--tables", type=Path, nargs=2, metavar="DIR", help="compare final metrics of two folders of tables"
     )
+    other.add_argument(
+        "--study", metavar="NAME", help="compare final metrics of a study that is run on BASE and on HEAD"
+    )
     parser.add_argument("--effect", type=float, default=0.05, help="the change that matters (0.05 is 5 %%)")
     parser.add_argument("--level", type=float, default=LEVEL, help=f"coverage of intervals ({LEVEL})")
     parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of four processes ({ROUNDS})")
     parser.add_argument("--blocks", type=int, default=BLOCKS, help=f"blocks a process and case ({BLOCKS})")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="keep the raw timings, as JSON")
-    parser.add_argument("--metric", default="train_loss", help="of --tables; less is better (train_loss)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="keep the raw timings, as JSON; of --study, a folder for results",
+    )
+    parser.add_argument("--scale", default="quick", help="of --study (quick)")
+    parser.add_argument("--backend", default="jax", help="of --study (jax)")
+    parser.add_argument(
+        "--metric", default="train_loss", help="of --study and --tables; less is better (train_loss)"
+    )
     parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="of --simulate (10000)")
     return parser
 
@@ -206,7 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.simulate is not None:
             return resample(given)
         if given.tables is not None:
-            return compare_accuracy(given)
+            return compare_accuracy(*given.tables, given)
+        if given.study is not None:
+            return compare_studies(given)
         return compare_commits(given) if given.aa is None else compare_equals(given)
     except (GateError, UnknownCommit, TableError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command line of the harness: list, check, run and show."""
+"""The command line of the harness: list, check, run, parity, compare and show."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.paths import RESULTS, STUDY_FOLDER
+from optimizers.options import Option
 
 BARS = " .:-=+*#%@"  # from the lowest to the highest value of a curve
 CURVE_WIDTH = 60
@@ -22,7 +23,8 @@ EXAMPLES = """examples:
   python -m harness list --json               the same for programs
   python -m harness check                     is every study valid? computes nothing
   python -m harness run results/specs/S.json  compute one job, as Snakemake does
-  python -m harness parity                    do torch, jax and numpy take the same steps?
+  python -m harness parity adam               does it take the same steps on torch, jax and numpy?
+  python -m harness compare digits_mlp adam "adam @ egop" --backend jax     which step is faster?
   python -m harness show 3f9a6c1e5b7d-0004    one run: its settings, metrics and curve
 
 The main job is `snakemake --cores all reports`; `snakemake -n reports` shows what it would do.
@@ -89,7 +91,27 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     comparing = _command(commands, "parity", _parity, "compare the backends step by step, in float64")
+    comparing.add_argument("optimizers", nargs="*", metavar="OPTIMIZER", help="names (default: all)")
     comparing.add_argument("--json", action="store_true", help="print JSON for programs")
+
+    timing = _command(commands, "compare", _compare, "time two methods of a study in turn, as a ratio")
+    timing.add_argument("study", metavar="STUDY", help="a study file's stem")
+    timing.add_argument("first", metavar="FIRST", help="a method, such as adam")
+    timing.add_argument("second", metavar="SECOND", help="another, such as 'adam @ egop'")
+    timing.add_argument("--backend", required=True, metavar="NAME", help="jax or torch")
+    timing.add_argument("--scale", default="quick", metavar="NAME", help="default: %(default)s")
+    timing.add_argument("--workload", metavar="NAME", help="one of the study's (default: all)")
+    timing.add_argument(
+        "--rate",
+        type=float,
+        metavar="NUMBER",
+        help="the learning rate of both methods (default: the first that the study tries)",
+    )
+    timing.add_argument(
+        "--repetitions", type=_positive, default=21, help="stretches of each method (default: %(default)s)"
+    )
+    timing.add_argument("--json", action="store_true", help="print JSON for programs")
+    _add_studies(timing)
 
     showing = _command(commands, "show", _show, "show one run: settings, metrics and curve")
     showing.add_argument("run", metavar="RUN", help="the run's name, or a beginning that no other run has")
@@ -140,24 +162,68 @@ def _positive(text: str) -> int:
 def _parity(given: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from harness.parity import TOLERANCE, parities
+    from harness.parity import parities
+    from harness.parity_problems import TOLERANCE
+    from optimizers import rules
+    from optimizers.names import unknown
+    from results.schema import COMPARISONS
 
+    for name in given.optimizers:
+        if name not in rules():
+            raise InputError(unknown("the suite", "optimizer", name, rules()))
+    if not given.json:
+        heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
+        print(_parity_line("optimizer", "problem", heads))
     rows = []
-    for row in parities():
+    for row in parities(given.optimizers or list(rules())):
         rows.append(row)
-        if not given.json:
-            verdict = "equal" if row.holds else "DIFFERENT"
-            if not row.judged:
-                verdict = "in units of 2^-24 of the largest entry"
-            print(
-                f"{row.optimizer:10} {row.problem:22} {row.comparison:24} {row.difference:9.2g}  {verdict}",
-                flush=True,
-            )
+        if not given.json and row.comparison == COMPARISONS[-1]:
+            values = [_parity_value(asdict(one) | {"holds": one.holds}) for one in rows[-len(COMPARISONS) :]]
+            print(_parity_line(row.optimizer, row.problem, values), flush=True)
     if given.json:
         print(json.dumps([{**asdict(row), "holds": row.holds} for row in rows], indent=1))
     failed = [row for row in rows if not row.holds]
     if failed:
-        raise InputError(f"{len(failed)} of {len(rows)} comparisons differ by more than {TOLERANCE:g}")
+        judged = sum(row.judged for row in rows)
+        raise InputError(f"{len(failed)} of {judged} comparisons differ by more than {TOLERANCE:g}")
+
+
+def _parity_line(optimizer: str, problem: str, values: Sequence[str]) -> str:
+    return f"{optimizer:12} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
+
+
+def _parity_value(row: Mapping[str, Any]) -> str:
+    if row["unit"] == "ulps":
+        return f"{row['first_step']:.2g} to {row['difference']:.2g} ulps"
+    verdict = ("equal" if row["holds"] else "DIFFERENT") if row["judged"] else "as measured"
+    return f"{row['difference']:.1e} {verdict}"
+
+
+# --- compare -------------------------------------------------------------------------------------
+
+
+def _compare(given: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from harness.comparing import Request, compare, lines
+
+    request = Request(
+        study=given.study,
+        methods=(given.first, given.second),
+        backend=given.backend,
+        scale=given.scale,
+        workload=given.workload,
+        learning_rate=given.rate,
+        repetitions=given.repetitions,
+        studies=given.studies,
+    )
+    found = []
+    for comparison in compare(request):
+        found.append(comparison)
+        if not given.json:
+            print("\n".join(lines(comparison)), flush=True)
+    if given.json:
+        print(json.dumps([asdict(comparison) for comparison in found], indent=1))
 
 
 # --- list ----------------------------------------------------------------------------------------
@@ -202,6 +268,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
                     key: {"default": one.default, "interval": one.interval, "description": one.description}
                     for key, one in rule.hyperparameters.items()
                 },
+                "options": _options(rule.options),
             }
             for name, rule in rules().items()
         },
@@ -209,10 +276,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
             name: {
                 "description": basis.description,
                 "source": basis.source,
-                "options": {
-                    key: {"default": option.default, "description": option.description}
-                    for key, option in basis.options.items()
-                },
+                "options": _options(basis.options),
             }
             for name, basis in bases().items()
         },
@@ -227,6 +291,12 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
             for study in studies
             for claim in study.claims
         },
+    }
+
+
+def _options(options: Mapping[str, Option]) -> dict[str, Any]:
+    return {
+        key: {"default": option.default, "description": option.description} for key, option in options.items()
     }
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from harness.backends.engine import Engine
+from harness.backends.numpy_ops import numpy_ops
 from harness.layout import Layout, layout
-from harness.program import Carry, Constants, Inputs, Program, Update, pick
+from harness.program import Carry, Constants, Inputs, Program, Update
 from optimizers.rule import Rule
-from workloads.workload import Problem, Workload
+from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
 
+SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
 PHASES = ("import", "data", "compile", "step", "evaluation")
 
 
@@ -43,6 +47,8 @@ class Bundle:
 
     Args:
         problems: one a seed.
+        settings: the workload's settings.
+        randoms: one a seed, for noise; may be left out where the workload has none.
         orders: (steps, S, batch_size) indices of the minibatches, or None for the full batch.
         hyperparameters: (K,) values by name, complete.
         matrices: basis by the names of the parameters that it rotates together, (S, block, block).
@@ -60,12 +66,38 @@ class Bundle:
     evaluations: int
     matrices: Mapping[tuple[str, ...], np.ndarray] = field(default_factory=dict)
     stop_gradient_norm: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    randoms: Sequence[Random] = ()
 
     @property
     def layout(self) -> Layout:
         """The layout of its parameters."""
         shapes = {name: value.shape for name, value in self.problems[0].parameters.items()}
-        return layout(shapes, tuple(self.matrices))
+        roles = self.workload.roles(self.settings)
+        return layout(shapes, {name: roles[name].kind for name in shapes}, tuple(self.matrices))
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """Seeds and settings."""
+        return len(self.problems), len(next(iter(self.hyperparameters.values())))
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a minibatch, all of the training split where there is none."""
+        if self.orders is not None:
+            return int(self.orders.shape[2])
+        return len(next(iter(self.problems[0].splits["train"].values())))
+
+    def part(self, seeds: slice, settings: slice) -> Bundle:
+        """Some of its lanes."""
+        return dataclasses.replace(
+            self,
+            problems=self.problems[seeds],
+            orders=None if self.orders is None else self.orders[:, seeds],
+            hyperparameters={name: values[settings] for name, values in self.hyperparameters.items()},
+            matrices={group: matrix[seeds] for group, matrix in self.matrices.items()},
+            randoms=self.randoms[seeds],
+        )
 
 
 @dataclass(frozen=True)
@@ -77,6 +109,7 @@ class Trajectories:
         metrics: (C, S, K) by full name.
         diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
             gradient was below the threshold; 0 where there was none.
+        lanes: (S, K) how many lanes advanced in the program that held each.
         state_bytes: bytes of optimizer state of one lane.
     """
 
@@ -84,47 +117,68 @@ class Trajectories:
     metrics: Mapping[str, np.ndarray]
     diverged_at: np.ndarray
     stopped_at: np.ndarray
+    lanes: np.ndarray
     state_bytes: int
 
 
-def seeds_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> int:
-    """How many seeds fit into the memory limit: a fixed function of shapes, precision and the limit.
+def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
+    """Seeds and settings that fit into the memory limit: a function of shapes, precision and the limit alone.
 
-    Counted are the basis of a seed, six copies of each lane's parameters (two of them state), the
-    seed's data, and twice the activations of the largest split, taken as one number for every example
-    and row of a parameter.
+    Counted are the basis of a seed; of each lane four copies of its parameters, two of its state, and twice
+    the activations of the largest split that is evaluated at once, taken as one number for every example and
+    row of a parameter; and a seed's data where it is held on the device.
     """
-    settings = len(next(iter(bundle.hyperparameters.values())))
+    seeds, settings = bundle.lanes
+    if not bundle.workload.mapped:
+        return 1, 1
+    problem, workload = bundle.problems[0], bundle.workload
     basis = sum(matrix.shape[1] * matrix.shape[2] for matrix in bundle.matrices.values())
-    splits = bundle.problems[0].splits
-    examples = max(len(next(iter(split.values()))) for split in splits.values())
-    rows = sum(value.shape[0] for value in bundle.problems[0].parameters.values())
-    lane = 6 * bundle.layout.total + 2 * examples * rows
-    data = sum(array.size for split in splits.values() for array in split.values())
-    seed = itemsize * (basis + settings * lane + (0 if bundle.workload.shared_data else data))
-    return max(1, min(len(bundle.problems), memory_limit_bytes // seed))
+    held = [split for name, split in problem.splits.items() if is_held(workload, name)]
+    examples = max(len(next(iter(split.values()))) for split in problem.splits.values())
+    at_once = min(examples, workload.evaluation_batch or examples)
+    rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
+    lane = 4 * bundle.layout.total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
+    data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
+    fixed = itemsize * (basis + data)
+    fitting = max(1, min(settings, (memory_limit_bytes - fixed) // (itemsize * lane)))
+    if fitting < settings:
+        return 1, fitting
+    return max(1, min(seeds, memory_limit_bytes // (fixed + itemsize * settings * lane))), settings
 
 
-def parts(bundle: Bundle, seeds: int) -> Iterator[tuple[slice, Bundle]]:
-    """The bundle cut into nearly equal bundles of at most so many seeds, with their place in it."""
-    count = math.ceil(len(bundle.problems) / seeds)
-    bounds = np.linspace(0, len(bundle.problems), count + 1).round().astype(int)
-    for low, high in itertools.pairwise(bounds):
-        place = slice(int(low), int(high))
-        yield (
-            place,
-            Bundle(
-                workload=bundle.workload,
-                rule=bundle.rule,
-                problems=bundle.problems[place],
-                orders=None if bundle.orders is None else bundle.orders[:, place],
-                hyperparameters=bundle.hyperparameters,
-                schedule=bundle.schedule,
-                evaluations=bundle.evaluations,
-                matrices={group: matrix[place] for group, matrix in bundle.matrices.items()},
-                stop_gradient_norm=bundle.stop_gradient_norm,
-            ),
-        )
+def state_entries(rule: Rule, lay: Layout) -> int:
+    """The numbers that a rule remembers of one lane."""
+    param = np.broadcast_to(np.float32(0), (1, 1, lay.total))
+    return sum(leaf.size for leaf in leaves(Update(rule, lay).init(numpy_ops("float32"), param)))
+
+
+def leaves(state: Any) -> list[np.ndarray]:
+    """The arrays of a state, which is made of tuples and mappings."""
+    if not isinstance(state, tuple | Mapping):
+        return [state]
+    return [
+        leaf for child in (state.values() if isinstance(state, Mapping) else state) for leaf in leaves(child)
+    ]
+
+
+def parts(bundle: Bundle, lanes: tuple[int, int]) -> list[list[Bundle]]:
+    """The bundle cut into nearly equal ones of at most so many seeds (rows) and settings (columns)."""
+    return [
+        [bundle.part(seeds, settings) for settings in _slices(bundle.lanes[1], lanes[1])]
+        for seeds in _slices(bundle.lanes[0], lanes[0])
+    ]
+
+
+def _slices(length: int, most: int) -> list[slice]:
+    bounds = np.linspace(0, length, math.ceil(length / most) + 1).round().astype(int)
+    return [slice(int(low), int(high)) for low, high in itertools.pairwise(bounds)]
+
+
+def is_held(workload: Workload, split: str) -> bool:
+    """Whether a split is held on the device, and not sent in pieces."""
+    if split == "train" and not workload.streamed:
+        return True
+    return workload.evaluation_batch is None
 
 
 @dataclass(frozen=True)
@@ -143,31 +197,35 @@ class Loaded:
         return int(seeds), int(settings)
 
 
-def _stacked(problems: Sequence[Problem], split: str, shared: bool) -> dict[str, np.ndarray]:
-    first = problems[0].splits[split]
-    if shared:
-        return dict(first)
-    return {name: np.stack([problem.splits[split][name] for problem in problems]) for name in first}
+def _stacked(bundle: Bundle, split: str, examples: Any = slice(None)) -> dict[str, np.ndarray]:
+    """Some examples of a split: (examples, ...) where seeds share it, else (S, examples, ...)."""
+    first = bundle.problems[0].splits[split]
+    if bundle.workload.shared_data:
+        return {name: values[examples] for name, values in first.items()}
+    return {
+        name: np.stack([problem.splits[split][name][examples] for problem in bundle.problems])
+        for name in first
+    }
 
 
 def load(bundle: Bundle, engine: Engine) -> Loaded:
     """Move a bundle to its device and build its program; call inside the engine's context."""
-    ops, lay = engine.ops, bundle.layout
-    seeds = len(bundle.problems)
-    settings = len(next(iter(bundle.hyperparameters.values())))
-    shared = bundle.workload.shared_data
+    ops, lay, workload = engine.ops, bundle.layout, bundle.workload
+    seeds, settings = bundle.lanes
+    shared = workload.shared_data
     program = Program(
         ops=ops,
         update=Update(bundle.rule, lay),
-        gradient=engine.lane_gradient(bundle.workload.loss, per_seed=bundle.orders is not None or not shared),
+        gradient=engine.lane_gradient(workload.loss, per_seed=bundle.orders is not None or not shared),
         stop_gradient_norm=bundle.stop_gradient_norm,
     )
     splits = {
-        split: {name: ops.asarray(array) for name, array in _stacked(bundle.problems, split, shared).items()}
+        split: {name: ops.asarray(array) for name, array in _stacked(bundle, split).items()}
         for split in bundle.problems[0].splits
+        if is_held(workload, split)
     }
     constants = Constants(
-        data=splits["train"],
+        data={} if workload.streamed else splits["train"],
         rows=None if shared or bundle.orders is None else ops.asarray(np.arange(seeds)[:, None]),
         matrices=tuple(ops.asarray(matrix) for matrix in bundle.matrices.values()),
         hyper={
@@ -185,25 +243,79 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
     return Loaded(program, program.start(params, model, constants), constants, splits)
 
 
-def evaluation(bundle: Bundle, engine: Engine, program: Program) -> Callable[..., dict[str, Any]]:
-    """The function of (carry, constants, splits) that gives every declared metric, each (S, K)."""
-    per_seed = not bundle.workload.shared_data
-    mapped = engine.lane_evaluation(bundle.workload.evaluate, per_seed)
-    declared = bundle.workload.metrics
-    full_gradient = engine.lane_gradient(bundle.workload.loss, per_seed)
+Evaluate = Callable[[Carry], dict[str, np.ndarray]]
 
-    def evaluate(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+
+def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
+    """The compiled function of a carry that gives every declared metric on the host, (S, K) float64.
+
+    Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
+    values are means weighted by the examples of each piece.
+    """
+    workload, program, constants = bundle.workload, loaded.program, loaded.constants
+    mapped = engine.lane_evaluation(workload.evaluate, per_seed=not workload.shared_data)
+
+    def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
         params = program.parameters(carry.coordinates, constants.matrices)
-        values = {
+        return {
             f"{split}_{key}": value
             for split, arrays in splits.items()
             for key, value in mapped(params, carry.model, arrays).items()
+            if f"{split}_{key}" in workload.metrics
         }
-        if "gradient_norm" in declared:
-            _, grads, _ = full_gradient(params, carry.model, pick(constants, None))
+
+    def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return {name: np.asarray(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
+
+    if workload.evaluation_batch is not None:
+        return _in_pieces(bundle, engine, loaded.carry, constants, values, host)
+    full_gradient = engine.lane_gradient(workload.loss, per_seed=not workload.shared_data)
+
+    def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        found = values(carry, constants, splits)
+        if GRADIENT_NORM in workload.metrics:
+            params = program.parameters(carry.coordinates, constants.matrices)
+            _, grads, _ = full_gradient(params, carry.model, constants.data, {})
             flat = program.update.layout.flatten(program.ops, grads, 2)
-            values["gradient_norm"] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
-        return {name: value for name, value in values.items() if name in declared}
+            found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
+        return found
+
+    compiled = engine.compiled(whole, loaded.carry, constants, loaded.splits)
+    return lambda carry: host(compiled(carry, constants, loaded.splits))
+
+
+def _in_pieces(
+    bundle: Bundle,
+    engine: Engine,
+    carry: Carry,
+    constants: Constants,
+    values: Callable[..., dict[str, Any]],
+    host: Callable[[Mapping[str, Any]], dict[str, np.ndarray]],
+) -> Evaluate:
+    size = bundle.workload.evaluation_batch
+    assert size is not None
+    counts = {split: len(next(iter(arrays.values()))) for split, arrays in bundle.problems[0].splits.items()}
+    compiled: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {}
+
+    def piece(split: str, start: int) -> dict[str, Any]:
+        arrays = _stacked(bundle, split, slice(start, start + size))
+        return {split: {name: engine.ops.asarray(array) for name, array in arrays.items()}}
+
+    for split, count in counts.items():
+        for start in {0, (count - 1) // size * size}:
+            length = min(size, count - start)
+            if (split, length) not in compiled:
+                compiled[split, length] = engine.compiled(values, carry, constants, piece(split, start))
+
+    def evaluate(carry: Carry) -> dict[str, np.ndarray]:
+        sums: dict[str, np.ndarray] = {}
+        for split, count in counts.items():
+            for start in range(0, count, size):
+                length = min(size, count - start)
+                found = host(compiled[split, length](carry, constants, piece(split, start)))
+                for name, value in found.items():
+                    sums[name] = sums.get(name, 0.0) + value * (length / count)
+        return sums
 
     return evaluate
 
@@ -215,14 +327,65 @@ def stretches(steps: int, evaluations: int) -> list[int]:
 
 
 def stretch_inputs(bundle: Bundle, engine: Engine, start: int, length: int) -> Inputs:
-    """The inputs of steps start + 1 ... start + length."""
+    """The inputs of steps start + 1 ... start + length; call inside the engine's context."""
     ops = engine.ops
-    order = None if bundle.orders is None else ops.asarray(bundle.orders[start : start + length])
+    order = None if bundle.orders is None else bundle.orders[start : start + length]
+    batch = None
+    if bundle.workload.streamed:
+        assert order is not None, "a workload that streams has minibatches"
+        batch = {name: ops.asarray(array) for name, array in _minibatches(bundle, order).items()}
     return Inputs(
         step=ops.asarray(np.arange(start + 1, start + length + 1, dtype=np.float64)),
         schedule=ops.asarray(bundle.schedule[start : start + length]),
-        order=order,
+        order=None if order is None or batch is not None else ops.asarray(order),
+        batch=batch,
+        noise=_noise(bundle, engine, start, length),
     )
+
+
+def _minibatches(bundle: Bundle, order: np.ndarray) -> dict[str, np.ndarray]:
+    """Minibatches (steps, S, batch_size, ...) by field, cut on the host."""
+    if bundle.workload.shared_data:
+        return {name: values[order] for name, values in bundle.problems[0].splits["train"].items()}
+    return {
+        name: np.stack(
+            [problem.splits["train"][name][order[:, seed]] for seed, problem in enumerate(bundle.problems)],
+            axis=1,
+        )
+        for name in bundle.problems[0].splits["train"]
+    }
+
+
+def _noise(bundle: Bundle, engine: Engine, start: int, length: int) -> dict[str, Any] | None:
+    """What the losses of a stretch draw from, (steps, S, ...) by name: of each step its own generator."""
+    draw = bundle.workload.noise
+    if draw is None:
+        return None
+    drawn = [
+        [
+            draw(bundle.settings, random(f"noise of step {step}"), bundle.batch_size)
+            for random in bundle.randoms
+        ]
+        for step in range(start + 1, start + length + 1)
+    ]
+    return {
+        name: engine.ops.asarray(np.stack([np.stack([one[name] for one in seeds]) for seeds in drawn]))
+        for name in drawn[0][0]
+    }
+
+
+def pieces_of(bundle: Bundle, length: int) -> list[int]:
+    """A stretch cut into nearly equal pieces, the inputs of each of which fit what is sent at once."""
+    one = 0
+    if bundle.orders is not None:
+        order = bundle.orders[:1]
+        one = order.nbytes
+        if bundle.workload.streamed:
+            one += sum(array.nbytes for array in _minibatches(bundle, order).values())
+    if bundle.workload.noise is not None:
+        drawn = bundle.workload.noise(bundle.settings, np.random.default_rng(0), bundle.batch_size)
+        one += sum(array.nbytes for array in drawn.values()) * len(bundle.problems)
+    return stretches(length, math.ceil(length * one / SENT_BYTES) or 1)
 
 
 def execute(
@@ -242,35 +405,39 @@ def execute(
     clock = clock or Clock()
     steps = len(bundle.schedule)
     lengths = stretches(steps, bundle.evaluations)
-    with engine.context():
+    pieces = {length: pieces_of(bundle, length) for length in set(lengths)}
+    with engine.context(), ExitStack() as stack:
         with clock.phase("data"):
             loaded = load(bundle, engine)
             engine.finish(loaded.carry)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         state_bytes = engine.state_bytes(carry.state) // math.prod(loaded.lanes)
         with clock.phase("compile"):
-            evaluate = engine.compiled(evaluation(bundle, engine, program), carry, constants, loaded.splits)
+            evaluate = evaluator(bundle, engine, loaded)
             advance = {
-                length: engine.segment(program, carry, constants, stretch_inputs(bundle, engine, 0, length))
-                for length in sorted(set(lengths))
+                length: engine.segment(
+                    program, carry, constants, stretch_inputs(bundle, engine, 0, length), steps
+                )
+                for length in sorted({piece for cut in pieces.values() for piece in cut})
             }
+        inputs = stack.enter_context(
+            ahead(bundle, engine, [piece for length in lengths for piece in pieces[length]])
+        )
         rows: list[dict[str, np.ndarray]] = []
         done = 0
 
         def measure() -> None:
             with clock.phase("evaluation"):
-                values = evaluate(carry, constants, loaded.splits)
-                rows.append(
-                    {name: np.asarray(engine.ops.to_numpy(v), np.float64) for name, v in values.items()}
-                )
+                rows.append(evaluate(carry))
 
         measure()
         for length in lengths:
-            with clock.phase("data"):
-                inputs = stretch_inputs(bundle, engine, done, length)
-            with clock.phase("step"):
-                carry = advance[length](carry, constants, inputs)
-                engine.finish(carry)
+            for piece in pieces[length]:
+                with clock.phase("data"):
+                    given = next(inputs)
+                with clock.phase("step"):
+                    carry = advance[piece](carry, constants, given)
+                    engine.finish(carry)
             done += length
             measure()
             progress(done)
@@ -281,19 +448,51 @@ def execute(
         metrics={name: np.stack([row[name] for row in rows]) for name in rows[0]},
         diverged_at=diverged_at,
         stopped_at=stopped_at,
+        lanes=np.full(bundle.lanes, math.prod(bundle.lanes)),
         state_bytes=state_bytes,
     )
 
 
-def joined(pieces: Sequence[Trajectories]) -> Trajectories:
-    """The trajectories of bundles that were cut along their seeds, side by side again."""
+@contextmanager
+def ahead(bundle: Bundle, engine: Engine, lengths: Sequence[int]) -> Iterator[Iterator[Inputs]]:
+    """The inputs of successive pieces; where they are much work, made while the piece before is run."""
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+
+    def make(number: int) -> Inputs:
+        with engine.context():
+            return stretch_inputs(bundle, engine, int(starts[number]), lengths[number])
+
+    if not bundle.workload.streamed and bundle.workload.noise is None:
+        yield map(make, range(len(lengths)))
+        return
+
+    def prefetched() -> Iterator[Inputs]:
+        waiting = executor.submit(make, 0)
+        for number in range(1, len(lengths) + 1):
+            given = waiting.result()
+            if number < len(lengths):
+                waiting = executor.submit(make, number)
+            yield given
+
+    with ThreadPoolExecutor(1) as executor:
+        yield prefetched()
+
+
+def joined(pieces: Sequence[Sequence[Trajectories]]) -> Trajectories:
+    """The trajectories of bundles that `parts` cut, side by side again."""
+
+    def lanes(arrays: Sequence[Sequence[np.ndarray]], axis: int) -> np.ndarray:
+        return np.concatenate([np.concatenate(row, axis=axis + 1) for row in arrays], axis=axis)
+
+    first = pieces[0][0]
     return Trajectories(
-        steps=pieces[0].steps,
+        steps=first.steps,
         metrics={
-            name: np.concatenate([piece.metrics[name] for piece in pieces], axis=1)
-            for name in pieces[0].metrics
+            name: lanes([[piece.metrics[name] for piece in row] for row in pieces], 1)
+            for name in first.metrics
         },
-        diverged_at=np.concatenate([piece.diverged_at for piece in pieces]),
-        stopped_at=np.concatenate([piece.stopped_at for piece in pieces]),
-        state_bytes=pieces[0].state_bytes,
+        diverged_at=lanes([[piece.diverged_at for piece in row] for row in pieces], 0),
+        stopped_at=lanes([[piece.stopped_at for piece in row] for row in pieces], 0),
+        lanes=lanes([[piece.lanes for piece in row] for row in pieces], 0),
+        state_bytes=first.state_bytes,
     )

@@ -64,10 +64,11 @@ def sampler(what: Sampling, engine: Engine, problem: Problem, random: WorkloadRa
 
 def _chunks(
     what: Sampling, engine: Engine, problem: Problem, random: WorkloadRandom
-) -> Iterator[tuple[Any, Any, Any]]:
-    """Parameters, model state and batches of equally many samples at a time; the last are padded."""
+) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Parameters, model state, batches and noise of equally many samples at a time; the last are padded."""
     ops, rng = engine.ops, random("egop sampling")
     train = problem.splits["train"]
+    size = what.settings.get("batch_size") or len(next(iter(train.values())))
     chunk = math.ceil(what.count / math.ceil(what.count / CHUNK))
     padded = chunk * math.ceil(what.count / chunk)
     batch_size = what.settings.get("batch_size")
@@ -84,7 +85,13 @@ def _chunks(
         if order is not None:
             picked = ops.asarray(order[start : start + chunk])
             batch = {name: values[picked] for name, values in data.items()}
-        yield params, model, batch
+        noise = {}
+        if what.workload.noise is not None:
+            drawn_noise = [what.workload.noise(what.settings, rng, size) for _ in range(chunk)]
+            noise = {
+                name: ops.asarray(np.stack([one[name] for one in drawn_noise])) for name in drawn_noise[0]
+            }
+        yield params, model, batch, noise
 
 
 def _draw(what: Sampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -158,7 +158,7 @@ def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps:
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
     """The bundle of all lanes of a cell."""
     spec, settings = job.spec, cell.workload_spec.settings
-    rule = optimizers.rules()[cell.optimizer.name]
+    rule = optimizers.rules()[cell.optimizer.name].choose(cell.optimizer.options)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     examples = instances[0].examples
     steps = steps_of(spec, settings, examples)
@@ -172,4 +172,6 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         evaluations=spec.evaluations,
         matrices=basis.matrices,
         stop_gradient_norm=spec.stop.get("gradient_norm"),
+        settings=settings,
+        randoms=[one.random for one in instances],
     )

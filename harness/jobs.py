@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from harness.clocks import limit_threads
 from harness.execution import PHASES, Clock
 from harness.job import Job
 from harness.sources import check_unchanged
@@ -30,7 +31,11 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "refine": ("harness.run_jobs", "run_lanes"),
     "final": ("harness.run_jobs", "run_lanes"),
     "timing": ("harness.timing_jobs", "time_study"),
+    "parity": ("harness.parity", "compare_backends"),
 }
+
+
+TORCH_CACHE = Path(".cache/torch")  # in the project's folder, where snakemake runs jobs
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,7 +62,8 @@ def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
     """
     spec = read_spec(spec_path)
     check_unchanged(spec)
-    _limit_threads(threads)
+    limit_threads(threads)
+    _keep_compiled(threads)
     facts = provenance(threads)
     job = Job(spec, results, Clock(), threads, facts["machine"])
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -68,6 +74,12 @@ def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
         check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
         write_table(job.folder / "jobs.parquet", _row(job, facts, notes), schema.JOBS)
     return job.folder
+
+
+def _keep_compiled(threads: int) -> None:
+    """Tell torch.compile where what it compiles is kept, and how many processes may compile."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(TORCH_CACHE.resolve()))
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
 
 
 @contextmanager
@@ -118,14 +130,6 @@ def _outcome(error: BaseException) -> str:
     return "out_of_memory" if any(word in said for word in memory) else "error"
 
 
-def _limit_threads(threads: int) -> None:
-    """Hold this process to the job's threads; JAX reads its share when it is imported."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    os.environ["OMP_NUM_THREADS"] = os.environ["NPROC"] = str(threads)
-    threadpool_limits(threads)  # NumPy's linear algebra, loaded by now
-
-
 def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
     seconds, total = job.clock.seconds, _total_seconds()
     row = {
@@ -147,7 +151,7 @@ def _identity(job: Job) -> dict[str, Any]:
         "study": spec.study,
         "scale": spec.scale,
         "stage": spec.stage,
-        "optimizer": spec.optimizers[0].name if len(spec.optimizers) == 1 else None,
+        "optimizer": spec.optimizers[0].label if len(spec.optimizers) == 1 else None,
         "backend": spec.backend,
         "device": spec.device,
     }

@@ -1,7 +1,8 @@
-"""How a run's parameters lie in one flat buffer, with the blocks that a basis rotates side by side."""
+"""How a run's parameters lie in one flat buffer: a basis's blocks side by side, equal leaves side by side."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +11,57 @@ from harness.backends.ops import Array, Ops
 
 
 @dataclass(frozen=True)
+class Stack:
+    """Leaves of one shape and kind that are neighbours in the buffer: one array (*lanes, leaves, *shape).
+
+    Args:
+        kind: their role's kind, such as `weight` or `bias`.
+        shape: the shape of one of them.
+        start, stop: where they lie in the buffer.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    def take(self, ops: Ops, flat: Array) -> Array:
+        """Its leaves (*lanes, leaves, *shape) out of a buffer (*lanes, total)."""
+        leaves = (self.stop - self.start) // max(1, math.prod(self.shape))
+        return ops.reshape(flat[..., self.start : self.stop], (*flat.shape[:-1], leaves, *self.shape))
+
+
+@dataclass(frozen=True)
 class Layout:
     """The order of parameters in the buffer.
 
     Args:
         shapes: shape by parameter name, in buffer order.
+        kinds: kind of the role by parameter name.
         blocks: (start, stop) of each rotated block, in order and without overlap.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
+    kinds: Mapping[str, str]
     blocks: tuple[tuple[int, int], ...]
 
     @property
     def total(self) -> int:
         """The number of entries, the dimension d of the problem."""
         return sum(math.prod(shape) for shape in self.shapes.values())
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """Runs of neighbours of one kind and shape, in buffer order."""
+        stacks, start = [], 0
+        for (kind, shape), names in itertools.groupby(self.shapes, self._likeness):
+            stop = start + math.prod(shape) * len(list(names))
+            stacks.append(Stack(kind, shape, start, stop))
+            start = stop
+        return tuple(stacks)
+
+    def _likeness(self, name: str) -> tuple[str, tuple[int, ...]]:
+        return self.kinds[name], self.shapes[name]
 
     def flatten(self, ops: Ops, arrays: Mapping[str, Array], batch: int) -> Array:
         """Arrays of shape (*lanes, *shape) as one of shape (*lanes, total); `batch` counts lane axes."""
@@ -56,8 +93,17 @@ class Layout:
         return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, -1)
 
 
-def layout(shapes: Mapping[str, tuple[int, ...]], groups: Sequence[Sequence[str]] = ()) -> Layout:
-    """The layout that puts each group's parameters side by side, groups first.
+def layout(
+    shapes: Mapping[str, tuple[int, ...]],
+    kinds: Mapping[str, str],
+    groups: Sequence[Sequence[str]] = (),
+) -> Layout:
+    """The layout with each group's parameters side by side, groups first, then leaves of a kind and shape.
+
+    Args:
+        shapes: shape by parameter name.
+        kinds: kind of the role by parameter name.
+        groups: the names that a basis rotates together, in its order.
 
     Raises:
         ValueError: when a group names an unknown parameter or one that another group has.
@@ -68,10 +114,25 @@ def layout(shapes: Mapping[str, tuple[int, ...]], groups: Sequence[Sequence[str]
             raise ValueError(f"a basis block names the parameter {name!r} (there are: {', '.join(shapes)})")
     if len(set(grouped)) < len(grouped):
         raise ValueError(f"basis blocks overlap: {grouped}")
-    order = [*grouped, *(name for name in shapes if name not in grouped)]
+    likenesses = {(kinds[name], tuple(shape)): None for name, shape in shapes.items()}
+    alike = [
+        name
+        for likeness in likenesses
+        for name, shape in shapes.items()
+        if (kinds[name], tuple(shape)) == likeness
+    ]
+    order = [*grouped, *(name for name in alike if name not in set(grouped))]
     blocks, start = [], 0
     for group in groups:
         stop = start + sum(math.prod(shapes[name]) for name in group)
         blocks.append((start, stop))
         start = stop
-    return Layout({name: tuple(shapes[name]) for name in order}, tuple(blocks))
+    return Layout(
+        {name: tuple(shapes[name]) for name in order}, {name: kinds[name] for name in order}, tuple(blocks)
+    )
+
+
+def kinds_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """The kinds of parameters of which no roles are known: by their number of axes."""
+    names = {0: "vector", 1: "vector", 4: "convolution"}
+    return {name: names.get(len(shape), "weight") for name, shape in shapes.items()}

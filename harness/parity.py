@@ -1,65 +1,32 @@
-"""Parity: 20 steps of every optimizer on small workloads, backend against backend, in float64 and float32."""
+"""Parity: an optimizer's steps on small problems, backend against backend, and float32 against float64."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from harness.backends import BACKENDS
 from harness.backends.engine import Engine, engine
 from harness.basis_jobs import estimate, sampling_of
-from harness.execution import Bundle, load, stretch_inputs
+from harness.execution import Bundle, Clock, load, stretch_inputs
 from harness.gradients import sampler
-from harness.job import Instance, instance, orders_of, workload_of
-from harness.program import pick
+from harness.job import Instance, Job, instance, orders_of, workload_of
+from harness.parity_problems import LEARNING_RATE, PROBLEMS, STEPS, TOLERANCE, Problem
+from harness.program import pick, step_of
+from harness.progress import Progress
 from harness.replaying import replay
-from harness.spec import BasisSpec, WorkloadSpec
 from optimizers import rules
-from optimizers.bases import bases
 from optimizers.rule import Rule
+from results import schema
+from results.writing import write_table
 
-STEPS = 20
-TOLERANCE = 1e-10  # largest difference over largest entry, where statistics have full rank
-LEARNING_RATE = 0.01
+SEED = 0
 Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A small workload with its settings, and the options of the EGOP basis that it runs in (None: none)."""
-
-    label: str
-    workload: str
-    settings: Mapping[str, Any]
-    basis: Mapping[str, Any] | None = None
-
-
-PROBLEMS = (
-    Problem("least squares", "least_squares", {"n": 12, "d": 8}),
-    Problem("least squares, EGOP", "least_squares", {"n": 12, "d": 8}, {"samples": "10.0 d"}),
-    Problem("logistic regression", "logistic_regression", {"n": 20, "d": 3}),
-    Problem(
-        "linear network, EGOP",
-        "linear_network",
-        {
-            "widths": [4, 6, 5, 3],
-            "train_examples": 60,
-            "validation_examples": 20,
-            "test_examples": 20,
-            "batch_size": 20,
-        },
-        {"samples": "5.0 d"},
-    ),
-    Problem("digits network", "digits_mlp", {"batch_size": 50}),
-    Problem(
-        "digits network, EGOP",
-        "digits_mlp",
-        {"batch_size": 50},
-        {"samples": 60},  # a basis of rank 60 of 2,410, with dead pixels; it comes by value to all
-    ),
-)
+Engines = Mapping[tuple[str, str], Engine]  # by backend and precision
 
 
 @dataclass(frozen=True)
@@ -67,17 +34,22 @@ class Parity:
     """One comparison.
 
     Args:
-        optimizer, problem: what was run.
-        comparison: `torch against jax`, each by its own gradients; `numpy against jax`, by JAX's gradients;
-            `float32 against float64`, on JAX.
-        difference: largest difference over the largest entry of an array, over all arrays and the last step;
-            for float32 in units of its rounding, 2^-24 of the largest entry.
+        optimizer, problem, workload, basis: what was run; `problem` is the label.
+        comparison: `torch against jax`, each by its own gradients; `numpy against torch`, by PyTorch's
+            gradients; `float32 against float64 on jax`, and on torch.
+        unit: `relative`, to the largest entry of the array; or `ulps`, float32's spacing at that entry.
+        first_step: largest difference over all arrays after one step.
+        difference: the same over all arrays and steps.
         judged: whether the tolerance applies.
     """
 
     optimizer: str
     problem: str
+    workload: str
+    basis: str
     comparison: str
+    unit: str
+    first_step: float
     difference: float
     judged: bool
 
@@ -87,57 +59,125 @@ class Parity:
         return not self.judged or self.difference <= TOLERANCE
 
 
-def parities() -> Iterator[Parity]:
-    """Every optimizer on every problem; a generator, since each comparison takes a second."""
+@dataclass(frozen=True)
+class Prepared:
+    """A problem with its data, and its basis by value, (1, d, d), which all backends are given."""
+
+    problem: Problem
+    instance: Instance
+    matrices: Mapping[tuple[str, ...], np.ndarray]
+
+
+def parities(
+    names: Sequence[str], engines: Engines | None = None, clock: Clock | None = None
+) -> Iterator[Parity]:
+    """Every named optimizer on every problem; a generator, since a problem takes a second."""
+    clock = clock or Clock()
+    engines = engines or {
+        (backend, dtype): engine(backend, dtype) for backend in BACKENDS for dtype in ("float64", "float32")
+    }
     for problem in PROBLEMS:
-        spec = WorkloadSpec(problem.workload, {})
-        settings = workload_of(spec).complete(problem.settings)
-        one = instance(workload_of(spec), settings, 0)
-        matrices = _matrices(problem, settings, one)
-        for name, rule in rules().items():
-            bundle = _bundle(spec, settings, one, matrices, rule)
-            yield from _compare(name, rule, problem, bundle)
+        with clock.phase("data"):
+            prepared = prepare(problem, engines["torch", "float64"])
+        for name in names:
+            yield from compare(rules()[name], prepared, engines, clock)
 
 
-def _compare(name: str, rule: Rule, problem: Problem, bundle: Bundle) -> Iterator[Parity]:
-    path, gradients = trajectory(bundle, engine("jax", "float64"))
-    torch_path, _ = trajectory(bundle, engine("torch", "float64"))
-    yield Parity(name, problem.label, "torch against jax", difference(torch_path, path), judged=True)
-    given = {key: float(values[0]) for key, values in bundle.hyperparameters.items()}
-    numpy_path = replay(
-        name,
-        _ordered(bundle, bundle.problems[0].parameters),
-        [_ordered(bundle, grads) for grads in gradients],
-        given,
-        "numpy",
-        basis=next((matrix[0] for matrix in bundle.matrices.values()), None),
-    )
-    yield Parity(name, problem.label, "numpy against jax", difference(numpy_path[-1], path), judged=True)
-    single, _ = trajectory(bundle, engine("jax", "float32"))
-    roundings = difference(single, path) * 2**24
-    yield Parity(name, problem.label, "float32 against float64", roundings, judged=False)
+def prepare(problem: Problem, made: Engine) -> Prepared:
+    """Draw a problem's data and estimate its basis."""
+    workload, basis = problem.workload_spec, problem.basis_spec
+    one = instance(workload_of(workload), workload.settings, SEED)
+    if problem.basis is None:
+        return Prepared(problem, one, {})
+    sample = sampler(sampling_of(basis, workload, one), made, one.problem, one.random)
+    matrix = estimate(basis, workload, one, sample)["matrix0"]
+    return Prepared(problem, one, {tuple(one.problem.parameters): matrix[None]})
 
 
-def trajectory(bundle: Bundle, made: Engine) -> tuple[Arrays, list[Arrays]]:
-    """Parameters after the last step of a bundle's first lane, and the gradient of each step."""
+def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> Iterator[Parity]:
+    """All comparisons of one rule on one problem."""
+    problem = prepared.problem
+    bundle = bundle_of(rule, prepared)
+
+    def parity(comparison: str, unit: str, by_step: Sequence[float], judged: bool) -> Parity:
+        return Parity(
+            optimizer=rule.name,
+            problem=problem.label,
+            workload=problem.workload,
+            basis=problem.basis_spec.label,
+            comparison=comparison,
+            unit=unit,
+            first_step=by_step[0],
+            difference=float(np.max(by_step)),
+            judged=judged,
+        )
+
+    judged = problem.judges(rule)
+    paths = {backend: trajectory(bundle, engines[backend, "float64"], clock) for backend in BACKENDS}
+    torch_path, gradients = paths["torch"]
+    jax_path, _ = paths["jax"]
+    yield parity("torch against jax", "relative", _by_step(relative, torch_path, jax_path), judged)
+    with clock.phase("step"):
+        numpy_path = replay(
+            rule.name,
+            _ordered(bundle, bundle.problems[0].parameters),
+            [_ordered(bundle, grads) for grads in gradients],
+            {key: float(values[0]) for key, values in bundle.hyperparameters.items()},
+            "numpy",
+            basis=next((matrix[0] for matrix in bundle.matrices.values()), None),
+        )
+    yield parity("numpy against torch", "relative", _by_step(relative, numpy_path, torch_path), judged)
+    for backend in BACKENDS:
+        single, _ = trajectory(bundle, engines[backend, "float32"], clock)
+        growth = _by_step(ulps, single, paths[backend][0])
+        yield parity(f"float32 against float64 on {backend}", "ulps", growth, judged=False)
+
+
+def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> tuple[list[Arrays], list[Arrays]]:
+    """Parameters after each step of a bundle's first lane; and on torch the gradient before it, else nothing.
+
+    JAX's gradients are inside its compiled step, and compiling them apart would double its time.
+    """
+    path: list[Arrays] = []
     gradients: list[Arrays] = []
     with made.context():
-        loaded = load(bundle, made)
+        with clock.phase("data"):
+            loaded = load(bundle, made)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
-        segment = made.segment(program, carry, constants, stretch_inputs(bundle, made, 0, 1))
-        for step in range(len(bundle.schedule)):
-            inputs = stretch_inputs(bundle, made, step, 1)
-            params = program.parameters(carry.coordinates, constants.matrices)
-            order = None if inputs.order is None else inputs.order[0]
-            _, grads, _ = program.gradient(params, carry.model, pick(constants, order))
-            gradients.append(_host(made, grads))
-            carry = segment(carry, constants, inputs)
-        return _host(made, program.parameters(carry.coordinates, constants.matrices)), gradients
+        with clock.phase("compile"):
+            segment = made.segment(program, carry, constants, stretch_inputs(bundle, made, 0, 1), STEPS)
+        with clock.phase("step"):
+            for step in range(len(bundle.schedule)):
+                inputs = stretch_inputs(bundle, made, step, 1)
+                if made.ops.backend == "torch":
+                    params = program.parameters(carry.coordinates, constants.matrices)
+                    one = step_of(inputs, 0)
+                    _, grads, _ = program.gradient(params, carry.model, pick(constants, one), one.noise or {})
+                    gradients.append(_host(made, grads))
+                carry = segment(carry, constants, inputs)
+                path.append(_host(made, program.parameters(carry.coordinates, constants.matrices)))
+    return path, gradients
 
 
-def difference(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
-    """The largest difference over the largest entry of its array, over all arrays."""
-    return max(float(np.abs(one[name] - other[name]).max() / np.abs(other[name]).max()) for name in other)
+def relative(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference over the largest entry of `other`; 0 or inf where all of `other` is 0."""
+    error, scale = float(np.abs(one - other).max()), float(np.abs(other).max())
+    if scale == 0:
+        return 0.0 if error == 0 else float("inf")
+    return error / scale
+
+
+def ulps(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference in units of the spacing of float32 at the largest entry of `other`."""
+    return float(np.abs(one - other).max() / np.spacing(np.float32(np.abs(other).max())))
+
+
+def _by_step(measure: Any, one: Sequence[Mapping[str, np.ndarray]], other: Sequence[Arrays]) -> list[float]:
+    """The largest measure over all arrays, at each step."""
+    return [
+        float(np.max([measure(mine[name], theirs[name]) for name in theirs]))  # NaN stays NaN
+        for mine, theirs in zip(one, other, strict=True)
+    ]
 
 
 def _host(made: Engine, arrays: Mapping[str, Any]) -> Arrays:
@@ -149,32 +189,51 @@ def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:
     return {name: arrays[name] for name in bundle.layout.shapes}
 
 
-def _matrices(
-    problem: Problem, settings: Mapping[str, Any], one: Instance
-) -> dict[tuple[str, ...], np.ndarray]:
-    if problem.basis is None:
-        return {}
-    basis = BasisSpec("egop", "egop", bases()["egop"].complete(problem.basis))
-    spec = WorkloadSpec(problem.workload, settings)
-    sample = sampler(sampling_of(basis, spec, one), engine("jax", "float64"), one.problem, one.random)
-    return {tuple(one.problem.parameters): estimate(basis, spec, one, sample)["matrix0"][None]}
-
-
-def _bundle(
-    spec: WorkloadSpec,
-    settings: Mapping[str, Any],
-    one: Instance,
-    matrices: dict[tuple[str, ...], np.ndarray],
-    rule: Rule,
-) -> Bundle:
+def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
+    """A rule's only lane on a problem."""
+    workload = prepared.problem.workload_spec
     values = rule.complete({"learning_rate": LEARNING_RATE})
     return Bundle(
-        workload=workload_of(spec),
+        workload=workload_of(workload),
         rule=rule,
-        problems=[one.problem],
-        orders=orders_of([one], settings, STEPS),
+        problems=[prepared.instance.problem],
+        orders=orders_of([prepared.instance], workload.settings, STEPS),
         hyperparameters={name: np.array([value]) for name, value in values.items()},
         schedule=np.ones(STEPS),
         evaluations=1,
-        matrices=matrices,
+        matrices=prepared.matrices,
+        settings=workload.settings,
+        randoms=[prepared.instance.random],
     )
+
+
+# --- the stage -----------------------------------------------------------------------------------
+
+
+def compare_backends(job: Job) -> list[str]:
+    """Compare the spec's optimizers and write their parity; returns notes."""
+    spec = job.spec
+    names = [optimizer.name for optimizer in spec.optimizers]
+    engines = {
+        (backend, dtype): job.engine(dtype, backend, spec.device)
+        for backend in BACKENDS
+        for dtype in ("float64", "float32")
+    }
+    total = len(names) * len(PROBLEMS) * len(schema.COMPARISONS)
+    progress = Progress(f"parity of {', '.join(names)}", total)
+    rows: list[dict[str, Any]] = []
+    for row in parities(names, engines, job.clock):
+        rows.append(
+            {
+                **asdict(row),
+                "holds": row.holds,
+                "tolerance": TOLERANCE if row.judged else None,
+                "steps": STEPS,
+                "learning_rate": LEARNING_RATE,
+                "spec_hash": spec.hash,
+                "machine": job.machine,
+            }
+        )
+        progress.advance(1, f"({row.problem})")
+    write_table(job.folder / "parity.parquet", pl.DataFrame(rows, schema=schema.PARITY), schema.PARITY)
+    return sorted({note for made in engines.values() for note in made.notes})

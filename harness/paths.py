@@ -12,9 +12,14 @@ RESULTS = Path("results")
 SITE = Path("reports/site")
 
 
+def stored_kernels(results: Path) -> Path:
+    """Where asv stores the speed of kernels over commits; asv.conf.json says so too."""
+    return results / "kernels"
+
+
 def job_name(spec: JobSpec) -> str:
     """The last part of a job's paths: optimizer, backend and hash."""
-    who = spec.optimizers[0].name if len(spec.optimizers) == 1 and spec.stage != "timing" else "all"
+    who = spec.optimizers[0].label if len(spec.optimizers) == 1 and spec.stage != "timing" else "all"
     return f"{who}.{spec.backend}.{spec.hash}"
 
 

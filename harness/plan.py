@@ -10,27 +10,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from harness import tuning
 from harness.backends import BACKENDS
 from harness.errors import InputError
-from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file
-from harness.sources import ROOT, data_files, files_hash, sources
+from harness.parity_problems import PROBLEMS, STEPS, TOLERANCE
+from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file, stored_kernels
+from harness.sources import FOLLOWED, ROOT, data_files, files_hash, sources
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
 from harness.studies import Study, final_seeds, missing_data, read_studies, tuning_seeds
 from harness.tuning import IDENTITY
 from harness.wiring import MERGED, TABLES, Wiring
 from optimizers import module_of as rule_module
+from optimizers import rules
 from optimizers.bases import module_of as basis_module
 from optimizers.names import unknown
+from results.temporary import temporary_beside
 from workloads import module_of as workload_module
 from workloads import workloads
 from workloads.data import FOLDER_VARIABLE
 
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
-PACKAGES = {"jax": ("jax", "jaxlib", "numpy"), "torch": ("numpy", "torch"), HOST: ("jax", "jaxlib", "numpy")}
+ALL = "all"  # parity compares every backend with every other
+PACKAGES = {
+    "jax": ("jax", "jaxlib", "numpy"),
+    "torch": ("numpy", "torch"),
+    HOST: ("jax", "jaxlib", "numpy"),
+    ALL: ("jax", "jaxlib", "numpy", "torch"),
+}
 SHOWN = "plan.json"  # the site's copy of the plan that it shows
 RESULTS_CODE = ("results/*.py",)
 REPORTS_CODE = ("reports/*.py", "reports/statistics/**/*.py", "reports/templates/**/*", "reports/static/**/*")
@@ -188,7 +198,7 @@ class Planner:
         for backend in backends:
             tuner = own.backends[backend].tuned_on or backend
             for optimizer in self.study.optimizers:
-                key = tuner, optimizer.name
+                key = tuner, optimizer.label
                 if key not in tuned:
                     tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
                 finals.setdefault(backend, []).append(
@@ -286,6 +296,7 @@ class Planner:
             schedule={} if alone else study.schedule,
             stop={} if alone else study.stop,
             targets={} if alone else study.targets,
+            bundle_memory_bytes=own.bundle_memory_bytes,
             upstream=by_stage,
             sources=sources(modules, self.root) | data_files(workload_specs),
             versions={package: version(package) for package in PACKAGES[backend]},
@@ -295,6 +306,42 @@ class Planner:
         return PlannedJob(
             spec, spec_file(self.results, spec), job_folder(self.results, spec), upstream, lanes
         )
+
+
+def parity_job(optimizer: str, results: Path, root: Path) -> PlannedJob:
+    """The job that compares the backends on one optimizer; it belongs to no study and no scale."""
+    workload_specs = tuple(problem.workload_spec for problem in PROBLEMS)
+    basis_specs = tuple(problem.basis_spec for problem in PROBLEMS)
+    modules = [
+        "harness.parity",
+        *(f"harness.backends.{backend}_engine" for backend in BACKENDS),
+        rule_module(optimizer),
+        *(workload_module(spec.name) for spec in workload_specs),
+        *(basis_module(spec.name) for spec in basis_specs),
+    ]
+    spec = JobSpec(
+        stage="parity",
+        study="parity",
+        scale=ALL,
+        backend=ALL,
+        device="cpu",
+        optimizers=(OptimizerSpec(optimizer),),
+        workloads=workload_specs,
+        bases=basis_specs,
+        seeds=(0,),
+        settings=None,
+        tuning={},
+        budget={"steps": STEPS},
+        evaluations=0,
+        schedule={},
+        stop={},
+        targets={},
+        bundle_memory_bytes=0,
+        upstream={},
+        sources=sources(modules, root, (*FOLLOWED, "harness")) | data_files(workload_specs),
+        versions={package: version(package) for package in PACKAGES[ALL]},
+    )
+    return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), len(PROBLEMS))
 
 
 # --- the whole -----------------------------------------------------------------------------------
@@ -307,7 +354,9 @@ class Plan:
     config: Config
     studies: tuple[PlannedStudy, ...]
     skipped: tuple[tuple[str, str], ...]
+    parity: tuple[PlannedJob, ...]
     reports_code: str
+    kernels: Path | None  # what is shown of kernel speed; None where nothing is stored
 
     @property
     def report(self) -> dict[str, Any]:
@@ -316,7 +365,9 @@ class Plan:
             "scale": self.config.scale,
             "studies": [study.description for study in self.studies],
             "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
+            "parity": describe_parity(self.parity) if self.parity else None,
             "code": self.reports_code,
+            "kernels": str(self.kernels) if self.kernels else None,
         }
 
     def report_of(self, planned: PlannedStudy) -> dict[str, Any]:
@@ -326,7 +377,7 @@ class Plan:
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs, upstream first."""
-        return tuple(job for planned in self.studies for job in planned.jobs)
+        return (*(job for planned in self.studies for job in planned.jobs), *self.parity)
 
     @property
     def report_path(self) -> Path:
@@ -349,7 +400,13 @@ class Plan:
             results=str(self.config.results),
             site=str(self.config.site),
             report_path=str(self.report_path),
-            shown=[*merged, *(str(study.figures) for study in self.studies)],
+            shown=[
+                *merged,
+                *(str(study.figures) for study in self.studies),
+                *([str(self.kernels)] if self.kernels else []),
+                *(str(path) for job in self.parity for path in job.outputs),
+            ],
+            stored_kernels=str(stored_kernels(self.config.results)),
             inputs={job.spec.hash: [str(path) for path in job.inputs] for job in self.jobs},
             seeds={job.spec.hash: f"seeds {job.spec.seeds[0]} to {job.spec.seeds[-1]}" for job in self.jobs},
             tables={hash_: str(planned.tables) for hash_, planned in (tables | figures).items()},
@@ -372,6 +429,11 @@ class Plan:
                 if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
             ]
             lines.append(f"  {planned.study.name} on {' and '.join(planned.backends)}: {'; '.join(stages)}")
+        if self.parity:
+            compared = sum(job.lanes for job in self.parity)
+            lines.append(
+                f"  parity of {' and '.join(BACKENDS)}: {len(self.parity)} jobs, {compared} problems"
+            )
         lines += [f"  skipped {name}: {reason}" for name, reason in self.skipped]
         return "\n".join(lines)
 
@@ -397,7 +459,30 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             skipped.append((study.name, reason))
         else:
             planned.append(_planned(study, config, root, reports_code))
-    return Plan(config, tuple(planned), tuple(skipped), reports_code)
+    kernels = _kernels(config.results, reports_code)
+    parity = tuple(parity_job(name, config.results, root) for name in _compared(planned, config))
+    return Plan(config, tuple(planned), tuple(skipped), parity, reports_code, kernels)
+
+
+def _compared(planned: Iterable[PlannedStudy], config: Config) -> tuple[str, ...]:
+    """The optimizers whose backends are compared: all, or those of the studies asked for.
+
+    None where what is shown ran on one backend.
+    """
+    if not {backend for study in planned for backend in study.backends}.issuperset(BACKENDS):
+        return ()
+    used = {optimizer.name for study in planned for optimizer in study.study.optimizers}
+    return tuple(name for name in rules() if not config.studies or name in used)
+
+
+def _kernels(results: Path, reports_code: str) -> Path | None:
+    """The folder of what is shown of kernel speed, named by what asv has stored and what renders it."""
+    stored = stored_kernels(results)
+    files = {path for pattern in ("*.json", "*/*.json") for path in stored.glob(pattern)}
+    if not any(path.parent != stored and path.name != "machine.json" for path in files):
+        return None
+    made_by = [reports_code, *(version(name) for name in ("asv",) if find_spec(name))]
+    return results / "figures" / f"kernels.{_digest(_json([files_hash(files, stored), *made_by]))}"
 
 
 def _planned(study: Study, config: Config, root: Path, reports_code: str) -> PlannedStudy:
@@ -434,7 +519,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
             }
             for spec in study.workloads[scale]
         ],
-        "optimizers": {spec.name: dict(spec.hyperparameters) for spec in study.optimizers},
+        "optimizers": {spec.label: {**spec.options, **spec.hyperparameters} for spec in study.optimizers},
         "methods": list(study.methods),
         "bases": {spec.label: {"name": spec.name, **spec.options} for spec in study.bases},
         "backends": {
@@ -453,6 +538,25 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         "compare": study.compare.model_dump(),
         "claims": [claim.model_dump(mode="json", exclude_none=True) for claim in study.claims],
         "budget": {**own.budget, "evaluations": own.evaluations},
+    }
+
+
+def describe_parity(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
+    """The parity of backends as the report shows it: the problems, and where the tables are."""
+    return {
+        "steps": STEPS,
+        "tolerance": TOLERANCE,
+        "problems": [
+            {
+                "label": problem.label,
+                "description": problem.description,
+                "full_rank": problem.full_rank,
+                "free_of_noise": problem.free_of_noise,
+                "reason": problem.reason,
+            }
+            for problem in PROBLEMS
+        ],
+        "tables": [str(job.folder) for job in jobs],
     }
 
 
@@ -510,16 +614,9 @@ def write_specs(plan: Plan) -> None:
 
 def _write(path: Path, text: str) -> None:
     """Write a whole file or none: to a temporary name first."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        temporary.chmod(0o644)
+    with temporary_beside(path) as temporary:
+        temporary.write_text(text)
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def prepare(raw: Mapping[str, Any]) -> Plan:

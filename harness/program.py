@@ -4,14 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from harness.backends.ops import Array, Ops
-from harness.layout import Layout
-from optimizers.rule import Rule
+from harness.layout import Layout, Stack
+from optimizers.rule import Part, Rule
 
 TO_PARAMETERS = "sij,skj->ski"  # theta = V theta~, one V a seed (s), any number of settings (k)
 TO_COORDINATES = "sij,ski->skj"  # theta~ = V^T theta, and the same for gradients
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The leaves that one rule updates at once: a stack of the layout, or the whole buffer.
+
+    Args:
+        part: the rule, and what it calls its hyperparameters.
+        stack: the leaves; None where an entrywise rule takes the buffer as it is.
+    """
+
+    part: Part
+    stack: Stack | None
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.part.rule
+
+    def take(self, ops: Ops, flat: Array) -> Array:
+        """What the rule sees of a buffer (*lanes, total)."""
+        return flat if self.stack is None else self.stack.take(ops, flat)
+
+
+def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
+    """A rule's hyperparameters, `step` and `schedule`, with so many axes and the rate scheduled.
+
+    Args:
+        part: the rule, and what the optimizer calls its hyperparameters.
+        values: arrays (*lanes, 1) by the optimizer's names, `step` and `schedule` among them.
+        axes: how many axes the rule's arrays have.
+    """
+    names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
+    names |= {"step": "step", "schedule": "schedule"}
+    given = {name: values[other] for name, other in names.items()}
+    given["learning_rate"] = given["learning_rate"] * given["schedule"]
+    return {
+        name: ops.reshape(value, (*value.shape, *(1,) * (axes - value.ndim))) for name, value in given.items()
+    }
+
+
+def updated(
+    ops: Ops,
+    part: Part,
+    grad: Array,
+    state: Any,
+    param: Array,
+    values: Mapping[str, Array],
+    refresh: bool,
+) -> tuple[Array, Any]:
+    """A rule's update of what it sees, after its refresh where this is a step for it."""
+    hyper = hyper_of(ops, part, values, param.ndim)
+    if refresh and part.rule.refresh is not None:
+        state = part.rule.refresh(ops, grad, state, hyper)
+    return part.rule.update(ops, grad, state, param, hyper)
 
 
 @dataclass(frozen=True)
@@ -21,33 +77,60 @@ class Update:
     rule: Rule
     layout: Layout
 
-    def init(self, ops: Ops, flat: Array) -> Any:
-        """The rule's state at the first parameters."""
-        if self.rule.elementwise:
-            return self.rule.init(ops, flat)
-        return {name: self.rule.init(ops, leaf) for name, leaf in self.layout.unflatten(ops, flat).items()}
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What is updated at once, in buffer order."""
+        if self.rule.scope == "entry" and self.rule.part is None:
+            return (Piece(Part(self.rule), None),)
+        whole = Part(self.rule)
+        part = self.rule.part or (lambda kind, shape: whole)
+        return tuple(Piece(part(stack.kind, stack.shape), stack) for stack in self.layout.stacks)
+
+    @property
+    def amortizes(self) -> bool:
+        """Whether any rule has work that is not done at every step alike."""
+        return any(piece.rule.refresh is not None for piece in self.pieces)
+
+    @property
+    def cadence(self) -> frozenset[bool]:
+        """Whether there are steps with amortized work, and steps without."""
+        every_step = self.rule.refresh_every == 1
+        return frozenset({True} if every_step else {True, False}) if self.amortizes else frozenset({False})
+
+    def refreshes(self, step: int) -> bool:
+        """Whether amortized work is done before the update of a step, from 1."""
+        every = self.rule.refresh_every
+        return self.amortizes and (step == 1 if every is None else (step - 1) % every == 0)
+
+    def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
+        """The state at the first parameters: one of its rule's for each piece."""
+        return tuple(piece.rule.init(ops, piece.take(ops, flat)) for piece in self.pieces)
 
     def apply(
-        self, ops: Ops, grad: Array, state: Any, flat: Array, hyper: Mapping[str, Array]
-    ) -> tuple[Array, Any]:
-        """One update; hyperparameters have the buffer's number of axes, the last of length 1."""
-        if self.rule.elementwise:
-            return self.rule.update(ops, grad, state, flat, hyper)
-        grads, leaves = self.layout.unflatten(ops, grad), self.layout.unflatten(ops, flat)
-        lanes = flat.ndim - 1
-        new_leaves, new_state = {}, {}
-        for name, leaf in leaves.items():
-            extra = (1,) * (leaf.ndim - lanes - 1)
-            shaped = {key: ops.reshape(value, (*value.shape, *extra)) for key, value in hyper.items()}
-            new_leaves[name], new_state[name] = self.rule.update(ops, grads[name], state[name], leaf, shaped)
-        return self.layout.flatten(ops, new_leaves, lanes), new_state
+        self,
+        ops: Ops,
+        grad: Array,
+        state: Sequence[Any],
+        flat: Array,
+        values: Mapping[str, Array],
+        refresh: bool = False,
+    ) -> tuple[Array, tuple[Any, ...]]:
+        """One update; `values` are hyperparameters, `step` and `schedule`, each (*lanes, 1)."""
+        flats, states = [], []
+        for piece, held in zip(self.pieces, state, strict=True):
+            new, new_state = updated(
+                ops, piece.part, piece.take(ops, grad), held, piece.take(ops, flat), values, refresh
+            )
+            flats.append(ops.reshape(new, (*flat.shape[:-1], -1)))
+            states.append(new_state)
+        return flats[0] if len(flats) == 1 else ops.concatenate(flats, -1), tuple(states)
 
 
 class Carry(NamedTuple):
     """What a bundle carries from step to step; (S, K) are seeds and settings."""
 
     coordinates: Array  # (S, K, d), the parameters in the basis
-    state: Any  # the rule's state
+    state: tuple[Any, ...]  # the rules' state, one a piece of the update
     model: dict[str, Array]  # model state, each (S, K, ...)
     diverged_at: Array  # (S, K), the step of the first loss that is not finite; 0 means none
     stopped_at: Array  # (S, K), the step whose gradient was below the threshold; 0 means none
@@ -56,7 +139,10 @@ class Carry(NamedTuple):
 class Constants(NamedTuple):
     """What a bundle reads at every step."""
 
-    data: dict[str, Array]  # training arrays, (examples, ...) where seeds share them, else (S, examples, ...)
+    data: dict[
+        str, Array
+    ]  # training arrays, (examples, ...) where seeds share them, else (S, examples, ...);
+    # empty where minibatches are sent
     rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
     matrices: tuple[Array, ...]  # one (S, block, block) basis a block
     hyper: dict[str, Array]  # each (1, K, 1)
@@ -67,11 +153,27 @@ class Inputs(NamedTuple):
 
     step: Array  # the number of the step, from 1
     schedule: Array  # the learning rate's multiplier
-    order: Any  # (S, batch_size) indices of the minibatch, or None for the full batch
+    order: Any = None  # (S, batch_size) indices of the minibatch, or None for the full batch
+    batch: Any = None  # the minibatch itself where it is sent, (S, batch_size, ...) by field, else None
+    noise: Any = None  # what the loss draws from, (S, ...) by name, or None
 
 
-def pick(constants: Constants, order: Array | None) -> dict[str, Array]:
+def step_of(inputs: Inputs, index: Any) -> Inputs:
+    """The inputs of one step out of those of several."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: array[index] for name, array in value.items()}
+        return None if value is None else value[index]
+
+    return Inputs(*map(one, inputs))
+
+
+def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
     """The minibatch of each seed, (S, batch_size, ...), or all data where there is no order."""
+    if inputs.batch is not None:
+        return dict(inputs.batch)
+    order = inputs.order
     if order is None:
         return constants.data
     if constants.rows is None:
@@ -79,12 +181,12 @@ def pick(constants: Constants, order: Array | None) -> dict[str, Array]:
     return {name: values[constants.rows, order] for name, values in constants.data.items()}
 
 
-def _where(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
+def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
     """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
     if isinstance(one, Mapping):
-        return {name: _where(ops, lanes, value, other[name]) for name, value in one.items()}
+        return {name: where_lanes(ops, lanes, value, other[name]) for name, value in one.items()}
     if isinstance(one, tuple):
-        parts = [_where(ops, lanes, *pair) for pair in zip(one, other, strict=True)]
+        parts = [where_lanes(ops, lanes, *pair) for pair in zip(one, other, strict=True)]
         return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
     return ops.where(ops.reshape(lanes, (*lanes.shape, *(1,) * (one.ndim - 2))), one, other)
 
@@ -99,8 +201,8 @@ class Program:
     Args:
         ops: the backend's array functions.
         update: the rule on its layout.
-        gradient: `gradient(params, model, batch) -> (loss, grads, model)`, mapped over lanes by the
-            backend; a minibatch has the seeds as its first axis.
+        gradient: `gradient(params, model, batch, noise) -> (loss, grads, model)`, mapped over lanes by the
+            backend; a minibatch and noise have the seeds as their first axis.
         stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
     """
 
@@ -127,33 +229,43 @@ class Program:
         state = self.update.init(self.ops, coordinates)
         return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes))
 
-    def move(
-        self, coordinates: Array, state: Any, grads: Mapping[str, Array], constants: Constants, inputs: Inputs
-    ) -> tuple[Array, Any]:
-        """Coordinates and state after the rule's update by gradients in the original coordinates."""
-        ops = self.ops
-        hyper = dict(constants.hyper)
-        hyper["learning_rate"] = hyper["learning_rate"] * inputs.schedule
-        hyper["schedule"] = ops.zeros((1, 1, 1)) + inputs.schedule
-        hyper["step"] = ops.zeros((1, 1, 1)) + inputs.step
-        grad = self.coordinates(grads, constants.matrices)
-        return self.update.apply(ops, grad, state, coordinates, hyper)
+    def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
+        """Hyperparameters as given, the number of the step and the schedule, each (1, K, 1) or (1, 1, 1)."""
+        one = self.ops.zeros((1, 1, 1))
+        return {**constants.hyper, "schedule": one + inputs.schedule, "step": one + inputs.step}
 
-    def step(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
+    def move(
+        self,
+        coordinates: Array,
+        state: tuple[Any, ...],
+        grads: Mapping[str, Array],
+        constants: Constants,
+        inputs: Inputs,
+        refresh: bool = False,
+    ) -> tuple[Array, tuple[Any, ...]]:
+        """Coordinates and state after the rule's update by gradients in the original coordinates."""
+        grad = self.coordinates(grads, constants.matrices)
+        values = self.values(constants, inputs)
+        return self.update.apply(self.ops, grad, state, coordinates, values, refresh)
+
+    def is_short(self, grads: Mapping[str, Array]) -> Array:
+        """Lanes (S, K) whose gradient is below the threshold."""
+        assert self.stop_gradient_norm is not None
+        flat = self.update.layout.flatten(self.ops, grads, 2)
+        return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1)) < self.stop_gradient_norm
+
+    def step(self, carry: Carry, constants: Constants, inputs: Inputs, refresh: bool = False) -> Carry:
         """One optimization step of every lane (000 Alg. 2.1 lines 5-6 where there is a basis)."""
         ops = self.ops
         params = self.parameters(carry.coordinates, constants.matrices)
-        batch = pick(constants, inputs.order)
-        loss, grads, model = self.gradient(params, carry.model, batch)
-        coordinates, state = self.move(carry.coordinates, carry.state, grads, constants, inputs)
+        loss, grads, model = self.gradient(params, carry.model, pick(constants, inputs), inputs.noise or {})
+        coordinates, state = self.move(carry.coordinates, carry.state, grads, constants, inputs, refresh)
         failed = (carry.diverged_at == 0) & ~ops.isfinite(loss)
         diverged_at = ops.where(failed, inputs.step, carry.diverged_at)
         stopped_at = carry.stopped_at
         if self.stop_gradient_norm is not None:
-            flat = self.update.layout.flatten(ops, grads, 2)
-            short = ops.sqrt(ops.sum(ops.square(flat), axis=-1)) < self.stop_gradient_norm
             # Step t begins after t - 1 updates; a lane that stops keeps those.
-            stopped_at = ops.where((stopped_at == 0) & short, inputs.step, stopped_at)
+            stopped_at = ops.where((stopped_at == 0) & self.is_short(grads), inputs.step, stopped_at)
             held = (carry.coordinates, carry.state, carry.model)
-            coordinates, state, model = _where(ops, stopped_at > 0, held, (coordinates, state, model))
+            coordinates, state, model = where_lanes(ops, stopped_at > 0, held, (coordinates, state, model))
         return Carry(coordinates, state, model, diverged_at, stopped_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,12 +86,8 @@ def rows(
     trajectories: Trajectories,
     basis: LoadedBasis,
     first: int,
-    bundle_lanes: Sequence[int],
 ) -> tuple[list[dict[str, Any]], pl.DataFrame]:
-    """The rows of `runs`, numbered from `first`, and the frame of `curves` of one cell.
-
-    `bundle_lanes` says for each seed how many lanes advanced in the program that held it.
-    """
+    """The rows of `runs`, numbered from `first`, and the frame of `curves` of one cell."""
     spec, workload = job.spec, cell.workload
     train = bundle.problems[0].splits["train"]
     batch = cell.workload_spec.settings.get("batch_size") or len(next(iter(train.values())))
@@ -110,7 +106,7 @@ def rows(
                     "study": spec.study,
                     "scale": spec.scale,
                     "workload": workload.name,
-                    "optimizer": cell.optimizer.name,
+                    "optimizer": cell.optimizer.label,
                     "basis": cell.basis.label,
                     "backend": spec.backend,
                     "device": spec.device,
@@ -143,7 +139,7 @@ def rows(
                     ],
                     "seconds": None,
                     "state_bytes": trajectories.state_bytes,
-                    "bundle_lanes": bundle_lanes[s],
+                    "bundle_lanes": int(trajectories.lanes[s, k]),
                     "spec_hash": spec.hash,
                     "machine": job.machine,
                 }

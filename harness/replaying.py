@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from harness.backends import BACKENDS
 from harness.backends.numpy_ops import numpy_ops
 from harness.backends.ops import Array, Ops
 from harness.errors import InputError
-from harness.layout import layout
+from harness.layout import kinds_of, layout
 from harness.program import Constants, Inputs, Program, Update
 from optimizers import HyperparameterError, rules
 from optimizers.names import unknown
+from optimizers.options import OptionError, Options
 
 Basis = np.ndarray | Mapping[str, np.ndarray] | None
 
@@ -73,6 +75,8 @@ def replay(
     backend: str,
     dtype: str = "float64",
     basis: Basis = None,
+    options: Options | None = None,
+    kinds: Mapping[str, str] | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Feed given gradients to an optimizer and return the parameters after each step.
 
@@ -89,12 +93,15 @@ def replay(
         basis: None; or one orthogonal (d, d) matrix for all parameters together, each raveled in row-major
             order and laid end to end in the order of `params`; or such a matrix by parameter name. Columns
             are the basis vectors: the optimizer sees V^T theta (000 Alg. 2.1).
+        options: the optimizer's options by name; what is left out has its default.
+        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`; None for what the
+            number of axes suggests.
 
     Returns:
         One mapping of parameters a step, in the original coordinates.
 
     Raises:
-        InputError: for an unknown name, a wrong shape, or a matrix that is not orthogonal.
+        InputError: for an unknown name, a wrong option or shape, or a matrix that is not orthogonal.
     """
     if optimizer not in rules():
         raise InputError(unknown("the suite", "optimizer", optimizer, rules()))
@@ -102,10 +109,10 @@ def replay(
         raise InputError(unknown("the harness", "backend", backend, (*BACKENDS, "numpy")))
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype = {dtype!r} is not one of float32, float64")
-    rule = rules()[optimizer]
     try:
+        rule = rules()[optimizer].choose(options or {})
         values = rule.complete(hyper)
-    except HyperparameterError as error:
+    except (HyperparameterError, OptionError) as error:
         raise InputError(str(error)) from error
     start = {name: np.asarray(value, dtype) for name, value in params.items()}
     if not start:
@@ -113,7 +120,8 @@ def replay(
     steps = _checked(grads, start)
     blocks = _blocks(basis, start)
     ops, context, compiled = _tools(backend, dtype)
-    lay = layout({name: value.shape for name, value in start.items()}, tuple(blocks))
+    shapes = {name: value.shape for name, value in start.items()}
+    lay = layout(shapes, kinds or kinds_of(shapes), tuple(blocks))
     program = Program(ops, Update(rule, lay), gradient=_no_gradient, stop_gradient_norm=None)
 
     def lane(arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
@@ -128,12 +136,15 @@ def replay(
         )
         carry = program.start(lane(start), {}, constants)
         coordinates, state = carry.coordinates, carry.state
-        move, path = None, []
+        moves: dict[bool, Any] = {}
+        path = []
         for number, arrays in enumerate(steps, start=1):
-            inputs = Inputs(ops.asarray(np.array(float(number))), ops.asarray(np.array(1.0)), None)
+            inputs = Inputs(ops.asarray(np.array(float(number))), ops.asarray(np.array(1.0)))
             arguments = (coordinates, state, lane(arrays), constants, inputs)
-            move = move or compiled(program.move, *arguments)
-            coordinates, state = move(*arguments)
+            refresh = program.update.refreshes(number)
+            if refresh not in moves:
+                moves[refresh] = compiled(partial(program.move, refresh=refresh), *arguments)
+            coordinates, state = moves[refresh](*arguments)
             named = program.parameters(coordinates, constants.matrices)
             path.append({name: np.array(ops.to_numpy(named[name])[0, 0]) for name in start})
     return path

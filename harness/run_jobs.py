@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,15 +10,13 @@ import numpy as np
 import polars as pl
 
 from harness import tuning
-from harness.execution import execute, joined, parts, seeds_per_bundle
+from harness.execution import Bundle, execute, joined, lanes_per_bundle, parts
 from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, workload_of
 from harness.progress import Progress
 from harness.records import rows
 from results import schema
 from results.reading import read
 from results.writing import write_table
-
-MEMORY_LIMIT_BYTES = 1 << 30  # of one bundle; two jobs side by side stay well inside 6 GiB
 
 
 def run_lanes(job: Job) -> list[str]:
@@ -29,7 +28,7 @@ def run_lanes(job: Job) -> list[str]:
         dtype: job.engine(dtype) for dtype in sorted({workload_of(one).dtype for one in spec.workloads})
     }
     progress = Progress(
-        f"{spec.study} {spec.stage} {spec.optimizers[0].name} on {spec.backend}",
+        f"{spec.study} {spec.stage} {spec.optimizers[0].label} on {spec.backend}",
         sum(len(cell.settings) for cell in cells),
     )
     runs: list[dict[str, Any]] = []
@@ -45,18 +44,12 @@ def run_lanes(job: Job) -> list[str]:
                 }
             basis = load_basis(job, name, cell.basis, spec.seeds, dtype)
             whole = bundle_of(job, cell, instances[name], basis)
-        seeds = seeds_per_bundle(whole, np.dtype(dtype).itemsize, MEMORY_LIMIT_BYTES)
+        size = lanes_per_bundle(whole, np.dtype(dtype).itemsize, spec.bundle_memory_bytes)
         pieces = [
-            execute(part, engines[dtype], job.clock, _reporter(progress, len(cell.settings) * share, steps))
-            for part, share, steps in (
-                (part, len(part.problems) / len(whole.problems), len(whole.schedule))
-                for _, part in parts(whole, seeds)
-            )
+            [execute(part, engines[dtype], job.clock, _reporter(progress, whole, part)) for part in row]
+            for row in parts(whole, size)
         ]
-        lanes = [
-            len(part.problems) * len(cell.settings) for _, part in parts(whole, seeds) for _ in part.problems
-        ]
-        cell_runs, cell_curves = rows(job, cell, whole, joined(pieces), basis, len(runs), lanes)
+        cell_runs, cell_curves = rows(job, cell, whole, joined(pieces), basis, len(runs))
         runs += cell_runs
         curves.append(cell_curves)
     write_table(job.folder / "runs.parquet", pl.DataFrame(runs, schema=schema.RUNS), schema.RUNS)
@@ -85,13 +78,14 @@ def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]
     return {group: [choice.setting] for group, choice in tuning.choose(runs, spec.tuning).items()}
 
 
-def _reporter(progress: Progress, weight: float, steps: int) -> Callable[[int], None]:
-    """Turns the steps done by a bundle into its share of the job's work."""
+def _reporter(progress: Progress, whole: Bundle, part: Bundle) -> Callable[[int], None]:
+    """Turns the steps done by a part of a bundle into its share of the job's work."""
     before = 0
+    weight = whole.lanes[1] * math.prod(part.lanes) / math.prod(whole.lanes) / len(whole.schedule)
 
     def report(done: int) -> None:
         nonlocal before
-        progress.advance(weight * (done - before) / steps)
+        progress.advance(weight * (done - before))
         before = done
 
     return report

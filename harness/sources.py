@@ -18,7 +18,9 @@ FOLLOWED = ("optimizers", "workloads")  # the golden test makes spec.TRAJECTORY_
 DATA = "data:"  # marks the key of a data file among the sources
 
 
-def sources(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
+def sources(
+    modules: Iterable[str], root: Path = ROOT, followed: tuple[str, ...] = FOLLOWED
+) -> dict[str, str]:
     """SHA-256 by file of the modules and of all that they import from the followed packages.
 
     Imports inside functions count; a package's `__init__` counts for each of its modules.
@@ -26,6 +28,7 @@ def sources(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
     Args:
         modules: dotted names such as `optimizers.adam`.
         root: the folder that holds the packages.
+        followed: the packages whose imports are followed.
 
     Returns:
         Hexadecimal SHA-256 of the file's bytes by path relative to `root`, sorted.
@@ -43,7 +46,7 @@ def sources(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
         if path is None:
             raise InputError(f"{module}: no such module below {root}; the job's sources cannot be hashed")
         found[module] = path
-        waiting.extend(_imported(module, path, root))
+        waiting.extend(_imported(module, path, root, followed))
     return {path.relative_to(root).as_posix(): _sha256(path) for path in sorted(found.values())}
 
 
@@ -100,7 +103,7 @@ def _file(module: str, root: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _imported(module: str, path: Path, root: Path) -> list[str]:
+def _imported(module: str, path: Path, root: Path, followed: tuple[str, ...]) -> list[str]:
     """Dotted names of the followed modules that a file imports, with the packages around them."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     try:
@@ -110,7 +113,7 @@ def _imported(module: str, path: Path, root: Path) -> list[str]:
     return [
         part
         for name in names
-        if name.split(".")[0] in FOLLOWED
+        if name.split(".")[0] in followed
         for part in _with_packages(name)
         if _file(part, root) is not None  # the last part may be a function, not a module
     ]

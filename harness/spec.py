@@ -11,16 +11,26 @@ from typing import Any, Literal
 
 from harness.errors import InputError
 
-Stage = Literal["bases", "sweep", "refine", "final", "timing"]
+Stage = Literal["bases", "sweep", "refine", "final", "timing", "parity"]
 TRAJECTORY_VERSION = 1  # raised when the harness changes what a run computes (tests/harness/golden)
 
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """A contestant: a rule and the hyperparameters that its study fixes."""
+    """A contestant: a rule, the hyperparameters that its study fixes, and its options completed.
+
+    Args:
+        name: the rule's.
+        label: what tables call it; the rule's name where none is given.
+    """
 
     name: str
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or self.name)
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,7 @@ class JobSpec:
         schedule: `{"name": "constant" | "cosine", "warmup": share of the steps, "final": multiplier}`.
         stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
         targets: threshold by metric.
+        bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.
         upstream: hash of the job by part: `bases`, `sweep`, `refine`, `final`; of several for timing.
         sources: SHA-256 by file of everything first-party that decides the result.
         versions: versions of the backend's packages.
@@ -75,6 +86,7 @@ class JobSpec:
     schedule: Mapping[str, Any]
     stop: Mapping[str, float]
     targets: Mapping[str, float]
+    bundle_memory_bytes: int
     upstream: Mapping[str, tuple[str, ...]]
     sources: Mapping[str, str]
     versions: Mapping[str, str]

@@ -67,7 +67,7 @@ class Study:
     def methods(self) -> tuple[str, ...]:
         """The labels of all methods, basis by basis."""
         return tuple(
-            method(optimizer.name, basis.label) for basis in self.bases for optimizer in self.optimizers
+            method(optimizer.label, basis.label) for basis in self.bases for optimizer in self.optimizers
         )
 
 
@@ -249,24 +249,41 @@ def _settings(
 
 
 def _optimizers(file: StudyFile, report: Report) -> tuple[OptimizerSpec, ...]:
-    for name in _repeated(entry.name for entry in file.optimizers):
-        report("optimizers", f"{name!r} is listed twice; list each optimizer once")
     specs = []
     for entry in file.optimizers:
         if entry.name not in rules():
             report("optimizers", unknown("the suite", "optimizer", entry.name, rules()))
             continue
-        rule, key = rules()[entry.name], f"optimizers.{entry.name}"
+        key = f"optimizers.{entry.name}"
+        label = _label(entry, key, report)
+        given = {name: value for name, value in entry.options.items() if name != "label"}
+        options = {name: given.pop(name) for name in rules()[entry.name].options if name in given}
+        try:
+            rule = rules()[entry.name].choose(options)
+        except OptionError as error:
+            report(key, error)
+            continue
         tuned = _tuned_bounds(file)
-        both = [name for name in entry.options if name in tuned[0]]
+        both = [name for name in given if name in tuned[0]]
         for name in both:
             report(f"{key}.{name}", "is tuned by this study; remove it here or there")
         if both:
             continue
-        fixed = _complete(rule, entry.options, tuned, key, report)
-        if fixed is not None:
-            specs.append(OptimizerSpec(entry.name, fixed))
+        fixed = _complete(rule, given, tuned, key, report)
+        if fixed is not None and label is not None:
+            specs.append(OptimizerSpec(entry.name, fixed, rule.chosen, label))
+    for label in _repeated(spec.label for spec in specs):
+        report("optimizers", f"two optimizers are called {label!r}; give each its own `label:`")
     return tuple(specs)
+
+
+def _label(entry: Named, key: str, report: Report) -> str | None:
+    """What tables call an entry: its `label`, or its name; None where that is none."""
+    label = entry.options.get("label", entry.name)
+    if isinstance(label, str) and label and not set(label) - LABEL_LETTERS:
+        return label
+    report(f"{key}.label", f"{label!r} is not made of {LETTERS}")
+    return None
 
 
 def _tuned_bounds(file: StudyFile) -> tuple[dict[str, float], dict[str, float]]:
@@ -302,10 +319,9 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
             report("bases", unknown("the suite", "basis", entry.name, bases()))
             continue
         options = {name: value for name, value in entry.options.items() if name != "label"}
-        label = entry.options.get("label", entry.name)
         key = f"bases.{entry.name}"
-        if not isinstance(label, str) or not label or set(label) - LABEL_LETTERS:
-            report(f"{key}.label", f"{label!r} is not made of {LETTERS}")
+        label = _label(entry, key, report)
+        if label is None:
             continue
         if (entry.name == IDENTITY) != (label == IDENTITY):
             report(f"{key}.label", f"{label!r}: the label 'identity' belongs to the identity basis")
@@ -359,7 +375,7 @@ def _check_methods(
     known: Mapping[str, Workload],
     report: Report,
 ) -> None:
-    methods = [method(optimizer.name, basis.label) for basis in bases_ for optimizer in optimizers_]
+    methods = [method(optimizer.label, basis.label) for basis in bases_ for optimizer in optimizers_]
     for claim in _repeated(claim.id for claim in file.claims):
         report("claims", f"the id {claim!r} is given twice; ids must differ")
     for key, condition in _conditions(file):

@@ -260,6 +260,7 @@ class Scale(Part):
     seeds: Seeds
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = {}
+    bundle_memory_bytes: Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
     note: str = ""
 
     @model_validator(mode="after")

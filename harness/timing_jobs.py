@@ -1,4 +1,4 @@
-"""The timing stage: every method's single run with its chosen setting, one at a time."""
+"""The timing stage: time and memory of every method's single run with its chosen setting, one at a time."""
 
 from __future__ import annotations
 
@@ -7,52 +7,67 @@ from typing import Any
 
 import polars as pl
 
-from harness.execution import Bundle
+from harness.clocks import pinned
+from harness.execution import PHASES, Bundle
 from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, workload_of
 from harness.progress import Progress
 from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
-from harness.timing import Timing, time_methods
+from harness.timing import Measured, Memory, Timing, measure_methods
 from results import schema
 from results.reading import read
 from results.writing import write_table
 
-STEPS, REPETITIONS = 50, 7
+STEPS = 50  # the least of a stretch
+REPETITIONS = 9  # the least number at which a 95 % interval of a median leaves out both extremes
+NOT_PINNED = "this system cannot pin threads to processors: seconds may vary more"
 Method = tuple[str, str]  # optimizer, basis
 
 
 def time_study(job: Job) -> list[str]:
-    """Time all methods of a study on one backend and write the timings; returns notes."""
+    """Measure all methods of a study on one backend and write timings and memory; returns notes."""
     spec = job.spec
     finals = pl.concat([read(folder, "runs") for folder in job.upstream("final")])
     progress = Progress(
         f"{spec.study} timing on {spec.backend}",
         len(spec.workloads) * (1 + len(spec.optimizers) * len(spec.bases)),
     )
-    rows: list[dict[str, Any]] = []
+    timings: list[dict[str, Any]] = []
+    memory: list[dict[str, Any]] = []
     notes: set[str] = set()
-    for workload in spec.workloads:
-        engine = job.engine(workload_of(workload).dtype)
-        bundles = _bundles(job, workload, finals)
-        timings = time_methods(
-            {" @ ".join(method): bundle for method, bundle in bundles.items()},
-            engine,
-            min(STEPS, *(len(bundle.schedule) for bundle in bundles.values())),
-            REPETITIONS,
-            lambda method: progress.advance(1, f"({method})"),
-        )
-        for timing in timings:
-            job.clock.seconds["step" if timing.phase == "null_step" else timing.phase] += timing.seconds
-            rows.append(_row(job, workload.name, timing))
-        notes.update(engine.notes)
-    write_table(job.folder / "timings.parquet", pl.DataFrame(rows, schema=schema.TIMINGS), schema.TIMINGS)
+    with pinned(job.threads) as processors:
+        for workload in spec.workloads:
+            engine = job.engine(workload_of(workload).dtype)
+            measured = measure_methods(
+                {" @ ".join(method): bundle for method, bundle in _bundles(job, workload, finals).items()},
+                engine,
+                STEPS,
+                REPETITIONS,
+                lambda method: progress.advance(1, f"({method})"),
+            )
+            _charge(job, measured)
+            timings += [_timing_row(job, workload.name, timing) for timing in measured.timings]
+            memory += [_memory_row(job, workload.name, one) for one in measured.memory]
+            notes.update(engine.notes)
+    if not processors:
+        notes.add(NOT_PINNED)
+    write_table(job.folder / "timings.parquet", pl.DataFrame(timings, schema=schema.TIMINGS), schema.TIMINGS)
+    write_table(job.folder / "memory.parquet", pl.DataFrame(memory, schema=schema.MEMORY), schema.MEMORY)
     return sorted(notes)
+
+
+def _charge(job: Job, measured: Measured) -> None:
+    """Charge the timings to the job's clock; a warm-up is neither compilation nor steps, and stays other."""
+    for timing in measured.timings:
+        phase = "step" if timing.phase == "null_step" else timing.phase
+        if phase in PHASES:
+            job.clock.seconds[phase] += timing.seconds
 
 
 def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Method, Bundle]:
     with job.clock.phase("data"):
         one = instance(workload_of(workload), workload.settings, job.spec.seeds[0])
         return {
-            (optimizer.name, basis.label): _bundle(job, workload, optimizer, basis, one, finals)
+            (optimizer.label, basis.label): _bundle(job, workload, optimizer, basis, one, finals)
             for optimizer in job.spec.optimizers
             for basis in job.spec.bases
         }
@@ -68,7 +83,7 @@ def _bundle(
 ) -> Bundle:
     chosen = finals.row(
         by_predicate=(pl.col("workload") == workload.name)
-        & (pl.col("optimizer") == optimizer.name)
+        & (pl.col("optimizer") == optimizer.label)
         & (pl.col("basis") == basis.label)
         & (pl.col("seed") == job.spec.seeds[0]),
         named=True,
@@ -82,9 +97,28 @@ def _bundle(
     return bundle_of(job, cell, [one], loaded)
 
 
-def _row(job: Job, workload: str, timing: Timing) -> dict[str, Any]:
+def _timing_row(job: Job, workload: str, timing: Timing) -> dict[str, Any]:
+    return {
+        **_cell(job, workload, timing.method),
+        "phase": timing.phase,
+        "repetition": timing.repetition,
+        "steps": timing.steps,
+        "seconds": timing.seconds,
+    }
+
+
+def _memory_row(job: Job, workload: str, memory: Memory) -> dict[str, Any]:
+    return {
+        **_cell(job, workload, memory.method),
+        "host_baseline_bytes": memory.host.baseline if memory.host else None,
+        "host_peak_bytes": memory.host.peak if memory.host else None,
+        "device_peak_bytes": memory.device,
+    }
+
+
+def _cell(job: Job, workload: str, method: str) -> dict[str, Any]:
     spec = job.spec
-    optimizer, _, basis = timing.method.partition(" @ ")
+    optimizer, _, basis = method.partition(" @ ")
     return {
         "study": spec.study,
         "scale": spec.scale,
@@ -93,10 +127,6 @@ def _row(job: Job, workload: str, timing: Timing) -> dict[str, Any]:
         "basis": basis or "identity",
         "backend": spec.backend,
         "device": spec.device,
-        "phase": timing.phase,
-        "repetition": timing.repetition,
-        "steps": timing.steps,
-        "seconds": timing.seconds,
         "spec_hash": spec.hash,
         "machine": job.machine,
     }

@@ -17,9 +17,10 @@ TABLES: Mapping[Stage, tuple[str, ...]] = {
     "sweep": ("runs", "curves", "jobs"),
     "refine": ("runs", "curves", "jobs"),
     "final": ("runs", "curves", "jobs"),
-    "timing": ("timings", "jobs"),
+    "timing": ("timings", "memory", "jobs"),
+    "parity": ("parity", "jobs"),
 }
-MERGED = ("runs", "curves", "timings", "jobs")
+MERGED = ("runs", "curves", "timings", "memory", "jobs")
 JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in harness.paths.job_name
 VARIABLE = "CURVEBENCH_WIRING"  # set by the main process, inherited by the processes of jobs: the file
 
@@ -39,7 +40,8 @@ class Wiring:
         results: the results folder.
         site: the folder of the site.
         report_path: the file that tells the report what to show.
-        shown: the merged tables and the figures of all studies, which the site shows.
+        shown: what the site shows: merged tables and figures of all studies, those of kernels, and parity.
+        stored_kernels: the folder of asv's results.
         inputs: the tables that a job reads, by the job's hash.
         seeds: the seeds of a job in words, by the job's hash.
         tables: the folder of merged tables, by the hash of the tables or of the figures that show them.
@@ -52,6 +54,7 @@ class Wiring:
     site: str
     report_path: str
     shown: list[str]
+    stored_kernels: str
     inputs: Mapping[str, list[str]]
     seeds: Mapping[str, str]
     tables: Mapping[str, str]
@@ -82,6 +85,10 @@ class Wiring:
     def figures(self) -> str:
         """The pattern of a study's folder of figures."""
         return f"{self.results}/figures/{{study}}.{{scale}}.{{hash}}"
+
+    def kernels(self) -> str:
+        """The pattern of the folder of what is shown of kernel speed."""
+        return f"{self.results}/figures/kernels.{{hash}}"
 
     def figures_plan(self) -> str:
         """The pattern of the files that tell the figures what to show."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from optimizers.names import unknown
+from optimizers.options import Option, Options, complete
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -66,6 +67,19 @@ LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0,
 
 
 @dataclass(frozen=True)
+class Part:
+    """The rule that updates one kind of leaf.
+
+    Args:
+        rule: the rule.
+        names: its hyperparameters that the whole optimizer has under another name, by its own name.
+    """
+
+    rule: Rule
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Rule:
     """An update rule: pure functions on stacked leaves.
 
@@ -80,8 +94,17 @@ class Rule:
         update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each
             hyperparameter's name to its array, and also holds `step` (1 at the first update) and
             `schedule` (the multiplier already contained in `learning_rate`).
-        elementwise: whether entry i of the update depends on entry i of its inputs alone, so that all
-            parameters can be laid out in one flat buffer.
+        scope: what an entry of the update depends on: `entry`, on its own inputs alone, so that all
+            parameters can be laid out in one flat buffer; `leaf`, on its whole parameter, so that the rule
+            sees parameters of one shape and role stacked, `(..., leaves, *shape)`.
+        refresh: `refresh(ops, grad, state, hyper) -> state`, the amortized work (eigendecompositions, roots),
+            done with the step's gradient before the update of some steps; the host decides which.
+        refresh_every: k for the steps 1, k + 1, 2 k + 1, ...; None for the first step alone.
+        part: `part(kind, shape) -> Part` for a role's kind and one parameter's shape, where not all leaves
+            are updated alike, the same object where they are; None where this rule updates all.
+        options: the choices that a study makes besides numbers, by name.
+        chosen: what was chosen for each.
+        build: `build(options) -> Rule` for completed options; None where there are none.
     """
 
     name: str
@@ -89,7 +112,22 @@ class Rule:
     hyperparameters: Mapping[str, Hyperparameter]
     init: Callable[[Ops, Array], State]
     update: Callable[[Ops, Array, State, Array, Mapping[str, Array]], tuple[Array, State]]
-    elementwise: bool = True
+    scope: Literal["entry", "leaf"] = "entry"
+    refresh: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
+    refresh_every: int | None = 1
+    part: Callable[[str, tuple[int, ...]], Part] | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
+    chosen: Options = field(default_factory=dict)
+    build: Callable[[Options], Rule] | None = None
+
+    def choose(self, given: Options) -> Rule:
+        """The rule with the given options, the others at their defaults.
+
+        Raises:
+            OptionError: for an unknown option or a wrong value.
+        """
+        chosen = complete(self.name, self.options, given)
+        return self if self.build is None else self.build(chosen)
 
     def complete(self, given: Mapping[str, float]) -> dict[str, float]:
         """The given hyperparameters checked and completed by the defaults.

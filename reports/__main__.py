@@ -1,4 +1,4 @@
-"""Command line of the report: `python -m reports figures` and `python -m reports site`."""
+"""Command line of the report: `python -m reports figures`, `kernels` and `site`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from results.errors import TableError
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of both commands."""
+    """The options of the commands."""
     main = argparse.ArgumentParser(
         prog="python -m reports", description="Draw and render what runs have shown."
     )
@@ -28,6 +28,12 @@ def parser() -> argparse.ArgumentParser:
     )
     figures.add_argument("--out", type=Path, help="folder for the figures (default: what the plan says)")
 
+    kernels = commands.add_parser(
+        "kernels", help="draw what asv has stored, and make its pages; measures nothing"
+    )
+    kernels.add_argument("--stored", type=Path, required=True, help="asv's results, such as results/kernels")
+    kernels.add_argument("--out", type=Path, required=True, help="folder for what is made; replaced")
+
     site = commands.add_parser("site", help="render the site; prints the path of its first page")
     site.add_argument("--plan", **plan)
     site.add_argument("--out", type=Path, default=Path("reports/site"), help="folder (default: %(default)s)")
@@ -38,6 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; bad input ends it with a message and status 1."""
     options = parser().parse_args(arguments)
     try:
+        if options.command == "kernels":
+            from reports.kernels import draw_kernels
+
+            made = draw_kernels(options.stored, options.out, Path.cwd())
+            print(f"{options.out}: kernels of {len(made['machines'])} machines")
+            return 0
         plan = read_plan(options.plan)
         if options.command == "figures":
             from reports.figures import draw_study

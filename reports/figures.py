@@ -145,7 +145,7 @@ def _curve(
         _labels(figure, panels, AXES[axis], metric_name(metric), methods)
         last = {method: line.sort("step").tail(1) for method, line in lines.items()}
         name = metric_name(metric)
-        return _save(
+        return save(
             figure,
             out,
             kind="curve",
@@ -226,7 +226,7 @@ def _sensitivity(
             for method in methods
             for rate in [chosen.filter(pl.col("method") == method)["learning_rate"]]
         }
-        return _save(
+        return save(
             figure,
             out,
             kind="sensitivity",
@@ -266,7 +266,7 @@ def _cost(
     null = timings.filter((pl.col("phase") == "null_step") & (pl.col("steps") > 0))
     null_step = (null["seconds"] / null["steps"]).median() if len(null) else None
     size = (PANEL[0] * COLUMNS * 0.82, 0.9 + 0.24 * len(methods))
-    with _figure(size, "constrained") as (figure, panel):
+    with styled(size, "constrained") as (figure, panel):
         for position, method in enumerate(methods):
             row, (optimizer, _) = rows[method], method_parts(method)
             middle = row["median"] * factor
@@ -295,7 +295,7 @@ def _cost(
         panel.grid(axis="y", visible=False)
         panel.set_xlabel(f"{unit} a step")
         repetitions = int(_as_float(seconds["count"].max()))
-        return _save(
+        return save(
             figure,
             out,
             kind="cost",
@@ -323,7 +323,7 @@ def _cost(
 
 
 @contextmanager
-def _figure(
+def styled(
     size: tuple[float, float], layout: Any, rows: int = 1, columns: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
     """A figure in the house style, closed afterwards; nothing stays set."""
@@ -380,7 +380,7 @@ def _panels(methods: Sequence[str], log_x: bool, log_y: bool) -> Iterator[tuple[
     size = (max(width, 5.5), height)
     shared = {"sharex": True, "sharey": True, "squeeze": False}
     # no layout by trial drawing, which would double the time
-    with _figure(size, None, rows, columns, **shared) as (figure, grid):
+    with styled(size, None, rows, columns, **shared) as (figure, grid):
         figure.subplots_adjust(
             left=left / size[0],
             right=(width - right) / size[0],
@@ -506,7 +506,7 @@ def _labels(
     figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=len(handles), handlelength=2.6)
 
 
-def _save(figure: Figure, out: Path, name: str, **shown: str) -> Drawn:
+def save(figure: Figure, out: Path, name: str, **shown: str) -> Drawn:
     """Write both variants; the same data give the same bytes."""
     stem = slug(name)
     buffer = io.StringIO()

@@ -8,7 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from reports.measures import best_methods, diverged_counts, evaluations_to_target, method_parts, study_values
+from reports.measures import (
+    best_methods,
+    diverged_counts,
+    evaluations_to_target,
+    method_parts,
+    peak_memory,
+    step_pairs,
+    study_values,
+)
 from reports.plan import StudyPlan
 from reports.statistics.medians import LEVEL, MedianInterval, median_interval, medians
 from reports.statistics.ranks import instance_ranks, mean_ranks
@@ -73,15 +81,24 @@ class Row:
     entries: tuple[Entry | None, ...]
     reached: Count | None
     diverged: Count
+    step: MedianInterval | None
+    memory: int | None
 
 
 @dataclass(frozen=True)
 class Board:
-    """Best method first; those that met fewer workloads come after those that met more."""
+    """Best method first; those that met fewer workloads come after those that met more.
+
+    Args:
+        reference: the method over whose step the steps of the others are given.
+        memory: where the peak memory was measured: `device` where each method has one, else `host`.
+    """
 
     backend: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    reference: str | None
+    memory: str
     level: float = LEVEL
 
     @property
@@ -93,6 +110,11 @@ class Board:
     def values(self) -> list[MedianInterval]:
         """All headline medians on the board."""
         return [entry.value for row in self.rows for entry in row.entries if entry is not None]
+
+    @property
+    def steps(self) -> list[MedianInterval]:
+        """The steps of all methods over the reference's."""
+        return [row.step for row in self.rows if row.step is not None]
 
 
 def leaderboards(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Board]:
@@ -124,8 +146,45 @@ def leaderboard(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Bo
     order = [method for method in order if any(method in entries for *_, entries, _ in cells)]
     place = {method: number for number, method in enumerate(ranks)}
     order.sort(key=lambda method: place.get(method, len(place)))
-    rows = [_row(method, ranks.get(method), cells) for method in order]
-    return Board(backend, tuple(column for column, *_ in cells), tuple(rows))
+    reference = next((study.methods[0] for study, _ in studies if study.methods), None)
+    steps, (memory, peaks) = _steps(studies, backend, reference), _peaks(studies, backend, order)
+    rows = [_row(method, ranks.get(method), cells, steps.get(method), peaks.get(method)) for method in order]
+    return Board(backend, tuple(column for column, *_ in cells), tuple(rows), reference, memory)
+
+
+def _steps(
+    studies: Sequence[tuple[StudyPlan, Tables]], backend: str, reference: str | None
+) -> dict[str, MedianInterval]:
+    """Each method's step over the reference's: the geometric mean over workloads, by repetition."""
+    if reference is None:
+        return {}
+    pairs = [
+        step_pairs(
+            tables.timings.filter(pl.col("backend") == backend),
+            {method: reference for method in study.methods if method != reference},
+        ).select("method", "repetition", "value")
+        for study, tables in studies
+    ]
+    means = (
+        pl.concat(pairs)
+        .group_by("method", "repetition", maintain_order=True)
+        .agg(pl.col("value").log().mean().exp())
+    )
+    return {
+        row.pop("method"): MedianInterval(**row) for row in medians(means, ["method"], "value").to_dicts()
+    }
+
+
+def _peaks(
+    studies: Sequence[tuple[StudyPlan, Tables]], backend: str, methods: Sequence[str]
+) -> tuple[str, dict[str, int | None]]:
+    """Where memory was measured, and each method's peak on the workload that takes most."""
+    peaks = pl.concat(
+        [peak_memory(tables.memory.filter(pl.col("backend") == backend)) for _, tables in studies]
+    )
+    found = peaks.filter(pl.col("method").is_in(methods))
+    kind = "device" if len(found) and not found["device"].has_nulls() else "host"
+    return kind, dict(found.group_by("method").agg(pl.col(kind).max()).iter_rows())
 
 
 @dataclass(frozen=True)
@@ -191,7 +250,13 @@ def _cell(study: StudyPlan, workload: str, runs: pl.DataFrame, values: pl.DataFr
     return column, study, ranks, entries, counts
 
 
-def _row(method: str, rank: dict[str, Any] | None, cells: Sequence[_Cell]) -> Row:
+def _row(
+    method: str,
+    rank: dict[str, Any] | None,
+    cells: Sequence[_Cell],
+    step: MedianInterval | None,
+    memory: int | None,
+) -> Row:
     mine = [(column, counts[method]) for column, _, _, _, counts in cells if method in counts]
     counted = sum(count.counted for _, count in mine)
     return Row(
@@ -204,4 +269,6 @@ def _row(method: str, rank: dict[str, Any] | None, cells: Sequence[_Cell]) -> Ro
         entries=tuple(entries.get(method) for *_, entries, _ in cells),
         reached=Count(sum(count.reached or 0 for _, count in mine), counted) if counted else None,
         diverged=Count(sum(count.diverged for _, count in mine), sum(count.runs for _, count in mine)),
+        step=step,
+        memory=memory,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
 import polars as pl
@@ -264,6 +264,80 @@ def tied_settings(runs: pl.DataFrame, metric: str, which: str, direction: Direct
     costs = scores if direction == "minimize" else -scores
     best = costs.min()
     return int((costs <= best + EQUAL_TO_ROUNDING * abs(best)).sum())
+
+
+def references(methods: Sequence[str]) -> dict[str, str]:
+    """What each method's step is compared with: its optimizer in the identity basis, else the first method.
+
+    Returns:
+        The reference by method; a method that would be its own has none.
+    """
+    found = {}
+    for method in methods:
+        optimizer, basis = method_parts(method)
+        reference = optimizer if basis != IDENTITY and optimizer in methods else methods[0]
+        if reference != method:
+            found[method] = reference
+    return found
+
+
+def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
+    """How long a method's step takes over its reference's, in every interleaved repetition.
+
+    Args:
+        timings: the table `timings` with `method`.
+        reference: a method for each method that is compared.
+
+    Returns:
+        Columns of `CELL`, machine, repetition, reference, value; methods that were not timed, or whose
+        reference was not, are missing.
+    """
+    keys = ["workload", "backend", "machine", "repetition"]
+    each = timings.filter((pl.col("phase") == "step") & (pl.col("steps") > 0)).select(
+        *keys, "method", (pl.col("seconds") / pl.col("steps")).alias("step")
+    )
+    pairs = pl.DataFrame(
+        {"method": list(reference), "reference": list(reference.values())},
+        schema={"method": pl.String, "reference": pl.String},
+    )
+    both = each.join(pairs, on="method", how="inner", maintain_order="left").join(
+        each.rename({"method": "reference", "step": "reference_step"}),
+        on=[*keys, "reference"],
+        how="inner",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    return both.with_columns((pl.col("step") / pl.col("reference_step")).alias("value")).drop(
+        "step", "reference_step"
+    )
+
+
+def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
+    """The median of `step_pairs` with its interval.
+
+    Returns:
+        Columns of `CELL`, machine, reference, median, low, high, level, count.
+    """
+    return medians(step_pairs(timings, reference), [*CELL, "machine", "reference"], "value")
+
+
+def peak_memory(memory: pl.DataFrame) -> pl.DataFrame:
+    """What a method needs while its steps run: host memory above the loaded process, and device memory.
+
+    Args:
+        memory: the table `memory` with `method`.
+
+    Returns:
+        Columns of `CELL`, machine, host, baseline, device, in bytes; null where it is not known.
+    """
+    host = pl.col("host_peak_bytes") - pl.col("host_baseline_bytes")
+    return memory.select(
+        *CELL,
+        "machine",
+        host.alias("host"),
+        pl.col("host_baseline_bytes").alias("baseline"),
+        pl.col("device_peak_bytes").alias("device"),
+    )
 
 
 def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:

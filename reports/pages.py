@@ -22,7 +22,10 @@ from reports.measures import (
     evaluations_to_target,
     method_parts,
     own_seconds,
+    peak_memory,
+    references,
     seconds_to_target,
+    step_ratios,
     step_seconds,
     study_values,
     tied_settings,
@@ -36,7 +39,7 @@ from reports.tables import Tables
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
-STAGES = ("bases", "sweep", "refine", "final", "timing")
+STAGES = ("bases", "sweep", "refine", "final", "timing", "parity")
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
 
 
@@ -106,11 +109,12 @@ def _backend(
             estimate
             for row in costs
             for estimate in (
-                *(row[key] for key in ("evaluations", "step", "own", "basis_seconds")),
+                *(row[key] for key in ("evaluations", "basis_seconds")),
                 *(target["seconds"] for target in row["targets"]),
             )
             if not isinstance(estimate, float)
         ],
+        "step_estimates": [row[key] for row in costs for key in ("step", "ratio", "own")],
         "gap": checkpoint_gap(_here(tables.runs, workload.name, backend), tables.curves),
     }
 
@@ -257,7 +261,10 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
     """What a run of each method costs: gradient evaluations and seconds, the basis apart and with it."""
     final = _here(tables.runs, workload.name, backend)
     timings = tables.timings.filter((pl.col("workload") == workload.name) & (pl.col("backend") == backend))
+    here = tables.memory.filter((pl.col("workload") == workload.name) & (pl.col("backend") == backend))
     step, own = _by_method(step_seconds(timings)), _by_method(own_seconds(timings))
+    ratio = _by_method(step_ratios(timings, references(study.methods)))
+    memory = _by_method(peak_memory(here))
     targets = [(name, seconds_to_target(final, name)) for name in study.targets if name in workload.metrics]
     rows = []
     for method in study.methods:
@@ -281,7 +288,9 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
                     for name, values in targets
                 ],
                 "step": step.get(method),
+                "ratio": ratio.get(method),
                 "own": own.get(method),
+                "memory": memory.get(method),
                 "state_bytes": runs["state_bytes"].max(),
             }
         )
@@ -363,13 +372,13 @@ def run_metrics(study: StudyPlan) -> list[str]:
     return list(dict.fromkeys(name for workload in study.workloads for name in workload.metrics))
 
 
-def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]]) -> dict[str, Any]:
-    """Machines, environments and jobs of all studies, and a warning where hardware is mixed."""
+def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
+    """Machines, environments and jobs of all studies and of `others`; a warning where hardware is mixed."""
     from results.merging import machines
 
     if not studies:
         return {"machines": [], "warnings": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
-    jobs = pl.concat([tables.jobs for _, tables in studies]).unique(maintain_order=True)
+    jobs = pl.concat([*(tables.jobs for _, tables in studies), others]).unique(maintain_order=True)
     environments = {row["environment_hash"]: row for row in jobs.iter_rows(named=True)}
     notes = Counter(note for row in jobs["notes"].to_list() for note in row or [])
     return {
@@ -387,11 +396,11 @@ def machine_warnings(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[str]:
     return [f"{study.name}: {sentence}" for study, tables in studies for sentence in tables.warnings]
 
 
-def when_and_where(studies: Sequence[tuple[StudyPlan, Tables]]) -> dict[str, Any]:
+def when_and_where(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
     """First and last start of a job (UTC), hardware, and the commits, for the overview."""
     if not studies:
         return {}
-    jobs = pl.concat([tables.jobs for _, tables in studies])
+    jobs = pl.concat([*(tables.jobs for _, tables in studies), others])
     return {
         "first": jobs["started"].min(),
         "last": jobs["started"].max(),

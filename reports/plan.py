@@ -95,13 +95,40 @@ class StudyPlan:
 
 
 @dataclass(frozen=True)
+class ProblemPlan:
+    """A small problem on which backends are compared, and what is known of its gradients."""
+
+    label: str
+    description: str
+    full_rank: bool
+    free_of_noise: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class ParityPlan:
+    """The comparison of backends: how many steps, the tolerance, the problems, and folders of job tables."""
+
+    steps: int
+    tolerance: float
+    problems: tuple[ProblemPlan, ...]
+    tables: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
 class ReportPlan:
-    """All studies of a report at one scale, and those left out, as (name, reason); `path` is its file."""
+    """All studies of a report at one scale, and those left out, as (name, reason); `path` is its file.
+
+    `kernels` is the folder of what is shown of kernel speed; None where nothing is stored. `parity` is None
+    where what is shown ran on one backend.
+    """
 
     path: Path
     scale: str
     studies: tuple[StudyPlan, ...]
     skipped: tuple[tuple[str, str], ...]
+    kernels: Path | None = None
+    parity: ParityPlan | None = None
 
     def study(self, name: str) -> StudyPlan:
         """The study of that name.
@@ -139,6 +166,8 @@ def read_plan(path: Path) -> ReportPlan:
             scale=raw["scale"],
             studies=tuple(_study(item) for item in raw["studies"]),
             skipped=tuple((item["name"], item["reason"]) for item in raw.get("skipped", [])),
+            kernels=Path(raw["kernels"]) if raw.get("kernels") else None,
+            parity=_parity(raw["parity"]) if raw.get("parity") else None,
         )
     except KeyError as error:
         raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error
@@ -146,6 +175,15 @@ def read_plan(path: Path) -> ReportPlan:
         raise ReportError(
             f"{path}: not a report plan ({error}); delete it and run snakemake again"
         ) from error
+
+
+def _parity(raw: Mapping[str, Any]) -> ParityPlan:
+    return ParityPlan(
+        steps=raw["steps"],
+        tolerance=raw["tolerance"],
+        problems=tuple(ProblemPlan(**item) for item in raw["problems"]),
+        tables=tuple(Path(folder) for folder in raw["tables"]),
+    )
 
 
 def _study(raw: Mapping[str, Any]) -> StudyPlan:

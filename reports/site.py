@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reports import formatting
+from reports.kernels import CHANGES_SHOWN, COMMITS_SHOWN, read_kernels, site_files
 from reports.leaderboard import leaderboards
 from reports.pages import (
     CAUSES,
@@ -22,6 +23,7 @@ from reports.pages import (
     study_page,
     when_and_where,
 )
+from reports.parity import jobs_of, parity_page, parity_rows
 from reports.plan import ReportPlan, StudyPlan
 from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from reports.tables import read_tables
@@ -46,7 +48,10 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     figures = {study.name: read_figures(study.figures) for study in plan.studies}
     runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
     boards = leaderboards(studies)
+    parity = parity_page(plan.parity, parity_rows(plan.parity)) if plan.parity else None
+    compared = jobs_of(plan.parity)
 
+    kernels = read_kernels(plan.kernels)
     warnings = machine_warnings(studies)
 
     environment = jinja2.Environment(
@@ -94,7 +99,8 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         "index.html",
         "index",
         boards=boards,
-        where=when_and_where(studies),
+        where=when_and_where(studies, compared),
+        parity=parity,
         studies=studies,
         warnings=warnings,
     )
@@ -112,7 +118,10 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
                 metrics=run_metrics(study),
             )
     render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings)
-    render("provenance.html", "provenance", **provenance_page(studies))
+    render("kernels.html", "kernels", kernels=kernels, columns=COMMITS_SHOWN, changes_shown=CHANGES_SHOWN)
+    if parity:
+        render("parity.html", "parity", **parity)
+    render("provenance.html", "provenance", **provenance_page(studies, compared))
     _write(out, pages, plan, [(study, figures[study.name]) for study in plan.studies])
     return out / "index.html"
 
@@ -145,6 +154,7 @@ def _write(
 ) -> None:
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
     copies[SHOWN] = plan.path
+    copies |= site_files(plan.kernels)
     for study, drawn in figures:
         for figure in drawn:
             for theme in ("light", "dark"):

@@ -23,6 +23,7 @@ class Tables:
     runs: pl.DataFrame
     curves: pl.DataFrame
     timings: pl.DataFrame
+    memory: pl.DataFrame
     jobs: pl.DataFrame
     warnings: tuple[str, ...] = ()
 
@@ -37,10 +38,14 @@ def read_tables(folder: Path) -> Tables:
     runs, timings, left_out = one_machine(
         with_method(read(folder, "runs").with_columns(text)), with_method(read(folder, "timings"))
     )
+    measured = timings.select("backend", "machine").unique()
+    memory = with_method(read(folder, "memory")).join(
+        measured, on=measured.columns, how="semi", nulls_equal=True
+    )
     final = runs.filter(pl.col("stage") == "final").select("run").lazy()
     with naming_damage(table_files(folder, "curves")):
         curves = scan(folder, "curves").join(final, on="run", how="semi").collect()
     mixed = [
         f"{sentence}; losses may be compared with care, seconds may not" for sentence in mixed_hardware(runs)
     ]
-    return Tables(runs, curves, timings, read(folder, "jobs"), (*left_out, *mixed))
+    return Tables(runs, curves, timings, memory, read(folder, "jobs"), (*left_out, *mixed))

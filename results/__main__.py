@@ -10,9 +10,8 @@ from pathlib import Path
 import polars as pl
 
 from results.errors import TableError
-from results.merging import combine, machines, merge, mixed_hardware
+from results.merging import KEYS, combine, machines, merge, mixed_hardware
 from results.reading import read, scan
-from results.schema import TABLES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _summary(folder: Path) -> str:
     """What the tables hold: rows, machines, and cells whose runs come from several machines."""
-    sizes = {table: scan(folder, table).select(pl.len()).collect().item() for table in TABLES}
+    sizes = {table: scan(folder, table).select(pl.len()).collect().item() for table in KEYS}
     lines = [f"{folder}: " + ", ".join(f"{size} {table}" for table, size in sizes.items())]
     for row in machines(read(folder, "jobs")).iter_rows(named=True):
         gpu = f", {row['gpu']} (driver {row['driver']})" if row["gpu"] else ""

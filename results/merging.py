@@ -17,9 +17,10 @@ KEYS = {
     "runs": ["run"],
     "curves": ["run", "step", "metric"],
     "timings": [*CELL, "spec_hash", "phase", "repetition"],
+    "memory": [*CELL, "spec_hash"],
     "jobs": ["spec_hash", "machine", "started"],
 }
-ORDER = ("curves", "timings", "jobs", "runs")  # runs last: where it lies, the others do
+ORDER = ("curves", "timings", "memory", "jobs", "runs")  # runs last: where it lies, the others do
 
 
 def merge(jobs: Sequence[Path], out: Path) -> None:
@@ -36,10 +37,9 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
         if not (folder / "jobs.parquet").is_file():  # the last that a job writes
             raise TableError(f"{folder}: holds no jobs.parquet; run snakemake again, which finishes the job")
     files = {
-        table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()]
-        for table in TABLES
+        table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()] for table in KEYS
     }
-    frames = {table: once(scan(files[table], table), table, files[table]) for table in TABLES}
+    frames = {table: once(scan(files[table], table), table, files[table]) for table in KEYS}
     with naming_damage([*files["runs"], *files["timings"]]):
         runs = model_seconds(frames["runs"].collect(), frames["timings"].collect())
     _write(out, {**frames, "runs": runs.lazy()}, files)
@@ -57,11 +57,11 @@ def combine(folders: Sequence[Path], out: Path) -> None:
     """
     if out.resolve() in [folder.resolve() for folder in folders]:
         raise TableError(f"{out}: is one of the folders to combine; name another one for the result")
-    files = {table: [folder / f"{table}.parquet" for folder in folders] for table in TABLES}
-    parts = [{table: scan([folder / f"{table}.parquet"], table) for table in TABLES} for folder in folders]
+    files = {table: [folder / f"{table}.parquet" for folder in folders] for table in KEYS}
+    parts = [{table: scan([folder / f"{table}.parquet"], table) for table in KEYS} for folder in folders]
     if read(files["runs"], "runs")["machine"].n_unique() > 1:
         parts = [_rename_runs(part) for part in parts]
-    together = {table: pl.concat([part[table] for part in parts]) for table in TABLES}
+    together = {table: pl.concat([part[table] for part in parts]) for table in KEYS}
     frames = {table: once(frame, table, files[table]) for table, frame in together.items()}
     _write(out, frames, files)
 

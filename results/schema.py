@@ -1,4 +1,4 @@
-"""The typed tables of a study: runs, curves, timings and jobs."""
+"""The typed tables: runs, curves, timings, memory and jobs of studies, and the parity of backends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import polars as pl
 
 OUTCOMES = ("reached", "budget", "diverged", "out_of_memory", "interrupted", "error")
 STAGES = ("sweep", "refine", "final")
+COMPARISONS = (
+    "torch against jax",
+    "numpy against torch",
+    "float32 against float64 on jax",
+    "float32 against float64 on torch",
+)
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
 Target = pl.Struct(
@@ -81,10 +87,27 @@ TIMINGS = _schema(
         "basis": pl.String,
         "backend": pl.String,
         "device": pl.String,
-        "phase": pl.String,  # compile, step, null_step, evaluation
+        "phase": pl.String,  # data, compile, warm_up, step, null_step, evaluation
         "repetition": pl.Int64,
         "steps": pl.Int64,  # how many steps the seconds cover
         "seconds": pl.Float64,
+        "spec_hash": pl.String,
+        "machine": pl.String,
+    }
+)
+
+MEMORY = _schema(
+    {
+        "study": pl.String,
+        "scale": pl.String,
+        "workload": pl.String,
+        "optimizer": pl.String,
+        "basis": pl.String,
+        "backend": pl.String,
+        "device": pl.String,
+        "host_baseline_bytes": pl.Int64,  # resident before the method's arrays were loaded; null: not known
+        "host_peak_bytes": pl.Int64,  # the most resident while its steps ran; null: cannot be reset
+        "device_peak_bytes": pl.Int64,  # the most bytes of arrays; null where nobody counts them
         "spec_hash": pl.String,
         "machine": pl.String,
     }
@@ -95,7 +118,7 @@ JOBS = _schema(
         "spec_hash": pl.String,
         "study": pl.String,
         "scale": pl.String,
-        "stage": pl.String,  # bases, sweep, refine, final, timing
+        "stage": pl.String,  # bases, sweep, refine, final, timing, parity
         "optimizer": pl.String,  # null where a job holds several
         "backend": pl.String,
         "device": pl.String,
@@ -124,6 +147,26 @@ JOBS = _schema(
     }
 )
 
+PARITY = _schema(
+    {
+        "optimizer": pl.String,
+        "problem": pl.String,  # the label of a small problem (harness/parity_problems.py)
+        "workload": pl.String,
+        "basis": pl.String,
+        "comparison": pl.Enum(COMPARISONS),
+        "unit": pl.Enum(("relative", "ulps")),
+        "first_step": pl.Float64,  # largest difference after one step
+        "difference": pl.Float64,  # largest difference over all steps
+        "judged": pl.Boolean,  # whether the tolerance applies
+        "tolerance": pl.Float64,  # null where it does not
+        "holds": pl.Boolean,  # true where no tolerance applies
+        "steps": pl.Int64,
+        "learning_rate": pl.Float64,
+        "spec_hash": pl.String,
+        "machine": pl.String,
+    }
+)
+
 # failure.parquet, one row beside the tables of a job that failed; never merged, never an output of a rule
 FAILURES = _schema(
     {
@@ -142,4 +185,11 @@ FAILURES = _schema(
     }
 )
 
-TABLES = {"runs": RUNS, "curves": CURVES, "timings": TIMINGS, "jobs": JOBS}
+TABLES = {
+    "runs": RUNS,
+    "curves": CURVES,
+    "timings": TIMINGS,
+    "memory": MEMORY,
+    "jobs": JOBS,
+    "parity": PARITY,
+}

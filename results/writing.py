@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import polars as pl
 from polars.exceptions import InvalidOperationError, PolarsError
 
 from results.errors import TableError
+from results.temporary import temporary_beside
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 DataType = Any  # a polars.DataType, or the class of one where a type is inside another
@@ -74,29 +74,24 @@ def typed(frame: Frame, schema: pl.Schema, table: str) -> Frame:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` that takes its place, durably, when the block ends without an error.
 
-    The temporary name keeps the suffix and is gone afterwards, whatever happened.
-
     Raises:
         TableError: when the system refuses, naming the folder, the reason and the remedy.
     """
-    temporary = path.parent / f".{os.getpid()}-{secrets.token_hex(4)}.{path.name}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        _flush(temporary)
-        temporary.replace(path)
-        _flush(path.parent)
-    except (OSError, PolarsError) as error:
-        number = _error_number(error) or _refusal(temporary)
-        if number is None:
-            raise
-        remedy = REMEDIES.get(number, "check the disk, or choose another results folder")
-        raise TableError(
-            f"{path.parent}: {path.name} cannot be written there ({os.strerror(number)}); {remedy}"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    with temporary_beside(path) as temporary:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            _flush(temporary)
+            temporary.replace(path)
+            _flush(path.parent)
+        except (OSError, PolarsError) as error:
+            number = _error_number(error) or _refusal(temporary)
+            if number is None:
+                raise
+            remedy = REMEDIES.get(number, "check the disk, or choose another results folder")
+            raise TableError(
+                f"{path.parent}: {path.name} cannot be written there ({os.strerror(number)}); {remedy}"
+            ) from error
 
 
 def _flush(path: Path) -> None:

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+# Workers side by side: threads of theirs would wait for each other. Read by libraries when they are imported.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"):
+    os.environ.setdefault(variable, "1")
 # what a run, a build or a tool writes, by path from the root or by name
 WRITTEN_PATHS = {
     "results/specs",

@@ -187,7 +187,7 @@ TABLE = [
     Case("target that is no number", checks(("{train_loss: 1e-3}", "{train_loss: .nan}")), ("targets.train_loss", "finite")),
     Case("end of a constant schedule", checks(("{name: constant}", "{name: constant, final: 0.5}")), ("schedule", "a constant schedule has none")),
     Case("name of a scale", checks(("  quick:", "  quick.1:")), ("scales:", "'quick.1'", "small letters")),
-    Case("duplicate optimizer", checks(("[sgd, adam]", "[sgd, adam, sgd]")), ("tiny.yaml: optimizers:", "'sgd' is listed twice")),
+    Case("duplicate optimizer", checks(("[sgd, adam]", "[sgd, adam, sgd]")), ("tiny.yaml: optimizers:", "two optimizers are called 'sgd'; give each its own `label:`")),
     Case("duplicate basis", checks(("[identity, {egop", "[identity, egop, {egop")), ("tiny.yaml: bases:", "'egop'", "label")),
     Case("duplicate workload", checks((WORKLOAD, "workloads: [least_squares, least_squares]")), ("tiny.yaml: workloads:", "listed twice")),
     Case("label of a basis", checks(("blocks: all", "label: A/B, blocks: all")), ("bases.egop.label:", "'A/B'", "small letters")),

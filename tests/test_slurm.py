@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,20 @@ from typing import Any
 import polars as pl
 import psutil
 import pytest
+from ruamel.yaml import YAML
 
+from tests.conftest import ROOT
+from tests.results.comparing import assert_same_results
 from tests.slurm.cluster import Cluster, SlurmError, slurm
 from tests.slurm.studies import write_studies
 
-PATIENCE = 600.0  # seconds for the whole pipeline; it takes about 200
+PATIENCE = 1200.0  # seconds for a whole pipeline; it takes about 200
 COMMAND = (
-    "snakemake", "--profile", "profiles/slurm", "--retries", "1", "--set-resources", "sweep:runtime=1",
-    "--slurm-no-account", "--slurm-status-command", "squeue",
+    "snakemake", "--profile", "profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue",
     "--slurm-init-seconds-before-status-checks", "2",
-    "reports",
 )  # fmt: skip
+SHORT_SWEEPS = ("--retries", "1", "--set-resources", "sweep:runtime=1", "--")  # minutes
+CONVEX = ("--config", "studies=convex", "--")
 
 
 @pytest.fixture
@@ -72,6 +76,10 @@ class Pipeline:
         jobs = self.cluster.jobs()
         return next((job for job, state, said in jobs if state == "RUNNING" and comment in said), None)
 
+    def finish(self) -> int:
+        """Wait for the end; returns the exit status."""
+        return self.process.wait(PATIENCE)
+
     def computing(self, stage: str) -> psutil.Process | None:
         """The process that computes a job of a stage of the tiny study."""
         for process in psutil.process_iter(["cmdline"]):
@@ -86,16 +94,20 @@ def number(job: tuple[str, str, str]) -> int:
     return int(job[0])
 
 
-@pytest.fixture
-def pipeline(cluster: Cluster, project: Path, activated: dict[str, str]) -> Iterator[Pipeline]:
-    """The main job on three studies, started on the cluster."""
-    write_studies(project)
+@contextmanager
+def pipeline(cluster: Cluster, project: Path, activated: dict[str, str], *options: str) -> Iterator[Pipeline]:
+    """The main job of a project, started on the cluster."""
     slurm_only = {name: cluster.variables[name] for name in ("SLURM_CONF", "PATH")}
     variables = activated | slurm_only
     variables["PATH"] = f"{activated['PATH'].partition(':')[0]}:{slurm_only['PATH']}"
     with (project / "said").open("w") as said:
         process = subprocess.Popen(
-            COMMAND, cwd=project, env=variables, text=True, stdout=said, stderr=subprocess.STDOUT
+            (*COMMAND, *options, "reports"),
+            cwd=project,
+            env=variables,
+            text=True,
+            stdout=said,
+            stderr=subprocess.STDOUT,
         )
     try:
         yield Pipeline(process, project, cluster)
@@ -107,7 +119,15 @@ def pipeline(cluster: Cluster, project: Path, activated: dict[str, str]) -> Iter
 
 @pytest.mark.long
 @pytest.mark.slurm
-def test_jobs_on_a_cluster_land_come_again_run_out_of_time_and_fail_alone(pipeline: Pipeline):
+def test_jobs_on_a_cluster_land_come_again_run_out_of_time_and_fail_alone(
+    cluster: Cluster, project: Path, activated: dict[str, str]
+):
+    write_studies(project)
+    with pipeline(cluster, project, activated, *SHORT_SWEEPS) as running:
+        _kill_wait_and_look(running)
+
+
+def _kill_wait_and_look(pipeline: Pipeline) -> None:
     runs = pipeline.project / "results/runs"
 
     # two ways to kill a job
@@ -122,7 +142,7 @@ def test_jobs_on_a_cluster_land_come_again_run_out_of_time_and_fail_alone(pipeli
     assert 30 < record["total_seconds"] < 150
     assert not (late.parent / "runs.parquet").exists()
 
-    assert pipeline.process.wait(PATIENCE) == 1, pipeline.said  # one study is broken
+    assert pipeline.finish() == 1, pipeline.said  # one study is broken
     assert sorted(pipeline.states("rule_bases_wildcards_tiny")) == ["CANCELLED", "COMPLETED", "COMPLETED"]
     assert sorted(pipeline.states("rule_refine_wildcards_tiny")) == ["COMPLETED", "COMPLETED", "FAILED"]
     assert sorted(pipeline.states("rule_sweep_wildcards_asleep")) == ["COMPLETED", "COMPLETED", "TIMEOUT"]
@@ -145,3 +165,31 @@ def test_jobs_on_a_cluster_land_come_again_run_out_of_time_and_fail_alone(pipeli
     assert set(pl.concat(broken)["outcome"]) == {"error"}
     assert set(pl.concat(broken)["reason"]) == {"ArithmeticError: this workload is broken"}
     assert not list((pipeline.project / "results/tables").glob("broken.*"))
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+def test_a_quick_study_on_a_cluster_gives_the_tables_of_a_local_run(
+    cluster: Cluster, project: Path, activated: dict[str, str]
+):
+    local = project.with_name("local")
+    shutil.copytree(project, local)
+    with pipeline(cluster, project, activated, *CONVEX) as running:
+        running.wait(lambda: running.running("rule_bases_wildcards_convex"))
+        # jobs read the plan that submitted them: from here on there is no study to plan from
+        (project / "benchmarks/studies/convex.yaml").unlink()
+        assert running.finish() == 0, running.said
+        states = [state for _, state, _ in cluster.jobs()]
+    assert set(states) == {"COMPLETED"}
+    assert len(states) > 20
+    subprocess.run(("snakemake", "--cores", "all", *CONVEX, "reports"), cwd=local, env=activated, check=True)
+    assert_same_results(local / "results", project / "results")
+
+
+def test_the_profile_for_gpus_adds_a_gpu_for_each_job_that_trains_to_the_one_for_clusters():
+    profiles = ROOT / "profiles"
+    on_processors, on_gpus = (
+        YAML(typ="safe").load(profiles / name / "config.yaml") for name in ("slurm", "gpu")
+    )
+    training = ("sweep", "refine", "final", "timing")
+    assert on_gpus == on_processors | {"set-resources": [f"{rule}:gres=gpu:1" for rule in training]}

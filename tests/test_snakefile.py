@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ import polars as pl
 import pytest
 
 from tests.harness.tiny import write_study
+from tests.reports.stored_kernels import write_stored
 
-RULES = ("bases", "sweep", "refine", "final", "timing", "tables", "figures", "reports")
+RULES = ("bases", "sweep", "refine", "final", "timing", "parity", "tables", "figures", "reports")
+REPORTS = ("--config", "studies=tiny", "--", "reports")  # named: parity is then of its optimizers alone
 
 
 @pytest.fixture
@@ -43,12 +46,13 @@ def touch(path: Path) -> None:
 
 
 def test_the_plan_reads_well(snakemake):
-    done = snakemake("-n", "reports")
+    done = snakemake("-n", *REPORTS)
     assert done.returncode == 0, done.stdout
     messages = jobs_of(done.stdout)
     assert "tiny: coarse sweep of adam on jax" in messages
     assert "tiny: bases for seeds 1000 to 1002, in float64 on the host" in messages
     assert "tiny: step times on torch, nothing else running" in messages
+    assert "parity of adam: PyTorch against JAX, NumPy against PyTorch" in messages
     assert "sweep 2 jobs, 16 runs" in done.stdout
     assert all(f"\n{rule} " in done.stdout for rule in RULES)
 
@@ -69,7 +73,7 @@ def times(project: Path) -> dict[Path, int]:
 def start_and_kill(project: Path, activated: dict[str, str], jobs: int) -> dict[Path, int]:
     """Start the main job and kill it, without a warning, once some jobs are done; returns what is there."""
     started = subprocess.Popen(
-        ["snakemake", "--cores", "2", "reports"],
+        ["snakemake", "--cores", "2", *REPORTS],
         cwd=project,
         env=activated,
         stdout=subprocess.DEVNULL,
@@ -86,8 +90,8 @@ def start_and_kill(project: Path, activated: dict[str, str], jobs: int) -> dict[
 @pytest.mark.slow
 def test_the_main_job_survives_a_kill_and_reruns_only_what_a_change_touches(snakemake, project, activated):
     before = start_and_kill(project, activated, jobs=4)
-    assert 4 <= len(before) < 12
-    done = snakemake("--cores", "all", "reports")
+    assert 4 <= len(before) < 14
+    done = snakemake("--cores", "all", *REPORTS)
     assert done.returncode == 0, done.stdout
     assert (project / "reports/site/index.html").is_file()
     lost = [path for path, written in before.items() if times(project)[path] != written]
@@ -102,14 +106,18 @@ def test_the_main_job_survives_a_kill_and_reruns_only_what_a_change_touches(snak
     ]
     assert set(runs["outcome"]) <= {"reached", "budget", "diverged"}
 
-    again = snakemake("--cores", "all", "reports")
+    pages = project / "reports/site"
+    assert "28 of 28 judged comparisons" in (pages / "parity.html").read_text()
+
+    again = snakemake("--cores", "all", *REPORTS)
     assert again.returncode == 0, again.stdout
     assert "Nothing to be done" in again.stdout
 
     original = (project / "optimizers/adam.py").read_text()
     touch(project / "optimizers/adam.py")
-    messages = jobs_of(snakemake("-n", "reports").stdout)
+    messages = jobs_of(snakemake("-n", *REPORTS).stdout)
     assert sorted(messages) == [
+        "parity of adam: PyTorch against JAX, NumPy against PyTorch",
         "report: reports/site/index.html",
         "tiny: coarse sweep of adam on jax",
         "tiny: figures",
@@ -121,4 +129,21 @@ def test_the_main_job_survives_a_kill_and_reruns_only_what_a_change_touches(snak
         "tiny: tables",
     ]
     (project / "optimizers/adam.py").write_text(original)
-    assert "Nothing to be done" in snakemake("-n", "reports").stdout
+    assert "Nothing to be done" in snakemake("-n", *REPORTS).stdout
+
+
+@pytest.mark.slow
+def test_stored_kernel_results_are_drawn_once_and_again_when_they_change(snakemake, project):
+    stored = project / "results" / "kernels"
+    write_stored(stored, [letter * 40 for letter in "abc"])
+    planned = snakemake("-n", "reports").stdout
+    assert "kernels: speed over commits, as stored" in jobs_of(planned)
+    (plan,) = (project / "results" / "specs").glob("plan.*.json")
+    folder = json.loads(plan.read_text())["kernels"]
+    done = snakemake("--cores", "1", folder)
+    assert done.returncode == 0, done.stdout
+    assert (project / folder / "kernels.json").is_file()
+    assert "Nothing to be done" in snakemake("--cores", "1", folder).stdout
+    assert "kernels: speed over commits, as stored" not in jobs_of(snakemake("-n", "reports").stdout)
+    (stored / "one" / ("a" * 8 + "-existing-py.json")).unlink()
+    assert "kernels: speed over commits, as stored" in jobs_of(snakemake("-n", "reports").stdout)

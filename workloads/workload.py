@@ -15,6 +15,9 @@ Arrays = Mapping[str, Array]
 Settings = Mapping[str, Any]
 
 
+GRADIENT_NORM = "gradient_norm"  # the metric that the executor computes, the norm of the full-batch gradient
+
+
 class DataMissing(RuntimeError):
     """A data set that is not on this machine; the message says how to get it."""
 
@@ -90,6 +93,14 @@ class Workload:
             distribution that initial parameters come from (EGOP's realistic sampling).
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
+        noise: `noise(settings, generator, batch_size) -> arrays` draws what one step of one seed needs, such
+            as masks of dropout and shifts of augmentation, on the host; None where a loss takes none.
+        mapped: whether lanes advance side by side in one program; False where convolutions make lane after
+            lane faster.
+        evaluation_batch: examples that evaluation sees at once, its values then being means over examples;
+            None for all. Splits stay on the host where there is one.
+        streamed: whether minibatches are cut on the host and sent, since the training data do not fit the
+            device; the fields of its splits need a leading axis and take integer arrays as indices.
         files: `files(settings) -> paths`, the data files that the problem is read from; their content is part
             of a job's hash. A very large set names an index of its files with their checksums.
         missing: `missing(settings)` says what data is missing and how to get it, or None when all is there.
@@ -109,9 +120,23 @@ class Workload:
     sample_parameters: Callable[[Settings, np.random.Generator], dict[str, np.ndarray]]
     loss: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
     evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
+    noise: Callable[[Settings, np.random.Generator, int], dict[str, np.ndarray]] | None = None
+    mapped: bool = True
+    evaluation_batch: int | None = None
+    streamed: bool = False
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
     check: Callable[[Settings], None] = lambda settings: None
+
+    def __post_init__(self) -> None:
+        in_pieces = self.streamed or self.evaluation_batch is not None
+        if GRADIENT_NORM in self.metrics and (in_pieces or self.noise is not None):
+            raise ValueError(
+                f"{self.name}: {GRADIENT_NORM} is that of all training data at once, without noise; leave it "
+                "out of the metrics, or noise, streamed and evaluation_batch at their defaults"
+            )
+        if self.streamed and self.evaluation_batch is None:
+            raise ValueError(f"{self.name}: training data that are streamed need an evaluation_batch")
 
     def complete(self, given: Settings) -> dict[str, Any]:
         """The given settings completed by the defaults.

@@ -49,7 +49,7 @@ def _rebuilt(basis: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 def _rotation(backend: str, dtype: str) -> Prepared:
     made = engine(backend, dtype)
-    lay = layout({"theta": (BLOCK,)}, (("theta",),))
+    lay = layout({"theta": (BLOCK,)}, {"theta": "vector"}, (("theta",),))
     matrices, flat = _lanes()
     with made.context():
         arguments = (made.ops.asarray(matrices), made.ops.asarray(flat))

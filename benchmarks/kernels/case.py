@@ -38,7 +38,7 @@ class KernelCase:
 
     Args:
         name: group, what, and sizes, with dots between.
-        group: the kind of work: `step`, `basis` or `gradient`.
+        group: the kind of work: `step`, `basis`, `matrix` or `gradient`.
         sizes: what the sizes are called, and the sizes.
         flops: floating-point operations of a call, a multiplication and an addition counted apart.
         entries: array entries that a call must read plus those that it must write.

@@ -9,6 +9,7 @@ from functools import cache
 from .bases import basis_cases
 from .case import KernelCase
 from .gradients import gradient_cases
+from .matrices import matrix_cases
 from .steps import step_cases
 
 
@@ -29,7 +30,8 @@ class Timed:
 @cache
 def cases() -> dict[str, KernelCase]:
     """Every case by name."""
-    return {case.name: case for case in (*step_cases(), *basis_cases(), *gradient_cases())}
+    groups = (step_cases(), basis_cases(), matrix_cases(), gradient_cases())
+    return {case.name: case for group in groups for case in group}
 
 
 def timed(pattern: str = "") -> dict[str, Timed]:

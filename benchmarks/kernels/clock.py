@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import sys
@@ -10,18 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from harness.clocks import pinned, uncollected
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
 
 
 def one_thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of a process whose numerical libraries use one thread."""
     return {**environment, **dict.fromkeys(THREAD_VARIABLES, "1")}
-
-
-def pin() -> None:
-    """Hold this thread, and those it starts from now on, to one processor, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 @contextmanager
@@ -33,16 +28,14 @@ def one_thread() -> Iterator[None]:
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     if torch:
         torch.set_num_threads(1)
-    pin()
     try:
-        with threadpool_limits(1):
+        with pinned(1), threadpool_limits(1):
             yield
     finally:
         for name, value in before.items():
@@ -52,22 +45,15 @@ def one_thread() -> Iterator[None]:
                 os.environ[name] = value
         if torch:
             torch.set_num_threads(threads)
-        if allowed is not None:
-            os.sched_setaffinity(0, allowed)
 
 
 def seconds_of(run: Callable[[], None], number: int) -> float:
     """Seconds of a call, the mean of `number` calls, with the garbage collector off."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         start = time.perf_counter()
         for _ in range(number):
             run()
         return (time.perf_counter() - start) / number
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def calls_for(run: Callable[[], None], seconds: float) -> int:

@@ -64,10 +64,10 @@ def _samples(backend: str, dtype: str) -> Prepared:
         params = {name: ops.asarray(np.stack([draw[name] for draw in drawn])) for name in SHAPES}
         data = {name: ops.asarray(array) for name, array in _data().items()}
         gradients = made.gradients(workloads()["digits_mlp"].loss, per_sample=False)
-        results = [gradients(params, {}, data)]
+        results = [gradients(params, {}, data, {})]
 
     def run() -> None:
-        results[0] = gradients(params, {}, data)
+        results[0] = gradients(params, {}, data, {})
         made.finish(results[0])
 
     def result() -> np.ndarray:

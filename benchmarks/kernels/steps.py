@@ -11,7 +11,7 @@ import numpy as np
 
 from harness import replay
 from harness.backends.engine import engine
-from harness.layout import layout
+from harness.layout import kinds_of, layout
 from harness.program import Constants, Inputs, Program, Update
 from optimizers import rules
 from optimizers.rule import Rule
@@ -32,7 +32,7 @@ def start(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
     return params, {name: representable(generator, shape) for name, shape in shapes.items()}
 
 
-def _given(params: Any, model: Any, batch: Any, *, loss: Any) -> Any:
+def _given(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any) -> Any:
     """The gradient of a program whose batch is the gradient."""
     return loss, batch, model
 
@@ -51,7 +51,7 @@ def optimizer_step(backend: str, rule: Rule, shapes: Shapes, dtype: str) -> Prep
     """
     made = engine(backend, dtype)
     ops = made.ops
-    lay = layout(shapes)
+    lay = layout(shapes, kinds_of(shapes))
     params, grads = start(shapes)
     with made.context():
 
@@ -74,7 +74,7 @@ def optimizer_step(backend: str, rule: Rule, shapes: Shapes, dtype: str) -> Prep
             },
         )
         inputs = [
-            Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)), None)
+            Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)))
             for number in range(1, STEPS + 1)
         ]
         carry = program.start(lane(params), {}, constants)
@@ -107,8 +107,8 @@ def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
 def step_flops(rule: Rule, shapes: Shapes) -> int:
     """The operations of an update; those of an elementwise rule are counted on two entries."""
     total = sum(map(prod, shapes.values()))
-    counted = {"probe": (2,)} if rule.elementwise else shapes
-    lay = layout(counted)
+    counted = {"probe": (2,)} if rule.scope == "entry" else shapes
+    lay = layout(counted, kinds_of(counted))
     update = Update(rule, lay)
     generator = np.random.default_rng(0)
     arrays = {name: generator.standard_normal((1, 1, lay.total)) for name in ("flat", "grad")}
@@ -121,7 +121,7 @@ def step_flops(rule: Rule, shapes: Shapes) -> int:
         update.apply(ops, given["grad"], state, given["flat"], named)
 
     operations = count(apply, arrays | hyper)
-    return operations * total // 2 if rule.elementwise else operations
+    return operations * total // 2 if rule.scope == "entry" else operations
 
 
 def _plain() -> Any:
@@ -139,7 +139,7 @@ def _leaves(state: Any) -> list[np.ndarray]:
 
 def step_entries(rule: Rule, shapes: Shapes) -> int:
     """Entries moved at least: gradient, parameter and state are read, parameter and state are written."""
-    lay = layout(shapes)
+    lay = layout(shapes, kinds_of(shapes))
     state = Update(rule, lay).init(_plain(), np.zeros((1, 1, lay.total)))
     return 3 * lay.total + 2 * sum(leaf.size for leaf in _leaves(state))
 

@@ -27,24 +27,29 @@ class Engine(Protocol):
         """The settings that everything below must run in; none is changed globally."""
 
     def lane_gradient(self, loss: Callable[..., Any], per_seed: bool) -> LaneGradient:
-        """Loss and gradient of one run, mapped over seeds and settings.
+        """Loss and gradient of one run, `(params, model, batch, noise)`, mapped over seeds and settings.
 
-        `per_seed` says whether the batch has a leading axis of seeds.
+        `per_seed` says whether the batch has a leading axis of seeds; noise always has one.
         """
 
     def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
         """The evaluation of one run on one split, mapped likewise."""
 
     def segment(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        """A compiled function that advances all lanes by the leading length of `inputs`."""
+        """A function that advances all lanes by the leading length of `inputs`, which it takes over.
+
+        Args:
+            program, carry, constants, inputs: what it is compiled for, by shapes.
+            steps: how many steps the run will take, by which compiling may be worth its time; None: many.
+        """
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """A function compiled for arguments like these."""
 
     def gradients(self, loss: Callable[..., Any], per_sample: bool) -> Callable[..., Mapping[str, Array]]:
-        """`f(params, model, batch) -> grads` mapped over a leading axis of parameters.
+        """`f(params, model, batch, noise) -> grads` mapped over a leading axis of parameters and noise.
 
         `per_sample` says whether the batch has that axis too.
         """
@@ -57,6 +62,9 @@ class Engine(Protocol):
 
     def state_bytes(self, state: Any) -> int:
         """The bytes of all arrays in a state."""
+
+    def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
+        """The most bytes of arrays on the device while `run` calls a segment; None where none counts them."""
 
 
 def engine(backend: str, dtype: str, device: str = "cpu") -> Engine:

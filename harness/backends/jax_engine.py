@@ -1,4 +1,4 @@
-"""Programs on JAX: one jitted scan over steps, with donated buffers."""
+"""Programs on JAX: one jitted scan over steps, or a loop over the jitted step; buffers are donated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import jax
+import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from harness.backends.engine import NO_GPU
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
 from harness.errors import InputError
-from harness.program import Carry, Constants, Inputs, LaneGradient, Program
+from harness.program import Carry, Constants, Inputs, LaneGradient, Program, step_of
 
 
 class JaxEngine:
@@ -33,17 +35,27 @@ class JaxEngine:
     def lane_gradient(self, loss: Callable[..., Any], per_seed: bool) -> LaneGradient:
         ops = self.ops
 
-        def one(params: Any, model: Any, batch: Any) -> Any:
+        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
             def value(params: Any) -> Any:
-                loss_value, new_model, _ = loss(ops, params, model, batch, {})
+                loss_value, new_model, _ = loss(ops, params, model, batch, noise)
                 return loss_value, new_model
 
             (loss_value, new_model), grads = jax.value_and_grad(value, has_aux=True)(params)
             return loss_value, grads, new_model
 
-        over_settings = jax.vmap(one, in_axes=(0, 0, None))
-        mapped: LaneGradient = jax.vmap(over_settings, in_axes=(0, 0, 0 if per_seed else None))
-        return mapped
+        over_settings = jax.vmap(one, in_axes=(0, 0, None, None))
+        mapped = jax.vmap(over_settings, in_axes=(0, 0, 0 if per_seed else None, 0))
+
+        def gradient(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+            lanes = next(iter(params.values())).shape[:2]
+            if lanes != (1, 1):
+                return mapped(params, model, batch, noise)
+            # A mapped convolution is a grouped one, which is slower even for one lane.
+            batch = _first(batch) if per_seed else batch
+            outputs = one(_first(_first(params)), _first(_first(model)), batch, _first(noise))
+            return jax.tree.map(lambda value: value[None, None], outputs)
+
+        return gradient
 
     def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
         ops = self.ops
@@ -56,15 +68,18 @@ class JaxEngine:
         return mapped
 
     def segment(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
+        if program.update.amortizes:
+            return _loop(program, carry, constants, inputs)
+
         def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
             return jax.lax.scan(lambda c, x: (program.step(c, constants, x), None), carry, inputs)[0]
 
-        jitted = jax.jit(advance, donate_argnums=0)
-        compiled: Callable[[Carry, Constants, Inputs], Carry] = jitted.lower(
-            carry, constants, inputs
-        ).compile()
+        traced = jax.jit(advance, donate_argnums=0).trace(carry, constants, inputs)
+        if self.device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
+            return _loop(program, carry, constants, inputs)
+        compiled: Callable[[Carry, Constants, Inputs], Carry] = traced.lower().compile()
         return compiled
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -74,11 +89,11 @@ class JaxEngine:
     def gradients(self, loss: Callable[..., Any], per_sample: bool) -> Callable[..., Mapping[str, Array]]:
         ops = self.ops
 
-        def one(params: Any, model: Any, batch: Any) -> Any:
-            return jax.grad(lambda p: loss(ops, p, model, batch, {})[0])(params)
+        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+            return jax.grad(lambda p: loss(ops, p, model, batch, noise)[0])(params)
 
         mapped: Callable[..., Mapping[str, Array]] = jax.vmap(
-            one, in_axes=(0, None, 0 if per_sample else None)
+            one, in_axes=(0, None, 0 if per_sample else None, 0)
         )
         return mapped
 
@@ -90,6 +105,57 @@ class JaxEngine:
 
     def state_bytes(self, state: Any) -> int:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+
+    def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
+        """What the compiler laid out for the program: exact, and the same on every run and device."""
+        run()
+        analysis = getattr(segment, "memory_analysis", None)  # a host loop over a step has none
+        if analysis is None:
+            return None
+        bytes_ = analysis()
+        return int(
+            bytes_.argument_size_in_bytes
+            + bytes_.output_size_in_bytes
+            + bytes_.temp_size_in_bytes
+            - bytes_.alias_size_in_bytes
+        )
+
+
+def _first(tree: Any) -> Any:
+    return jax.tree.map(lambda value: value[0], tree)
+
+
+def _loop(
+    program: Program, carry: Carry, constants: Constants, inputs: Inputs
+) -> Callable[[Carry, Constants, Inputs], Carry]:
+    """One compiled step, called by the host: a scan cannot choose, and slows convolutions on a CPU."""
+
+    def compiled(refresh: bool) -> Callable[..., Carry]:
+        def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
+            return program.step(carry, constants, step_of(inputs, index), refresh)
+
+        jitted = jax.jit(step, donate_argnums=0)
+        made: Callable[..., Carry] = jitted.lower(carry, constants, inputs, np.int32(0)).compile()
+        return made
+
+    made = {refresh: compiled(refresh) for refresh in program.update.cadence}
+
+    def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
+        for index, number in enumerate(np.asarray(inputs.step).tolist()):
+            step = made[program.update.refreshes(round(number))]
+            carry = step(carry, constants, inputs, np.int32(index))
+        return carry
+
+    return advance
+
+
+def _has_convolution(jaxpr: Any) -> bool:
+    """Whether a program convolves, inside its inner programs too."""
+    return any(
+        equation.primitive.name == "conv_general_dilated"
+        or any(_has_convolution(inner) for inner in jaxprs_in_params(equation.params))
+        for equation in jaxpr.eqns
+    )
 
 
 def make(dtype: str, device: str) -> JaxEngine:

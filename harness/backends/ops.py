@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,24 +16,43 @@ class Ops:
 
     Names and meanings follow the array API standard where it has them. Constructors take the table's
     own precision and device, so that no Python scalar or default widens an array.
+
+    Linear algebra works on the last two axes; all leading axes are batch. A matrix without a result
+    (not finite, singular, not positive definite) gives NaN or infinity and never raises: a lane that
+    diverged does not stop the others. `eigh` and `cholesky` read the symmetric part of their input.
+    The signs of the columns of `eigh`, `qr` and `svd` are those of the backend's library.
+
+    Methods are written once in terms of the fields; a backend whose library has a faster kernel overrides
+    them in a subclass.
+
+    Gradients at ties: `relu` and `abs` have 0 at 0, `maximum`, `minimum` and `max` share evenly among
+    the greatest, and `max_pool2d` gives everything to one of them, the first in torch.
     """
 
     backend: str
     dtype: str
+
+    # --- arrays ---
     asarray: Callable[[Any], Array]  # real input to the table's precision, integers as they are
     to_numpy: Callable[[Array], Any]
     zeros: Callable[[tuple[int, ...]], Array]
     eye: Callable[[int], Array]
+    arange: Callable[[int], Array]  # 0, 1, ... n - 1 in the table's precision
     zeros_like: Callable[[Array], Array]
     ones_like: Callable[[Array], Array]
     full_like: Callable[[Array, float], Array]
     astype_float: Callable[[Array], Array]
+    stop_gradient: Callable[[Array], Array]
     sqrt: Callable[[Array], Array]
     square: Callable[[Array], Array]
+    power: Callable[[Array, Any], Array]
     abs: Callable[[Array], Array]
     sign: Callable[[Array], Array]
     exp: Callable[[Array], Array]
     log: Callable[[Array], Array]
+    sin: Callable[[Array], Array]
+    cos: Callable[[Array], Array]
+    atan2: Callable[[Array, Array], Array]
     isfinite: Callable[[Array], Array]
     where: Callable[[Array, Any, Any], Array]
     maximum: Callable[[Array, Any], Array]
@@ -41,20 +61,84 @@ class Ops:
     sum: Callable[..., Array]  # (x, axis=None, keepdims=False)
     mean: Callable[..., Array]
     max: Callable[..., Array]
+    cumsum: Callable[[Array, int], Array]
     argmax: Callable[[Array, int], Array]
-    norm: Callable[[Array], Array]  # Euclidean norm of all entries
-    matmul: Callable[[Array, Array], Array]
-    einsum: Callable[..., Array]
+    argsort: Callable[[Array, int], Array]  # ascending and stable
     swapaxes: Callable[[Array, int, int], Array]
     reshape: Callable[[Array, tuple[int, ...]], Array]
     broadcast_to: Callable[[Array, tuple[int, ...]], Array]
+    pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # zeros (before, after) each axis
     concatenate: Callable[[list[Array], int], Array]
     stack: Callable[[list[Array], int], Array]
+    take: Callable[[Array, Array, int], Array]  # indices of any shape, from 0 to the length less one
     take_along_axis: Callable[[Array, Array, int], Array]
+
+    # --- linear algebra ---
+    norm: Callable[[Array], Array]  # Euclidean norm of all entries
+    matmul: Callable[[Array, Array], Array]
+    einsum: Callable[..., Array]
+    matrix_transpose: Callable[[Array], Array]
+    diagonal: Callable[[Array], Array]
+    tril: Callable[[Array], Array]
+    eigh: Callable[[Array], tuple[Array, Array]]  # values ascending, vectors in columns
+    qr: Callable[[Array], tuple[Array, Array]]  # reduced
+    svd: Callable[[Array], tuple[Array, Array, Array]]  # u, s descending, vh; reduced
+    solve: Callable[[Array, Array], Array]  # both (..., n, n) and (..., n, k)
+    cholesky: Callable[[Array], Array]  # lower
+
+    # --- networks ---
     relu: Callable[[Array], Array]
+    gelu: Callable[[Array], Array]  # x times the normal distribution function, by erf
+    silu: Callable[[Array], Array]
     tanh: Callable[[Array], Array]
     sigmoid: Callable[[Array], Array]
     log_sigmoid: Callable[[Array], Array]
     softmax: Callable[[Array, int], Array]
     log_softmax: Callable[[Array, int], Array]
     logsumexp: Callable[[Array, int], Array]
+    conv2d: Callable[..., Array]  # (x (N, C, H, W), weight (O, C, h, w), stride=1, padding=0)
+    max_pool2d: Callable[[Array, int, int], Array]  # (x (N, C, H, W), window, stride)
+    average_pool2d: Callable[[Array, int, int], Array]
+
+    def one_hot(self, labels: Array, classes: int) -> Array:
+        """Rows of the identity, (..., classes), for integers (...)."""
+        return self.astype_float(labels[..., None] == self.arange(classes))
+
+    def attention(self, query: Array, key: Array, value: Array, causal: bool = False) -> Array:
+        """Scaled dot product attention on (..., tokens, dim).
+
+        With `causal`, a token sees itself and the tokens before it; queries and keys are then equally many.
+        """
+        scores = query * (1 / math.sqrt(query.shape[-1])) @ self.matrix_transpose(key)
+        if causal:
+            place = self.arange(query.shape[-2])
+            scores = self.where(place[:, None] >= place, scores, -math.inf)
+        return self.softmax(scores, -1) @ value
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> Array:
+        """Mean 0 and variance 1 over the last axis, then scale and shift (..., dim)."""
+        centred = x - self.mean(x, axis=-1, keepdims=True)
+        variance = self.mean(self.square(centred), axis=-1, keepdims=True)
+        return centred / self.sqrt(variance + epsilon) * scale + shift
+
+    def batch_norm(
+        self, x: Array, mean: Array, variance: Array, scale: Array, shift: Array, epsilon: float
+    ) -> Array:
+        """Axis 1 of x (N, C, ...) normalized by given statistics (C,), then scaled and shifted (C,)."""
+        shape = (-1,) + (1,) * (x.ndim - 2)
+        factor = scale / self.sqrt(variance + epsilon)
+        return (x - self.reshape(mean, shape)) * self.reshape(factor, shape) + self.reshape(shift, shape)
+
+    def batch_norm_in_training(
+        self, x: Array, scale: Array, shift: Array, epsilon: float
+    ) -> tuple[Array, Array, Array]:
+        """`batch_norm` by the batch's own mean and variance (over N, not N - 1), and those two (C,).
+
+        The gradient of the first flows through the statistics; the returned two are constants.
+        """
+        axes = (0, *range(2, x.ndim))
+        mean = self.mean(x, axis=axes, keepdims=True)
+        variance = self.mean(self.square(x - mean), axis=axes)
+        mean = self.reshape(mean, (-1,))
+        normalized = self.batch_norm(x, mean, variance, scale, shift, epsilon)
+        return normalized, self.stop_gradient(mean), self.stop_gradient(variance)

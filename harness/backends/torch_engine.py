@@ -1,10 +1,11 @@
-"""Programs on PyTorch: lanes by torch.func, steps in a host loop."""
+"""Programs on PyTorch: lanes by torch.func, steps in a host loop, updates fused or compiled, in place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,44 +14,72 @@ from torch.utils import _pytree as pytree
 
 from harness.backends.engine import NO_GPU
 from harness.backends.ops import Array, Ops
+from harness.backends.torch_compiled import NoCompiler, Stepper, never_eager, require_compiler, stepper
 from harness.backends.torch_native import NATIVE, Native
 from harness.backends.torch_ops import torch_ops
 from harness.errors import InputError
-from harness.program import Carry, Constants, Inputs, LaneGradient, Program, pick
+from harness.program import Carry, Constants, Inputs, LaneGradient, Piece, Program, pick, step_of, where_lanes
+
+# On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
+ENTRIES_WORTH_COMPILING = 1 << 30
 
 
 class TorchEngine:
-    """The engine of PyTorch (harness.backends.engine.Engine)."""
+    """The engine of PyTorch (harness.backends.engine.Engine).
 
-    def __init__(self, dtype: str, device: str) -> None:
+    Args:
+        dtype, device: precision and device.
+        compiler: what torch.compile compiles updates with.
+        worth_compiling: how many entries a run's updates must touch over all steps to be compiled.
+        fused: whether PyTorch's own kernels update single runs where there is one.
+    """
+
+    def __init__(
+        self,
+        dtype: str,
+        device: str,
+        compiler: str = "inductor",
+        worth_compiling: int | None = None,
+        fused: bool = True,
+    ) -> None:
         self.ops = torch_ops(device, dtype)
         self.device = device
         self.notes: list[str] = []
+        self.compiler, self.fused = compiler, fused
+        on_cpu = ENTRIES_WORTH_COMPILING if device == "cpu" else 0
+        self.worth_compiling = on_cpu if worth_compiling is None else worth_compiling
 
-    def context(self) -> AbstractContextManager[Any]:
-        return nullcontext()
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Full float32 products on a GPU (TF32 has 10 bits), here only."""
+        matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = matmul.allow_tf32, convolution.allow_tf32
+        matmul.allow_tf32 = convolution.allow_tf32 = False
+        try:
+            yield
+        finally:
+            matmul.allow_tf32, convolution.allow_tf32 = before
 
     def lane_gradient(self, loss: Callable[..., Any], per_seed: bool) -> LaneGradient:
         ops = self.ops
 
-        def one(params: Any, model: Any, batch: Any) -> Any:
+        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
             def value(params: Any) -> Any:
-                loss_value, new_model, _ = loss(ops, params, model, batch, {})
+                loss_value, new_model, _ = loss(ops, params, model, batch, noise)
                 return loss_value, new_model
 
             grads, (loss_value, new_model) = torch.func.grad_and_value(value, has_aux=True)(params)
             return loss_value, grads, new_model
 
-        over_settings = torch.func.vmap(one, in_dims=(0, 0, None))
-        mapped: LaneGradient = torch.func.vmap(over_settings, in_dims=(0, 0, 0 if per_seed else None))
+        over_settings = torch.func.vmap(one, in_dims=(0, 0, None, None))
+        mapped: LaneGradient = torch.func.vmap(over_settings, in_dims=(0, 0, 0 if per_seed else None, 0))
 
-        def gradient(params: Any, model: Any, batch: Any) -> Any:
-            lanes = next(iter(params.values())).shape[:2]
-            if lanes == (1, 1):  # plain autograd: a single run need not pay for mapping
-                return _alone(
-                    ops, loss, params, model, {k: v[0] for k, v in batch.items()} if per_seed else batch
-                )
-            return mapped(params, model, batch)
+        def gradient(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+            if next(iter(params.values())).shape[:2] != (1, 1):
+                return mapped(params, model, batch, noise)
+            # Plain autograd: a single run need not pay for mapping.
+            batch = {name: value[0] for name, value in batch.items()} if per_seed else batch
+            return _alone(ops, loss, params, model, batch, {name: value[0] for name, value in noise.items()})
 
         return gradient
 
@@ -65,15 +94,38 @@ class TorchEngine:
         return mapped
 
     def segment(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        native = NATIVE.get(program.update.rule.name)
-        alone = tuple(carry.coordinates.shape[:2]) == (1, 1)
+        entries = carry.coordinates.numel() * (steps or self.worth_compiling)
+        compiler = self.compiler if entries >= self.worth_compiling and self._can_compile() else None
+        single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
         hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
-        if native is not None and alone and native.applies(hyper) and program.stop_gradient_norm is None:
-            self.note(f"{program.update.rule.name}: {native.kernel} updates single runs")
-            return _native_segment(program, native, hyper)
-        return _plain_segment(program)
+        updates: list[_Fused | _Written] = []
+        steppers: dict[int, Mapping[bool, Stepper]] = {}  # one for all pieces that are updated alike
+        for piece in program.update.pieces:
+            native = NATIVE.get(piece.rule.name)
+            values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
+            if single and self.fused and native is not None and native.applies(values):
+                self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
+                updates.append(_Fused(piece, native, values))
+            else:
+                if compiler is None:
+                    self.note(f"{piece.rule.name}: eager updates; there are too few entries to compile for")
+                if id(piece.part) not in steppers:
+                    steppers[id(piece.part)] = {
+                        refresh: stepper(self.ops, piece.part, refresh, compiler)
+                        for refresh in program.update.cadence
+                    }
+                updates.append(_Written(piece, steppers[id(piece.part)]))
+        return _segment(program, updates)
+
+    def _can_compile(self) -> bool:
+        try:
+            require_compiler(self.compiler, self.device)
+        except NoCompiler as missing:
+            self.note(f"{missing}; updates are eager")
+            return False
+        return True
 
     def note(self, text: str) -> None:
         """Keep a note for the provenance, once."""
@@ -86,11 +138,11 @@ class TorchEngine:
     def gradients(self, loss: Callable[..., Any], per_sample: bool) -> Callable[..., Mapping[str, Array]]:
         ops = self.ops
 
-        def one(params: Any, model: Any, batch: Any) -> Any:
-            return torch.func.grad(lambda p: loss(ops, p, model, batch, {})[0])(params)
+        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+            return torch.func.grad(lambda p: loss(ops, p, model, batch, noise)[0])(params)
 
         mapped: Callable[..., Mapping[str, Array]] = torch.func.vmap(
-            one, in_dims=(0, None, 0 if per_sample else None)
+            one, in_dims=(0, None, 0 if per_sample else None, 0)
         )
         return mapped
 
@@ -105,15 +157,14 @@ class TorchEngine:
         leaves = pytree.tree_leaves(state)
         return sum(leaf.numel() * leaf.element_size() for leaf in leaves)
 
-
-def _plain_segment(program: Program) -> Callable[[Carry, Constants, Inputs], Carry]:
-    def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        for index in range(inputs.step.shape[0]):
-            order = None if inputs.order is None else inputs.order[index]
-            carry = program.step(carry, constants, Inputs(inputs.step[index], inputs.schedule[index], order))
-        return carry
-
-    return advance
+    def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
+        """The allocator's own count on a GPU; on the CPU arrays are a part of the process' memory."""
+        if not self.device.startswith("cuda"):
+            run()
+            return None
+        torch.cuda.reset_peak_memory_stats(self.device)
+        run()
+        return int(torch.cuda.max_memory_allocated(self.device))
 
 
 # Kernels take lists; below this mean size an entry of the list costs more than a copy into one buffer.
@@ -121,75 +172,176 @@ ENTRIES_WORTH_A_LEAF = 4096
 
 
 @dataclass(frozen=True)
+class _Gradient:
+    """A step's gradient: by name (1, 1, *shape) or (S, K, *shape), and on demand as one buffer."""
+
+    named: Mapping[str, torch.Tensor]
+    flat: Callable[[], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """What an update must know of its step.
+
+    Args:
+        number: the number of the step, from 1.
+        schedule: the learning rate's multiplier.
+        values: hyperparameters, `step` and `schedule` as tensors.
+        held: lanes (S, K) that stay as they are, or None.
+        refresh: whether amortized work is done.
+    """
+
+    number: int
+    schedule: float
+    values: Mapping[str, torch.Tensor]
+    held: torch.Tensor | None
+    refresh: bool
+
+
+Bound = Callable[[_Gradient, _Moment], None]  # the update of one carry's buffers
+
+
+@dataclass(frozen=True)
+class _Fused:
+    """A fused kernel of PyTorch for a piece of a single run."""
+
+    piece: Piece
+    native: Native
+    values: Mapping[str, float]
+
+    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
+        """The update of the piece of this number; `rotated` says whether there is a basis."""
+        lay, stack = program.update.layout, self.piece.stack
+        leaf_by_leaf = stack is None and not rotated and lay.total >= ENTRIES_WORTH_A_LEAF * len(lay.shapes)
+        low, high = (0, lay.total) if stack is None else (stack.start, stack.stop)
+
+        def views(buffer: torch.Tensor) -> list[torch.Tensor]:
+            return list(lay.unflatten(program.ops, buffer).values()) if leaf_by_leaf else [buffer.view(-1)]
+
+        param = views(carry.coordinates if leaf_by_leaf else carry.coordinates[0, 0, low:high])
+        state = pytree.tree_map(views, carry.state[number])
+
+        def update(grad: _Gradient, moment: _Moment) -> None:
+            if leaf_by_leaf:
+                # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
+                grads = [grad.named[name].contiguous() for name in lay.shapes]
+            else:
+                grads = [grad.flat()[0, 0, low:high]]
+            rate = self.values["learning_rate"] * moment.schedule
+            self.native.step(
+                param, grads, state, {**self.values, "learning_rate": rate, "step": float(moment.number)}
+            )
+
+        return update
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A piece's update by the rule itself, written into the carry's buffers.
+
+    Args:
+        piece: what is updated.
+        steppers: the update, compiled or eager, with amortized work and without.
+    """
+
+    piece: Piece
+    steppers: Mapping[bool, Stepper]
+
+    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
+        """The update of the piece of this number."""
+        param, state = self.piece.take(program.ops, carry.coordinates), carry.state[number]
+
+        def update(grad: _Gradient, moment: _Moment) -> None:
+            taken = self.piece.take(program.ops, grad.flat())
+            self.steppers[moment.refresh](taken, state, param, moment.values, moment.held)
+
+        return update
+
+
+@dataclass(frozen=True)
 class _Held:
-    """Views of a carry's buffers, which see every update in place; made once, not once a call."""
+    """What sees every update of a carry's buffers; made once, not once a step."""
 
-    buffer: torch.Tensor  # (1, 1, d), what the views belong to
+    buffer: torch.Tensor  # (S, K, d), what the views belong to
+    state: tuple[Any, ...]
     params: dict[str, torch.Tensor] | None  # for the loss; None where a basis is in between
-    whole: bool  # whether the kernel takes the buffer as one, or leaf by leaf
-    updated: list[torch.Tensor]  # for the kernel
-    state: Any  # the rule's, with such a list in each field
+    updates: list[Bound]
 
 
-def _native_segment(
-    program: Program, native: Native, hyper: Mapping[str, float]
+def _segment(
+    program: Program, updates: list[_Fused | _Written]
 ) -> Callable[[Carry, Constants, Inputs], Carry]:
-    """The steps of a single run with its update in place; the buffers of the carry are reused."""
-    layout = program.update.layout
+    """Steps that write into the carry's buffers, which are reused from call to call."""
+    ops, lay = program.ops, program.update.layout
     held: _Held | None = None
 
     def hold(carry: Carry, constants: Constants) -> _Held:
-        whole = bool(constants.matrices) or layout.total < ENTRIES_WORTH_A_LEAF * len(layout.shapes)
-
-        def views(buffer: torch.Tensor) -> list[torch.Tensor]:
-            return [buffer[0, 0]] if whole else list(layout.unflatten(program.ops, buffer).values())
-
+        rotated = bool(constants.matrices)
+        # A rule may begin with one value broadcast, which cannot be written to.
+        carry = carry._replace(state=pytree.tree_map(lambda leaf: leaf.contiguous(), carry.state))
         return _Held(
             buffer=carry.coordinates,
-            params=None if constants.matrices else program.parameters(carry.coordinates, ()),
-            whole=whole,
-            updated=views(carry.coordinates),
-            state=pytree.tree_map(views, carry.state),
+            state=carry.state,
+            params=None if rotated else program.parameters(carry.coordinates, ()),
+            updates=[one.bind(program, carry, rotated, number) for number, one in enumerate(updates)],
         )
 
-    def gradient_list(grads: Mapping[str, torch.Tensor], constants: Constants) -> list[torch.Tensor]:
-        assert held is not None
-        if constants.matrices:
-            return [program.coordinates(grads, constants.matrices)[0, 0]]
-        if held.whole:
-            return [flatten([grads[name] for name in layout.shapes])]
-        # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
-        return [grads[name].contiguous() for name in layout.shapes]
+    def gradient(grads: Mapping[str, torch.Tensor], constants: Constants) -> _Gradient:
+        @cache
+        def flat() -> torch.Tensor:
+            if constants.matrices or next(iter(grads.values())).shape[:2] != (1, 1):
+                return program.coordinates(grads, constants.matrices)
+            return flatten([grads[name] for name in lay.shapes])[None, None]
+
+        return _Gradient(grads, flat)
 
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         nonlocal held
         if held is None or held.buffer is not carry.coordinates:
             held = hold(carry, constants)
-        model, losses = carry.model, []
-        first = float(inputs.step[0])
+        model, stopped_at, losses = carry.model, carry.stopped_at, []
+        first = round(float(inputs.step[0]))
         for index, multiplier in enumerate(inputs.schedule.tolist()):
+            one = step_of(inputs, index)
             params = held.params or program.parameters(carry.coordinates, constants.matrices)
-            batch = pick(constants, None if inputs.order is None else inputs.order[index])
-            loss, grads, model = program.gradient(params, model, batch)
+            loss, grads, new_model = program.gradient(params, model, pick(constants, one), one.noise or {})
             losses.append(loss)
-            rate = hyper["learning_rate"] * multiplier
-            values = {**hyper, "learning_rate": rate, "step": first + index}
-            native.step(held.updated, gradient_list(grads, constants), held.state, values)
-        failed = ~torch.isfinite(torch.stack(losses))  # (steps, 1, 1)
-        if not failed.any():
-            return carry._replace(model=model)
-        step = torch.where(failed, inputs.step[:, None, None], float("inf")).amin(dim=0)
-        return carry._replace(
-            model=model, diverged_at=torch.where(carry.diverged_at == 0, step, carry.diverged_at)
-        )
+            stay = None
+            if program.stop_gradient_norm is not None:
+                stopped_at = torch.where((stopped_at == 0) & program.is_short(grads), one.step, stopped_at)
+                stay = stopped_at > 0
+                new_model = where_lanes(ops, stay, model, new_model)
+            model = new_model
+            moment = _Moment(
+                first + index,
+                multiplier,
+                program.values(constants, one),
+                stay,
+                program.update.refreshes(first + index),
+            )
+            step_gradient = gradient(grads, constants)
+            for update in held.updates:
+                update(step_gradient, moment)
+        failed = ~torch.isfinite(torch.stack(losses))  # (steps, S, K)
+        first_failed = torch.where(failed, inputs.step[:, None, None], float("inf")).amin(dim=0)
+        failing = (carry.diverged_at == 0) & torch.isfinite(first_failed)
+        diverged_at = torch.where(failing, first_failed, carry.diverged_at)
+        return Carry(carry.coordinates, held.state, model, diverged_at, stopped_at)
 
-    return advance
+    def guarded(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
+        with never_eager(), torch.no_grad():
+            return advance(carry, constants, inputs)
+
+    return guarded
 
 
-def _alone(ops: Ops, loss: Callable[..., Any], params: Any, model: Any, batch: Any) -> Any:
+def _alone(ops: Ops, loss: Callable[..., Any], params: Any, model: Any, batch: Any, noise: Any) -> Any:
     """Loss, gradient and model state of the only lane, with its two axes of length 1."""
     leaves = {name: value[0, 0].detach().requires_grad_() for name, value in params.items()}
-    value, new_model, _ = loss(ops, leaves, {name: state[0, 0] for name, state in model.items()}, batch, {})
+    with torch.enable_grad():
+        value, new_model, _ = loss(
+            ops, leaves, {name: state[0, 0] for name, state in model.items()}, batch, noise
+        )
     grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
     return (
         value.detach()[None, None],

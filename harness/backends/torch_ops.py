@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 
-from harness.backends.ops import Ops
+from harness.backends.decompositions import guarded, symmetric_part
+from harness.backends.ops import Array, Ops
+
+
+class TorchOps(Ops):
+    """The table with PyTorch's own normalization, eagerly 3 to 4 times as fast as its parts."""
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> Array:
+        return functional.layer_norm(x, x.shape[-1:], scale, shift, epsilon)
+
+    def batch_norm_in_training(
+        self, x: Array, scale: Array, shift: Array, epsilon: float
+    ) -> tuple[Array, Array, Array]:
+        normalized, mean, inverse_deviation = torch.native_batch_norm(
+            x, scale, shift, None, None, True, 0.0, epsilon
+        )
+        return normalized, mean, torch.clamp(inverse_deviation**-2 - epsilon, min=0.0)
+
+
+def _solve(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    solution, failed = torch.linalg.solve_ex(a, b)
+    return torch.where(failed[..., None, None] == 0, solution, math.nan)
+
+
+def _cholesky(x: torch.Tensor) -> torch.Tensor:
+    factor, failed = torch.linalg.cholesky_ex(symmetric_part(x))
+    return torch.where(failed[..., None, None] == 0, factor, math.nan)
+
+
+def _pad(x: torch.Tensor, widths: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    return functional.pad(x, [width for pair in reversed(widths) for width in pair])
+
+
+def _take(x: torch.Tensor, indices: torch.Tensor, axis: int) -> torch.Tensor:
+    axis %= x.ndim
+    taken = torch.index_select(x, axis, indices.reshape(-1))
+    return taken.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
 def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
@@ -29,23 +67,29 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
 
         return reduce
 
-    return Ops(
+    return TorchOps(
         backend="torch",
         dtype=dtype,
         asarray=asarray,
         to_numpy=lambda x: x.detach().cpu().numpy(),
         zeros=lambda shape: torch.zeros(shape, dtype=kind, device=device),
         eye=lambda n: torch.eye(n, dtype=kind, device=device),
+        arange=lambda n: torch.arange(n, dtype=kind, device=device),
         zeros_like=torch.zeros_like,
         ones_like=torch.ones_like,
         full_like=torch.full_like,
         astype_float=lambda x: x.to(kind),
+        stop_gradient=torch.Tensor.detach,
         sqrt=torch.sqrt,
         square=torch.square,
+        power=torch.pow,
         abs=torch.abs,
         sign=torch.sign,
         exp=torch.exp,
         log=torch.log,
+        sin=torch.sin,
+        cos=torch.cos,
+        atan2=torch.atan2,
         isfinite=torch.isfinite,
         where=torch.where,
         maximum=lambda x, y: torch.maximum(x, scalar_like(x, y)),
@@ -54,21 +98,40 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         sum=reduction(torch.sum),
         mean=reduction(torch.mean),
         max=reduction(torch.amax),
+        cumsum=lambda x, axis: torch.cumsum(x, dim=axis),
         argmax=lambda x, axis: torch.argmax(x, dim=axis),
-        norm=lambda x: torch.sqrt(torch.sum(torch.square(x))),
-        matmul=torch.matmul,
-        einsum=torch.einsum,
+        argsort=lambda x, axis: torch.argsort(x, dim=axis, stable=True),
         swapaxes=torch.swapaxes,
         reshape=torch.reshape,
         broadcast_to=torch.broadcast_to,
+        pad=_pad,
         concatenate=lambda tensors, axis: torch.cat(tensors, dim=axis),
         stack=lambda tensors, axis: torch.stack(tensors, dim=axis),
+        take=_take,
         take_along_axis=lambda x, indices, axis: torch.take_along_dim(x, indices, dim=axis),
+        norm=lambda x: torch.sqrt(torch.sum(torch.square(x))),
+        matmul=torch.matmul,
+        einsum=torch.einsum,
+        matrix_transpose=lambda x: x.mT,
+        diagonal=torch.linalg.diagonal,
+        tril=torch.tril,
+        eigh=guarded(lambda x: torch.linalg.eigh(symmetric_part(x)), torch.isfinite, torch.where),
+        qr=torch.linalg.qr,
+        svd=guarded(lambda x: torch.linalg.svd(x, full_matrices=False), torch.isfinite, torch.where),
+        solve=_solve,
+        cholesky=_cholesky,
         relu=torch.relu,
+        gelu=functional.gelu,
+        silu=functional.silu,
         tanh=torch.tanh,
         sigmoid=torch.sigmoid,
-        log_sigmoid=torch.nn.functional.logsigmoid,
+        log_sigmoid=functional.logsigmoid,
         softmax=lambda x, axis: torch.softmax(x, dim=axis),
         log_softmax=lambda x, axis: torch.log_softmax(x, dim=axis),
         logsumexp=lambda x, axis: torch.logsumexp(x, dim=axis),
+        conv2d=lambda x, weight, stride=1, padding=0: functional.conv2d(
+            x, weight, stride=stride, padding=padding
+        ),
+        max_pool2d=functional.max_pool2d,
+        average_pool2d=functional.avg_pool2d,
     )

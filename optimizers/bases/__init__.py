@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from optimizers.bases.basis import Basis, Option, OptionError, Sampling
+from optimizers.bases.basis import Basis, Sampling
+from optimizers.options import Option, OptionError
 from optimizers.registry import found
 
 __all__ = ["Basis", "Option", "OptionError", "Sampling", "bases", "module_of"]

@@ -8,31 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from optimizers.names import unknown
+from optimizers.options import Option, OptionError, Options, complete
 
-Options = Mapping[str, Any]
 Shapes = Mapping[str, tuple[int, ...]]
 Groups = tuple[tuple[str, ...], ...]
-
-
-class OptionError(ValueError):
-    """An option of a basis that is unknown or wrong; the message says what would be right."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """One choice that a study makes about a basis.
-
-    Args:
-        default: the value when none is given, in the form that `read` returns.
-        description: one line for `python -m harness list`.
-        read: the given value in one plain form that JSON keeps; raises an OptionError whose message
-            goes on from `<basis>: <option> = <value> ` and says what would be right.
-    """
-
-    default: Any
-    description: str
-    read: Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -90,13 +69,4 @@ class Basis:
         Raises:
             OptionError: for an unknown option or a wrong value.
         """
-        for name in given:
-            if name not in self.options:
-                raise OptionError(unknown(self.name, "option", name, self.options))
-        values: dict[str, Any] = {}
-        for name, option in self.options.items():
-            try:
-                values[name] = option.read(given[name]) if name in given else option.default
-            except OptionError as error:
-                raise OptionError(f"{self.name}: {name} = {given[name]!r} {error}") from error
-        return values
+        return complete(self.name, self.options, given)

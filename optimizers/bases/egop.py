@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from optimizers.bases.basis import Basis, Groups, Option, OptionError, Options, Sampling, Shapes
+from optimizers.bases.basis import Basis, Groups, Sampling, Shapes
 from optimizers.names import unknown
+from optimizers.options import Option, OptionError, Options
 
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
 

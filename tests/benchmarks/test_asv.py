@@ -13,6 +13,8 @@ import pytest
 from benchmarks.kernels.cases import timed
 from benchmarks.kernels.history import CODE, recorded, run_asv, settings, settings_for
 from benchmarks.kernels.worktrees import last_commits
+from harness.paths import RESULTS, stored_kernels
+from reports.kernels import machine_parts, read_stored
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = ["step.sgd.many_tiny torch float32", "basis.rotation jax float32"]
@@ -35,12 +37,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_quick_run_stores_seconds_memory_and_error(repository: Path, tmp_path: Path):
+def test_a_run_stores_what_the_report_shows(repository: Path, tmp_path: Path):
     checkout = tmp_path / "checkout"
     checkout.symlink_to(ROOT)
     (commit,) = last_commits(repository, 5, CODE)
     pattern = "|".join(label.replace(".", r"\.") for label in LABELS)
-    assert run_asv(repository, commit, checkout, ["--quick", "--bench", pattern]) == 0
+    assert run_asv(repository, commit, checkout, ["--attribute", "rounds=1", "--bench", pattern]) == 0
 
     results = repository / "results" / "kernels"
     assert recorded(results, commit)
@@ -54,11 +56,18 @@ def test_a_quick_run_stores_seconds_memory_and_error(repository: Path, tmp_path:
         found = dict(zip(order, values, strict=True))
         assert all(found[label] > 0 for label in LABELS), benchmark
 
+    report = read_stored(results)
+    assert report.notes == ()
+    (part,) = (part for part, _ in machine_parts(report))
+    assert part["judged"], "asv stores the spread of calls that are repeated"
+    assert {f"{row['case']} {row['backend']} float32" for row in part["tables"][0]["rows"]} == set(LABELS)
+
 
 def test_the_settings_name_places_that_exist():
     given = settings(ROOT)
     assert (ROOT / given["benchmark_dir"] / "asv_cases.py").is_file()
     assert given["environment_type"] == "existing"
+    assert Path(given["results_dir"]) == stored_kernels(RESULTS), "where the report looks for them"
 
 
 def test_a_checkout_gets_its_own_benchmarks_and_the_projects_results(tmp_path: Path):

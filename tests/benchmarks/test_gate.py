@@ -14,8 +14,10 @@ import pytest
 from benchmarks.gate import BAD_INPUT, GOOD, UNDECIDED, WORSE, main
 from benchmarks.gate_tables import compare_tables
 from benchmarks.gate_timing import GateError, Sample, read_samples, write_samples
+from benchmarks.kernels.worktrees import git
 from results.schema import RUNS
 from results.writing import write_table
+from tests.harness.tiny import write_study
 from tests.results.rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,8 +44,22 @@ QUICK = ["--level", "0.9", "--effect", "0.3", "--rounds", "5", "--blocks", "3", 
 
 def commit(repository: Path, message: str, **values: float) -> None:
     (repository / "benchmarks" / "kernels" / "cases.py").write_text(CASES.format(**values))
-    for arguments in (("add", "--all"), ("commit", "--quiet", "--message", message)):
-        subprocess.run(["git", *arguments], cwd=repository, check=True)
+    record(repository, message)
+
+
+def record(repository: Path, message: str) -> None:
+    """Commit all that is there."""
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", message)
+
+
+def start_repository(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a folder a repository that can be committed to, and go there."""
+    for key, value in (("GIT_AUTHOR", "author"), ("GIT_COMMITTER", "committer")):
+        monkeypatch.setenv(f"{key}_NAME", value)
+        monkeypatch.setenv(f"{key}_EMAIL", f"{value}@example.org")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    monkeypatch.chdir(folder)
 
 
 @pytest.fixture
@@ -56,14 +72,10 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (package / "__init__.py").write_text('"""A package."""\n')
     shutil.copy(ROOT / "benchmarks" / "kernels" / "clock.py", kernels)
     (folder / ".gitignore").write_text("__pycache__/\n")
-    for key, value in (("GIT_AUTHOR", "author"), ("GIT_COMMITTER", "committer")):
-        monkeypatch.setenv(f"{key}_NAME", value)
-        monkeypatch.setenv(f"{key}_EMAIL", f"{value}@example.org")
-    subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=folder, check=True)
+    start_repository(folder, monkeypatch)
     commit(folder, "fast", seconds=0.002, flops=1)
     commit(folder, "slow", seconds=0.004, flops=1)
     commit(folder, "other", seconds=0.002, flops=2)
-    monkeypatch.chdir(folder)
     return folder
 
 
@@ -79,10 +91,7 @@ def test_a_slower_commit_is_found_confirmed_and_kept(
     first, second = read_samples(kept)
     assert np.shape(first[0].base) == np.shape(second[0].head) == (5, 2, 3)
     assert json.loads(kept.read_text())["base"] != json.loads(kept.read_text())["head"]
-    worktrees = subprocess.run(
-        ["git", "worktree", "list"], cwd=repository, capture_output=True, text=True, check=True
-    )
-    assert len(worktrees.stdout.splitlines()) == 1, "both checkouts are gone"
+    assert git(repository, "worktree", "list").count("\n") == 0, "both checkouts are gone"
 
 
 @pytest.mark.slow
@@ -106,6 +115,7 @@ def test_a_commit_is_not_slower_than_itself(
         (["HEAD", "HEAD", "--aa", "2"], "name two commits"),
         (["--simulate", "absent.json"], "absent.json: holds no timings"),
         (["--tables", "absent", "absent"], "absent"),
+        (["HEAD", "--study", "convex"], "name two commits"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_a_reason(
@@ -117,7 +127,7 @@ def test_what_cannot_be_compared_is_refused_with_a_reason(
 
 def test_a_commit_without_cases_is_named(repository: Path, capsys: pytest.CaptureFixture[str]):
     (repository / "benchmarks" / "kernels" / "cases.py").unlink()
-    subprocess.run(["git", "commit", "--quiet", "--all", "--message", "none"], cwd=repository, check=True)
+    record(repository, "none")
     assert main(["HEAD~1", "HEAD"]) == BAD_INPUT
     assert "the head commit has no kernel cases" in capsys.readouterr().err
 
@@ -215,3 +225,55 @@ def test_the_command_explains_itself():
         check=True,
     )
     assert "BASE" in done.stdout
+
+
+# --- a study on two commits ------------------------------------------------------------------------
+
+UNCHANGED = "direction, state = adam_direction(ops, grad, state, hyper)"
+DECAYING = f"{UNCHANGED}\n    direction = direction / hyper['step'] ** 2"
+SEARCH = """\
+  protocol: random_search
+  budget: 2
+  space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
+"""
+
+
+@pytest.fixture
+def studied(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of the project with one tiny study, and a commit whose Adam soon stands still."""
+    for path in (project / "benchmarks/studies").glob("*.yaml"):
+        path.unlink()
+    write_study(
+        project / "benchmarks/studies",
+        ("bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]\n", ""),
+        ("  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n", SEARCH),
+        ("final: 3}", "final: 6}"),
+        ("better: [adam @ egop], than: [adam]", "better: [adam], than: [sgd]"),
+    )
+    start_repository(project, monkeypatch)
+    record(project, "before")
+    file = project / "optimizers/adam.py"
+    text = file.read_text()
+    assert text.count(UNCHANGED) == 1
+    file.write_text(text.replace(UNCHANGED, DECAYING))
+    record(project, "Adam decays")
+    return project
+
+
+@pytest.mark.long
+def test_a_commit_that_makes_a_rule_worse_is_found_by_a_study(
+    studied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    asked = ["HEAD~1", "HEAD", "--study", "tiny", "--level", "0.9", "--out", str(tmp_path / "kept")]
+    assert main(asked) == WORSE
+    printed = capsys.readouterr().out
+    assert "adam identity jax float64 train_loss: worse: +" in printed
+    assert "sgd identity jax float64 train_loss: equal within 5 %: +0.0 %" in printed
+    stages = {path.name for path in (tmp_path / "kept").glob("*/results/runs/tiny/quick/*")}
+    assert stages == {"sweep", "final"}, "timing takes a while and says nothing of accuracy"
+    assert git(studied, "worktree", "list").count("\n") == 0, "both checkouts are gone"
+
+
+def test_a_study_that_a_commit_lacks_is_named(studied: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["HEAD", "HEAD", "--study", "tinny"]) == BAD_INPUT
+    assert "did you mean 'tiny'?" in capsys.readouterr().err

@@ -18,8 +18,8 @@ from harness.execution import (
     Trajectories,
     execute,
     joined,
+    lanes_per_bundle,
     parts,
-    seeds_per_bundle,
     stretches,
 )
 from harness.schedules import multipliers
@@ -178,11 +178,15 @@ def test_a_lane_stops_at_the_gradient_norm(backend: str) -> None:
             assert np.ptp(values[first:, s, 0]) == 0
 
 
-def test_parts_joined_equal_the_whole() -> None:
-    bundle = make_bundle(seeds=(0, 1, 2, 3, 4))
-    pieces = [run(part, "jax") for _, part in parts(bundle, 2)]
-    assert [piece.diverged_at.shape[0] for piece in pieces] == [2, 1, 2]
-    same(run(bundle, "jax"), joined(pieces), 1e-11)
+@pytest.mark.parametrize("lanes", [(2, 2), (1, 1), (5, 1)])
+def test_parts_joined_equal_the_whole(lanes: tuple[int, int]) -> None:
+    bundle = make_bundle(seeds=(0, 1, 2, 3, 4), rates=(0.05, 0.1, 0.2))
+    pieces = [[run(part, "jax") for part in row] for row in parts(bundle, lanes)]
+    assert [len(pieces), len(pieces[0])] == [-(-5 // lanes[0]), -(-3 // lanes[1])]
+    whole = joined(pieces)
+    same(run(bundle, "jax"), whole, 1e-11)
+    assert whole.lanes.shape == whole.diverged_at.shape == (5, 3)
+    assert whole.lanes.max() <= lanes[0] * lanes[1]
 
 
 def test_the_clock_holds_every_phase() -> None:
@@ -193,12 +197,16 @@ def test_the_clock_holds_every_phase() -> None:
 
 
 def test_bundle_size_follows_shapes_and_the_limit() -> None:
-    bundle = make_bundle(seeds=tuple(range(6)))
-    assert seeds_per_bundle(bundle, 8, 1 << 30) == 6
-    small = seeds_per_bundle(bundle, 8, 60_000)
-    assert 1 <= small < 6
-    assert seeds_per_bundle(bundle, 4, 60_000) >= small
-    assert seeds_per_bundle(bundle, 8, 1) == 1
+    bundle = make_bundle(seeds=tuple(range(6)), rates=(0.1, 0.2, 0.3))
+    assert lanes_per_bundle(bundle, 8, 1 << 30) == (6, 3)
+    seeds, settings = lanes_per_bundle(bundle, 8, 60_000)
+    assert 1 <= seeds < 6
+    assert settings == 3
+    assert lanes_per_bundle(bundle, 4, 60_000)[0] >= seeds
+    assert lanes_per_bundle(bundle, 8, 16_500) == (1, 2)  # not even a seed's settings fit
+    assert lanes_per_bundle(bundle, 8, 1) == (1, 1)
+    alone = dataclasses.replace(bundle, workload=dataclasses.replace(TANH, mapped=False))
+    assert lanes_per_bundle(alone, 8, 1 << 30) == (1, 1)
 
 
 def test_stretches_cover_the_steps() -> None:

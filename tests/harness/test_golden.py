@@ -62,6 +62,7 @@ SPEC = JobSpec(
     schedule={"name": "cosine", "warmup": 0.2, "final": 0.1},
     stop={},
     targets={},
+    bundle_memory_bytes=1 << 30,
     upstream={},
     sources={},
     versions={},

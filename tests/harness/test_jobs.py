@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from harness import tuning
+from harness import timing_jobs, tuning
 from harness.errors import InputError
 from harness.execution import PHASES
 from harness.jobs import run_job
 from harness.paths import basis_file, job_folder, spec_file
 from harness.sources import ROOT
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
+from harness.timing import Measured, measure_methods
 from optimizers.bases import bases
 from results.reading import metric, read
 from workloads import workloads
@@ -58,6 +61,7 @@ SWEEP = JobSpec(
     schedule={"name": "constant"},
     stop={},
     targets={"train_loss": 1e-3},
+    bundle_memory_bytes=1 << 30,
     upstream={},
     sources={},
     versions={},
@@ -164,29 +168,91 @@ def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> N
 def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpec]]) -> None:
     timings = runs_of(chain, "timing", "timings")
     found = set(timings.select("optimizer", "basis", "phase").unique().iter_rows())
-    expected = {("null", "identity", phase) for phase in ("compile", "null_step", "evaluation")}
+    once = ("data", "compile", "warm_up", "evaluation")
+    expected = {("null", "identity", phase) for phase in (*once, "null_step")}
     for basis in ("identity", "egop"):
-        expected |= {("momentum", basis, phase) for phase in ("compile", "step", "evaluation")}
+        expected |= {("momentum", basis, phase) for phase in (*once, "step")}
     assert found == expected
     assert timings["seconds"].min() > 0  # type: ignore[operator]
 
 
-def test_the_seconds_of_a_job_add_up(tmp_path: Path) -> None:
+def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    memory = runs_of(chain, "timing", "memory")
+    methods = memory.select("optimizer", "basis").rows()
+    assert methods == [("null", "identity"), ("momentum", "identity"), ("momentum", "egop")]
+    device = memory["device_peak_bytes"].to_list()
+    assert device[0] < device[1] < device[2], "momentum adds its buffer, and the basis its matrix"
+    if sys.platform == "linux":
+        assert (memory["host_peak_bytes"] >= memory["host_baseline_bytes"]).all()
+        assert memory["host_baseline_bytes"].min() > 50e6  # type: ignore[operator]
+
+
+STAGES = [
+    "sweep",
+    "timing",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("bases", "refine", "final")),
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_seconds_of_a_job_add_up(
+    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, stage: str
+) -> None:
     """Run in a process of its own, whose whole life the job's seconds account for."""
-    spec = dataclasses.replace(SWEEP, bases=SWEEP.bases[:1])
-    path = spec_file(tmp_path, spec)
-    path.parent.mkdir(parents=True)
-    path.write_text(spec.to_json())
+    results, specs = tmp_path / "results", chain[1]
+    shutil.copytree(chain[0], results)
+    shutil.rmtree(job_folder(results, specs[stage]))
+    begin = time.time()
     subprocess.run(
-        [sys.executable, "-m", "harness", "run", str(path), "--results", str(tmp_path)],
+        [
+            *(sys.executable, "-m", "harness", "run", str(spec_file(results, specs[stage]))),
+            *("--results", str(results)),
+        ],
         check=True,
         capture_output=True,
     )
-    row = read(job_folder(tmp_path, spec), "jobs").row(0, named=True)
-    phases = [row[f"{phase}_seconds"] for phase in (*PHASES, "other")]
-    assert min(phases) >= 0
-    assert sum(phases) == pytest.approx(row["total_seconds"])
+    wall = time.time() - begin
+    row = read(job_folder(results, specs[stage]), "jobs").row(0, named=True)
+    phases = {phase: row[f"{phase}_seconds"] for phase in (*PHASES, "other")}
+    assert min(phases.values()) >= 0, "phases that overlapped would leave less than nothing"
+    assert sum(phases.values()) == pytest.approx(row["total_seconds"])
+    assert row["total_seconds"] <= wall + 0.1  # the system counts a process' start in hundredths
     assert row["peak_memory_bytes"] > 50e6
+    if stage == "timing":
+        measured = dict(
+            read(job_folder(results, specs[stage]), "timings")
+            .group_by("phase")
+            .agg(pl.col("seconds").sum())
+            .iter_rows()
+        )
+        assert phases["step"] == pytest.approx(measured["step"] + measured["null_step"])
+        assert phases["evaluation"] == pytest.approx(measured["evaluation"])
+        assert phases["compile"] == pytest.approx(measured["compile"])
+        assert phases["data"] >= measured["data"]
+        assert phases["other"] >= measured["warm_up"]
+
+
+def test_a_timing_job_is_pinned_and_says_where_it_cannot_be(
+    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[set[int]] = []
+
+    def watch(*arguments: Any) -> Measured:
+        if hasattr(os, "sched_getaffinity"):
+            held.append(os.sched_getaffinity(0))
+        return measure_methods(*arguments)
+
+    monkeypatch.setattr(timing_jobs, "measure_methods", watch)
+    monkeypatch.setattr(timing_jobs, "REPETITIONS", 1)
+    results = tmp_path / "results"
+    shutil.copytree(chain[0], results)
+    folder = run(chain[1]["timing"], results)
+    if hasattr(os, "sched_setaffinity"):
+        assert [len(processors) for processors in held] == [1]
+        assert timing_jobs.NOT_PINNED not in read(folder, "jobs")["notes"][0]
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    folder = run(chain[1]["timing"], results)
+    assert timing_jobs.NOT_PINNED in read(folder, "jobs")["notes"][0]
 
 
 def test_the_same_spec_twice_gives_the_same_tables(

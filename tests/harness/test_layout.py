@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.backends.numpy_ops import numpy_ops
-from harness.layout import layout
+from harness.layout import kinds_of, layout
 from harness.program import TO_COORDINATES, TO_PARAMETERS
 
 SHAPES = {"a": (2, 3), "b": (4,), "c": (2, 2), "d": ()}
@@ -19,7 +19,7 @@ def arrays(rng: np.random.Generator, lanes: tuple[int, ...]) -> dict[str, np.nda
 
 @pytest.mark.parametrize("groups", [(), (("c",), ("a",)), (("b", "a"),), (("a", "b", "c", "d"),)])
 def test_flatten_and_back(groups: tuple[tuple[str, ...], ...]) -> None:
-    lay = layout(SHAPES, groups)
+    lay = layout(SHAPES, kinds_of(SHAPES), groups)
     named = arrays(np.random.default_rng(0), (2, 3))
     flat = lay.flatten(OPS, named, 2)
     assert flat.shape == (2, 3, 15) == (2, 3, lay.total)
@@ -30,7 +30,7 @@ def test_flatten_and_back(groups: tuple[tuple[str, ...], ...]) -> None:
 def test_rotation_by_hand() -> None:
     """theta~ = V^T theta on vec(c, a) and on b; d stays; V undoes it."""
     rng = np.random.default_rng(1)
-    lay = layout(SHAPES, (("c", "a"), ("b",)))
+    lay = layout(SHAPES, kinds_of(SHAPES), (("c", "a"), ("b",)))
     named = arrays(rng, (1, 2))
     first = np.linalg.qr(rng.normal(size=(10, 10)))[0][None]
     second = np.linalg.qr(rng.normal(size=(4, 4)))[0][None]
@@ -48,4 +48,4 @@ def test_rotation_by_hand() -> None:
 @pytest.mark.parametrize(("groups", "said"), [((("a", "x"),), "'x'"), ((("a",), ("b", "a")), "overlap")])
 def test_bad_groups(groups: tuple[tuple[str, ...], ...], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        layout(SHAPES, groups)
+        layout(SHAPES, kinds_of(SHAPES), groups)

@@ -16,7 +16,9 @@ import pytest
 from harness.errors import InputError
 from harness.paths import job_folder, spec_file
 from harness.plan import Config, make_plan, prepare, read_config, write_specs
+from harness.sources import sources
 from harness.spec import read_spec
+from optimizers import module_of, rules
 from tests.harness.tiny import write_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +35,8 @@ def config(tmp_path):
 
 
 def stages(plan):
-    return Counter((job.spec.stage, job.spec.backend) for job in plan.jobs)
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    return Counter((job.spec.stage, job.spec.backend) for job in jobs)
 
 
 def by_name(plan, stage, optimizer=None, backend=None):
@@ -159,7 +162,8 @@ def test_paths_are_those_of_the_harness_and_match_the_rules(config):
         assert job.spec_path == spec_file(config.results, job.spec)
         assert job.folder == job_folder(config.results, job.spec)
         who, backend, hash_ = job.folder.name.split(".")
-        values = {"study": "tiny", "scale": "quick", "optimizer": who, "backend": backend, "hash": hash_}
+        study, scale = ("parity", "all") if job.spec.stage == "parity" else ("tiny", "quick")
+        values = {"study": study, "scale": scale, "optimizer": who, "backend": backend, "hash": hash_}
         assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
         assert plan.wiring.table(job.spec.stage, "jobs").format(**values) == str(job.folder / "jobs.parquet")
 
@@ -198,6 +202,7 @@ def hashes(config, root):
 
 
 ADAM_JOBS = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
+ADAM_JOBS |= {f"parity {name} all" for name in rules() if "optimizers/adam.py" in sources([module_of(name)])}
 AFTER_ANY = {"timing (1000,) jax", "timing (1000,) torch", "tables", "figures", "report"}
 
 
@@ -205,8 +210,10 @@ AFTER_ANY = {"timing (1000,) jax", "timing (1000,) torch", "tables", "figures", 
     ("file", "changed"),
     [
         ("optimizers/adam.py", "adam"),
-        ("optimizers/adagrad.py", "nothing"),
-        ("workloads/digits.py", "nothing"),
+        ("optimizers/adagrad.py", "parity of adagrad"),
+        ("workloads/digits.py", "parity"),
+        ("harness/backends/torch_ops.py", "parity"),
+        ("harness/cli.py", "nothing"),
         ("workloads/convex.py", "all"),
         ("optimizers/bases/egop.py", "all"),
         ("reports/plan.py", "report"),
@@ -216,7 +223,7 @@ def test_touching_a_source_changes_what_depends_on_it_and_undoing_changes_nothin
     config, tmp_path, file, changed
 ):
     root = tmp_path / "copy"
-    for folder in ("optimizers", "workloads", "reports"):
+    for folder in ("harness", "optimizers", "workloads", "reports"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("site", "__pycache__"))
     shutil.copytree(ROOT / "results", root / "results", ignore=lambda *_: {"runs", "specs", "tables", "logs"})
     before = hashes(config, root)
@@ -226,12 +233,28 @@ def test_touching_a_source_changes_what_depends_on_it_and_undoing_changes_nothin
     expected = {
         "adam": ADAM_JOBS | AFTER_ANY,
         "nothing": set(),
+        "parity of adagrad": {"parity adagrad all", "report"},
+        "parity": {name for name in before if name.startswith("parity")} | {"report"},
         "all": set(before),
         "report": {"figures", "report"},
     }[changed]
     assert {name for name in before if before[name] != after[name]} == expected
     (root / file).write_text(original)
     assert hashes(config, root) == before
+
+
+def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_for(config):
+    def compared(**changes):
+        plan = make_plan(dataclasses.replace(config, **changes))
+        jobs = [job for job in plan.jobs if job.spec.stage == "parity"]
+        assert bool(plan.report["parity"]) == bool(jobs)
+        shown = [str(path) for job in jobs for path in job.outputs]
+        assert set(shown) == {path for path in plan.wiring.shown if "/runs/parity/" in path}
+        return [job.spec.optimizers[0].name for job in jobs]
+
+    assert compared() == list(rules())
+    assert sorted(compared(studies=("tiny",))) == ["adam", "sgd"]
+    assert compared(backends=("jax",)) == []  # nothing to compare with
 
 
 def test_parsing_imports_neither_torch_nor_jax_nor_other_heavy_packages():
@@ -264,7 +287,7 @@ def test_the_content_of_data_files_is_part_of_the_hash(tmp_path, monkeypatch):
             Config(scale="paper", studies=("digits_mlp",), study_folder=ROOT / "benchmarks/studies")
         )
         assert {"data:optdigits.tra", "data:optdigits.tes"} < set(plan.jobs[0].spec.sources)
-        seen.append({job.spec.hash for job in plan.jobs})
+        seen.append({job.spec.hash for planned in plan.studies for job in planned.jobs})
     assert seen[0] == seen[2]
     assert not seen[0] & seen[1]
 
@@ -276,3 +299,24 @@ def test_a_broken_study_is_in_the_way_of_those_who_ask_for_it_alone(config):
     for studies in ((), ("broken",)):
         with pytest.raises(InputError, match=r"broken\.yaml"):
             make_plan(dataclasses.replace(config, studies=studies))
+
+
+def test_stored_kernel_results_are_part_of_what_is_shown(config):
+    def shown(plan):
+        return [path for path in plan.wiring.shown if Path(path).name.startswith("kernels.")]
+
+    empty = make_plan(config)
+    assert empty.report["kernels"] is None
+    assert shown(empty) == []
+    stored = config.results / "kernels" / "machine"
+    stored.mkdir(parents=True)
+    (stored / "machine.json").write_text("{}")
+    assert make_plan(config).kernels is None, "no commit is measured yet"
+    (stored / "aaaaaaaa-existing.json").write_text("{}")
+    one = make_plan(config)
+    assert shown(one) == [one.report["kernels"]]
+    assert make_plan(config).report_path == one.report_path
+    (stored / "bbbbbbbb-existing.json").write_text("{}")
+    two = make_plan(config)
+    assert two.report["kernels"] != one.report["kernels"]
+    assert two.report_path != one.report_path, "the site is rendered anew"

@@ -19,6 +19,7 @@ def trajectories(loss: list[float], diverged: int = 0, stopped: int = 0) -> Traj
         metrics={"train_loss": values, "train_seen": 10 - values},
         diverged_at=np.array([[diverged]]),
         stopped_at=np.array([[stopped]]),
+        lanes=np.array([[4]]),
         state_bytes=8,
     )
 

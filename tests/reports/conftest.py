@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from reports.__main__ import main
+from reports.kernels import draw_kernels
 from reports.plan import ReportPlan, read_plan
+from tests.reports.stored_kernels import make_repository, write_stored
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
 
 SHAPES = (
@@ -42,3 +45,25 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         assert main(["figures", "--plan", str(plan_file), "--study", shape.name]) == 0
     assert main(["site", "--plan", str(plan_file), "--out", str(folder / "site")]) == 0
     return Report(folder, plan_file, read_plan(plan_file), folder / "site")
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """A rendered report with stored kernel results, and the commits that they are of."""
+
+    site: Path
+    hashes: list[str]
+
+
+@pytest.fixture(scope="session")
+def kernel_report(tmp_path_factory: pytest.TempPathFactory) -> KernelReport:
+    """A report without studies, with results of two machines; the second stored no spread."""
+    folder = tmp_path_factory.mktemp("kernels")
+    hashes = make_repository(folder / "repository")
+    write_stored(folder / "stored", hashes, "one")
+    write_stored(folder / "stored", hashes, "two", spread=False)
+    draw_kernels(folder / "stored", folder / "drawn", folder / "repository")
+    plan = write_plan(folder, [])
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kernels": str(folder / "drawn")}))
+    assert main(["site", "--plan", str(plan), "--out", str(folder / "site")]) == 0
+    return KernelReport(folder / "site", hashes)

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from reports.measures import method_label
-from results.schema import TABLES
+from results.schema import COMPARISONS, TABLES
 from results.writing import write_table
 
 HOSTILE = "<script>alert(1)</script>"
@@ -49,7 +49,13 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         runs.append(run)
         curves += curve
     tables = folder / "tables" / shape.name
-    frames = {"runs": runs, "curves": curves, "timings": list(_timings(shape)), "jobs": list(_jobs(shape))}
+    frames = {
+        "runs": runs,
+        "curves": curves,
+        "timings": list(_timings(shape)),
+        "memory": list(_memory(shape)),
+        "jobs": list(_jobs(shape)),
+    }
     for name, rows in frames.items():
         write_table(tables / f"{name}.parquet", pl.DataFrame(rows, schema=TABLES[name]), TABLES[name])
     return {
@@ -97,10 +103,69 @@ def write_plan(folder: Path, shapes: Sequence[Shape]) -> Path:
         "scale": "quick",
         "studies": [write_study(folder, shape) for shape in shapes],
         "skipped": [{"name": "fashion", "reason": "Fashion-MNIST is not on this machine <b>yet</b>"}],
+        "parity": write_parity(folder) if shapes else None,
     }
     path = folder / "plan.json"
     path.write_text(json.dumps(plan))
     return path
+
+
+PROBLEMS = {"bowl": True, "flat <i>valley</i>": False}  # whether it is judged
+DIFFERENT = "momentum"  # leaves JAX on the bowl
+
+
+def write_parity(folder: Path) -> dict[str, Any]:
+    """Write made-up comparisons of backends, a job an optimizer, and return their entry in the plan."""
+    tables = []
+    for number, optimizer in enumerate(("adam", DIFFERENT, HOSTILE)):
+        job = folder / "parity" / str(number)
+        frame = pl.DataFrame(list(_parity(optimizer)), schema=TABLES["parity"])
+        write_table(job / "parity.parquet", frame, TABLES["parity"])
+        row = next(_jobs(Shape())) | {"stage": "parity", "study": "parity", "optimizer": optimizer}
+        row |= {"spec_hash": f"{number:016x}", "notes": []}
+        write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
+        tables.append(str(job))
+    return {
+        "steps": 20,
+        "tolerance": 1e-10,
+        "problems": [
+            {
+                "label": label,
+                "description": "made up",
+                "full_rank": judged,
+                "free_of_noise": True,
+                "reason": "" if judged else "it is flat",
+            }
+            for label, judged in PROBLEMS.items()
+        ],
+        "tables": tables,
+    }
+
+
+def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
+    for problem, judgeable in PROBLEMS.items():
+        for comparison in COMPARISONS:
+            in_ulps = "float32" in comparison
+            judged = judgeable and not in_ulps
+            fails = optimizer == DIFFERENT and comparison == "torch against jax"
+            difference = 2.5 if in_ulps else 3e-5 if fails or not judged else 4e-16
+            yield {
+                "optimizer": optimizer,
+                "problem": problem,
+                "workload": "quadratic",
+                "basis": "identity",
+                "comparison": comparison,
+                "unit": "ulps" if in_ulps else "relative",
+                "first_step": difference / 5,
+                "difference": difference,
+                "judged": judged,
+                "tolerance": 1e-10 if judged else None,
+                "holds": not judged or difference <= 1e-10,
+                "steps": 20,
+                "learning_rate": 0.01,
+                "spec_hash": "p" * 16,
+                "machine": "m1",
+            }
 
 
 Cell = tuple[str, str, str, str]  # workload, backend, optimizer, basis
@@ -223,9 +288,30 @@ def _timings(shape: Shape) -> Iterator[dict[str, Any]]:
                 }
                 for index, optimizer in enumerate(shape.optimizers):
                     for basis in shape.bases:
-                        seconds = 0.02 + 0.004 * (index + 1) * (2 if basis != "identity" else 1)
+                        seconds = (0.02 + 0.004 * index * (2 if basis != "identity" else 1)) * wobble
+                        if optimizer == shape.optimizers[0]:  # as cheap as the gradient alone
+                            seconds += 1e-4 * (-1) ** repetition
                         method = {"optimizer": optimizer, "basis": basis, "phase": "step"}
-                        yield {**row, **method, "seconds": seconds * wobble}
+                        yield {**row, **method, "seconds": seconds}
+
+
+def _memory(shape: Shape) -> Iterator[dict[str, Any]]:
+    for workload, backend, optimizer, basis in _cells(shape):
+        index = shape.optimizers.index(optimizer)
+        yield {
+            "study": shape.name,
+            "scale": "quick",
+            "workload": workload,
+            "optimizer": optimizer,
+            "basis": basis,
+            "backend": backend,
+            "device": "cpu",
+            "spec_hash": "t" * 16,
+            "machine": "m1",
+            "host_baseline_bytes": 300 * 2**20,
+            "host_peak_bytes": (302 + index + (17 if basis != "identity" else 0)) * 2**20,
+            "device_peak_bytes": None if backend == "torch" else (1 + index) * 2**20,
+        }
 
 
 def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.conftest import Report
+from tests.reports.conftest import KernelReport, Report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = (
@@ -81,7 +81,7 @@ def column(page: Any, place: int) -> list[str]:
 def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
     page.goto((report.site / "index.html").as_uri())
     labels = page.locator("header nav a").all_text_contents()
-    assert labels == ["Overview", "digits_mlp", "convex", "Leaderboard", "Provenance"]
+    assert labels == ["Overview", "digits_mlp", "convex", "Leaderboard", "Kernels", "Parity", "Provenance"]
     for label in labels:
         page.locator("header nav").get_by_role("link", name=label, exact=True).click()
         assert page.locator("header nav a[aria-current=page]").text_content() == label
@@ -172,3 +172,32 @@ def test_the_keyboard_reaches_the_content(page: Any, report: Report):
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_kernels_are_filtered_and_their_changes_lead_to_commits(page: Any, kernel_report: KernelReport):
+    page.goto((kernel_report.site / "kernels.html").as_uri())
+    page.locator("main").get_by_role("link", name=kernel_report.hashes[2][:8]).first.click()
+    assert page.locator("tr:target th").text_content() == kernel_report.hashes[2]
+    page.get_by_label("Filter").fill("torch")
+    assert set(column(page, 2)) == {"torch"}
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_asvs_own_pages_draw_from_disk(page: Any, kernel_report: KernelReport):
+    page.goto((kernel_report.site / "kernels.html").as_uri())
+    page.get_by_role("link", name="asv's own pages").click()
+    page.get_by_role("link", name="Benchmark list").click()
+    page.locator("#summarylist-body a", has_text="step.adam.one_large jax").nth(1).click()
+    # the first line's colour, #247AAD
+    drawn = """() => {
+      const canvas = document.querySelector("#main-graph canvas.flot-base");
+      if (!canvas) return false;
+      const bytes = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      for (let at = 0; at < bytes.length; at += 4)
+        if (bytes[at] === 36 && bytes[at + 1] === 122 && bytes[at + 2] === 173) return true;
+      return false;
+    }"""
+    page.wait_for_function(drawn)
+    page.get_by_role("link", name="Regressions").click()
+    page.locator("#regressions-body table").first.wait_for()
+    assert page.locator("#project-name").get_attribute("href") == "../kernels.html"

@@ -51,6 +51,25 @@ def test_the_diverged_run_is_counted_and_targets_include_the_basis(board: Any):
     assert rows["adam @ egop"].entries[0].evaluations.low > BASIS_EVALUATIONS
 
 
+def test_steps_are_relative_to_the_first_method_and_memory_is_that_of_the_hungriest_workload(board: Any):
+    rows = {row.method: row for row in board.rows}
+    assert board.reference == "sgd"
+    assert rows["sgd"].step is None
+    assert rows["adam"].step.low <= rows["adam"].step.median <= rows["adam"].step.high
+    assert rows["adam"].step.count == 7
+    # 28 ms over 20 ms of digits_mlp; 24 ms over 20 ms of both workloads of convex, where adam is the second
+    assert rows["adam"].step.median == pytest.approx((1.4 * 1.2 * 1.2) ** (1 / 3), rel=0.01)
+    assert board.memory == "device"
+    assert rows["adam"].memory == 3 * 2**20
+
+
+def test_memory_is_the_hosts_where_the_device_is_not_counted(report: Report):
+    studies = [(study, read_tables(study.tables)) for study in report.plan.studies]
+    torch = leaderboard(studies, "torch")
+    assert torch.memory == "host"
+    assert {row.method: row.memory for row in torch.rows}["adam @ egop"] == (2 + 2 + 17) * 2**20
+
+
 def test_a_backend_without_runs_has_no_columns(report: Report):
     study = report.plan.study("convex")
     assert leaderboard([(study, read_tables(study.tables))], "torch").columns == ()

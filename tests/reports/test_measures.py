@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,15 +20,18 @@ from reports.measures import (
     method_label,
     method_parts,
     own_seconds,
+    peak_memory,
+    references,
     run_values,
     seconds_to_target,
     sensitivity,
+    step_ratios,
     step_seconds,
     study_values,
     tied_settings,
     with_method,
 )
-from results.schema import CURVES, RUNS, TIMINGS
+from results.schema import CURVES, MEMORY, RUNS, TIMINGS
 from tests.reports.conftest import Report
 
 INFINITE = float("inf")
@@ -228,6 +232,48 @@ def test_an_optimizers_own_time_is_its_step_less_the_null_step_of_the_same_repet
     both = pl.concat([timings, slow])
     assert step_seconds(both).select("machine", "count").rows() == [("m", 3), ("slow", 3)]
     assert own_seconds(both)["median"].to_list() == [pytest.approx(0.2), pytest.approx(2.0)]
+
+
+def timed(**steps: Sequence[float]) -> pl.DataFrame:
+    """Timings of a workload: seconds of ten steps of each method (`_at_` for ` @ `), by repetition."""
+    base = {"study": "s", "scale": "quick", "workload": "w", "backend": "jax", "device": "cpu",
+            "phase": "step", "steps": 10, "spec_hash": "h", "machine": None}  # fmt: skip
+    rows = []
+    for name, seconds in steps.items():
+        optimizer, basis = method_parts(name.replace("_at_", " @ "))
+        rows += [
+            {**base, "optimizer": optimizer, "basis": basis, "repetition": number, "seconds": value}
+            for number, value in enumerate(seconds)
+        ]
+    return with_method(pl.DataFrame(rows, schema=TIMINGS))
+
+
+def test_a_step_is_compared_with_the_same_optimizer_without_a_basis_or_with_the_first_method():
+    methods = ["sgd", "adam", "adam @ egop", "soap @ egop"]
+    assert references(methods) == {"adam": "sgd", "adam @ egop": "adam", "soap @ egop": "sgd"}
+    assert references(["sgd"]) == references([]) == {}
+
+
+def test_step_ratios_are_paired_by_repetition_so_that_a_drift_cancels():
+    drift = [1.0, 3.0, 10.0, 2.0, 5.0, 7.0]
+    longer = {"sgd": 1, "adam": 2, "adam_at_egop": 5}
+    timings = timed(**{name: [factor * one for one in drift] for name, factor in longer.items()})
+    found = step_ratios(timings, references(["sgd", "adam", "adam @ egop"]))
+    assert found.select("method", "reference").rows() == [("adam", "sgd"), ("adam @ egop", "adam")]
+    for column in ("low", "median", "high"):
+        assert found[column].to_list() == pytest.approx([2.0, 2.5])
+    assert found["count"].to_list() == [6, 6]
+    assert found["level"].to_list() == pytest.approx([0.96875] * 2)
+    assert step_ratios(timings, {"adam": "lion"}).is_empty()
+
+
+def test_peak_memory_is_that_above_the_loaded_process():
+    base = {"study": "s", "scale": "quick", "workload": "w", "optimizer": "adam", "basis": "identity",
+            "backend": "jax", "device": "cpu", "spec_hash": "h", "machine": "m"}  # fmt: skip
+    known = {"host_baseline_bytes": 100, "host_peak_bytes": 130, "device_peak_bytes": 7}
+    memory = with_method(pl.DataFrame([base | known, base], schema=MEMORY))
+    found = peak_memory(memory).select("host", "baseline", "device").rows()
+    assert found == [(30, 100, 7), (None, None, None)]
 
 
 def test_backends_are_paired_by_seed_and_rate():

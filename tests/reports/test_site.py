@@ -56,7 +56,7 @@ def pages(report: Report) -> dict[str, Page]:
 def test_every_page_is_there_and_its_tags_are_closed(pages: dict[str, Page]):
     assert set(pages) == {
         "index.html", "leaderboard.html", "provenance.html", "study_digits_mlp.html", "study_convex.html",
-        "runs_digits_mlp.html", "runs_convex.html",
+        "runs_digits_mlp.html", "runs_convex.html", "kernels.html", "parity.html",
     }  # fmt: skip
     assert not [tag for page in pages.values() for tag in page.open]
 
@@ -87,7 +87,7 @@ def test_pages_are_small(report: Report):
 
 
 def test_names_from_data_are_text(pages: dict[str, Page]):
-    for name in ("index.html", "leaderboard.html", "study_convex.html", "runs_convex.html"):
+    for name in ("index.html", "leaderboard.html", "study_convex.html", "runs_convex.html", "parity.html"):
         assert HOSTILE in pages[name].text
     assert "EGOP-Adam ends <i>lower</i> EGOP-Adagrad too" in pages["study_convex.html"].text
     assert "<b>yet</b>" in pages["index.html"].text
@@ -119,6 +119,24 @@ def test_every_estimate_has_an_interval(report: Report):
                     assert 'class="range"' in cell, (head, cell)
                     found.update(words)
     assert set(found) == wanted
+
+
+def test_an_own_share_that_cannot_be_told_from_0_is_said_in_words(report: Report):
+    text = (report.site / "study_digits_mlp.html").read_text()
+    [table, *_] = re.findall(r"<table[^>]*>(?:(?!</table>).)*own share.*?</table>", text, flags=re.DOTALL)
+    rows = {
+        re.sub("<.*?>", "", row[0]): row
+        for row in (re.findall(r"<t[hd].*?</t[hd]>", one, flags=re.DOTALL) for one in table.split("<tr>")[2:])
+    }
+    # sgd takes as long as the gradient alone, give or take; adam 8 ms more in 20 steps
+    assert "below what can be measured here:" in rows["sgd"][3]
+    assert re.search(r"−\d.* to \d", rows["sgd"][3])
+    assert "below" not in rows["adam"][3]
+    assert "µs" in rows["adam"][3]
+    assert "over sgd" in rows["adam"][2]
+    assert "over adam" in rows["adam @ egop"][2]
+    assert "the reference" in rows["sgd"][2]
+    assert [re.sub("<.*?>", "", cell) for cell in rows["adam @ egop"][5:]] == ["21 MiB", "3 MiB"]
 
 
 def test_the_study_page_tells_the_question_the_setting_and_the_comparison(pages: dict[str, Page]):

@@ -72,7 +72,36 @@ JOB = {
     "threads": 1,
     "system": "Linux",
 }
-BASE: dict[str, dict[str, Any]] = {"runs": RUN, "curves": CURVE, "timings": TIMING, "jobs": JOB}
+MEMORY = {
+    **{key: value for key, value in TIMING.items() if key not in ("phase", "repetition", "steps", "seconds")},
+    "host_baseline_bytes": 1000,
+    "host_peak_bytes": 1500,
+}
+PARITY = {
+    "optimizer": "adam",
+    "problem": "quadratic, EGOP",
+    "workload": "quadratic",
+    "basis": "egop",
+    "comparison": "torch against jax",
+    "unit": "relative",
+    "first_step": 1e-16,
+    "difference": 2e-16,
+    "judged": True,
+    "tolerance": 1e-10,
+    "holds": True,
+    "steps": 20,
+    "learning_rate": 0.01,
+    "spec_hash": "pppppppppppppppp",
+    "machine": "m1",
+}
+BASE: dict[str, dict[str, Any]] = {
+    "runs": RUN,
+    "curves": CURVE,
+    "timings": TIMING,
+    "memory": MEMORY,
+    "jobs": JOB,
+    "parity": PARITY,
+}
 
 
 def rows(table: str, *changes: dict[str, Any]) -> pl.DataFrame:

@@ -14,9 +14,8 @@ from polars.testing import assert_frame_equal
 
 from results.__main__ import main
 from results.errors import TableError
-from results.merging import combine, machines, merge, mixed_hardware, model_seconds
+from results.merging import KEYS, combine, machines, merge, mixed_hardware, model_seconds
 from results.reading import read
-from results.schema import TABLES
 from tests.results.rows import rows, target, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +42,7 @@ def timing(folder: Path, machine: str = "m1", seconds: float = 2.0) -> Path:
                 for number in range(3)
             ),
         ),
+        memory=rows("memory", {"machine": machine}),
         jobs=rows("jobs", {"spec_hash": "timing", "stage": "timing", "machine": machine}),
     )
 
@@ -56,8 +56,8 @@ def test_merge_writes_all_tables_and_models_seconds(tmp_path):
     bases = write(tmp_path / "bases", jobs=rows("jobs", {"stage": "bases"}))
     jobs = [bases, final(tmp_path / "a"), final(tmp_path / "b", "b-0"), timing(tmp_path / "t")]
     out = merged(tmp_path / "out", *jobs)
-    assert {file.name for file in out.iterdir()} == {f"{table}.parquet" for table in TABLES}
-    assert [read(out, table).height for table in ("runs", "curves", "timings", "jobs")] == [2, 4, 3, 4]
+    assert {file.name for file in out.iterdir()} == {f"{table}.parquet" for table in KEYS}
+    assert [read(out, table).height for table in KEYS] == [2, 4, 3, 1, 4]
     targets = read(out, "runs")["targets"].to_list()
     assert targets == [[target(seconds=7 * 0.4, seconds_kind="modelled")]] * 2
     assert read(out, "runs")["run"].to_list() == ["a-0", "b-0"]
@@ -74,7 +74,7 @@ def test_identical_rows_are_kept_once(tmp_path):
         tmp_path / "out", final(tmp_path / "a"), final(tmp_path / "copy"), final(tmp_path / "b", "b-0")
     )
     alone = merged(tmp_path / "alone", tmp_path / "a", tmp_path / "b")
-    for table in TABLES:
+    for table in KEYS:
         assert_frame_equal(read(out, table), read(alone, table))
 
 
@@ -170,7 +170,7 @@ def test_combining_again_changes_nothing(tmp_path):
     second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
     combine([first, second], tmp_path / "out")
     combine([tmp_path / "out", second, first], tmp_path / "again")
-    for table in TABLES:
+    for table in KEYS:
         assert_frame_equal(read(tmp_path / "again", table), read(tmp_path / "out", table))
 
 
@@ -226,7 +226,7 @@ def test_the_command_line_merges(tmp_path):
         "merge", "--out", tmp_path / "out", "--jobs", final(tmp_path / "a"), timing(tmp_path / "t")
     )
     assert done.returncode == 0, done.stderr
-    assert "1 runs, 2 curves, 3 timings, 2 jobs" in done.stdout
+    assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in done.stdout
     assert "machine m1: Toy CPU, cores 2, threads 1, Linux: 2 jobs" in done.stdout
     assert "several machines" not in done.stdout
 

@@ -1,0 +1,213 @@
+"""Matrix functions that update rules share: orthogonalization, inverse roots, tracked bases, leading SVDs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from harness.backends.engine import engine
+from optimizers.matrix_functions import (
+    COEFFICIENTS,
+    align_signs,
+    inverse_root,
+    newton_schulz,
+    orthogonal_iteration,
+    randomized_svd,
+)
+
+from .bases import EIGENVECTORS
+from .case import KernelCase, Prepared, representable
+
+ROWS, COLUMNS = 512, 128  # of a weight
+LANES, DIMENSION = 4, 128  # of preconditioners
+STEPS = 5  # of Newton-Schulz
+ROOT, EPSILON = 1 / 4, 1e-3
+DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
+VECTORS, ITERATIONS = 24, 2  # of the randomized singular value decomposition
+
+Arrays = tuple[np.ndarray, ...]
+
+
+def _on_backend(
+    backend: str,
+    dtype: str,
+    function: Callable[..., Any],
+    arrays: Arrays,
+    shown: Callable[..., np.ndarray] = lambda result: result,
+) -> Prepared:
+    made = engine(backend, dtype)
+    with made.context():
+        arguments = tuple(map(made.ops.asarray, arrays))
+        compiled = made.compiled(lambda *given: function(made.ops, *given), *arguments)
+    results: list[Any] = []
+
+    def run() -> None:
+        results[:] = [compiled(*arguments)]
+        made.finish(results)
+
+    def result() -> np.ndarray:
+        parts = results[0] if isinstance(results[0], tuple) else (results[0],)
+        return shown(*(np.array(made.ops.to_numpy(part), np.float64) for part in parts))
+
+    return Prepared(run, result, made.context)
+
+
+def qr_flops(rows: int, columns: int) -> int:
+    """Householder's QR with an explicit Q (002 Q.2, Compute)."""
+    return 4 * rows * columns**2 - 4 * columns**3 // 3
+
+
+def svd_flops(rows: int, columns: int) -> int:
+    """A reduced decomposition after a QR, rows >= columns (Golub, Van Loan, "Matrix Computations", 8.6)."""
+    return 6 * rows * columns**2 + 20 * columns**3
+
+
+# --- orthogonalization ---------------------------------------------------------------------------
+
+
+def _weight() -> Arrays:
+    return (representable(np.random.default_rng(5), (ROWS, COLUMNS)),)
+
+
+@cache
+def _orthogonalized() -> np.ndarray:
+    """U p(S) V^T with the polynomial of each step on singular values alone."""
+    u, values, vh = np.linalg.svd(_weight()[0], full_matrices=False)
+    values /= np.linalg.norm(values)
+    ((a, b, c),) = COEFFICIENTS["jordan"]
+    for _ in range(STEPS):
+        values = a * values + b * values**3 + c * values**5
+    return (u * values) @ vh
+
+
+# --- preconditioners -----------------------------------------------------------------------------
+
+
+def _second_moments() -> Arrays:
+    """Means of g g^T over twice as many g as entries, which are exact in float32."""
+    generator = np.random.default_rng(6)
+    gradients = representable(generator, (LANES, DIMENSION, 2 * DIMENSION))
+    return ((gradients @ gradients.mT / (2 * DIMENSION)).astype(np.float32).astype(np.float64),)
+
+
+def _square_roots(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A^(1/2) and A^(-1/2) by the iteration of Denman and Beavers, which needs inverses only."""
+    root, inverse = matrices, np.broadcast_to(np.eye(DIMENSION), matrices.shape)
+    for _ in range(DOUBLINGS):
+        root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
+    return root, inverse
+
+
+@cache
+def _inverse_roots() -> np.ndarray:
+    root, _ = _square_roots(_second_moments()[0] + EPSILON * np.eye(DIMENSION))
+    return _square_roots(root)[1]
+
+
+def _refresh(ops: Any, matrix: Any, basis: Any) -> Any:
+    return align_signs(ops, orthogonal_iteration(ops, matrix, basis), basis)
+
+
+def _drifted() -> Arrays:
+    """Second moments, and the eigenvectors of what they were before."""
+    (matrices,) = _second_moments()
+    generator = np.random.default_rng(7)
+    change = representable(generator, matrices.shape) / (100 * DIMENSION**0.5)
+    _, basis = np.linalg.eigh(matrices + change + change.mT)
+    return matrices, basis[..., ::-1].astype(np.float32).astype(np.float64)
+
+
+@cache
+def _refreshed() -> np.ndarray:
+    """The orthonormal factor of A Q by Cholesky's, twice."""
+    matrices, basis = _drifted()
+    factor = matrices @ basis
+    for _ in range(2):
+        lower = np.linalg.cholesky(factor.mT @ factor)
+        factor = np.linalg.solve(lower, factor.mT).mT
+    return factor * np.sign(np.sum(factor * basis, axis=-2, keepdims=True))
+
+
+# --- leading singular values ---------------------------------------------------------------------
+
+
+def _weight_and_test_matrix() -> Arrays:
+    return (*_weight(), representable(np.random.default_rng(8), (COLUMNS, VECTORS)))
+
+
+@cache
+def _projected() -> np.ndarray:
+    """A in the range of (A A^T)^q A Omega, by least squares."""
+    matrix, test_matrix = _weight_and_test_matrix()
+    reached = np.linalg.matrix_power(matrix @ matrix.T, ITERATIONS) @ matrix @ test_matrix
+    return reached @ np.linalg.lstsq(reached, matrix, rcond=None)[0]
+
+
+def _randomized_flops() -> int:
+    product = 2 * ROWS * COLUMNS * VECTORS
+    range_finder = product + qr_flops(ROWS, VECTORS)
+    iteration = range_finder + product + qr_flops(COLUMNS, VECTORS)
+    inside = product + svd_flops(COLUMNS, VECTORS) + 2 * ROWS * VECTORS**2
+    return range_finder + ITERATIONS * iteration + inside
+
+
+def matrix_cases() -> tuple[KernelCase, ...]:
+    """Newton-Schulz, an inverse root, the refresh of a basis, and a randomized decomposition."""
+    weight, squares = ROWS * COLUMNS, LANES * DIMENSION**2
+    weight_sizes = {"rows": ROWS, "columns": COLUMNS}
+    square_sizes = {"lanes": LANES, "dimension": DIMENSION}
+    return (
+        KernelCase(
+            name=f"matrix.newton_schulz.{ROWS}x{COLUMNS}",
+            group="matrix",
+            sizes={**weight_sizes, "steps": STEPS},
+            flops=STEPS * (4 * COLUMNS**2 * ROWS + 2 * COLUMNS**3),
+            entries=2 * weight,
+            prepare=lambda backend, dtype: _on_backend(
+                backend, dtype, lambda ops, x: newton_schulz(ops, x, COEFFICIENTS["jordan"], STEPS), _weight()
+            ),
+            reference=_orthogonalized,
+            tolerance={"float64": 5e-14, "float32": 1e-5},
+        ),
+        KernelCase(
+            name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
+            group="matrix",
+            sizes=square_sizes,
+            flops=LANES * (EIGENVECTORS + 2) * DIMENSION**3,
+            entries=2 * squares,
+            prepare=lambda backend, dtype: _on_backend(
+                backend, dtype, lambda ops, x: inverse_root(ops, x, ROOT, EPSILON), _second_moments()
+            ),
+            reference=_inverse_roots,
+            tolerance={"float64": 5e-14, "float32": 5e-6},
+        ),
+        KernelCase(
+            name=f"matrix.orthogonal_iteration.{LANES}x{DIMENSION}x{DIMENSION}",
+            group="matrix",
+            sizes=square_sizes,
+            flops=LANES * (2 * DIMENSION**3 + qr_flops(DIMENSION, DIMENSION)),
+            entries=3 * squares,
+            prepare=lambda backend, dtype: _on_backend(backend, dtype, _refresh, _drifted()),
+            reference=_refreshed,
+            tolerance={"float64": 5e-14, "float32": 5e-6},
+        ),
+        KernelCase(
+            name=f"matrix.randomized_svd.{ROWS}x{COLUMNS}",
+            group="matrix",
+            sizes={**weight_sizes, "vectors": VECTORS, "iterations": ITERATIONS},
+            flops=_randomized_flops(),
+            entries=weight + COLUMNS * VECTORS + VECTORS * (ROWS + COLUMNS + 1),
+            prepare=lambda backend, dtype: _on_backend(
+                backend,
+                dtype,
+                lambda ops, x, omega: randomized_svd(ops, x, omega, ITERATIONS),
+                _weight_and_test_matrix(),
+                shown=lambda u, values, vh: (u * values) @ vh,
+            ),
+            reference=_projected,
+            tolerance={"float64": 5e-14, "float32": 5e-6},
+        ),
+    )

@@ -1,0 +1,88 @@
+"""Updates compiled by torch.compile, written into the buffers that hold parameters and state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from harness.backends.ops import Ops
+from harness.program import updated, where_lanes
+from optimizers.rule import Part
+
+Stepper = Callable[[torch.Tensor, Any, torch.Tensor, Mapping[str, torch.Tensor], torch.Tensor | None], None]
+
+
+class NoCompiler(RuntimeError):
+    """What torch.compile needs is not on this machine; the message names it."""
+
+
+def require_compiler(compiler: str, device: str) -> None:
+    """Look for what a compiler of torch.compile needs.
+
+    Raises:
+        NoCompiler: when it is not there.
+    """
+    if compiler != "inductor":
+        return
+    if device != "cpu":
+        from torch.utils._triton import has_triton
+
+        if not has_triton():
+            raise NoCompiler("torch.compile finds no Triton for this GPU")
+        return
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        raise NoCompiler("torch.compile finds no C++ compiler on this machine") from error
+
+
+def stepper(ops: Ops, part: Part, refresh: bool, compiler: str | None) -> Stepper:
+    """The update of leaves in place: `step(grad, state, param, values, held)`.
+
+    Args:
+        ops: the table of the backend.
+        part: the rule; `values` are its optimizer's hyperparameters, `step` and `schedule`.
+        refresh: whether amortized work is done before.
+        compiler: of torch.compile, which then makes one graph of it or fails; None for eager.
+
+    Returns:
+        A function of arrays as harness.program.updated takes them, of any shapes with as many axes. Lanes
+        marked in `held` (S, K) stay as they are.
+    """
+
+    def step(
+        grad: torch.Tensor,
+        state: Any,
+        param: torch.Tensor,
+        values: Mapping[str, torch.Tensor],
+        held: torch.Tensor | None,
+    ) -> None:
+        new, new_state = updated(ops, part, grad, state, param, values, refresh)
+        if held is not None:
+            new, new_state = where_lanes(ops, held, (param, state), (new, new_state))
+        # Fresh tensors cost more than the update itself: everything is written where it was.
+        param.copy_(new)
+        for old, leaf in zip(pytree.tree_leaves(state), pytree.tree_leaves(new_state), strict=True):
+            if old is not leaf:
+                old.copy_(leaf)
+
+    if compiler is None:
+        return step
+    compiled: Stepper = torch.compile(step, fullgraph=True, dynamic=True, backend=compiler)
+    return compiled
+
+
+@contextmanager
+def never_eager() -> Iterator[None]:
+    """Compiled functions fail where they would drop to eager: pieces share code, and torch counts by code."""
+    with torch._dynamo.config.patch(
+        recompile_limit=1 << 16, accumulated_recompile_limit=1 << 16, fail_on_recompile_limit_hit=True
+    ):
+        yield

@@ -1,0 +1,42 @@
+"""Functions of matrices that update rules share: polar factors, inverse roots, tracked bases, leading SVDs.
+
+All are pure functions on the ops table. Matrices are the last two axes, all leading axes are batch; there is
+no branch on values and every loop has a fixed length, so that programs compile whole. A matrix that is not
+finite gives a result that is not finite.
+"""
+
+from __future__ import annotations
+
+from optimizers.matrix_functions.basis_tracking import (
+    align_signs,
+    descending_order,
+    estimated_eigenvalues,
+    online_orthogonal_iteration,
+    orthogonal_iteration,
+    power_iteration,
+    reorder,
+)
+from optimizers.matrix_functions.inverse_roots import coupled_newton_inverse_root, inverse_root
+from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
+from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial, minimax_composition
+from optimizers.matrix_functions.randomized import randomized_svd
+from optimizers.matrix_functions.scaling import rank_cutoff
+
+__all__ = [
+    "COEFFICIENTS",
+    "OddPolynomial",
+    "align_signs",
+    "coupled_newton_inverse_root",
+    "descending_order",
+    "estimated_eigenvalues",
+    "inverse_root",
+    "minimax_composition",
+    "newton_schulz",
+    "online_orthogonal_iteration",
+    "orthogonal_factor",
+    "orthogonal_iteration",
+    "power_iteration",
+    "randomized_svd",
+    "rank_cutoff",
+    "reorder",
+]

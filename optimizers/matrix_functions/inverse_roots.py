@@ -1,0 +1,69 @@
+"""Inverse roots of symmetric positive semi-definite matrices: by eigendecomposition, or products alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimizers.matrix_functions.scaling import normalized
+
+
+def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cutoff: float = 0.0) -> Any:
+    """(A + epsilon I)^(-exponent) by eigendecomposition, as Shampoo needs (002 eq. 53; 1/2 in eq. 63).
+
+    Eigenvalues below 0 are rounding and count as 0. What is 0 after damping stays 0 in the inverse, so that
+    without epsilon the result is a root of the pseudo-inverse (002 Fact 2.1 needs it where X_t is singular).
+
+    Args:
+        matrix: A, (..., n, n); its symmetric part is taken.
+        exponent: above 0, such as 1/4.
+        epsilon: damping, added to each eigenvalue before the root: a number or (..., 1, 1).
+        cutoff: eigenvalues of at most this times the largest, both damped, have the inverse 0; rank_cutoff
+            gives the size of rounding.
+
+    Returns:
+        (..., n, n), symmetric up to rounding.
+    """
+    values, vectors = ops.eigh(matrix)
+    damped = ops.maximum(values, 0.0)[..., None, :] + epsilon
+    counts = damped > cutoff * damped[..., -1:]
+    roots = ops.power(ops.where(counts, damped, 1.0), -exponent) * ops.astype_float(counts)
+    return (vectors * roots) @ ops.matrix_transpose(vectors)
+
+
+def coupled_newton_inverse_root(ops: Any, matrix: Any, root: int, steps: int, epsilon: Any = 0.0) -> Any:
+    """(A + epsilon I)^(-1 / root) by the coupled Newton iteration: products only, no decomposition.
+
+    X <- X T and M <- T^p M with T = ((p + 1) I - M) / p keep M = X^p (A + epsilon I); M tends to I, and X to
+    the inverse root (Iannazzo 2006, "On the Newton method for the matrix pth root"; start by Guo and Higham
+    2006). An eigenvalue small beside the Frobenius norm grows at most by (1 + 1/p)^p < e in a step of M, so a
+    condition number k needs about log(k) steps and then 4 or 5 more.
+
+    Args:
+        matrix: A, (..., n, n), symmetric and positive semi-definite.
+        root: p, at least 1.
+        steps: how many.
+        epsilon: damping, a number or (..., 1, 1).
+
+    Returns:
+        (..., n, n); 0 for a matrix that is 0 without damping. Where A + epsilon I is singular, its null space
+        grows by 1 + 1/p in each step.
+    """
+    identity = ops.eye(matrix.shape[-1])
+    m, norm = normalized(ops, matrix + epsilon * identity, (-2, -1))
+    scale = (root + 1) / 2
+    m = scale * m
+    # scale / norm alone would overflow in float32 for a tiny norm
+    x = ops.power(ops.where(norm == 0, 1.0, norm), -1 / root) * scale ** (1 / root) * identity
+    x = x * ops.astype_float(norm != 0)
+    for _ in range(steps):
+        t = ((root + 1) * identity - m) / root
+        x, m = x @ t, _power(t, root) @ m
+    return x
+
+
+def _power(matrix: Any, exponent: int) -> Any:
+    """A whole power of at least 1 by repeated squaring."""
+    if exponent == 1:
+        return matrix
+    half = _power(matrix, exponent // 2)
+    return half @ half if exponent % 2 == 0 else half @ half @ matrix

@@ -1,0 +1,116 @@
+"""Muon: the momentum of each weight matrix replaced by its orthogonal polar factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from optimizers.adam import ADAM, ADAMW
+from optimizers.gradient_descent import MOMENTUM, SGD, Momentum
+from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
+from optimizers.options import Option, Options, choice, complete, flag, whole
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+
+Hyper = Mapping[str, Array]
+
+# By what the polar factor of an m x n matrix is multiplied.
+SCALES: Mapping[str, Callable[[int, int], float]] = {
+    "none": lambda rows, columns: 1.0,
+    "spectral": lambda rows, columns: math.sqrt(max(1.0, rows / columns)),
+    "adam": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
+}
+OTHERS = {rule.name: rule for rule in (ADAMW, ADAM, MOMENTUM, SGD)}
+OTHERS_LEARNING_RATE = 1e-3
+MATRICES = ("weight", "convolution")
+
+OPTIONS = {
+    "orthogonalization": Option(
+        "newton_schulz",
+        "newton_schulz, a polynomial iteration, or svd, exact",
+        choice("newton_schulz", "svd"),
+    ),
+    "coefficients": Option("jordan", f"of newton_schulz: {', '.join(COEFFICIENTS)}", choice(*COEFFICIENTS)),
+    "steps": Option(5, "iterations of newton_schulz", whole(1)),
+    "nesterov": Option(True, "whether the gradient is added to the momentum once more", flag),
+    "scale": Option(
+        "spectral",
+        "factor of an m x n update: none, spectral (sqrt(max(1, m / n))), or adam (0.2 sqrt(max(m, n)))",
+        choice(*SCALES),
+    ),
+    "others": Option(
+        "adamw",
+        f"the rule of all but weight matrices and convolutions: {', '.join(OTHERS)}",
+        choice(*OTHERS),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Muon:
+    """The functions of the rule for parameters of `order` axes, the first of which counts outputs."""
+
+    order: int
+    polar_factor: Callable[[Ops, Array], Array]
+    nesterov: bool
+    scale: Callable[[int, int], float]
+
+    def init(self, ops: Ops, param: Array) -> Momentum:
+        return Momentum(velocity=ops.zeros_like(param))
+
+    def update(
+        self, ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
+    ) -> tuple[Array, Momentum]:
+        """W <- W - eta U V^T of the momentum (002 eq. 69, spectral norm; Q.3 for the iteration)."""
+        velocity = grad + hyper["momentum"] * state.velocity
+        direction = grad + hyper["momentum"] * velocity if self.nesterov else velocity
+        rows = param.ndim - self.order + 1
+        matrix = ops.reshape(direction, (*param.shape[:rows], -1))  # a convolution as outputs x the rest
+        factor = self.scale(*matrix.shape[-2:]) * ops.reshape(self.polar_factor(ops, matrix), param.shape)
+        decayed = param * (1 - hyper["learning_rate"] * hyper["weight_decay"])
+        return decayed - hyper["learning_rate"] * factor, Momentum(velocity)
+
+
+def muon(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults."""
+    chosen = complete("muon", OPTIONS, options)
+    polynomials, steps = COEFFICIENTS[chosen["coefficients"]], chosen["steps"]
+
+    def iterated(ops: Ops, matrix: Array) -> Array:
+        return newton_schulz(ops, matrix, polynomials, steps)
+
+    polar_factor = orthogonal_factor if chosen["orthogonalization"] == "svd" else iterated
+    other = OTHERS[chosen["others"]]
+    numbers = {
+        "learning_rate": LEARNING_RATE,
+        "momentum": Hyperparameter("the share of the momentum kept", 0.95, 0.0, 1.0, high_open=True),
+        "weight_decay": Hyperparameter("lambda, multiplied by the learning rate", 0.0, 0.0),
+    }
+    names = {name: f"others_{name}" for name in other.hyperparameters}
+    others = {names[name]: spec for name, spec in other.hyperparameters.items()}
+    others["others_learning_rate"] = replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)
+
+    def rule(order: int) -> Rule:
+        functions = _Muon(order, polar_factor, chosen["nesterov"], SCALES[chosen["scale"]])
+        return Rule(
+            name="muon",
+            source="002 Sec. 7, eq. 69, Q.3",
+            hyperparameters=numbers,
+            init=functions.init,
+            update=functions.update,
+            scope="leaf",
+            options=OPTIONS,
+            chosen=chosen,
+            build=muon,
+        )
+
+    matrices, rest = cache(lambda order: Part(rule(order))), Part(other, names)
+
+    def part(kind: str, shape: tuple[int, ...]) -> Part:
+        return matrices(len(shape)) if kind in MATRICES and len(shape) > 1 else rest
+
+    return replace(rule(2), hyperparameters=numbers | others, part=part)
+
+
+RULES = (muon({}),)

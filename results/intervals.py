@@ -1,0 +1,83 @@
+"""The median of a sample and its distribution-free interval: pure, shared by harness and reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class MedianInterval:
+    """A sample median and an interval for the population's median.
+
+    Args:
+        median, low, high: in the unit of the values; infinite where values are.
+        level: the coverage that the interval is sure to have for continuous values.
+        count: how many values there are.
+    """
+
+    median: float
+    low: float
+    high: float
+    level: float
+    count: int
+
+
+def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
+    """The order statistics that bound the median: the k-th least and the k-th greatest, and their coverage.
+
+    The number of values below the median is binomial(count, 1/2), so [x_(k), x_(count+1-k)] covers it with
+    probability 1 - 2 P(B <= k - 1), whatever the continuous distribution (David and Nagaraja, Order
+    Statistics, 3rd ed., section 7.1). The greatest k that keeps `level` is taken; where even the whole
+    range does not reach it (fewer than 6 values for 0.95), k = 1 and the coverage says what it does reach.
+
+    Args:
+        count: number of independent values, at least 1.
+        level: nominal coverage, between 0 and 1.
+
+    Returns:
+        k from 1 on, and the exact coverage.
+    """
+    if count < 1:
+        raise ValueError("a median needs at least one value")
+    order, coverage, tail = 1, 1 - 2 / 2**count, 1 / 2**count
+    for k in range(2, count // 2 + 1):
+        tail += comb(count, k - 1) / 2**count
+        if 1 - 2 * tail < level:
+            break
+        order, coverage = k, 1 - 2 * tail
+    return order, max(coverage, 0.0)
+
+
+def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
+    """The median of independent values and its order-statistic interval (see `interval_order`).
+
+    Args:
+        values: shape (count,); infinite values are ordered like others.
+        level: nominal coverage; the true one is returned.
+
+    Raises:
+        ValueError: for no values, or NaN among them (say first whether it is worst or missing).
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    if np.isnan(ordered).any():
+        raise ValueError("NaN has no place in an order: replace it by infinity, or leave the run out")
+    order, coverage = interval_order(len(ordered), level)
+    return MedianInterval(
+        median=_middle(ordered),
+        low=float(ordered[order - 1]),
+        high=float(ordered[len(ordered) - order]),
+        level=coverage,
+        count=len(ordered),
+    )
+
+
+def _middle(ordered: np.ndarray) -> float:
+    """The median of sorted values; two middle ones are averaged unless they are equal (or both infinite)."""
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return float(low) if low == high else float((low + high) / 2)

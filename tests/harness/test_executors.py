@@ -1,0 +1,272 @@
+"""Every rule on every kind of small workload, on both executors: lanes, noise, streaming, compilation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+import optimizers
+from harness.backends.engine import Engine, engine
+from harness.backends.torch_engine import TorchEngine
+from harness.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
+from harness.seeding import WorkloadRandom, batch_order
+from optimizers.rule import Rule
+from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
+from tests.harness.test_execution import make_bundle
+from tests.harness.toys import TANH
+from workloads.workload import Workload
+
+BATCH, STEPS = 16, 6
+RATES = {"shampoo": 0.02, "sgd": 0.05, "momentum": 0.02}  # others 0.002
+VARIANTS: dict[str, Rule] = {
+    **optimizers.rules(),
+    "shampoo averaged, every 3 steps": optimizers.rules()["shampoo"].choose(
+        {"statistics": "ema", "refresh_every": 3}
+    ),
+    "muon by svd": optimizers.rules()["muon"].choose({"orthogonalization": "svd"}),
+}
+NETWORKS = {workload.name: workload for workload in (SMALL_CONVOLUTION, SMALL_ATTENTION)}
+
+
+@cache
+def instance(name: str, seed: int) -> Any:
+    workload = NETWORKS[name]
+    return workload.problem(workload.complete({}), WorkloadRandom(name, seed))
+
+
+def bundle_of(
+    workload: Workload, rule: Rule, seeds: tuple[int, ...] = (0, 1), rates: int = 2, steps: int = STEPS
+) -> Bundle:
+    """Lanes of a network with minibatches and noise, or of the tanh regression in two rotated blocks."""
+    rate = RATES.get(rule.name, 0.002)
+    settings = tuple(rate * 1.5**k for k in range(rates))
+    if workload.name == TANH.name:
+        return make_bundle(rule=rule, seeds=seeds, rates=settings, steps=steps, evaluations=2)
+    randoms = [WorkloadRandom(workload.name, seed) for seed in seeds]
+    problems = [instance(workload.name, seed) for seed in seeds]
+    examples = len(next(iter(problems[0].splits["train"].values())))
+    complete = [rule.complete({"learning_rate": value}) for value in settings]
+    return Bundle(
+        workload=workload,
+        rule=rule,
+        problems=problems,
+        orders=np.stack([batch_order(random, examples, BATCH, steps) for random in randoms], axis=1),
+        hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
+        schedule=np.linspace(1.0, 0.5, steps),
+        evaluations=2,
+        settings=workload.complete({}),
+        randoms=randoms,
+    )
+
+
+def run(bundle: Bundle, backend: str) -> Trajectories:
+    return execute(bundle, engine(backend, "float64"))
+
+
+def assert_equal(one: Trajectories, other: Trajectories, tolerance: float) -> None:
+    for name, values in one.metrics.items():
+        np.testing.assert_allclose(
+            other.metrics[name], values, rtol=tolerance, atol=tolerance * np.abs(values).max(), err_msg=name
+        )
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_lane_equals_the_run_alone_after_200_steps(variant: str, backend: str) -> None:
+    bundle = bundle_of(TANH, VARIANTS[variant], steps=200)
+    together, alone = run(bundle, backend), run(bundle.part(slice(1, 2), slice(1, 2)), backend)
+    assert (together.diverged_at == 0).all()
+    for name, values in alone.metrics.items():
+        np.testing.assert_allclose(
+            together.metrics[name][:, 1, 1], values[:, 0, 0], rtol=1e-12, atol=1e-15, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("workload", NETWORKS.values(), ids=lambda workload: workload.name)
+def test_a_lane_of_a_network_equals_the_run_alone(workload: Workload, backend: str) -> None:
+    bundle = bundle_of(workload, VARIANTS["adam"])
+    together = run(bundle, backend)
+    alone = run(bundle.part(slice(1, 2), slice(0, 1)), backend)
+    for name, values in alone.metrics.items():
+        np.testing.assert_allclose(together.metrics[name][:, 1, 0], values[:, 0, 0], rtol=1e-11, err_msg=name)
+
+
+# --- compilation ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def compilations() -> Iterator[Counter[str]]:
+    """Counts what JAX and torch.compile compile inside, and graphs that torch breaks."""
+    seen: Counter[str] = Counter()
+
+    def listen(event: str, seconds: float, **facts: Any) -> None:
+        seen["jax"] += event == "/jax/core/compile/backend_compile_duration"
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    before = counters["stats"]["unique_graphs"]
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+        seen["torch"] = counters["stats"]["unique_graphs"] - before
+
+
+def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, int]:
+    """Metrics after two stretches of 3 steps, and what was compiled in the first and in the second."""
+    with made.context():
+        loaded = load(bundle, made)
+        with compilations() as first:
+            evaluate = evaluator(bundle, made, loaded)
+            inputs = stretch_inputs(bundle, made, 0, 3)
+            segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
+            carry = segment(loaded.carry, loaded.constants, inputs)
+            evaluate(carry)
+        inputs = stretch_inputs(bundle, made, 3, 3)
+        with compilations() as second:
+            metrics = evaluate(segment(carry, loaded.constants, inputs))
+    backend = made.ops.backend
+    return metrics, first[backend], second[backend]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("workload", [TANH, *NETWORKS.values()], ids=lambda workload: workload.name)
+def test_backends_agree_and_the_second_stretch_compiles_nothing(workload: Workload, variant: str) -> None:
+    """And no leaf is eager on torch: a compiled function that would fall back fails, and notes stay empty."""
+    bundle = bundle_of(workload, VARIANTS[variant])
+    if not workload.mapped:
+        bundle = bundle.part(slice(0, 1), slice(0, 1))
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = TorchEngine("float64", "cpu", compiler="eager", worth_compiling=0, fused=False)
+    on_torch, first, second = advanced(bundle, compiled)
+    assert (first > 0, second) == (True, 0)
+    assert not counters["graph_break"]
+    assert compiled.notes == []
+    on_jax, first, second = advanced(bundle, engine("jax", "float64"))
+    assert (first > 0, second) == (True, 0)
+    for name, values in on_jax.items():
+        np.testing.assert_allclose(on_torch[name], values, rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["adamw", "shampoo averaged, every 3 steps", "muon"])
+def test_compiled_updates_equal_eager_ones(variant: str) -> None:
+    """By the compiler that runs use, with lanes that stop and stay."""
+    bundle = bundle_of(TANH, VARIANTS[variant])
+    bundle = dataclasses.replace(bundle, orders=None, stop_gradient_norm=0.3)
+    eager = execute(bundle, TorchEngine("float64", "cpu", worth_compiling=1 << 62))
+    compiled = execute(bundle, TorchEngine("float64", "cpu", worth_compiling=0))
+    assert_equal(eager, compiled, 1e-11)
+    assert (eager.stopped_at == compiled.stopped_at).all()
+
+
+def test_no_compiler_is_a_named_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "no-such-compiler"))
+    torch._inductor.cpp_builder.get_cpp_compiler.cache_clear()
+    made = TorchEngine("float64", "cpu", worth_compiling=0)
+    result = execute(bundle_of(TANH, VARIANTS["adam"]), made)
+    assert np.isfinite(result.metrics["train_loss"]).all()
+    assert made.notes == ["torch.compile finds no C++ compiler on this machine; updates are eager"]
+
+
+# --- amortized work, noise, streaming ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5, 6]), (4, [1, 5]), (None, [1])])
+def test_refresh_is_done_on_the_steps_of_its_cadence(
+    every: int | None, steps: list[int], backend: str
+) -> None:
+    """A rule whose refresh notes the step that it is done before, as a sum of powers of two."""
+
+    def refresh(ops: Any, grad: Any, state: Any, hyper: Any) -> Any:
+        return type(state)(state.velocity + 2.0 ** hyper["step"])
+
+    def update(ops: Any, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
+        return state.velocity, state  # the parameters tell what the state is
+
+    rule = dataclasses.replace(
+        VARIANTS["momentum"], scope="leaf", refresh=refresh, refresh_every=every, update=update
+    )
+    bundle = make_bundle(rule=rule, basis=False, steps=6, evaluations=2)
+    made = engine(backend, "float64")
+    with made.context():
+        loaded = load(bundle, made)
+        segment = made.segment(
+            loaded.program, loaded.carry, loaded.constants, stretch_inputs(bundle, made, 0, 6)
+        )
+        carry = segment(loaded.carry, loaded.constants, stretch_inputs(bundle, made, 0, 6))
+        found = np.unique(made.ops.to_numpy(carry.coordinates))
+    assert found.tolist() == [sum(2.0**step for step in steps)]
+
+
+def test_equal_leaves_are_one_array() -> None:
+    """Neighbours of one kind and shape are updated together; a rotated block keeps its own order."""
+    seen: list[tuple[int, ...]] = []
+
+    def update(ops: Any, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
+        seen.append(tuple(param.shape))
+        assert hyper["learning_rate"].shape == (1, 2, *(1,) * (param.ndim - 2))
+        return param, state
+
+    rule = dataclasses.replace(VARIANTS["sgd"], scope="leaf", update=update)
+    execute(bundle_of(SMALL_ATTENTION, rule, steps=2), engine("torch", "float64"))
+    shapes = {
+        (SMALL_ATTENTION.roles({})[name].kind, value.shape)
+        for name, value in instance(SMALL_ATTENTION.name, 0).parameters.items()
+    }
+    assert len(seen) == 2 * len(shapes)
+    assert max(shape[2] for shape in seen) > 1
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("workload", NETWORKS.values(), ids=lambda workload: workload.name)
+def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
+    workload: Workload, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = bundle_of(workload, VARIANTS["adam"])
+    held = dataclasses.replace(bundle, workload=dataclasses.replace(workload, evaluation_batch=None))
+    streamed = dataclasses.replace(workload, streamed=True, evaluation_batch=24)
+    whole = run(held, backend)
+    assert_equal(whole, run(dataclasses.replace(bundle, workload=streamed), backend), 1e-11)
+    monkeypatch.setattr("harness.execution.SENT_BYTES", 1)  # a step at a time
+    assert_equal(whole, run(dataclasses.replace(bundle, workload=streamed), backend), 1e-11)
+
+
+@pytest.mark.parametrize("workload", NETWORKS.values(), ids=lambda workload: workload.name)
+def test_noise_is_that_of_seed_and_step(workload: Workload) -> None:
+    made = engine("jax", "float64")
+    bundle = bundle_of(workload, VARIANTS["sgd"])
+    with made.context():
+        whole = stretch_inputs(bundle, made, 0, 4).noise
+        second = stretch_inputs(bundle.part(slice(1, 2), slice(0, 1)), made, 2, 1).noise
+    assert set(whole) == set(second)
+    for name, values in whole.items():
+        assert np.array_equal(np.asarray(values)[2:3, 1:2], np.asarray(second[name]))
+        assert not np.array_equal(np.asarray(values)[0], np.asarray(values)[1]), name
+
+
+def test_noise_reaches_the_loss() -> None:
+    bundle = bundle_of(SMALL_ATTENTION, VARIANTS["sgd"])
+    draw = SMALL_ATTENTION.noise
+    assert draw is not None
+    still = dataclasses.replace(
+        SMALL_ATTENTION,
+        noise=lambda settings, generator, size: {
+            name: np.ones_like(value) for name, value in draw(settings, generator, size).items()
+        },
+    )
+    one, other = run(bundle, "jax"), run(dataclasses.replace(bundle, workload=still), "jax")
+    assert (one.metrics["train_loss"][-1] != other.metrics["train_loss"][-1]).all()

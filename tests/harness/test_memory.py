@@ -1,0 +1,39 @@
+"""Peak resident memory: what a stretch needs is seen, what was before is not, and no guess elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.memory import peak_resident_bytes, resident_bytes
+
+MEGABYTE = 10**6
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
+
+
+def touch(megabytes: int) -> None:
+    np.ones(megabytes * MEGABYTE, np.uint8)
+
+
+@linux
+def test_the_peak_is_that_of_the_stretch_and_not_of_what_was_before() -> None:
+    touch(200)
+    before = resident_bytes()
+    small = peak_resident_bytes(lambda: touch(20))
+    large = peak_resident_bytes(lambda: touch(100))
+    assert before is not None
+    assert small is not None
+    assert large is not None
+    assert small - before == pytest.approx(20 * MEGABYTE, abs=5 * MEGABYTE)
+    assert large - before == pytest.approx(100 * MEGABYTE, abs=5 * MEGABYTE)
+
+
+def test_where_the_system_cannot_tell_the_work_is_done_and_nothing_is_guessed(tmp_path: Path) -> None:
+    done: list[int] = []
+    nowhere = tmp_path / "proc"
+    assert peak_resident_bytes(lambda: done.append(1), nowhere) is None
+    assert resident_bytes(nowhere) is None
+    assert done == [1]

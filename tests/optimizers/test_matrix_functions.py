@@ -1,0 +1,610 @@
+"""Matrix functions: against closed forms and SciPy, on three backends, batched, degenerate and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import fractional_matrix_power, polar, subspace_angles
+from scipy.optimize import linprog
+
+from harness.backends.engine import engine
+from harness.backends.numpy_ops import numpy_ops
+from optimizers import matrix_functions as mf
+from optimizers.matrix_functions.polynomials import minimax_quintic
+
+BACKENDS = ("numpy", "jax", "torch")
+ROUNDING = {"float64": 1e-12, "float32": 2e-5}
+OPS = numpy_ops("float64")
+# what Amsel, Persson, Musco and Gower print (2025, Implementation 1)
+PUBLISHED = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+    (1.875, -1.25, 0.375),
+)
+
+
+def calculated(backend: str, dtype: str, function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    """A function's results on a backend, on the host; integers stay integers."""
+    made = None if backend == "numpy" else engine(backend, dtype)
+    ops = numpy_ops(dtype) if made is None else made.ops
+    with nullcontext() if made is None else made.context():
+        results = function(ops, *map(ops.asarray, arrays))
+        if isinstance(results, tuple):
+            return tuple(np.array(ops.to_numpy(result)) for result in results)
+        return np.array(ops.to_numpy(results))
+
+
+def orthonormal(seed: int, rows: int, columns: int) -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((rows, columns)))[0]
+
+
+def with_singular_values(seed: int, rows: int, columns: int, values: Any) -> tuple[np.ndarray, ...]:
+    """U, V and U diag(values) V^T."""
+    u, v = orthonormal(seed, rows, len(values)), orthonormal(seed + 1, columns, len(values))
+    return u, v, (u * np.asarray(values, float)) @ v.T
+
+
+def symmetric(seed: int, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Q, and Q diag(values) Q^T."""
+    q = orthonormal(seed, len(values), len(values))
+    return q, (q * np.asarray(values, float)) @ q.T
+
+
+def error(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.max(np.abs(found - wanted)) / max(np.max(np.abs(wanted)), 1e-300))
+
+
+# --- polynomials ---------------------------------------------------------------------------------
+
+
+def odd(polynomial: tuple[float, ...]) -> np.polynomial.Polynomial:
+    powers = np.zeros(2 * len(polynomial))
+    powers[1::2] = polynomial
+    return np.polynomial.Polynomial(powers)
+
+
+def composed(coefficients: Any, values: np.ndarray, steps: int) -> Any:
+    """Singular values after so many steps; the last polynomial is repeated."""
+    result: Any = values
+    for step in range(steps):
+        result = odd(coefficients[min(step, len(coefficients) - 1)])(result)
+    return result
+
+
+def test_the_cubic_and_the_quintic_are_as_flat_at_1_as_their_degree_permits():
+    for name, order in (("cubic", 1), ("quintic", 2)):
+        (polynomial,) = mf.COEFFICIENTS[name]
+        assert odd(polynomial)(1.0) == 1.0
+        assert [odd(polynomial).deriv(k)(1.0) for k in range(1, order + 1)] == [0.0] * order
+
+
+def test_jordans_quintic_brings_singular_values_from_0_02_on_near_1_in_5_steps():
+    assert mf.COEFFICIENTS["jordan"] == ((3.4445, -4.7750, 2.0315),)
+    x = composed(mf.COEFFICIENTS["jordan"], np.linspace(0.02, 1, 100_001), 5)
+    assert 0.68 < x.min() < x.max() < 1.21
+
+
+@given(st.floats(-8, -0.001))
+def test_the_minimax_quintic_has_its_largest_error_four_times_with_alternating_signs(exponent: float):
+    lower = 10**exponent
+    polynomial, largest = minimax_quintic(lower, 1.0)
+    inside = derivative_roots(polynomial)
+    assert len(inside) == 2
+    points = np.array([lower, *inside, 1.0])
+    errors = 1 - odd(polynomial)(points)
+    np.testing.assert_allclose(errors, largest * np.array([1, -1, 1, -1]), rtol=1e-9, atol=1e-14)
+
+
+def derivative_roots(polynomial: tuple[float, ...]) -> list[float]:
+    """Where c_1 + 3 c_2 t + 5 c_3 t^2 is 0, t = x^2, by the stable quadratic formula."""
+    c, b, a = (factor * value for factor, value in zip((1, 3, 5), polynomial, strict=True))
+    q = -(b + np.copysign(np.sqrt(max(b * b - 4 * a * c, 0.0)), b)) / 2
+    return sorted(float(np.sqrt(t)) for t in (q / a, c / q))
+
+
+@pytest.mark.parametrize("lower", [0.01, 0.2])
+def test_the_minimax_quintic_solves_the_linear_program(lower: float):
+    x = np.linspace(lower, 1, 4001)[:, None]
+    terms = np.hstack([x, x**3, x**5])
+    bound = -np.ones_like(x)
+    program = linprog(
+        c=[0, 0, 0, 1],
+        A_ub=np.vstack([np.hstack([terms, bound]), np.hstack([-terms, bound])]),
+        b_ub=np.concatenate([np.ones(len(x)), -np.ones(len(x))]),
+        bounds=[(None, None)] * 4,
+    )
+    _, largest = minimax_quintic(lower, 1.0)
+    assert largest == pytest.approx(program.fun, abs=1e-6)
+
+
+def test_polar_express_is_what_was_published():
+    assert len(mf.COEFFICIENTS["polar_express"]) == len(PUBLISHED)
+    for found, printed in zip(mf.COEFFICIENTS["polar_express"], PUBLISHED, strict=True):
+        np.testing.assert_allclose(found, printed, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("steps", "least", "most"), [(5, 0.1, 0.13), (6, 1e-3, 1.3e-3), (7, 1e-10, 2e-9)])
+def test_polar_express_brings_singular_values_from_1e_3_on_near_1(steps: int, least: float, most: float):
+    x = composed(mf.COEFFICIENTS["polar_express"], np.geomspace(1e-3, 1, 20_001), steps)
+    assert least < np.max(np.abs(x - 1)) < most
+
+
+def test_without_a_cushion_the_composition_comes_nearer():
+    x = np.geomspace(1e-3, 1, 20_001)
+
+    def errors(coefficients: Any) -> list[float]:
+        return [np.max(np.abs(composed(coefficients, x, steps) - 1)) for steps in range(1, 7)]
+
+    optimal = errors(mf.minimax_composition(1e-3))
+    for other in (mf.COEFFICIENTS["polar_express"], mf.COEFFICIENTS["quintic"]):
+        assert all(a < b for a, b in zip(optimal, errors(other), strict=True))
+
+
+@pytest.mark.parametrize("lower", [0.0, 1.0, -0.5, float("nan")])
+def test_a_lower_end_outside_0_to_1_is_refused(lower: float):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        mf.minimax_composition(lower)
+
+
+# --- polar factors -------------------------------------------------------------------------------
+
+SHAPES = [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", mf.COEFFICIENTS)
+def test_newton_schulz_maps_singular_values_by_the_composed_polynomial(name: str, shape: tuple[int, int]):
+    values = np.geomspace(1, 0.01, min(shape))
+    u, v, matrix = with_singular_values(1, *shape, values)
+    found = mf.newton_schulz(OPS, matrix, mf.COEFFICIENTS[name], 6)
+    assert (
+        error(found, (u * composed(mf.COEFFICIENTS[name], values / np.linalg.norm(values), 6)) @ v.T) < 1e-11
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", mf.COEFFICIENTS)
+def test_newton_schulz_in_float32_is_as_near_as_the_polynomial_is_steep(name: str, backend: str):
+    """A rounded singular value of 1 moves as the composition's slope there says: up to 70,000."""
+    values = np.array([1.0, 0.01, 0.001])
+    u, v, matrix = with_singular_values(2, 4, 3, values)
+    values = values / np.linalg.norm(values)
+    wanted = composed(mf.COEFFICIENTS[name], values, 6)
+    eps = float(np.finfo(np.float32).eps)
+    shifted = [composed(mf.COEFFICIENTS[name], values * (1 + sign * 4 * eps), 6) for sign in (-1, 1)]
+    slope = max(float(np.max(np.abs(each - wanted))) for each in shifted)
+    found = calculated(
+        backend, "float32", lambda ops, x: mf.newton_schulz(ops, x, mf.COEFFICIENTS[name], 6), matrix
+    )
+    assert found.dtype == "float32"
+    assert error(found, (u * wanted) @ v.T) < slope + 50 * eps
+
+
+def test_polynomials_of_any_degree():
+    u, v, matrix = with_singular_values(3, 4, 6, [0.8, 0.5, 0.3, 0.1])
+    values = np.array([0.8, 0.5, 0.3, 0.1]) / np.linalg.norm([0.8, 0.5, 0.3, 0.1])
+    for polynomial in ((2.0,), (1.5, -0.5), (2.0, -1.0, 0.5, -0.25), (1.0, 2.0, 3.0, 4.0, 5.0)):
+        mapped = odd(polynomial)(values)
+        assert error(mf.newton_schulz(OPS, matrix, [polynomial]), (u * mapped) @ v.T) < 1e-13
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_newton_schulz_and_the_exact_factor_are_scipys_polar_factor(shape: tuple[int, int]):
+    matrix = np.random.default_rng(5).standard_normal(shape)
+    wanted = polar(matrix)[0]
+    assert error(mf.orthogonal_factor(OPS, matrix), wanted) < 1e-13
+    assert error(mf.newton_schulz(OPS, matrix, mf.COEFFICIENTS["quintic"], 25), wanted) < 1e-13
+    assert error(mf.newton_schulz(OPS, matrix, mf.COEFFICIENTS["polar_express"]), wanted) < 1e-12
+
+
+def test_steps_take_the_first_polynomials_and_repeat_the_last():
+    matrix = np.random.default_rng(6).standard_normal((3, 4))
+    one, two = (1.5, -0.5), (2.0, -1.0)
+    applied = mf.newton_schulz(OPS, matrix, [one, two])
+    np.testing.assert_array_equal(applied, mf.newton_schulz(OPS, matrix, [one, two, one], 2))
+    np.testing.assert_array_equal(
+        mf.newton_schulz(OPS, matrix, [one, two, two, two]), mf.newton_schulz(OPS, matrix, [one, two], 4)
+    )
+    np.testing.assert_allclose(mf.newton_schulz(OPS, matrix, [one], 0), matrix / np.linalg.norm(matrix))
+
+
+@pytest.mark.parametrize("coefficients", [(), ((),), ((1.5, -0.5), ())])
+def test_no_polynomial_is_refused(coefficients: Any):
+    with pytest.raises(ValueError, match="one polynomial or more"):
+        mf.newton_schulz(OPS, np.eye(2), coefficients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
+def test_polar_factors_do_not_depend_on_scale_in_float32(scale: float, backend: str):
+    _, _, matrix = with_singular_values(7, 4, 3, [1.0, 0.5, 0.2])
+    wanted = polar(matrix)[0]
+
+    def both(ops: Any, x: Any) -> Any:
+        return mf.newton_schulz(ops, x, mf.COEFFICIENTS["polar_express"]), mf.orthogonal_factor(ops, x)
+
+    for found in calculated(backend, "float32", both, scale * matrix):
+        assert error(found, wanted) < 5e-6
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 6), st.integers(0, 6))
+def test_the_exact_factor_is_a_partial_isometry_on_the_range(seed: int, rows: int, columns: int, rank: int):
+    rank = min(rank, rows, columns)
+    values = np.geomspace(1, 1e-3, rank) if rank else np.zeros(0)
+    u, v, matrix = with_singular_values(seed, rows, columns, values)
+    factor = mf.orthogonal_factor(OPS, matrix)
+    np.testing.assert_allclose(factor.T @ factor, v @ v.T, atol=1e-11)
+    np.testing.assert_allclose(factor @ factor.T, u @ u.T, atol=1e-11)
+    np.testing.assert_allclose(u @ u.T @ matrix, factor @ (v * values) @ v.T, atol=1e-11)
+
+
+# --- inverse roots -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("exponent", [1 / 4, 1 / 2, 1.0])
+def test_the_inverse_root_is_scipys(exponent: float, dtype: str):
+    _, matrix = symmetric(8, [4.0, 1.0, 0.5, 0.1])
+    damped = 0.05
+    found = calculated("numpy", dtype, lambda ops, x: mf.inverse_root(ops, x, exponent, damped), matrix)
+    assert found.dtype == dtype
+    assert error(found, fractional_matrix_power(matrix + damped * np.eye(4), -exponent)) < ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_damping_the_inverse_root_of_a_singular_matrix_is_that_of_its_range(backend: str, dtype: str):
+    q, matrix = symmetric(9, [4.0, 1.0, 0.0, 0.0])
+
+    def pseudo(ops: Any, x: Any) -> Any:
+        return mf.inverse_root(ops, x, 0.5, cutoff=mf.rank_cutoff(ops, 4))
+
+    wanted = (q * [0.5, 1.0, 0.0, 0.0]) @ q.T
+    assert error(calculated(backend, dtype, pseudo, matrix), wanted) < 10 * ROUNDING[dtype]
+
+
+def test_the_cutoff_is_relative_to_the_largest_eigenvalue():
+    for scale in (1e-20, 1.0, 1e20):
+        matrix = scale * np.diag([100.0, 1.01, 0.99])
+        found = mf.inverse_root(OPS, matrix, 1.0, cutoff=0.01)
+        np.testing.assert_allclose(found, np.diag([0.01, 1 / 1.01, 0.0]) / scale, rtol=1e-12, atol=0)
+
+
+def test_eigenvalues_below_0_count_as_0_and_damping_comes_after():
+    found = mf.inverse_root(OPS, np.diag([1.0, 0.0, -0.5]), 0.5, 0.25)
+    np.testing.assert_allclose(found, np.diag([1.25**-0.5, 2.0, 2.0]), rtol=1e-15)
+    np.testing.assert_array_equal(mf.inverse_root(OPS, np.diag([4.0, 0.0, -1.0]), 0.5), np.diag([0.5, 0, 0]))
+
+
+def test_the_symmetric_part_is_taken():
+    found = mf.inverse_root(OPS, np.array([[2.0, 1.0], [0.0, 2.0]]), 1.0)
+    np.testing.assert_allclose(found, np.linalg.inv([[2.0, 0.5], [0.5, 2.0]]), rtol=1e-14)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_damping_may_differ_between_lanes(backend: str):
+    _, matrix = symmetric(10, [2.0, 1.0, 0.1])
+    epsilon = np.array([0.0, 0.5, 3.0]).reshape(3, 1, 1)
+    lanes = np.stack([matrix] * 3)
+
+    def both(ops: Any, x: Any, damping: Any) -> Any:
+        return mf.inverse_root(ops, x, 0.25, damping), mf.coupled_newton_inverse_root(ops, x, 4, 20, damping)
+
+    wanted = np.stack([fractional_matrix_power(matrix + e * np.eye(3), -0.25) for e in epsilon.ravel()])
+    for found in calculated(backend, "float64", both, lanes, epsilon):
+        assert error(found, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("root", [1, 2, 3, 4, 8])
+def test_coupled_newton_gives_the_inverse_root(root: int, dtype: str):
+    values = np.array([50.0, 3.0, 1.0, 0.05])
+    q, matrix = symmetric(11, values)
+    found = calculated(
+        "numpy", dtype, lambda ops, x: mf.coupled_newton_inverse_root(ops, x, root, 20), matrix
+    )
+    assert found.dtype == dtype
+    assert error(found, (q * values ** (-1 / root)) @ q.T) < 10 * ROUNDING[dtype]
+
+
+@given(st.floats(0, 10), st.integers(1, 4))
+def test_coupled_newton_needs_log_of_the_condition_number_and_five_steps(exponent: float, root: int):
+    values = np.array([1.0, 10**-exponent])
+    steps = int(np.ceil(np.log(10**exponent) / (root * np.log1p(1 / root)) + 1)) + 6
+    found = mf.coupled_newton_inverse_root(OPS, np.diag(values), root, steps)
+    np.testing.assert_allclose(found, np.diag(values ** (-1 / root)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_coupled_newton_does_not_overflow_in_float32(scale: float):
+    ops = numpy_ops("float32")
+    matrix = ops.asarray(scale * np.diag([1.0, 0.5]))
+    found = mf.coupled_newton_inverse_root(ops, matrix, 4, 15)
+    np.testing.assert_allclose(found, np.diag([1.0, 0.5**-0.25]) * scale**-0.25, rtol=1e-5)
+
+
+# --- bases that follow a matrix ------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 12))
+def test_power_iteration_is_the_normalized_power(seed: int, size: int, steps: int):
+    generator = np.random.default_rng(seed)
+    _, matrix = symmetric(seed, generator.uniform(0.5, 2.0, size))
+    start = generator.standard_normal(size)
+    wanted = np.linalg.matrix_power(matrix, steps) @ start
+    found = mf.power_iteration(OPS, matrix, start, steps)
+    np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_power_iteration_finds_the_leading_eigenvector_at_any_scale(backend: str, scale: float):
+    q, matrix = symmetric(12, [3.0, 1.0, 0.5])
+    start = np.ones(3)
+    found = calculated(
+        backend, "float32", lambda ops, x, v: mf.power_iteration(ops, x, v, 30), scale * matrix, start
+    )
+    assert error(found, q[:, 0] * np.sign(q[:, 0] @ start)) < 1e-6
+
+
+def test_orthogonal_iteration_converges_at_the_rate_of_the_gap():
+    values = np.array([5.0, 4.0, 2.0, 1.0, 0.5])
+    q, matrix = symmetric(13, values)
+    basis = orthonormal(14, 5, 2)
+    sines = []
+    for _ in range(30):
+        basis = mf.orthogonal_iteration(OPS, matrix, basis)
+        sines.append(np.sin(subspace_angles(basis, q[:, :2]).max()))
+    rates = np.array(sines[1:]) / np.array(sines[:-1])
+    np.testing.assert_allclose(rates[15:20], 2.0 / 4.0, rtol=1e-3)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 6))
+def test_an_orthogonal_iteration_is_an_orthonormal_basis_of_the_product(seed: int, rows: int, columns: int):
+    columns = min(rows, columns)
+    generator = np.random.default_rng(seed)
+    _, matrix = symmetric(seed, generator.uniform(0.5, 2.0, rows))
+    basis = orthonormal(seed + 1, rows, columns)
+    found = mf.orthogonal_iteration(OPS, matrix, basis)
+    np.testing.assert_allclose(found.T @ found, np.eye(columns), atol=1e-13)
+    product = matrix @ basis
+    np.testing.assert_allclose(found @ (found.T @ product), product, atol=1e-12)
+
+
+def test_estimated_eigenvalues_of_eigenvectors_are_the_eigenvalues():
+    q, matrix = symmetric(15, [3.0, 2.0, 1.0])
+    np.testing.assert_allclose(mf.estimated_eigenvalues(OPS, matrix, q), [3.0, 2.0, 1.0], rtol=1e-13)
+    vector = np.array([[1.0], [0.0], [0.0]])
+    np.testing.assert_allclose(mf.estimated_eigenvalues(OPS, matrix, vector), [matrix[0, 0]])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_order_descends_and_keeps_equal_values(backend: str):
+    values = np.array([[1.0, 3.0, 2.0, 3.0], [0.0, 0.0, -1.0, 5.0]])
+    found = calculated(backend, "float64", mf.descending_order, values)
+    np.testing.assert_array_equal(found, [[1, 3, 2, 0], [3, 0, 1, 2]])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_kept_in_a_basis_is_the_same_matrix_after_bases_and_moments_are_reordered(backend: str):
+    generator = np.random.default_rng(16)
+    left = np.stack([orthonormal(seed, 4, 4) for seed in (1, 2)])
+    right = np.stack([orthonormal(seed, 3, 3) for seed in (3, 4)])
+    moments = generator.standard_normal((2, 4, 3))
+    rows, columns = (np.stack([generator.permutation(n) for _ in range(2)]) for n in (4, 3))
+
+    def moved(ops: Any, left: Any, right: Any, moments: Any, rows: Any, columns: Any) -> Any:
+        moments = mf.reorder(ops, mf.reorder(ops, moments, rows, -2), columns, -1)
+        return mf.reorder(ops, left, rows, -1), moments, mf.reorder(ops, right, columns, -1)
+
+    new_left, new_moments, new_right = calculated(
+        backend, "float64", moved, left, right, moments, rows, columns
+    )
+    np.testing.assert_array_equal(new_left[1], left[1][:, rows[1]])
+    np.testing.assert_array_equal(new_moments[1], moments[1][rows[1]][:, columns[1]])
+    np.testing.assert_allclose(new_left @ new_moments @ new_right.mT, left @ moments @ right.mT, atol=1e-14)
+
+
+def test_signs_follow_the_previous_basis_and_no_column_vanishes():
+    previous = np.eye(3)
+    basis = np.array([[-0.8, 0.0, 0.6], [0.6, 0.0, 0.8], [0.0, 1.0, 0.0]])
+    found = mf.align_signs(OPS, basis, previous)
+    np.testing.assert_array_equal(found, basis * [-1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_online_iteration_reorders_eigenvectors_and_keeps_their_signs(backend: str):
+    q, matrix = symmetric(17, [4.0, 3.0, 2.0, 1.0])
+    shuffled = (q * [1, -1, 1, -1])[:, [2, 0, 3, 1]]
+    basis, order = calculated(backend, "float64", mf.online_orthogonal_iteration, matrix, shuffled)
+    np.testing.assert_array_equal(order, [1, 3, 0, 2])
+    np.testing.assert_allclose(basis, shuffled[:, order], atol=1e-13)
+
+
+def test_the_online_iteration_follows_a_matrix_that_turns():
+    values, generator = np.array([8.0, 4.0, 2.0, 1.0]), np.random.default_rng(18)
+    q, _ = symmetric(18, values)
+    basis = q
+    turn = generator.standard_normal((4, 4))
+    cayley = np.linalg.solve(np.eye(4) - 0.005 * (turn - turn.T), np.eye(4) + 0.005 * (turn - turn.T))
+    for _ in range(100):
+        q = cayley @ q
+        basis, order = mf.online_orthogonal_iteration(OPS, (q * values) @ q.T, basis)
+        np.testing.assert_array_equal(order, range(4))
+        # neither a sign nor a place is lost over a turn through many degrees
+        assert np.diagonal(basis.T @ q).min() > 0.99
+    assert np.abs(np.diagonal(q.T @ symmetric(18, values)[0])).min() < 0.9
+
+
+# --- randomized singular value decomposition -----------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(12, 7), (7, 12)])
+def test_a_matrix_of_low_rank_is_recovered(shape: tuple[int, int], dtype: str):
+    values = [5.0, 2.0, 1.0]
+    _, _, matrix = with_singular_values(19, *shape, values)
+    test_matrix = np.random.default_rng(20).standard_normal((shape[1], 5))
+
+    def decomposed(ops: Any, x: Any, omega: Any) -> Any:
+        return mf.randomized_svd(ops, x, omega, 1)
+
+    u, found, vh = calculated("numpy", dtype, decomposed, matrix, test_matrix)
+    assert (u.shape, found.shape, vh.shape) == ((shape[0], 5), (5,), (5, shape[1]))
+    assert error(found, np.array([*values, 0.0, 0.0])) < ROUNDING[dtype]
+    assert error((u * found) @ vh, matrix) < ROUNDING[dtype]
+    assert error(u.T @ u, np.eye(5)) < ROUNDING[dtype]
+    assert error(vh @ vh.T, np.eye(5)) < ROUNDING[dtype]
+
+
+def test_power_iterations_bring_the_leading_triplets_nearer_by_the_square_of_the_ratio():
+    values = 1 / np.arange(1, 41)
+    u, _, matrix = with_singular_values(21, 60, 40, values)
+    test_matrix = np.random.default_rng(22).standard_normal((40, 12))
+    sines = []
+    for iterations in range(4):
+        left, found, right = mf.randomized_svd(OPS, matrix, test_matrix, iterations)
+        assert np.all(found <= values[:12] * (1 + 1e-12))
+        sines.append(np.sin(subspace_angles(left[:, :3], u[:, :3]).max()))
+        assert np.linalg.norm(matrix - (left * found) @ right, 2) < 3 * values[12]
+    assert sines[3] < 1e-4
+    assert all(after < before / 3 for before, after in pairwise(sines))
+
+
+def test_more_test_vectors_than_columns_give_the_whole_decomposition():
+    matrix = np.random.default_rng(23).standard_normal((4, 3))
+    u, values, vh = mf.randomized_svd(OPS, matrix, np.random.default_rng(24).standard_normal((3, 6)), 0)
+    np.testing.assert_allclose((u * values) @ vh, matrix, atol=1e-13)
+    np.testing.assert_allclose(values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-13)
+
+
+# --- every function ------------------------------------------------------------------------------
+
+GENERATOR = np.random.default_rng(25)
+GENERAL = GENERATOR.standard_normal((3, 4, 6))
+ROOTS = np.stack([symmetric(seed, [3.0, 1.5, 0.7, 0.2])[1] for seed in range(3)])
+ORTHOGONAL = np.stack([orthonormal(seed, 4, 4) for seed in range(3)])
+VECTORS = GENERATOR.standard_normal((3, 4))
+
+
+def _triplets(ops: Any, matrix: Any, test_matrix: Any) -> Any:
+    u, values, vh = mf.randomized_svd(ops, matrix, test_matrix, 2)
+    return (u * values[..., None, :]) @ vh, values
+
+
+# function without free signs, and its arguments with a leading axis of three
+EVERY: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "newton_schulz": (lambda ops, x: mf.newton_schulz(ops, x, mf.COEFFICIENTS["jordan"], 5), (GENERAL,)),
+    "newton_schulz_tall": (
+        lambda ops, x: mf.newton_schulz(ops, x, mf.COEFFICIENTS["polar_express"]),
+        (GENERAL.mT.copy(),),
+    ),
+    "orthogonal_factor": (mf.orthogonal_factor, (GENERAL,)),
+    "inverse_root": (lambda ops, x: mf.inverse_root(ops, x, 0.25, 1e-3), (ROOTS,)),
+    "coupled_newton": (lambda ops, x: mf.coupled_newton_inverse_root(ops, x, 4, 12), (ROOTS,)),
+    "power_iteration": (lambda ops, x, v: mf.power_iteration(ops, x, v, 6), (ROOTS, VECTORS)),
+    "orthogonal_iteration": (
+        lambda ops, x, v: mf.align_signs(ops, mf.orthogonal_iteration(ops, x, v), v),
+        (ROOTS, ORTHOGONAL),
+    ),
+    "online_orthogonal_iteration": (mf.online_orthogonal_iteration, (ROOTS, ORTHOGONAL)),
+    "randomized_svd": (_triplets, (GENERAL, GENERATOR.standard_normal((3, 6, 3)))),
+}
+
+
+def both(results: Any) -> list[np.ndarray]:
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])  # jax maps single matrices further below
+@pytest.mark.parametrize("name", EVERY)
+def test_a_batch_is_its_matrices_one_by_one(name: str, backend: str):
+    function, arrays = EVERY[name]
+    batched = both(calculated(backend, "float64", function, *arrays))
+    deeper = both(calculated(backend, "float64", function, *(array[:, None] for array in arrays)))
+    for lane in range(3):
+        alone = both(calculated(backend, "float64", function, *(array[lane] for array in arrays)))
+        for stacked, deep, single in zip(batched, deeper, alone, strict=True):
+            np.testing.assert_allclose(stacked[lane], single, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(deep[lane, 0], single, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("name", EVERY)
+def test_backends_agree_with_numpy_and_keep_the_precision(name: str, backend: str, dtype: str):
+    function, arrays = EVERY[name]
+    wanted = both(calculated("numpy", "float64", function, *arrays))
+    for found, expected in zip(both(calculated(backend, dtype, function, *arrays)), wanted, strict=True):
+        assert found.dtype == dtype or found.dtype.kind == "i"
+        assert error(found, expected) < 10 * ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", EVERY)
+def test_a_zero_matrix_gives_finite_values(name: str, backend: str):
+    function, (matrix, *others) = EVERY[name]
+    for found in both(calculated(backend, "float64", function, np.zeros_like(matrix), *others)):
+        assert np.all(np.isfinite(found))
+    if name in (
+        "newton_schulz",
+        "newton_schulz_tall",
+        "orthogonal_factor",
+        "coupled_newton",
+        "randomized_svd",
+    ):
+        for found in both(calculated(backend, "float64", function, np.zeros_like(matrix), *others)):
+            assert not found.any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", EVERY)
+def test_a_lane_that_is_not_finite_stays_so_and_spoils_no_other(name: str, backend: str):
+    function, (matrix, *others) = EVERY[name]
+    spoiled = matrix.copy()
+    spoiled[1, 0, 0] = np.nan
+    wanted = both(calculated(backend, "float64", function, matrix, *others))
+    found = both(calculated(backend, "float64", function, spoiled, *others))
+    assert not np.isfinite(found[0][1]).all()
+    for after, before in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_jax_compiles_and_maps_each_function(name: str):
+    import jax
+
+    function, arrays = EVERY[name]
+    made = engine("jax", "float64")
+    wanted = both(calculated("numpy", "float64", function, *arrays))
+    with made.context():
+        mapped = jax.jit(jax.vmap(lambda *given: function(made.ops, *given)))
+        found = both(mapped(*map(made.ops.asarray, arrays)))
+    for result, expected in zip(found, wanted, strict=True):
+        assert error(np.asarray(result), expected) < 1e-11
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_torch_captures_each_function_in_one_graph(name: str):
+    import torch
+
+    function, arrays = EVERY[name]
+    made = engine("torch", "float64")
+    torch.compiler.reset()
+    compiled = torch.compile(lambda *given: function(made.ops, *given), backend="eager", fullgraph=True)
+    with made.context():
+        found = both(compiled(*map(made.ops.asarray, arrays)))
+    for result, expected in zip(found, both(calculated("torch", "float64", function, *arrays)), strict=True):
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-12, atol=1e-13)
