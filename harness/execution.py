@@ -69,6 +69,12 @@ class Bundle:
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
 
+    def __post_init__(self) -> None:
+        if self.workload.noise is not None and len(self.randoms) != len(self.problems):
+            raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
+        if self.workload.streamed and self.orders is None:
+            raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
+
     @property
     def layout(self) -> Layout:
         """The layout of its parameters."""
@@ -332,7 +338,7 @@ def stretch_inputs(bundle: Bundle, engine: Engine, start: int, length: int) -> I
     order = None if bundle.orders is None else bundle.orders[start : start + length]
     batch = None
     if bundle.workload.streamed:
-        assert order is not None, "a workload that streams has minibatches"
+        assert order is not None, "__post_init__ asks for minibatches"
         batch = {name: ops.asarray(array) for name, array in _minibatches(bundle, order).items()}
     return Inputs(
         step=ops.asarray(np.arange(start + 1, start + length + 1, dtype=np.float64)),

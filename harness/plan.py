@@ -296,7 +296,7 @@ class Planner:
             schedule={} if alone else study.schedule,
             stop={} if alone else study.stop,
             targets={} if alone else study.targets,
-            bundle_memory_bytes=own.bundle_memory_bytes,
+            bundle_memory_bytes=0 if alone else own.bundle_memory_bytes,
             upstream=by_stage,
             sources=sources(modules, self.root) | data_files(workload_specs),
             versions={package: version(package) for package in PACKAGES[backend]},

@@ -71,14 +71,14 @@ class JaxEngine:
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
         if program.update.amortizes:
-            return _loop(program, carry, constants, inputs)
+            return _Loop(program, carry, constants, inputs)
 
         def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
             return jax.lax.scan(lambda c, x: (program.step(c, constants, x), None), carry, inputs)[0]
 
         traced = jax.jit(advance, donate_argnums=0).trace(carry, constants, inputs)
         if self.device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
-            return _loop(program, carry, constants, inputs)
+            return _Loop(program, carry, constants, inputs)
         compiled: Callable[[Carry, Constants, Inputs], Carry] = traced.lower().compile()
         return compiled
 
@@ -107,46 +107,44 @@ class JaxEngine:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(state))
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
-        """What the compiler laid out for the program: exact, and the same on every run and device."""
+        """What the compiler laid out for the largest program: exact, and the same on every run and device."""
         run()
-        analysis = getattr(segment, "memory_analysis", None)  # a host loop over a step has none
-        if analysis is None:
-            return None
-        bytes_ = analysis()
-        return int(
-            bytes_.argument_size_in_bytes
-            + bytes_.output_size_in_bytes
-            + bytes_.temp_size_in_bytes
-            - bytes_.alias_size_in_bytes
-        )
+        programs: list[Any] = [*segment.programs.values()] if isinstance(segment, _Loop) else [segment]
+        return max(_laid_out(program.memory_analysis()) for program in programs)
+
+
+def _laid_out(analysis: Any) -> int:
+    return int(
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        + analysis.temp_size_in_bytes
+        - analysis.alias_size_in_bytes
+    )
 
 
 def _first(tree: Any) -> Any:
     return jax.tree.map(lambda value: value[0], tree)
 
 
-def _loop(
-    program: Program, carry: Carry, constants: Constants, inputs: Inputs
-) -> Callable[[Carry, Constants, Inputs], Carry]:
+class _Loop:
     """One compiled step, called by the host: a scan cannot choose, and slows convolutions on a CPU."""
 
-    def compiled(refresh: bool) -> Callable[..., Carry]:
-        def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
-            return program.step(carry, constants, step_of(inputs, index), refresh)
+    def __init__(self, program: Program, carry: Carry, constants: Constants, inputs: Inputs) -> None:
+        self.update = program.update
 
-        jitted = jax.jit(step, donate_argnums=0)
-        made: Callable[..., Carry] = jitted.lower(carry, constants, inputs, np.int32(0)).compile()
-        return made
+        def compiled(refresh: bool) -> Any:
+            def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
+                return program.step(carry, constants, step_of(inputs, index), refresh)
 
-    made = {refresh: compiled(refresh) for refresh in program.update.cadence}
+            return jax.jit(step, donate_argnums=0).lower(carry, constants, inputs, np.int32(0)).compile()
 
-    def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
+        self.programs = {refresh: compiled(refresh) for refresh in program.update.cadence}
+
+    def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         for index, number in enumerate(np.asarray(inputs.step).tolist()):
-            step = made[program.update.refreshes(round(number))]
+            step = self.programs[self.update.refreshes(round(number))]
             carry = step(carry, constants, inputs, np.int32(index))
         return carry
-
-    return advance
 
 
 def _has_convolution(jaxpr: Any) -> bool:

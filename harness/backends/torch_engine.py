@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -97,7 +97,7 @@ class TorchEngine:
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
         entries = carry.coordinates.numel() * (steps or self.worth_compiling)
-        compiler = self.compiler if entries >= self.worth_compiling and self._can_compile() else None
+        compiler = None
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
         hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
         updates: list[_Fused | _Written] = []
@@ -109,23 +109,26 @@ class TorchEngine:
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
                 updates.append(_Fused(piece, native, values))
             else:
-                if compiler is None:
-                    self.note(f"{piece.rule.name}: eager updates; there are too few entries to compile for")
+                compiler = self._compiler_for(piece.rule.name, entries)
                 if id(piece.part) not in steppers:
                     steppers[id(piece.part)] = {
                         refresh: stepper(self.ops, piece.part, refresh, compiler)
                         for refresh in program.update.cadence
                     }
                 updates.append(_Written(piece, steppers[id(piece.part)]))
-        return _segment(program, updates)
+        return _segment(program, updates, compiler is not None)
 
-    def _can_compile(self) -> bool:
+    def _compiler_for(self, rule: str, entries: int) -> str | None:
+        """What a rule's updates are compiled with; None, and a note, where they are eager."""
+        if entries < self.worth_compiling:
+            self.note(f"{rule}: eager updates; there are too few entries to compile for")
+            return None
         try:
             require_compiler(self.compiler, self.device)
         except NoCompiler as missing:
-            self.note(f"{missing}; updates are eager")
-            return False
-        return True
+            self.note(f"{rule}: eager updates; {missing}")
+            return None
+        return self.compiler
 
     def note(self, text: str) -> None:
         """Keep a note for the provenance, once."""
@@ -269,7 +272,7 @@ class _Held:
 
 
 def _segment(
-    program: Program, updates: list[_Fused | _Written]
+    program: Program, updates: list[_Fused | _Written], compiled: bool
 ) -> Callable[[Carry, Constants, Inputs], Carry]:
     """Steps that write into the carry's buffers, which are reused from call to call."""
     ops, lay = program.ops, program.update.layout
@@ -329,7 +332,7 @@ def _segment(
         return Carry(carry.coordinates, held.state, model, diverged_at, stopped_at)
 
     def guarded(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        with never_eager(), torch.no_grad():
+        with never_eager() if compiled else nullcontext(), torch.no_grad():
             return advance(carry, constants, inputs)
 
     return guarded
