@@ -30,7 +30,7 @@ class Kernel:
     params = list(timed())  # noqa: RUF012 (asv reads a plain list)
     param_names = ["case"]  # noqa: RUF012
     version = "1"  # of what is measured; asv would take a hash of this file's text
-    timeout = 120.0
+    timeout = 600.0
 
     def setup(self, label: str) -> None:
         """Pin, import, compile, warm up."""

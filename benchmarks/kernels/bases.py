@@ -13,10 +13,10 @@ from harness.program import TO_PARAMETERS
 from optimizers.bases.egop import egop_matrix, eigenbasis
 
 from .case import KernelCase, Prepared, representable
+from .counting import eigh_flops
 
 SAMPLES, DIMENSION = 512, 384  # gradients and their length
 SEEDS, SETTINGS, BLOCK = 4, 8, 384  # lanes, and the size of the one block that is rotated
-EIGENVECTORS = 9  # flops of the symmetric eigenproblem with vectors over n^3
 
 
 def _gradients() -> np.ndarray:
@@ -103,7 +103,7 @@ def basis_cases() -> tuple[KernelCase, ...]:
             name="basis.egop_eigenbasis",
             group="basis",
             sizes=sizes,
-            flops=accumulation + EIGENVECTORS * DIMENSION**3,
+            flops=accumulation + eigh_flops(DIMENSION),
             entries=gradients + square + DIMENSION,
             prepare=lambda backend, dtype: _on_the_host(eigenbasis, _rebuilt),
             reference=_outer_products,

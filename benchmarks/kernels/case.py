@@ -46,6 +46,8 @@ class KernelCase:
         reference: the result in float64 after `calls` calls, by another way than `prepare`'s.
         tolerance: the largest error allowed, by precision; see `relative_error`.
         calls: how many calls lead to the reference.
+        prepare_few: `prepare` for no more than `calls` calls, where that takes less time, as torch.compile
+            takes some; None where it is the same.
         backends: where it runs; `numpy` for work that is done on the host.
         dtypes: the precisions that it runs in; the first is the one that is timed.
         optimizer: the name of the rule of a step, for its peers; empty elsewhere.
@@ -60,6 +62,7 @@ class KernelCase:
     reference: Callable[[], np.ndarray]
     tolerance: Mapping[str, float]
     calls: int = 1
+    prepare_few: Callable[[str, str], Prepared] | None = None
     backends: tuple[str, ...] = BACKENDS
     dtypes: tuple[str, ...] = PRECISIONS
     optimizer: str = ""
@@ -75,9 +78,14 @@ def relative_error(result: np.ndarray, reference: np.ndarray) -> float:
     return float(difference.max() / np.abs(reference).max())
 
 
-def measured_error(case: KernelCase, backend: str, dtype: str) -> float:
-    """The error of a case's result against its float64 reference."""
-    prepared = case.prepare(backend, dtype)
+def measured_error(case: KernelCase, backend: str, dtype: str, few: bool = False) -> float:
+    """The error of a case's result against its float64 reference.
+
+    Args:
+        case, backend, dtype: what is measured.
+        few: whether to prepare it for its few calls only, not as it is timed.
+    """
+    prepared = ((few and case.prepare_few) or case.prepare)(backend, dtype)
     with prepared.context():
         for _ in range(case.calls):
             prepared.run()

@@ -82,8 +82,11 @@ def _sampled() -> np.ndarray:
     return end_to_end({name: np.stack([gradient[name] for gradient in gradients]) for name in SHAPES})
 
 
-def _lanes(backend: str, dtype: str) -> Prepared:
-    """A step of gradient descent in every lane, seeds x rates, through the engine's segment."""
+def _lanes(backend: str, dtype: str, steps: int | None = None) -> Prepared:
+    """A step of gradient descent in every lane, seeds x rates, through the engine's segment.
+
+    `steps` are planned, by which the engine decides whether compiling is worth its time; None: many.
+    """
     made = engine(backend, dtype)
     ops = made.ops
     bundle = Bundle(
@@ -99,7 +102,7 @@ def _lanes(backend: str, dtype: str) -> Prepared:
         loaded = load(bundle, made)
         inputs = stretch_inputs(bundle, made, 0, 1)
         carry: Any = loaded.carry
-        segment = made.segment(loaded.program, carry, loaded.constants, inputs)
+        segment = made.segment(loaded.program, carry, loaded.constants, inputs, steps)
 
     def run() -> None:
         nonlocal carry
@@ -141,6 +144,7 @@ def gradient_cases() -> tuple[KernelCase, ...]:
             flops=lanes * (EXAMPLES * PASS_FLOPS + 2 * PARAMETERS),
             entries=DATA_ENTRIES + 3 * lanes * PARAMETERS,
             prepare=_lanes,
+            prepare_few=lambda backend, dtype: _lanes(backend, dtype, 1),
             reference=_stepped,
             tolerance={"float64": 1e-12, "float32": 2e-5},
         ),

@@ -18,8 +18,8 @@ from optimizers.matrix_functions import (
     randomized_svd,
 )
 
-from .bases import EIGENVECTORS
 from .case import KernelCase, Prepared, representable
+from .counting import eigh_flops, qr_flops, svd_flops
 
 ROWS, COLUMNS = 512, 128  # of a weight
 LANES, DIMENSION = 4, 128  # of preconditioners
@@ -53,16 +53,6 @@ def _on_backend(
         return shown(*(np.array(made.ops.to_numpy(part), np.float64) for part in parts))
 
     return Prepared(run, result, made.context)
-
-
-def qr_flops(rows: int, columns: int) -> int:
-    """Householder's QR with an explicit Q (002 Q.2, Compute)."""
-    return 4 * rows * columns**2 - 4 * columns**3 // 3
-
-
-def svd_flops(rows: int, columns: int) -> int:
-    """A reduced decomposition after a QR, rows >= columns (Golub, Van Loan, "Matrix Computations", 8.6)."""
-    return 6 * rows * columns**2 + 20 * columns**3
 
 
 # --- orthogonalization ---------------------------------------------------------------------------
@@ -176,7 +166,7 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
             group="matrix",
             sizes=square_sizes,
-            flops=LANES * (EIGENVECTORS + 2) * DIMENSION**3,
+            flops=LANES * (eigh_flops(DIMENSION) + 2 * DIMENSION**3),
             entries=2 * squares,
             prepare=lambda backend, dtype: _on_backend(
                 backend, dtype, lambda ops, x: inverse_root(ops, x, ROOT, EPSILON), _second_moments()

@@ -23,6 +23,15 @@ from .shapes import SHAPE_SETS, Shapes
 LEARNING_RATE = 0.1  # so large that the update shows beside the parameter
 STEPS = 3  # the reference is taken after so many: the first is special where a state begins at 0
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6}
+# What is not at its default. The gradient stays, so that Shampoo's statistics are singular or nearly so: with
+# little damping, float32 would drop directions that float64 keeps, and a tolerance would have to be as large
+# as the step (measured: 3e-2 with epsilon 1e-6, 2e-7 with 10).
+HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {"shampoo": {"epsilon": 10.0}}
+
+
+def given(rule: Rule) -> dict[str, float]:
+    """The hyperparameters of a rule's case that are not at their defaults."""
+    return {"learning_rate": LEARNING_RATE, **HYPERPARAMETERS.get(rule.name, {})}
 
 
 def start(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -37,17 +46,23 @@ def _given(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any) -> Any
     return loss, batch, model
 
 
-def optimizer_step(backend: str, rule: Rule, shapes: Shapes, dtype: str) -> Prepared:
+def optimizer_step(
+    backend: str, rule: Rule, shapes: Shapes, dtype: str, steps: int | None = None
+) -> Prepared:
     """A step of a rule through the engine's own compiled segment of length 1, one lane, buffers donated.
+
+    Amortized work is done as often as in a run: the numbers of the steps go on in turns of its cadence.
 
     Args:
         backend: jax or torch.
-        rule: the update rule; hyperparameters are its defaults, the learning rate is 0.1.
+        rule: the update rule, with the hyperparameters of `given`.
         shapes: shape by parameter name.
         dtype: float32 or float64.
+        steps: how many are planned, by which an engine decides whether compiling is worth its time; None:
+            many, as where a step is timed.
 
     Returns:
-        `run` takes a step; `result` gives all parameters end to end.
+        `run` takes a step; `result` gives all parameters end to end, in the order of `shapes`.
     """
     made = engine(backend, dtype)
     ops = made.ops
@@ -70,25 +85,28 @@ def optimizer_step(backend: str, rule: Rule, shapes: Shapes, dtype: str) -> Prep
             matrices=(),
             hyper={
                 name: ops.asarray(np.full((1, 1, 1), value))
-                for name, value in rule.complete({"learning_rate": LEARNING_RATE}).items()
+                for name, value in rule.complete(given(rule)).items()
             },
         )
+        turn = rule.refresh_every or 1
         inputs = [
             Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)))
-            for number in range(1, STEPS + 1)
+            for number in range(1, STEPS + turn)
         ]
         carry = program.start(lane(params), {}, constants)
-        segment = made.segment(program, carry, constants, inputs[0])
+        segment = made.segment(program, carry, constants, inputs[0], steps)
     taken = 0
 
     def run() -> None:
         nonlocal carry, taken
-        carry = segment(carry, constants, inputs[min(taken, STEPS - 1)])
+        after = taken - STEPS + 1
+        carry = segment(carry, constants, inputs[taken if after < 0 else STEPS - 1 + after % turn])
         taken += 1
         made.finish(carry)
 
     def result() -> np.ndarray:
-        return np.array(ops.to_numpy(carry.coordinates), np.float64).ravel()
+        named = lay.unflatten(ops, carry.coordinates)
+        return end_to_end({name: np.array(ops.to_numpy(named[name]), np.float64) for name in shapes})
 
     return Prepared(run, result, made.context)
 
@@ -100,28 +118,36 @@ def end_to_end(named: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
     params, grads = start(shapes)
-    path = replay(rule.name, params, [grads] * STEPS, {"learning_rate": LEARNING_RATE}, "numpy")
+    path = replay(rule.name, params, [grads] * STEPS, given(rule), "numpy")
     return end_to_end(path[-1])
 
 
 def step_flops(rule: Rule, shapes: Shapes) -> int:
-    """The operations of an update; those of an elementwise rule are counted on two entries."""
+    """The operations of an update, the mean over steps with amortized work and without.
+
+    Those of an elementwise rule are counted on two entries.
+    """
     total = sum(map(prod, shapes.values()))
     counted = {"probe": (2,)} if rule.scope == "entry" else shapes
     lay = layout(counted, kinds_of(counted))
     update = Update(rule, lay)
-    generator = np.random.default_rng(0)
-    arrays = {name: generator.standard_normal((1, 1, lay.total)) for name in ("flat", "grad")}
-    values = rule.complete({"learning_rate": LEARNING_RATE}) | {"step": 1.0, "schedule": 1.0}
-    hyper = {f"hyper.{name}": np.full((1, 1, 1), value) for name, value in values.items()}
-    state = update.init(_plain(), arrays["flat"])
+    hyper = {**dict.fromkeys(rule.hyperparameters, (1, 1, 1)), "step": (1, 1, 1), "schedule": (1, 1, 1)}
 
-    def apply(ops: Any, given: Mapping[str, Any]) -> None:
-        named = {name: given[f"hyper.{name}"] for name in values}
-        update.apply(ops, given["grad"], state, given["flat"], named)
+    def operations(refresh: bool) -> int:
+        def apply(ops: Any, arrays: Mapping[str, Any]) -> None:
+            values = {name: arrays[f"hyper.{name}"] for name in hyper}
+            state = update.init(ops, arrays["flat"])
+            update.apply(ops, arrays["grad"], state, arrays["flat"], values, refresh)
 
-    operations = count(apply, arrays | hyper)
-    return operations * total // 2 if rule.scope == "entry" else operations
+        sizes = {"flat": (1, 1, lay.total), "grad": (1, 1, lay.total)}
+        return count(apply, sizes | {f"hyper.{name}": shape for name, shape in hyper.items()})
+
+    if rule.scope == "entry":
+        return operations(False) * total // 2
+    every = rule.refresh_every
+    if not update.amortizes or every is None:
+        return operations(False)
+    return (operations(True) + (every - 1) * operations(False)) // every
 
 
 def _plain() -> Any:
@@ -138,7 +164,10 @@ def _leaves(state: Any) -> list[np.ndarray]:
 
 
 def step_entries(rule: Rule, shapes: Shapes) -> int:
-    """Entries moved at least: gradient, parameter and state are read, parameter and state are written."""
+    """Entries moved at least: gradient, parameter and state are read, parameter and state are written.
+
+    A state's part that a step replaces without reading it, such as roots at a refresh, counts as read too.
+    """
     lay = layout(shapes, kinds_of(shapes))
     state = Update(rule, lay).init(_plain(), np.zeros((1, 1, lay.total)))
     return 3 * lay.total + 2 * sum(leaf.size for leaf in _leaves(state))
@@ -154,6 +183,7 @@ def step_case(rule: Rule, kind: str) -> KernelCase:
         flops=step_flops(rule, shapes),
         entries=step_entries(rule, shapes),
         prepare=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype),
+        prepare_few=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype, STEPS),
         reference=lambda: _reference(rule, shapes),
         tolerance=TOLERANCE,
         calls=STEPS,

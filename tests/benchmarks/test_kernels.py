@@ -12,27 +12,53 @@ import pytest
 
 from benchmarks.kernels.case import KernelCase, measured_error, relative_error
 from benchmarks.kernels.cases import cases, timed
-from benchmarks.kernels.counting import count
+from benchmarks.kernels.counting import Counted, count, counted, counting_ops, eigh_flops
 from benchmarks.kernels.peers import OPTAX, TORCH, peers
 from benchmarks.kernels.shapes import SHAPE_SETS
-from benchmarks.kernels.steps import STEPS, step_entries, step_flops
+from benchmarks.kernels.steps import STEPS, optimizer_step, step_entries, step_flops
+from harness.backends.numpy_ops import numpy_ops
 from optimizers import rules
+from tests.harness.operations import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 # Optax has no epsilon outside the root: where the gradient is 1e-5, ours of 1e-10 changes the step.
 PEER_TOLERANCE = {("adagrad", "jax"): 1e-5}
 SMALL = {"matrix": (3, 4), "vector": (8,)}  # 20 entries
+
+
+def takes_long(case: KernelCase) -> bool:
+    """Whether a check takes many seconds: rules of whole leaves compile and decompose leaf by leaf."""
+    return bool(case.optimizer) and rules()[case.optimizer].scope == "leaf" and "many_tiny" not in case.name
+
+
+def marks(long: bool) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.long,) if long else ()
+
+
 EVERY = [
-    pytest.param(case, backend, dtype, id=f"{case.name}-{backend}-{dtype}")
+    pytest.param(case, backend, dtype, id=f"{case.name}-{backend}-{dtype}", marks=marks(takes_long(case)))
     for case in cases().values()
     for backend in case.backends
     for dtype in case.dtypes
+]
+# PyTorch's own kernels update single runs of entrywise rules; all else is compiled where it is timed
+COMPILED = [
+    case
+    for case in cases().values()
+    if case.prepare_few and (not case.optimizer or rules()[case.optimizer].scope == "leaf")
 ]
 
 
 @pytest.mark.parametrize(("case", "backend", "dtype"), EVERY)
 def test_a_case_gives_its_float64_reference(case: KernelCase, backend: str, dtype: str):
-    assert measured_error(case, backend, dtype) <= case.tolerance[dtype]
+    assert measured_error(case, backend, dtype, few=True) <= case.tolerance[dtype]
+
+
+@pytest.mark.long
+# of torch, when its compiler is imported
+@pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.name)
+def test_a_case_compiled_by_torch_as_it_is_timed_gives_it_too(case: KernelCase):
+    assert measured_error(case, "torch", "float32") <= case.tolerance["float32"]
 
 
 def test_every_rule_is_timed_on_every_shape_set_and_backend():
@@ -67,25 +93,104 @@ def test_the_work_of_a_step_is_what_a_hand_counts(rule: str, flops: int, state: 
     assert step_entries(rules()[rule], SMALL) == 20 * (3 + 2 * state)
 
 
+def shampoo_flops(rows: int, columns: int) -> tuple[int, int]:
+    """The work of an update of a matrix, and of its refresh, by hand."""
+    entries = rows * columns
+    statistics = sum(2 * n * entries + n**2 for n in (rows, columns))  # G G^T and its sum, a side
+    update = sum(2 * n * entries for n in (rows, columns)) + 2 * entries  # the two products, eta ., w - .
+    # the sums once more; a side: over 1, eigenvalues + epsilon, powers, those that count, V diag(.), . V^T
+    roots = sum(eigh_flops(n) + n**2 + 3 * n + n**2 + 2 * n**3 for n in (rows, columns))
+    return statistics + update, statistics + roots
+
+
+def test_the_work_of_a_matrix_rule_is_what_a_hand_counts():
+    update, refresh = shampoo_flops(3, 4)
+    rule = rules()["shampoo"]
+    shapes = {"matrix": (3, 4)}
+    assert step_flops(rule, shapes) == update + refresh
+    assert step_flops(rule.choose({"refresh_every": 4}), shapes) == (4 * update + refresh) // 4
+    assert step_entries(rule, shapes) == 3 * 12 + 2 * 2 * (3**2 + 4**2)  # statistics and roots of two sides
+
+
+def test_the_work_of_newton_schulz_is_that_of_its_products():
+    """002 Q.3.1, Compute: 4 m^2 n + 2 m^3 a step on m <= n, besides what is done entry by entry."""
+    rule, products = rules()["muon"], 4 * 64**2 * 128 + 2 * 64**3
+    counts = {steps: step_flops(rule.choose({"steps": steps}), {"matrix": (128, 64)}) for steps in (1, 2, 6)}
+    assert 1 <= (counts[2] - counts[1]) / products < 1.03
+    assert counts[6] - counts[2] == 4 * (counts[2] - counts[1])
+
+
+def test_refreshes_come_as_often_as_in_a_run():
+    """With roots every 2 steps and one gradient, steps come in pairs of equal length, each shorter."""
+    rule = rules()["shampoo"].choose({"refresh_every": 2})
+    prepared = optimizer_step("torch", rule, {"matrix": (2, 2)}, "float64", steps=1)
+    places = [prepared.result()]
+    for _ in range(8):
+        prepared.run()
+        places.append(prepared.result())
+    first, second = np.linalg.norm(np.diff(places, axis=0), axis=1).reshape(4, 2).T
+    np.testing.assert_allclose(first, second, rtol=1e-10)
+    assert (np.diff(first) < 0).all()
+
+
 def test_adamw_moves_28_bytes_a_parameter_in_float32():
     case = cases()["step.adamw.one_large"]
     assert case.bytes("float32") == 28 * 1024**2 == case.bytes("float64") // 2
 
 
 def test_products_and_sums_are_counted_inside_matrix_products():
-    arrays = {"a": np.ones((3, 4)), "b": np.ones((4, 5))}
-    assert count(lambda ops, given: given["a"] @ given["b"], arrays) == 2 * 3 * 4 * 5
-    assert count(lambda ops, given: ops.einsum("ij,jk->ik", given["a"], given["b"]), arrays) == 120
-    assert count(lambda ops, given: ops.sum(given["a"] * given["a"]), arrays) == 12 + 12
+    shapes = {"a": (3, 4), "b": (4, 5), "stack": (2, 1, 3, 4), "vector": (4,)}
+    assert count(lambda ops, given: given["a"] @ given["b"], shapes) == 2 * 3 * 4 * 5
+    assert count(lambda ops, given: given["stack"] @ given["b"], shapes) == 2 * (2 * 3 * 4 * 5)
+    assert count(lambda ops, given: given["a"] @ given["vector"], shapes) == 2 * 3 * 4
+    assert count(lambda ops, given: ops.einsum("ij,jk->ik", given["a"], given["b"]), shapes) == 120
+    assert count(lambda ops, given: ops.einsum("...ij,jk->...ik", given["stack"], given["b"]), shapes) == 240
+    assert count(lambda ops, given: ops.sum(given["a"] * given["a"]), shapes) == 12 + 12
 
 
 def test_selection_layout_and_single_numbers_are_free():
-    arrays = {"a": np.ones((3, 4)), "one": np.ones((1, 1))}
+    shapes = {"a": (3, 4), "one": (1, 1)}
 
     def move(ops, given):
         return ops.reshape(ops.where(given["a"] > 0, given["a"], given["one"] + given["one"]), (12,))
 
-    assert count(move, arrays) == 0
+    assert count(move, shapes) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "flops"),
+    [
+        ("eigh", [(4, 4)], 9 * 64),
+        ("svd", [(6, 3)], 6 * 6 * 9 + 20 * 27),
+        ("svd", [(3, 6)], 6 * 6 * 9 + 20 * 27),
+        ("qr", [(6, 3)], 4 * 6 * 9 - 36),
+        ("qr", [(3, 3)], 8 * 9),  # 8/3 n^3 (002 Q.2)
+        ("qr", [(3, 6)], 8 * 9 + 2 * 9 * 3),
+        ("cholesky", [(6, 6)], 72),
+        ("solve", [(6, 6), (6, 2)], 144 + 144),
+    ],
+)
+def test_decompositions_count_their_leading_terms_a_matrix(
+    name: str, shapes: list[tuple[int, ...]], flops: int
+):
+    def call(ops, given):
+        return getattr(ops, name)(*given.values())
+
+    assert count(call, {f"{at}": shape for at, shape in enumerate(shapes)}) == flops
+    assert count(call, {f"{at}": (5, 2, *shape) for at, shape in enumerate(shapes)}) == 10 * flops
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_function_of_the_table_counts_and_keeps_its_shape(name: str):
+    tally = [0]
+    case, plain, counting = CASES[name], numpy_ops("float64"), counting_ops(tally)
+    with np.errstate(all="ignore"):
+        found = case.call(counting, *(counted(array, tally) for array in case.inputs))
+    wanted = case.call(plain, *case.inputs)
+    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, wanted)), strict=True):
+        assert np.shape(one) == np.shape(other)
+        assert isinstance(one, Counted)
+        assert one.tally is tally
 
 
 # --- peers ---------------------------------------------------------------------------------------

@@ -1,16 +1,17 @@
-"""Which rules notice a change of basis (000 Sec. 6): adaptive ones do, except a signed permutation."""
+"""Which changes of coordinates a rule notices (000 Sec. 6): its declared symmetry, and no more."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import replay
+from tests.optimizers.references import BATTERY
 
-ADAPTIVE = ("adagrad", "adam", "adamw")
-WITHOUT_DECAY = {"adagrad": {}, "adam": {}, "adamw": {"weight_decay": 0.0}}
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -26,52 +27,110 @@ def orthogonal(seed: int, dimension: int) -> np.ndarray:
     return np.asarray(factor)
 
 
-@given(seed=seeds, dimension=st.integers(1, 8), momentum=st.floats(0.0, 0.95))
-def test_sgd_and_momentum_do_not_notice_an_orthogonal_basis(
-    seed: int, dimension: int, momentum: float
-) -> None:
+def of(symmetry: str) -> list[str]:
+    """The entries of the battery with this symmetry."""
+    return [label for label, entry in BATTERY.items() if entry.symmetry == symmetry]
+
+
+@given(seed=seeds, dimension=st.integers(1, 8), label=st.sampled_from(of("orthogonal")))
+def test_gradient_descent_does_not_notice_an_orthogonal_basis(seed: int, dimension: int, label: str) -> None:
+    entry = BATTERY[label]
     params, grads = instance(seed, dimension)
     basis = orthogonal(seed, dimension)
-    for optimizer, hyper in (("sgd", {}), ("momentum", {"momentum": momentum})):
-        settings = {"learning_rate": 0.3, **hyper}
-        path = replay(optimizer, params, grads, settings, "numpy", basis=basis)
-        plain = replay(optimizer, params, grads, settings, "numpy")
-        for found, expected in zip(path, plain, strict=True):
-            np.testing.assert_allclose(found["w"], expected["w"], rtol=0, atol=1e-12)
+    path = replay(entry.optimizer, params, grads, entry.hyper, "numpy", basis=basis)
+    plain = replay(entry.optimizer, params, grads, entry.hyper, "numpy")
+    for found, expected in zip(path, plain, strict=True):
+        np.testing.assert_allclose(found["w"], expected["w"], rtol=0, atol=1e-12)
 
 
-@given(seed=seeds, dimension=st.integers(1, 8), optimizer=st.sampled_from(ADAPTIVE))
-def test_adaptive_rules_do_not_notice_a_signed_permutation(seed: int, dimension: int, optimizer: str) -> None:
-    rng = np.random.default_rng(seed)
+@given(seed=seeds, dimension=st.integers(1, 8), label=st.sampled_from(of("signed_permutation")))
+def test_adaptive_rules_do_not_notice_a_signed_permutation(seed: int, dimension: int, label: str) -> None:
+    entry, rng = BATTERY[label], np.random.default_rng(seed)
     basis = np.eye(dimension)[rng.permutation(dimension)] * rng.choice([-1.0, 1.0], dimension)
     params, grads = instance(seed, dimension)
-    path = replay(optimizer, params, grads, {"learning_rate": 0.3}, "numpy", basis=basis)
-    for found, expected in zip(
-        path, replay(optimizer, params, grads, {"learning_rate": 0.3}, "numpy"), strict=True
-    ):
+    path = replay(entry.optimizer, params, grads, entry.hyper, "numpy", basis=basis)
+    plain = replay(entry.optimizer, params, grads, entry.hyper, "numpy")
+    for found, expected in zip(path, plain, strict=True):
         np.testing.assert_array_equal(found["w"], expected["w"])
 
 
-@given(seed=seeds, dimension=st.integers(2, 8), optimizer=st.sampled_from(ADAPTIVE))
-def test_adaptive_rules_notice_every_other_rotation(seed: int, dimension: int, optimizer: str) -> None:
-    check_first_step("numpy", seed, dimension, optimizer)
+@given(seed=seeds, dimension=st.integers(2, 8), label=st.sampled_from(of("signed_permutation")))
+def test_adaptive_rules_notice_every_other_rotation(seed: int, dimension: int, label: str) -> None:
+    check_rotated("numpy", seed, dimension, label)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("optimizer", ADAPTIVE)
-def test_adaptive_rules_notice_a_rotation_on_every_backend(backend: str, optimizer: str) -> None:
-    check_first_step(backend, 0, 5, optimizer)
+@pytest.mark.parametrize("label", of("signed_permutation"))
+def test_adaptive_rules_notice_a_rotation_on_every_backend(backend: str, label: str) -> None:
+    check_rotated(backend, 0, 5, label)
 
 
-def check_first_step(backend: str, seed: int, dimension: int, optimizer: str) -> None:
-    """The first step without epsilon is -eta V sign(V^T g), and no entry's sign times eta."""
-    basis = orthogonal(seed, dimension)
+def check_rotated(backend: str, seed: int, dimension: int, label: str) -> None:
+    """The path is V times the loop's on V^T w and V^T g, and not the loop's own."""
+    entry, basis = BATTERY[label], orthogonal(seed, dimension)
     params, grads = instance(seed, dimension)
-    hyper = {"learning_rate": 0.5, "epsilon": 0.0, **WITHOUT_DECAY[optimizer]}
-    after = replay(optimizer, params, grads[:1], hyper, backend, basis=basis)[0]["w"]
-    step = after - params["w"]
+    path = replay(entry.optimizer, params, grads, entry.hyper, backend, basis=basis)
+    inside = entry.path({"w": basis.T @ params["w"]}, [{"w": basis.T @ g["w"]} for g in grads], entry.hyper)
+    plain = entry.path(params, grads, entry.hyper)
+    for found, rotated in zip(path, inside, strict=True):
+        np.testing.assert_allclose(found["w"], basis @ rotated["w"], rtol=0, atol=1e-12)
+    assert np.abs(path[-1]["w"] - plain[-1]["w"]).max() > 1e-6
+
+
+def test_the_first_step_of_adam_is_the_sign_in_the_basis() -> None:
+    basis = orthogonal(0, 5)
+    params, grads = instance(0, 5)
+    after = replay("adam", params, grads[:1], {"learning_rate": 0.5, "epsilon": 0.0}, "numpy", basis=basis)
+    step = after[0]["w"] - params["w"]
     np.testing.assert_allclose(step, -0.5 * basis @ np.sign(basis.T @ grads[0]["w"]), rtol=0, atol=1e-12)
-    assert np.abs(np.abs(step) - 0.5).max() > 1e-6
+
+
+# --- orthogonal along each axis -----------------------------------------------------------------------
+
+MATRICES = {"square": (3, 3), "tall": (4, 2), "wide": (2, 5), "convolution": (3, 2, 2, 2)}
+FULL_RANK = 3  # steps after which every statistic of these shapes has full rank
+
+
+def turned(array: np.ndarray, bases: list[np.ndarray]) -> np.ndarray:
+    """A tensor with each axis multiplied by its matrix."""
+    for axis, basis in enumerate(bases):
+        array = np.moveaxis(np.tensordot(basis, array, axes=(1, axis)), 0, axis)
+    return array
+
+
+def check_sides(label: str, seed: int, hyper: Mapping[str, float]) -> None:
+    entry, rng = BATTERY[label], np.random.default_rng(seed)
+    bases = {
+        name: [orthogonal(seed + 7 * axis, length) for axis, length in enumerate(shape)]
+        for name, shape in MATRICES.items()
+    }
+    draws = [
+        {name: rng.standard_normal(shape) for name, shape in MATRICES.items()} for _ in range(2 + FULL_RANK)
+    ]
+    moved = [{name: turned(value, bases[name]) for name, value in draw.items()} for draw in draws]
+
+    def path(given: list[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        return replay(entry.optimizer, given[0], given[1:], hyper, "numpy", options=entry.options)
+
+    for found, plain in zip(path(moved), path(draws), strict=True):
+        for name in MATRICES:
+            wanted = turned(plain[name], bases[name])
+            np.testing.assert_allclose(found[name], wanted, rtol=0, atol=1e-8, err_msg=name)
+
+
+@given(seed=st.integers(0, 2**31), label=st.sampled_from(of("sides")))
+@settings(max_examples=40)
+def test_matrix_rules_turn_with_the_sides_of_the_gradient(seed: int, label: str) -> None:
+    check_sides(label, seed, BATTERY[label].hyper)
+
+
+@given(seed=st.integers(0, 2**31), label=st.sampled_from(of("sides")))
+@settings(max_examples=40)
+def test_matrix_rules_without_epsilon_turn_with_the_sides_too(seed: int, label: str) -> None:
+    check_sides(label, seed, {**BATTERY[label].hyper, **BATTERY[label].still})
+
+
+# --- the order of entries -----------------------------------------------------------------------------
 
 
 def test_a_basis_acts_on_rows_laid_end_to_end() -> None:

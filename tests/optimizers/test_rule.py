@@ -55,6 +55,10 @@ def test_wrong_hyperparameters_are_refused(optimizer: str, given: dict[str, floa
         ("adam", "beta2", 1.0, "[0, 1)"),
         ("adam", "epsilon", math.nan, "[0, inf)"),
         ("adamw", "weight_decay", -0.01, "[0, inf)"),
+        ("shampoo", "epsilon", -1e-6, "[0, inf)"),
+        ("muon", "momentum", 1.0, "[0, 1)"),
+        ("muon", "others_learning_rate", 0.0, "(0, inf)"),
+        ("muon", "others_beta2", 1.0, "[0, 1)"),
     ],
 )
 def test_values_outside_their_interval_are_refused(
@@ -63,6 +67,14 @@ def test_values_outside_their_interval_are_refused(
     with pytest.raises(HyperparameterError) as caught:
         rules()[optimizer].complete({"learning_rate": 0.1, name: value})
     assert f"{optimizer}: {name} = {value!r} is outside {interval}" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_an_option_brings_its_own_hyperparameters(value: float) -> None:
+    rule = rules()["shampoo"].choose({"statistics": "ema"})
+    assert "beta2" not in rules()["shampoo"].hyperparameters
+    with pytest.raises(HyperparameterError, match=r"shampoo: beta2 = \d\.0 is outside \(0, 1\)"):
+        rule.complete({"learning_rate": 0.1, "beta2": value})
 
 
 def test_zero_is_legal_where_it_means_off() -> None:
@@ -95,11 +107,14 @@ def test_safe_divide_is_the_pseudo_inverse_of_a_diagonal() -> None:
 
 
 def test_rules_are_found_with_their_modules() -> None:
-    assert {name: module_of(name) for name in ("sgd", "momentum", "adagrad", "adam", "adamw")} == {
+    named = ("sgd", "momentum", "adagrad", "adam", "adamw", "shampoo", "muon")
+    assert {name: module_of(name) for name in named} == {
         "sgd": "optimizers.gradient_descent",
         "momentum": "optimizers.gradient_descent",
         "adagrad": "optimizers.adagrad",
         "adam": "optimizers.adam",
         "adamw": "optimizers.adam",
+        "shampoo": "optimizers.shampoo",
+        "muon": "optimizers.muon",
     }
     assert all(name == rule.name for name, rule in rules().items())

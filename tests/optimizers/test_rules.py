@@ -2,45 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness import replay
+from harness.backends.engine import engine
+from harness.backends.numpy_ops import numpy_ops
+from harness.layout import kinds_of, layout
+from harness.program import Update
 from optimizers import rules
-from tests.optimizers import references
+from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
+from tests.optimizers.references import BATTERY, Entry
 
 BACKENDS = ("numpy", "jax", "torch")
-SHAPES = {"matrix": (3, 2), "vector": (4,), "one": (1,), "scalar": ()}
-STEPS = 12
-
-# every hyperparameter away from its default, so that none can be ignored
-SETTINGS: dict[str, dict[str, float]] = {
-    "sgd": {"learning_rate": 0.3},
-    "momentum": {"learning_rate": 0.2, "momentum": 0.7},
-    "adagrad": {"learning_rate": 0.4, "epsilon": 0.05, "initial_accumulator": 0.3},
-    "adam": {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.95, "epsilon": 0.02},
-    "adamw": {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.95, "epsilon": 0.02, "weight_decay": 0.3},
+SHAPES: dict[str, tuple[int, ...]] = {
+    "matrix": (3, 2),
+    "row": (1, 3),
+    "column": (3, 1),
+    "convolution": (2, 3, 2, 2),
+    "vector": (4,),
+    "one": (1,),
+    "scalar": (),
 }
-ADAPTIVE = ("adagrad", "adam", "adamw")
+FEW = {name: SHAPES[name] for name in ("matrix", "vector")}
+STEPS = 12
+OPS = numpy_ops("float64")
+EVERY = [(label, backend) for label in BATTERY for backend in BACKENDS]
+# JAX compiles for a second each: beside the loop, only the defaults are tried there
+EDGES = [(label, backend) for label, backend in EVERY if backend != "jax" or label in rules()]
+SCALE_FREE = [(label, backend) for label, backend in EDGES if BATTERY[label].scale_free is not None]
 
 
-def instance(seed: int = 0, scale: float = 1.0) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+def instance(
+    seed: int = 0, scale: float = 1.0, shapes: Mapping[str, tuple[int, ...]] = SHAPES
+) -> tuple[Arrays, list[Arrays]]:
     """Random parameters and the gradients of `STEPS` steps."""
     rng = np.random.default_rng(seed)
-    draw = {name: rng.standard_normal(shape) for name, shape in SHAPES.items()}
+    draw = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     grads = [
-        {name: np.asarray(scale * rng.standard_normal(shape)) for name, shape in SHAPES.items()}
+        {name: np.asarray(scale * rng.standard_normal(shape)) for name, shape in shapes.items()}
         for _ in range(STEPS)
     ]
     return {name: np.asarray(value) for name, value in draw.items()}, grads
 
 
-def constant(value: Any, steps: int) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+def constant(value: Any, steps: int) -> tuple[Arrays, list[Arrays]]:
     """Zero parameters and the same gradient at every step."""
     array = np.asarray(value, np.float64)
     return {"w": np.zeros_like(array)}, [{"w": array}] * steps
+
+
+def replayed(
+    entry: Entry,
+    params: Arrays,
+    grads: list[Arrays],
+    backend: str,
+    values: Mapping[str, float] | None = None,
+    dtype: str = "float64",
+) -> list[Arrays]:
+    """The path of the entry's rule, with some of its hyperparameters replaced."""
+    hyper = {**entry.hyper, **(values or {})}
+    return replay(entry.optimizer, params, grads, hyper, backend, dtype, options=entry.options)
 
 
 def assert_paths_close(path: list[Any], expected: list[Any], tolerance: float) -> None:
@@ -54,46 +81,59 @@ def assert_paths_close(path: list[Any], expected: list[Any], tolerance: float) -
             )
 
 
-def test_every_rule_is_in_the_battery() -> None:
-    assert set(SETTINGS) == set(references.LOOPS) == set(rules())
-    for name, rule in rules().items():
-        assert set(SETTINGS[name]) == set(rule.hyperparameters)
+# --- the table -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", SETTINGS)
-def test_path_is_that_of_a_plain_loop(optimizer: str, backend: str) -> None:
-    params, grads = instance()
-    hyper = SETTINGS[optimizer]
+@pytest.mark.parametrize("optimizer", rules())
+def test_every_rule_is_in_the_battery_with_every_option(optimizer: str) -> None:
+    assert not BATTERY[optimizer].options, "the entry named like the rule has its defaults"
+    entries = [entry for entry in BATTERY.values() if entry.optimizer == optimizer]
+    chosen = {name for entry in entries for name in entry.options}
+    assert chosen == set(rules()[optimizer].options)
+
+
+@pytest.mark.parametrize("label", BATTERY)
+def test_an_entry_has_nothing_at_its_default(label: str) -> None:
+    entry = BATTERY[label]
+    assert label.split(":", maxsplit=1)[0] == entry.optimizer
+    specs = entry.rule.hyperparameters
+    assert set(entry.hyper) == set(specs)
+    assert not [name for name, value in entry.hyper.items() if value == specs[name].default]
+    defaults = {name: option.default for name, option in entry.rule.options.items()}
+    assert not [name for name in entry.options if entry.rule.chosen[name] == defaults[name]]
+
+
+# --- other implementations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("label", "backend"), EVERY)
+def test_path_is_that_of_a_plain_loop(label: str, backend: str) -> None:
+    entry, (params, grads) = BATTERY[label], instance()
     assert_paths_close(
-        replay(optimizer, params, grads, hyper, backend),
-        references.loop(optimizer, params, grads, hyper),
-        1e-13,
+        replayed(entry, params, grads, backend), entry.path(params, grads, entry.hyper), entry.tolerance
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", SETTINGS)
-def test_path_is_that_of_pytorch(optimizer: str, backend: str) -> None:
-    params, grads = instance(seed=1)
-    hyper = SETTINGS[optimizer]
-    assert_paths_close(
-        replay(optimizer, params, grads, hyper, backend),
-        references.pytorch(optimizer, params, grads, hyper),
-        1e-13,
-    )
+@pytest.mark.parametrize(("label", "backend"), [pair for pair in EDGES if BATTERY[pair[0]].pytorch])
+def test_path_is_that_of_pytorch(label: str, backend: str) -> None:
+    entry, (params, grads) = BATTERY[label], instance(seed=1)
+    assert entry.pytorch is not None
+    params = entry.pytorch.takes(params)
+    grads = [entry.pytorch.takes(grad) for grad in grads]
+    hyper = {**entry.hyper, **entry.pytorch.hyper}
+    expected = pytorch_path(entry.pytorch, params, grads, hyper)
+    assert_paths_close(replayed(entry, params, grads, backend, hyper), expected, entry.tolerance)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", SETTINGS)
-def test_path_is_that_of_optax(optimizer: str, backend: str) -> None:
-    params, grads = instance(seed=2)
-    hyper = {**SETTINGS[optimizer], **({"epsilon": 0.0} if optimizer == "adagrad" else {})}
-    assert_paths_close(
-        replay(optimizer, params, grads, hyper, backend),
-        references.optax_path(optimizer, params, grads, hyper),
-        1e-13,
-    )
+@pytest.mark.parametrize(("label", "backend"), [pair for pair in EDGES if BATTERY[pair[0]].optax])
+def test_path_is_that_of_optax(label: str, backend: str) -> None:
+    entry, (params, grads) = BATTERY[label], instance(seed=2)
+    assert entry.optax is not None
+    params = entry.optax.takes(params)
+    grads = [entry.optax.takes(grad) for grad in grads]
+    hyper = {**entry.hyper, **entry.optax.hyper}
+    expected = optax_path(entry.optax, params, grads, hyper)
+    assert_paths_close(replayed(entry, params, grads, backend, hyper), expected, entry.tolerance)
 
 
 def test_defaults_are_those_of_pytorch() -> None:
@@ -150,115 +190,161 @@ def test_integers_and_powers_of_two_are_exact(backend: str, dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", SETTINGS)
-def test_zero_gradients_without_epsilon_move_nothing(optimizer: str, backend: str) -> None:
-    params, _ = instance()
-    zero = {name: np.zeros(shape) for name, shape in SHAPES.items()}
-    hyper = {"learning_rate": 0.5}
-    if optimizer in ADAPTIVE:
-        hyper["epsilon"] = 0.0
-    if optimizer == "adamw":
-        hyper["weight_decay"] = 0.0
-    for arrays in replay(optimizer, params, [zero] * 3, hyper, backend):
+# --- zero, tiny, huge and rank-deficient gradients -----------------------------------------------------
+
+
+@pytest.mark.parametrize(("label", "backend"), EDGES)
+def test_zero_gradients_move_nothing(label: str, backend: str) -> None:
+    entry, (params, _) = BATTERY[label], instance(shapes=FEW)
+    zero = {name: np.zeros(shape) for name, shape in FEW.items()}
+    for arrays in replayed(entry, params, [zero] * 3, backend, entry.still):
         for name, value in params.items():
             np.testing.assert_array_equal(arrays[name], value)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", ADAPTIVE)
-def test_a_zero_entry_waits_without_epsilon_for_its_first_gradient(optimizer: str, backend: str) -> None:
+@pytest.mark.parametrize(("label", "backend"), SCALE_FREE)
+def test_a_zero_entry_waits_without_epsilon_for_its_first_gradient(label: str, backend: str) -> None:
+    entry = BATTERY[label]
     grads = [{"w": np.array([0.0, 2.0])}, {"w": np.array([0.0, -1.0])}, {"w": np.array([5.0, 1.0])}]
-    hyper = {"learning_rate": 0.5, "epsilon": 0.0}
-    path = replay(optimizer, {"w": np.zeros(2)}, grads, hyper, backend)
+    path = replayed(entry, {"w": np.zeros(2)}, grads, backend, entry.still)
+    expected = entry.path({"w": np.zeros(2)}, grads, {**entry.hyper, **entry.still})
     assert path[0]["w"][0] == path[1]["w"][0] == 0.0
-    assert path[0]["w"][1] == pytest.approx(-0.5, rel=1e-14)
     assert path[2]["w"][0] < 0.0
-    assert np.isfinite([arrays["w"] for arrays in path]).all()
+    assert_paths_close(path, expected, 1e-13)
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e140), ("float64", 1e-140), ("float32", 1e-15)])
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", ADAPTIVE)
+@pytest.mark.parametrize(("label", "backend"), SCALE_FREE)
 def test_huge_and_tiny_gradients_move_like_ordinary_ones(
-    optimizer: str, backend: str, dtype: str, scale: float
+    label: str, backend: str, dtype: str, scale: float
 ) -> None:
     """002 eq. 47: without epsilon the update does not depend on the gradients' scale."""
-    hyper = {"learning_rate": 0.5, "epsilon": 0.0}
-    params, grads = instance(seed=3)
-    _, scaled = instance(seed=3, scale=scale)
-    tolerance = 1e-12 if dtype == "float64" else 1e-5
+    entry = BATTERY[label]
+    assert entry.scale_free is not None
+    params, grads = instance(seed=3, shapes=FEW)
+    _, scaled = instance(seed=3, scale=scale, shapes=FEW)
+    hyper = {**entry.hyper, **entry.scale_free}
     assert_paths_close(
-        replay(optimizer, params, scaled, hyper, backend, dtype),
-        replay(optimizer, params, grads, hyper, backend, dtype),
-        tolerance,
+        replayed(entry, params, scaled, backend, hyper, dtype),
+        entry.path(params, grads, hyper),
+        10 * (entry.tolerance if dtype == "float64" else entry.tolerance_float32),
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", ADAPTIVE)
-def test_squares_that_underflow_leave_finite_parameters(optimizer: str, backend: str) -> None:
+@pytest.mark.parametrize(("label", "backend"), SCALE_FREE)
+def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str) -> None:
+    entry = BATTERY[label]
     params, grads = constant([1e-200, -1e-200, 0.0], 3)
-    path = replay(optimizer, params, grads, {"learning_rate": 1.0, "epsilon": 0.0}, backend)
-    for arrays in path:
+    for arrays in replayed(entry, params, grads, backend, entry.still):
         np.testing.assert_array_equal(arrays["w"], 0.0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", SETTINGS)
-def test_float32_stays_float32_and_is_near_float64(optimizer: str, backend: str) -> None:
-    params, grads = instance(seed=4)
-    path = replay(optimizer, params, grads, SETTINGS[optimizer], backend, "float32")
+@pytest.mark.parametrize(("label", "backend"), EDGES)
+def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend: str) -> None:
+    """At every step the same, so that no statistic ever gets full rank."""
+    entry, rng = BATTERY[label], np.random.default_rng(6)
+    shapes = {"tall": (5, 3), "wide": (3, 5)}
+    params = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    grad = {
+        name: np.outer(rng.standard_normal(rows), rng.standard_normal(columns))
+        for name, (rows, columns) in shapes.items()
+    }
+    expected = entry.path(params, [grad] * 4, {**entry.hyper, **entry.still})
+    assert_paths_close(replayed(entry, params, [grad] * 4, backend, entry.still), expected, 1e-7)
+
+
+# --- precision and lanes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("label", "backend"), EDGES)
+def test_float32_stays_float32_and_is_near_float64(label: str, backend: str) -> None:
+    entry, (params, grads) = BATTERY[label], instance(seed=4, shapes=FEW)
+    path = replayed(entry, params, grads, backend, dtype="float32")
     assert {array.dtype for arrays in path for array in arrays.values()} == {np.dtype("float32")}
-    assert_paths_close(path, references.loop(optimizer, params, grads, SETTINGS[optimizer]), 1e-5)
+    assert_paths_close(path, entry.path(params, grads, entry.hyper), entry.tolerance_float32)
 
 
-def table(backend: str, dtype: str) -> Any:
-    """The array functions of a backend."""
-    if backend == "numpy":
-        from harness.backends.numpy_ops import numpy_ops
+def leaves(state: Any) -> list[Any]:
+    """The arrays of nested tuples."""
+    return [leaf for child in state for leaf in leaves(child)] if isinstance(state, tuple) else [state]
 
-        return numpy_ops(dtype)
-    if backend == "torch":
-        from harness.backends.torch_ops import torch_ops
 
-        return torch_ops("cpu", dtype)
-    from harness.backends.jax_ops import jax_ops
-
-    return jax_ops(dtype)
+SEEDS, SETTINGS, LANE_STEPS = 2, 3, 4
+POISONED = (1, 2)  # the lane whose second gradient is NaN
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", SETTINGS)
-def test_lanes_of_different_settings_are_runs_alone(optimizer: str, backend: str, dtype: str) -> None:
-    """Arrays (S, K, n) under hyperparameters (1, K, 1): each lane is its own run, in its own precision."""
-    rule, seeds, settings, size, steps = rules()[optimizer], 2, 3, 5, 4
-    rng = np.random.default_rng(5)
-    start = rng.standard_normal((seeds, settings, size))
-    grads = rng.standard_normal((steps, seeds, settings, size))
-    values = [
-        {name: value * (1 + 0.05 * k) for name, value in SETTINGS[optimizer].items()} for k in range(settings)
-    ]
-    # float64 stays on, so that a value that widened would show
-    with references.jax_float64():
-        ops = table(backend, dtype)
+@pytest.mark.parametrize(("label", "backend"), EDGES)
+def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dtype: str) -> None:
+    """Arrays (S, K, d) under hyperparameters (1, K, 1); a lane that gets a NaN keeps it to itself."""
+    entry, rng = BATTERY[label], np.random.default_rng(5)
+    lay = layout(FEW, kinds_of(FEW))
+    update = Update(entry.rule, lay)
+    start = rng.standard_normal((SEEDS, SETTINGS, lay.total))
+    grads = rng.standard_normal((LANE_STEPS, SEEDS, SETTINGS, lay.total))
+    values = [{name: value * (1 + 0.05 * k) for name, value in entry.hyper.items()} for k in range(SETTINGS)]
+    given = grads.copy()
+    given[1][POISONED] = np.nan
+    made = None if backend == "numpy" else engine(backend, dtype)
+    ops = numpy_ops(dtype) if made is None else made.ops
+    with nullcontext() if made is None else made.context():
         hyper = {
-            name: ops.asarray(np.array([value[name] for value in values]).reshape(1, settings, 1))
-            for name in rule.hyperparameters
+            name: ops.asarray(np.array([value[name] for value in values]).reshape(1, SETTINGS, 1))
+            for name in entry.hyper
         }
-        param = ops.asarray(start)
-        state = rule.init(ops, param)
-        for step in range(steps):
-            stepped = {**hyper, "step": ops.zeros((1, 1, 1)) + ops.asarray(np.array(step + 1.0))}
-            param, state = rule.update(ops, ops.asarray(grads[step]), state, param, stepped)
-        found = ops.to_numpy(param)
-        kinds = {str(ops.to_numpy(array).dtype) for array in (param, *state)}
+        flat = ops.asarray(start)
+        state = update.init(ops, flat)
+        applied: dict[bool, Any] = {}
+        for step in range(1, LANE_STEPS + 1):
+            numbers = {"step": ops.zeros((1, 1, 1)) + step, "schedule": ops.zeros((1, 1, 1)) + 1}
+            refresh = update.refreshes(step)
+
+            def apply(grad: Any, state: Any, flat: Any, values: Any, refresh: bool = refresh) -> Any:
+                return update.apply(ops, grad, state, flat, values, refresh)
+
+            arguments = (ops.asarray(given[step - 1]), state, flat, {**hyper, **numbers})
+            if refresh not in applied:
+                applied[refresh] = apply if made is None else made.compiled(apply, *arguments)
+            flat, state = applied[refresh](*arguments)
+        found = np.array(ops.to_numpy(flat))
+        kinds = {str(ops.to_numpy(array).dtype) for array in (flat, *leaves(state))}
     assert kinds == {dtype}
-    tolerance = 1e-13 if dtype == "float64" else 1e-5
-    for seed in range(seeds):
-        for k in range(settings):
-            alone = references.loop(
-                optimizer, {"w": start[seed, k]}, [{"w": g[seed, k]} for g in grads], values[k]
+    assert np.isnan(found[POISONED]).all()
+    tolerance = entry.tolerance if dtype == "float64" else entry.tolerance_float32
+    for seed, k in np.ndindex(SEEDS, SETTINGS):
+        if (seed, k) != POISONED:
+            alone = entry.path(
+                lay.unflatten(OPS, start[seed, k]),
+                [lay.unflatten(OPS, grad) for grad in grads[:, seed, k]],
+                values[k],
             )
-            np.testing.assert_allclose(found[seed, k], alone[-1]["w"], rtol=tolerance, atol=tolerance)
+            expected = lay.flatten(OPS, alone[-1], 0)
+            np.testing.assert_allclose(found[seed, k], expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("label", "backend"), [pair for pair in EVERY if pair[0] in rules()])
+def test_a_state_begins_with_arrays_of_its_own(label: str, backend: str) -> None:
+    """Engines write into them and donate them: no two may share memory, nor one with the parameters."""
+    made = None if backend == "numpy" else engine(backend, "float32")
+    ops = numpy_ops("float32") if made is None else made.ops
+    lay = layout(SHAPES, kinds_of(SHAPES))
+    with nullcontext() if made is None else made.context():
+        flat = ops.asarray(np.ones((2, 3, lay.total)))
+        state = leaves(Update(BATTERY[label].rule, lay).init(ops, flat))
+        assert all(tuple(leaf.shape[:2]) == (2, 3) for leaf in state), "every lane has its own"
+        if backend == "numpy":
+            shared = [pair for pair in combinations([flat, *state], 2) if np.shares_memory(*pair)]
+            assert not shared
+            return
+        places = [address(leaf) for leaf in (flat, *state)]
+    assert len(set(places)) == len(places)
+
+
+def address(array: Any) -> int:
+    """Where an array of JAX or torch lies in memory."""
+    found: int = (
+        array.untyped_storage().data_ptr()
+        if hasattr(array, "untyped_storage")
+        else array.unsafe_buffer_pointer()
+    )
+    return found

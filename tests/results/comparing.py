@@ -14,7 +14,7 @@ from results.reading import read
 # Columns, and fields of the structs that a column lists.
 VARYING = {
     "runs": ("basis_seconds", "targets.seconds"),  # of a basis job; modelled from a timing job
-    "timings": ("seconds",),
+    "timings": ("seconds", "steps"),  # a measured stretch is repeated until it is long beside the clock
     "memory": ("host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
     "jobs": (
         "import_seconds",
