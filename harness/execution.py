@@ -141,7 +141,7 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     basis = sum(matrix.shape[1] * matrix.shape[2] for matrix in bundle.matrices.values())
     held = [split for name, split in problem.splits.items() if is_held(workload, name)]
     examples = max(len(next(iter(split.values()))) for split in problem.splits.values())
-    at_once = min(examples, workload.evaluation_batch or examples)
+    at_once = max(bundle.batch_size, min(examples, workload.evaluation_batch or examples))
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
     lane = 4 * bundle.layout.total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
     data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
@@ -271,7 +271,8 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
         }
 
     def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        return {name: np.asarray(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
+        # A copy: a metric may be a view of parameters, which the next step overwrites.
+        return {name: np.array(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
 
     if workload.evaluation_batch is not None:
         return _in_pieces(bundle, engine, loaded.carry, constants, values, host)
@@ -304,7 +305,8 @@ def _in_pieces(
     compiled: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {}
 
     def piece(split: str, start: int) -> dict[str, Any]:
-        arrays = _stacked(bundle, split, slice(start, start + size))
+        stop = min(start + size, counts[split])
+        arrays = _stacked(bundle, split, np.arange(start, stop))
         return {split: {name: engine.ops.asarray(array) for name, array in arrays.items()}}
 
     for split, count in counts.items():

@@ -66,7 +66,7 @@ def _chunks(
     what: Sampling, engine: Engine, problem: Problem, random: WorkloadRandom
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Parameters, model state, batches and noise of equally many samples at a time; the last are padded."""
-    ops, rng = engine.ops, random("egop sampling")
+    ops, rng, noise_rng = engine.ops, random("egop sampling"), random("egop noise")
     train = problem.splits["train"]
     size = what.settings.get("batch_size") or len(next(iter(train.values())))
     chunk = math.ceil(what.count / math.ceil(what.count / CHUNK))
@@ -76,18 +76,22 @@ def _chunks(
     if batch_size is not None:
         examples = len(next(iter(train.values())))
         order = batch_order(random, examples, batch_size, padded, purpose="egop batches")
-    data = {name: ops.asarray(array) for name, array in train.items()}
+    # Data that do not fit the device are cut where they lie.
+    data = train if what.workload.streamed else {name: ops.asarray(array) for name, array in train.items()}
     model = {name: ops.asarray(array) for name, array in problem.state.items()}
     for start in range(0, padded, chunk):
         drawn = [_draw(what, problem, rng) for _ in range(chunk)]
         params = {name: ops.asarray(np.stack([one[name] for one in drawn])) for name in problem.parameters}
         batch = data
         if order is not None:
-            picked = ops.asarray(order[start : start + chunk])
-            batch = {name: values[picked] for name, values in data.items()}
+            picked = order[start : start + chunk]
+            if what.workload.streamed:
+                batch = {name: ops.asarray(values[picked]) for name, values in data.items()}
+            else:
+                batch = {name: values[ops.asarray(picked)] for name, values in data.items()}
         noise = {}
         if what.workload.noise is not None:
-            drawn_noise = [what.workload.noise(what.settings, rng, size) for _ in range(chunk)]
+            drawn_noise = [what.workload.noise(what.settings, noise_rng, size) for _ in range(chunk)]
             noise = {
                 name: ops.asarray(np.stack([one[name] for one in drawn_noise])) for name in drawn_noise[0]
             }

@@ -27,7 +27,7 @@ class Stack:
 
     def take(self, ops: Ops, flat: Array) -> Array:
         """Its leaves (*lanes, leaves, *shape) out of a buffer (*lanes, total)."""
-        leaves = (self.stop - self.start) // max(1, math.prod(self.shape))
+        leaves = (self.stop - self.start) // math.prod(self.shape)
         return ops.reshape(flat[..., self.start : self.stop], (*flat.shape[:-1], leaves, *self.shape))
 
 
@@ -106,8 +106,13 @@ def layout(
         groups: the names that a basis rotates together, in its order.
 
     Raises:
-        ValueError: when a group names an unknown parameter or one that another group has.
+        ValueError: when a parameter has no entries, or a group names an unknown one or one that another has.
     """
+    for name, shape in shapes.items():
+        if 0 in shape:
+            raise ValueError(
+                f"the parameter {name!r} has the shape {tuple(shape)} and no entries; leave it out"
+            )
     grouped = [name for group in groups for name in group]
     for name in grouped:
         if name not in shapes:

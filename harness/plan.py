@@ -519,7 +519,14 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
             }
             for spec in study.workloads[scale]
         ],
-        "optimizers": {spec.label: {**spec.options, **spec.hyperparameters} for spec in study.optimizers},
+        "optimizers": {
+            spec.label: {
+                **({} if spec.label == spec.name else {"rule": spec.name}),
+                **spec.options,
+                **spec.hyperparameters,
+            }
+            for spec in study.optimizers
+        },
         "methods": list(study.methods),
         "bases": {spec.label: {"name": spec.name, **spec.options} for spec in study.bases},
         "backends": {

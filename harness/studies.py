@@ -280,6 +280,9 @@ def _optimizers(file: StudyFile, report: Report) -> tuple[OptimizerSpec, ...]:
 def _label(entry: Named, key: str, report: Report) -> str | None:
     """What tables call an entry: its `label`, or its name; None where that is none."""
     label = entry.options.get("label", entry.name)
+    if label == "null":
+        report(f"{key}.label", "'null' is what tables call a step without an optimizer; take another")
+        return None
     if isinstance(label, str) and label and not set(label) - LABEL_LETTERS:
         return label
     report(f"{key}.label", f"{label!r} is not made of {LETTERS}")

@@ -14,7 +14,17 @@ import numpy as np
 
 from harness.backends.engine import Engine
 from harness.clocks import uncollected
-from harness.execution import Bundle, Clock, Evaluate, Loaded, evaluator, load, stretch_inputs
+from harness.execution import (
+    Bundle,
+    Clock,
+    Evaluate,
+    Loaded,
+    evaluator,
+    is_held,
+    load,
+    pieces_of,
+    stretch_inputs,
+)
 from harness.memory import HostMemory, peak_resident_bytes, resident_bytes
 from harness.program import Carry
 from optimizers.rule import LEARNING_RATE, Array, Ops, Rule
@@ -119,10 +129,19 @@ class _Contestant:
 
 
 def _copied(bundle: Bundle) -> Bundle:
-    """The bundle with arrays of its own."""
-    return dataclasses.replace(
-        bundle, problems=copy.deepcopy(bundle.problems), matrices=copy.deepcopy(bundle.matrices)
-    )
+    """The bundle with arrays of its own, but for those that stay on the host."""
+    problems = [
+        dataclasses.replace(
+            problem,
+            parameters=copy.deepcopy(problem.parameters),
+            splits={
+                name: copy.deepcopy(split) if is_held(bundle.workload, name) else split
+                for name, split in problem.splits.items()
+            },
+        )
+        for problem in bundle.problems
+    ]
+    return dataclasses.replace(bundle, problems=problems, matrices=copy.deepcopy(bundle.matrices))
 
 
 class _Run:
@@ -139,9 +158,9 @@ class _Run:
         self.advance(0)
         self.evaluate()
         self.warm_up_seconds = time.perf_counter() - start
-        self.calls = math.ceil(
-            SAMPLE_SECONDS / max(self.advance(contestant.start), SAMPLE_SECONDS / MOST_CALLS)
-        )
+        seconds = self.advance(contestant.start)
+        most = 1 if bundle.workload.streamed else MOST_CALLS
+        self.calls = math.ceil(SAMPLE_SECONDS / max(seconds, SAMPLE_SECONDS / most))
 
     def advance(self, start: int, calls: int = 1) -> float:
         """Seconds of a stretch, taken several times in a row; its inputs are made before."""
@@ -175,6 +194,7 @@ def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
         steps: the least number of steps, where the run has so many.
     """
     every = bundle.rule.refresh_every or 1
+    steps = max(pieces_of(bundle, steps))  # what is sent at once fits
     before = min(1, len(bundle.schedule) - 1)
     return min(every * math.ceil(steps / every), len(bundle.schedule) - before), before
 

@@ -10,8 +10,11 @@ Array = Any
 
 
 def symmetric_part(x: Array) -> Array:
-    """(X + X^T) / 2: one meaning and one gradient where libraries read one triangle or both."""
-    return (x + x.swapaxes(-1, -2)) / 2
+    """X / 2 + X^T / 2: one meaning and one gradient where libraries read one triangle or both.
+
+    Halved first: the sum of finite entries may overflow.
+    """
+    return x / 2 + x.swapaxes(-1, -2) / 2
 
 
 def guarded(

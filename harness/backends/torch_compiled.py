@@ -68,8 +68,8 @@ def stepper(ops: Ops, part: Part, refresh: bool, compiler: str | None) -> Steppe
         if held is not None:
             new, new_state = where_lanes(ops, held, (param, state), (new, new_state))
         # Fresh tensors cost more than the update itself: everything is written where it was.
-        param.copy_(new)
-        for old, leaf in zip(pytree.tree_leaves(state), pytree.tree_leaves(new_state), strict=True):
+        olds, leaves = [param, *pytree.tree_leaves(state)], [new, *pytree.tree_leaves(new_state)]
+        for old, leaf in zip(olds, apart(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:
                 old.copy_(leaf)
 
@@ -77,6 +77,23 @@ def stepper(ops: Ops, part: Part, refresh: bool, compiler: str | None) -> Steppe
         return step
     compiled: Stepper = torch.compile(step, fullgraph=True, dynamic=True, backend=compiler)
     return compiled
+
+
+def apart(leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool) -> list[torch.Tensor]:
+    """New arrays, with a copy of those that another array's overwriting would change.
+
+    Args:
+        leaves, olds: new arrays and those that they overwrite, in the same order; a new one may be an old
+            one, or a view of it.
+        compiled: whether the compiler sees this; it leaves out the copies that are not needed.
+    """
+    if compiled:
+        return [leaf if leaf is old else leaf.clone() for leaf, old in zip(leaves, olds, strict=True)]
+    held = {old.untyped_storage().data_ptr() for old in olds}
+    return [
+        leaf.clone() if leaf is not old and leaf.untyped_storage().data_ptr() in held else leaf
+        for leaf, old in zip(leaves, olds, strict=True)
+    ]
 
 
 @contextmanager

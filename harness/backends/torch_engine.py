@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -115,6 +115,8 @@ class TorchEngine:
                         refresh: stepper(self.ops, piece.part, refresh, compiler)
                         for refresh in program.update.cadence
                     }
+                if compiler is not None:
+                    _warm(program, piece, carry, constants, inputs, steppers[id(piece.part)], len(updates))
                 updates.append(_Written(piece, steppers[id(piece.part)]))
         return _segment(program, updates, compiler is not None)
 
@@ -176,10 +178,11 @@ ENTRIES_WORTH_A_LEAF = 4096
 
 @dataclass(frozen=True)
 class _Gradient:
-    """A step's gradient: by name (1, 1, *shape) or (S, K, *shape), and on demand as one buffer."""
+    """A step's gradient: by name (S, K, *shape); on demand (S, K, d), and (d,) of a single run."""
 
     named: Mapping[str, torch.Tensor]
     flat: Callable[[], torch.Tensor]
+    vector: Callable[[], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -189,14 +192,14 @@ class _Moment:
     Args:
         number: the number of the step, from 1.
         schedule: the learning rate's multiplier.
-        values: hyperparameters, `step` and `schedule` as tensors.
+        values: gives hyperparameters, `step` and `schedule` as tensors, made when first asked for.
         held: lanes (S, K) that stay as they are, or None.
         refresh: whether amortized work is done.
     """
 
     number: int
     schedule: float
-    values: Mapping[str, torch.Tensor]
+    values: Callable[[], Mapping[str, torch.Tensor]]
     held: torch.Tensor | None
     refresh: bool
 
@@ -229,7 +232,8 @@ class _Fused:
                 # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
                 grads = [grad.named[name].contiguous() for name in lay.shapes]
             else:
-                grads = [grad.flat()[0, 0, low:high]]
+                vector = grad.vector()
+                grads = [vector if stack is None else vector[low:high]]
             rate = self.values["learning_rate"] * moment.schedule
             self.native.step(
                 param, grads, state, {**self.values, "learning_rate": rate, "step": float(moment.number)}
@@ -256,9 +260,34 @@ class _Written:
 
         def update(grad: _Gradient, moment: _Moment) -> None:
             taken = self.piece.take(program.ops, grad.flat())
-            self.steppers[moment.refresh](taken, state, param, moment.values, moment.held)
+            self.steppers[moment.refresh](taken, state, param, moment.values(), moment.held)
 
         return update
+
+
+def _warm(
+    program: Program,
+    piece: Piece,
+    carry: Carry,
+    constants: Constants,
+    inputs: Inputs,
+    steppers: Mapping[bool, Stepper],
+    number: int,
+) -> None:
+    """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
+    ops = program.ops
+    values = _values(program, constants, inputs, 0)
+    held = (
+        None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
+    )
+    with never_eager(), torch.no_grad():
+        for step in steppers.values():
+            param, grad = (piece.take(ops, buffer) for buffer in _copies(carry.coordinates))
+            step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
+
+
+def _copies(buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return buffer.clone(), torch.zeros_like(buffer)
 
 
 @dataclass(frozen=True)
@@ -280,8 +309,8 @@ def _segment(
 
     def hold(carry: Carry, constants: Constants) -> _Held:
         rotated = bool(constants.matrices)
-        # A rule may begin with one value broadcast, which cannot be written to.
-        carry = carry._replace(state=pytree.tree_map(lambda leaf: leaf.contiguous(), carry.state))
+        # A rule may begin with one value broadcast, or with the parameters: neither can be written to.
+        carry = carry._replace(state=pytree.tree_map(_own, carry.state))
         return _Held(
             buffer=carry.coordinates,
             state=carry.state,
@@ -292,11 +321,15 @@ def _segment(
     def gradient(grads: Mapping[str, torch.Tensor], constants: Constants) -> _Gradient:
         @cache
         def flat() -> torch.Tensor:
-            if constants.matrices or next(iter(grads.values())).shape[:2] != (1, 1):
-                return program.coordinates(grads, constants.matrices)
-            return flatten([grads[name] for name in lay.shapes])[None, None]
+            return program.coordinates(grads, constants.matrices)
 
-        return _Gradient(grads, flat)
+        @cache
+        def vector() -> torch.Tensor:
+            if constants.matrices:
+                return flat().view(-1)
+            return flatten([grads[name] for name in lay.shapes])  # less work than `flat` for many leaves
+
+        return _Gradient(grads, flat, vector)
 
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         nonlocal held
@@ -305,30 +338,33 @@ def _segment(
         model, stopped_at, losses = carry.model, carry.stopped_at, []
         first = round(float(inputs.step[0]))
         for index, multiplier in enumerate(inputs.schedule.tolist()):
-            one = step_of(inputs, index)
+            one = step_of(inputs._replace(step=None, schedule=None), index)
             params = held.params or program.parameters(carry.coordinates, constants.matrices)
             loss, grads, new_model = program.gradient(params, model, pick(constants, one), one.noise or {})
             losses.append(loss)
             stay = None
             if program.stop_gradient_norm is not None:
-                stopped_at = torch.where((stopped_at == 0) & program.is_short(grads), one.step, stopped_at)
+                short = (stopped_at == 0) & program.is_short(grads)
+                stopped_at = torch.where(short, inputs.step[index], stopped_at)
                 stay = stopped_at > 0
                 new_model = where_lanes(ops, stay, model, new_model)
-            model = new_model
+            # Model state may be parameters, which the update overwrites.
+            model = {name: value.clone() for name, value in new_model.items()}
             moment = _Moment(
                 first + index,
                 multiplier,
-                program.values(constants, one),
+                cache(partial(_values, program, constants, inputs, index)),
                 stay,
                 program.update.refreshes(first + index),
             )
             step_gradient = gradient(grads, constants)
             for update in held.updates:
                 update(step_gradient, moment)
-        failed = ~torch.isfinite(torch.stack(losses))  # (steps, S, K)
-        first_failed = torch.where(failed, inputs.step[:, None, None], float("inf")).amin(dim=0)
-        failing = (carry.diverged_at == 0) & torch.isfinite(first_failed)
-        diverged_at = torch.where(failing, first_failed, carry.diverged_at)
+        failed = ~torch.isfinite(losses[0] if len(losses) == 1 else torch.stack(losses, dim=-1))
+        diverged_at = carry.diverged_at
+        if failed.any():
+            steps = torch.where(failed.view(*diverged_at.shape, -1), inputs.step, float("inf")).amin(dim=-1)
+            diverged_at = torch.where((diverged_at == 0) & torch.isfinite(steps), steps, diverged_at)
         return Carry(carry.coordinates, held.state, model, diverged_at, stopped_at)
 
     def guarded(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
@@ -336,6 +372,14 @@ def _segment(
             return advance(carry, constants, inputs)
 
     return guarded
+
+
+def _own(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf.clone(memory_format=torch.contiguous_format)
+
+
+def _values(program: Program, constants: Constants, inputs: Inputs, index: int) -> Mapping[str, torch.Tensor]:
+    return program.values(constants, Inputs(inputs.step[index], inputs.schedule[index]))
 
 
 def _alone(ops: Ops, loss: Callable[..., Any], params: Any, model: Any, batch: Any, noise: Any) -> Any:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -128,25 +128,26 @@ def compilations() -> Iterator[Counter[str]]:
 
 
 def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, int]:
-    """Metrics after two stretches of 3 steps, and what was compiled in the first and in the second."""
+    """Metrics after 5 single steps, and what was compiled up to the first and from the second on."""
     with made.context():
         loaded = load(bundle, made)
+        inputs = [stretch_inputs(bundle, made, step, 1) for step in range(5)]
         with compilations() as first:
             evaluate = evaluator(bundle, made, loaded)
-            inputs = stretch_inputs(bundle, made, 0, 3)
-            segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
-            carry = segment(loaded.carry, loaded.constants, inputs)
+            segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs[0])
+            carry = segment(loaded.carry, loaded.constants, inputs[0])
             evaluate(carry)
-        inputs = stretch_inputs(bundle, made, 3, 3)
         with compilations() as second:
-            metrics = evaluate(segment(carry, loaded.constants, inputs))
+            for given in inputs[1:]:
+                carry = segment(carry, loaded.constants, given)
+            metrics = evaluate(carry)
     backend = made.ops.backend
     return metrics, first[backend], second[backend]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("workload", [TANH, *NETWORKS.values()], ids=lambda workload: workload.name)
-def test_backends_agree_and_the_second_stretch_compiles_nothing(workload: Workload, variant: str) -> None:
+def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str) -> None:
     bundle = bundle_of(workload, VARIANTS[variant])
     assert_compiled_once(bundle if workload.mapped else bundle.part(slice(0, 1), slice(0, 1)))
 
@@ -154,7 +155,7 @@ def test_backends_agree_and_the_second_stretch_compiles_nothing(workload: Worklo
 @pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
-def test_the_second_stretch_compiles_nothing_on_registered_workloads(problem: Problem, variant: str) -> None:
+def test_the_second_step_compiles_nothing_on_registered_workloads(problem: Problem, variant: str) -> None:
     made = engine("jax", "float64")
     with made.context():
         prepared = prepare(problem, made)
@@ -213,6 +214,57 @@ def test_jax_counts_the_memory_of_its_programs(variant: str) -> None:
         peak = made.device_peak(segment, lambda: None)
     assert peak is not None
     assert held < peak < 100 * held
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_new_state_may_be_what_the_update_overwrites(compiled: bool) -> None:
+    """Old parameters and old state that go on as other state: torch writes in place, and must copy first."""
+
+    class Lagged(NamedTuple):
+        before: Any  # the parameters of the step before
+        last: Any  # the last gradient
+        earlier: Any  # the one before it
+
+    def update(ops: Any, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
+        moved = param - hyper["learning_rate"] * (grad + 0.5 * state.last + 0.25 * state.earlier)
+        return moved + 0.5 * (param - state.before), Lagged(param, grad, state.last)
+
+    def init(ops: Any, param: Any) -> Lagged:
+        return Lagged(param + 0.0, ops.zeros_like(param), ops.zeros_like(param))
+
+    rule = dataclasses.replace(VARIANTS["sgd"], name="lagged", init=init, update=update)
+    bundle = bundle_of(TANH, rule)
+    torch._dynamo.reset()
+    worth = 0 if compiled else 1 << 62
+    made = TorchEngine("float64", "cpu", compiler="eager", worth_compiling=worth)
+    assert_equal(run(bundle, "jax"), execute(bundle, made), 1e-11)
+
+
+def test_metrics_and_model_state_may_be_parameters() -> None:
+    """A checkpoint keeps its value, and lagged weights stay those of their step."""
+
+    def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
+        value, _, metrics = TANH.loss(ops, params, {"seen": state["seen"]}, batch, noise)
+        drift = ops.sum(ops.square(params["bias"] - state["lagged"]))
+        return value + 0.1 * drift, {"seen": state["seen"], "lagged": params["bias"]}, metrics
+
+    def evaluate(ops: Any, params: Any, state: Any, split: Any) -> Any:
+        return {"loss": params["bias"][0], "seen": state["lagged"][0]}
+
+    workload = dataclasses.replace(
+        TANH,
+        loss=loss,
+        evaluate=evaluate,
+        metrics={name: TANH.metrics[name] for name in ("train_loss", "train_seen")},
+    )
+    for part in ((slice(0, 2), slice(0, 2)), (slice(0, 1), slice(0, 1))):
+        bundle = bundle_of(TANH, VARIANTS["sgd"]).part(*part)
+        problems = [
+            dataclasses.replace(problem, state={**problem.state, "lagged": np.zeros(4)})
+            for problem in bundle.problems
+        ]
+        bundle = dataclasses.replace(bundle, workload=workload, problems=problems)
+        assert_equal(run(bundle, "jax"), run(bundle, "torch"), 1e-11)
 
 
 # --- amortized work, noise, streaming ---------------------------------------------------------------
