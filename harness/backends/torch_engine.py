@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any
 
 import torch
@@ -176,35 +175,63 @@ class TorchEngine:
 ENTRIES_WORTH_A_LEAF = 4096
 
 
-@dataclass(frozen=True)
-class _Gradient:
-    """A step's gradient: by name (S, K, *shape); on demand (S, K, d), and (d,) of a single run."""
-
-    named: Mapping[str, torch.Tensor]
-    flat: Callable[[], torch.Tensor]
-    vector: Callable[[], torch.Tensor]
-
-
-@dataclass(frozen=True)
 class _Moment:
-    """What an update must know of its step.
+    """What an update must know of its step; what few updates ask for is made when it is asked for.
 
     Args:
-        number: the number of the step, from 1.
+        program, constants, inputs: of the stretch.
+        index: of the step in the stretch.
+        number: of the step in the run, from 1.
         schedule: the learning rate's multiplier.
-        values: gives hyperparameters, `step` and `schedule` as tensors, made when first asked for.
+        grads: the gradient by name, (S, K, *shape).
         held: lanes (S, K) that stay as they are, or None.
-        refresh: whether amortized work is done.
     """
 
-    number: int
-    schedule: float
-    values: Callable[[], Mapping[str, torch.Tensor]]
-    held: torch.Tensor | None
-    refresh: bool
+    __slots__ = (
+        "_flat", "_values", "_vector", "constants", "grads", "held", "index", "inputs", "number", "program",
+        "schedule",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        program: Program,
+        constants: Constants,
+        inputs: Inputs,
+        index: int,
+        number: int,
+        schedule: float,
+        grads: Mapping[str, torch.Tensor],
+        held: torch.Tensor | None,
+    ) -> None:
+        self.program, self.constants, self.inputs, self.index = program, constants, inputs, index
+        self.number, self.schedule, self.grads, self.held = number, schedule, grads, held
+        self._flat: torch.Tensor | None = None
+        self._vector: torch.Tensor | None = None
+        self._values: Mapping[str, torch.Tensor] | None = None
+
+    def flat(self) -> torch.Tensor:
+        """The gradient in the basis, (S, K, d)."""
+        if self._flat is None:
+            self._flat = self.program.coordinates(self.grads, self.constants.matrices)
+        return self._flat
+
+    def vector(self) -> torch.Tensor:
+        """The gradient of a single run in the basis, (d,): less work than `flat` for many leaves."""
+        if self._vector is None:
+            if self.constants.matrices:
+                self._vector = self.flat().view(-1)
+            else:
+                self._vector = flatten([self.grads[name] for name in self.program.update.layout.shapes])
+        return self._vector
+
+    def values(self) -> Mapping[str, torch.Tensor]:
+        """Hyperparameters, `step` and `schedule` as tensors."""
+        if self._values is None:
+            self._values = _values(self.program, self.constants, self.inputs, self.index)
+        return self._values
 
 
-Bound = Callable[[_Gradient, _Moment], None]  # the update of one carry's buffers
+Bound = Callable[[_Moment], None]  # the update of one carry's buffers
 
 
 @dataclass(frozen=True)
@@ -227,12 +254,12 @@ class _Fused:
         param = views(carry.coordinates if leaf_by_leaf else carry.coordinates[0, 0, low:high])
         state = pytree.tree_map(views, carry.state[number])
 
-        def update(grad: _Gradient, moment: _Moment) -> None:
+        def update(moment: _Moment) -> None:
             if leaf_by_leaf:
                 # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
-                grads = [grad.named[name].contiguous() for name in lay.shapes]
+                grads = [moment.grads[name].contiguous() for name in lay.shapes]
             else:
-                vector = grad.vector()
+                vector = moment.vector()
                 grads = [vector if stack is None else vector[low:high]]
             rate = self.values["learning_rate"] * moment.schedule
             self.native.step(
@@ -258,9 +285,10 @@ class _Written:
         """The update of the piece of this number."""
         param, state = self.piece.take(program.ops, carry.coordinates), carry.state[number]
 
-        def update(grad: _Gradient, moment: _Moment) -> None:
-            taken = self.piece.take(program.ops, grad.flat())
-            self.steppers[moment.refresh](taken, state, param, moment.values(), moment.held)
+        def update(moment: _Moment) -> None:
+            taken = self.piece.take(program.ops, moment.flat())
+            refresh = program.update.refreshes(moment.number)
+            self.steppers[refresh](taken, state, param, moment.values(), moment.held)
 
         return update
 
@@ -304,7 +332,7 @@ def _segment(
     program: Program, updates: list[_Fused | _Written], compiled: bool
 ) -> Callable[[Carry, Constants, Inputs], Carry]:
     """Steps that write into the carry's buffers, which are reused from call to call."""
-    ops, lay = program.ops, program.update.layout
+    ops = program.ops
     held: _Held | None = None
 
     def hold(carry: Carry, constants: Constants) -> _Held:
@@ -318,27 +346,16 @@ def _segment(
             updates=[one.bind(program, carry, rotated, number) for number, one in enumerate(updates)],
         )
 
-    def gradient(grads: Mapping[str, torch.Tensor], constants: Constants) -> _Gradient:
-        @cache
-        def flat() -> torch.Tensor:
-            return program.coordinates(grads, constants.matrices)
-
-        @cache
-        def vector() -> torch.Tensor:
-            if constants.matrices:
-                return flat().view(-1)
-            return flatten([grads[name] for name in lay.shapes])  # less work than `flat` for many leaves
-
-        return _Gradient(grads, flat, vector)
-
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         nonlocal held
         if held is None or held.buffer is not carry.coordinates:
             held = hold(carry, constants)
         model, stopped_at, losses = carry.model, carry.stopped_at, []
         first = round(float(inputs.step[0]))
+        sent = inputs._replace(step=None, schedule=None)  # what the loss needs of them
+        nothing = all(value is None for value in sent)
         for index, multiplier in enumerate(inputs.schedule.tolist()):
-            one = step_of(inputs._replace(step=None, schedule=None), index)
+            one = sent if nothing else step_of(sent, index)
             params = held.params or program.parameters(carry.coordinates, constants.matrices)
             loss, grads, new_model = program.gradient(params, model, pick(constants, one), one.noise or {})
             losses.append(loss)
@@ -350,16 +367,9 @@ def _segment(
                 new_model = where_lanes(ops, stay, model, new_model)
             # Model state may be parameters, which the update overwrites.
             model = {name: value.clone() for name, value in new_model.items()}
-            moment = _Moment(
-                first + index,
-                multiplier,
-                cache(partial(_values, program, constants, inputs, index)),
-                stay,
-                program.update.refreshes(first + index),
-            )
-            step_gradient = gradient(grads, constants)
+            moment = _Moment(program, constants, inputs, index, first + index, multiplier, grads, stay)
             for update in held.updates:
-                update(step_gradient, moment)
+                update(moment)
         failed = ~torch.isfinite(losses[0] if len(losses) == 1 else torch.stack(losses, dim=-1))
         diverged_at = carry.diverged_at
         if failed.any():
