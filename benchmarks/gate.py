@@ -11,13 +11,13 @@ import datetime
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, simulate
+from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, rounds_to_add, simulate
 from benchmarks.gate_studies import Asked, final_runs
 from benchmarks.gate_tables import compare_tables
 from benchmarks.gate_timing import (
@@ -32,7 +32,7 @@ from benchmarks.gate_timing import (
 from benchmarks.kernels.worktrees import UnknownCommit, commit_of
 from results.errors import TableError
 
-ROUNDS, BLOCKS = 12, 8
+ROUNDS, MOST_ROUNDS, BLOCKS = 12, 100, 8
 INJECTED = 0.10  # the slowdown that --simulate looks for
 COMPARISONS = 10_000
 GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
@@ -46,6 +46,25 @@ def verdicts(samples: Sequence[Sample], effect: float, level: float) -> dict[str
 def confirmed(first: Verdict, second: Verdict) -> bool:
     """Whether a second sample says what the first said."""
     return first.outcome == second.outcome
+
+
+def measure_enough(
+    places: Mapping[str, Path], labels: Sequence[str], given: argparse.Namespace
+) -> list[Sample]:
+    """Time cases for as many rounds as given, and for as many more as the noise of each then asks for."""
+    kept = {
+        one.label: one for one in measure(places, labels, given.rounds, given.blocks, _estimate(given.rounds))
+    }
+    while True:
+        found = verdicts(list(kept.values()), given.effect, given.level)
+        more = {label: rounds_to_add(verdict, given.most_rounds) for label, verdict in found.items()}
+        noisy = [label for label, rounds in more.items() if rounds]
+        if not noisy:
+            return list(kept.values())
+        rounds = max(more.values())
+        print(f"{len(noisy)} noisy cases: {rounds} more rounds")
+        for added in measure(places, noisy, rounds, given.blocks, _estimate(rounds)):
+            kept[added.label] = kept[added.label].joined(added)
 
 
 def status(outcomes: Sequence[str]) -> int:
@@ -62,14 +81,14 @@ def compare_commits(given: argparse.Namespace) -> int:
     with checkouts(root, base, head) as places:
         labels = common_labels(places, given.case)
         print(f"{len(labels)} cases, {given.rounds} rounds of four processes")
-        samples = measure(places, labels, given.rounds, given.blocks, _estimate(given.rounds))
+        samples = measure_enough(places, labels, given)
         found = verdicts(samples, given.effect, given.level)
         kept = [samples]
         changed = [label for label, verdict in found.items() if verdict.outcome in ("slower", "faster")]
         unconfirmed = []
         if changed:
             print(f"{len(changed)} cases seem to have changed: once more with fresh processes")
-            again = measure(places, changed, given.rounds, given.blocks)
+            again = measure_enough(places, changed, given)
             kept.append(again)
             second = verdicts(again, given.effect, given.level)
             unconfirmed = [label for label in changed if not confirmed(found[label], second[label])]
@@ -116,7 +135,16 @@ def resample(given: argparse.Namespace) -> int:
     for label, samples in stored.items():
         pooled = np.concatenate([np.concatenate([each.base, each.head], axis=1) for each in samples])
         rates = [
-            simulate(pooled, given.rounds, given.effect, given.level, slowdown, given.comparisons, generator)
+            simulate(
+                pooled,
+                given.rounds,
+                given.most_rounds,
+                given.effect,
+                given.level,
+                slowdown,
+                given.comparisons,
+                generator,
+            )
             for slowdown in (0.0, INJECTED)
         ]
         good = good and rates[0].alarms <= 0.01 and rates[1].slower >= 0.9
@@ -145,11 +173,11 @@ def compare_studies(given: argparse.Namespace) -> int:
     with ExitStack() as stack:
         places = stack.enter_context(checkouts(root, base, head))
         kept = given.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvebench-gate-")))
-        finals = []
+        finals = {}
         for side, commit in (("base", base), ("head", head)):
             print(f"{asked}: {side} {commit[:12]}", flush=True)
-            finals.append(final_runs(places[side], commit, asked, kept.resolve() / commit))
-        return compare_accuracy(*finals, given)
+            finals[side] = final_runs(places[side], commit, asked, kept.resolve() / commit)
+        return compare_accuracy(finals["base"], finals["head"], given)
 
 
 def _estimate(rounds: int) -> Callable[[int, float], None]:
@@ -192,6 +220,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--level", type=float, default=LEVEL, help=f"coverage of intervals ({LEVEL})")
     parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of four processes ({ROUNDS})")
+    parser.add_argument(
+        "--most-rounds",
+        type=int,
+        default=MOST_ROUNDS,
+        help=f"rounds that a case may have where noise asks for more; not of --aa ({MOST_ROUNDS})",
+    )
     parser.add_argument("--blocks", type=int, default=BLOCKS, help=f"blocks a process and case ({BLOCKS})")
     parser.add_argument(
         "--out",
@@ -222,6 +256,8 @@ def _check(given: argparse.Namespace) -> None:
         value = getattr(given, name)
         if value is not None and value < least:
             raise GateError(f"--{name} {value}: at least {least} is needed")
+    if given.most_rounds < given.rounds:
+        raise GateError(f"--most-rounds {given.most_rounds}: at least {given.rounds}, as --rounds, is needed")
     alone = given.aa is not None or given.simulate is not None or given.tables is not None
     if alone == (given.head is not None):
         raise GateError("name two commits, BASE and HEAD, or one of --aa, --simulate, --tables")
@@ -235,7 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.simulate is not None:
             return resample(given)
         if given.tables is not None:
-            return compare_accuracy(*given.tables, given)
+            base, head = given.tables
+            return compare_accuracy(base, head, given)
         if given.study is not None:
             return compare_studies(given)
         return compare_commits(given) if given.aa is None else compare_equals(given)

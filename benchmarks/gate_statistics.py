@@ -18,7 +18,12 @@ POWER = 0.9  # with which a sample that counts as large enough shows the effect 
 LEAST, GREATEST = 1e-300, 1e300  # what 0 and infinity count as in a ratio
 # The interval below is a little wider than Student's where noise is normal: the root of pi / 3.
 SIGNED_RANK_WIDTH = math.sqrt(math.pi / 3)
-NORMAL_DEVIATION = 1.4826  # a normal distribution's standard deviation over its median absolute value
+# A scale from the quantile of absolute values at which 20 % are left out: those that something disturbed. The
+# median would leave out half, and with it the tails that make the interval wide.
+CORE = 0.8
+NORMAL_DEVIATION = 1 / NormalDist().inv_cdf(
+    (1 + CORE) / 2
+)  # a normal distribution's deviation over its quantile
 
 
 @dataclass(frozen=True)
@@ -155,15 +160,15 @@ def within_side_noise(base: ArrayLike, head: ArrayLike) -> float:
 
     With processes A1 A2 and B1 B2 the contrasts (A1 - A2 + B1 - B2) / 2 and (A1 - A2 - B1 + B2) / 2 are
     distributed as (B1 + B2 - A1 - A2) / 2 is where the sides are equal, blocks treated alike: A/A
-    comparisons of the same size, made at the same time. The noise is their median absolute value, times
-    1.4826 (the standard deviation, where it is normal).
+    comparisons of the same size, made at the same time. The noise is the standard deviation that their
+    absolute values show, were they normal.
 
     Args:
         base, head: shape (rounds, 2, blocks).
     """
     left, right = (side[:, 0] - side[:, 1] for side in (_logarithms(base), _logarithms(head)))
     contrasts = np.median(np.stack([left + right, left - right]) / 2, axis=-1)
-    return float(NORMAL_DEVIATION * np.median(np.abs(contrasts)))
+    return _scale(contrasts)
 
 
 def spread_of_rounds(ratios: ArrayLike) -> float:
@@ -172,7 +177,11 @@ def spread_of_rounds(ratios: ArrayLike) -> float:
     For sides that differ from round to round by nature and have one value each, such as losses of seeds.
     """
     values = np.asarray(ratios, dtype=float)
-    return float(NORMAL_DEVIATION * np.median(np.abs(values - np.median(values))))
+    return _scale(values - np.median(values))
+
+
+def _scale(values: np.ndarray) -> float:
+    return float(NORMAL_DEVIATION * np.quantile(np.abs(values), CORE))
 
 
 def decide(base: ArrayLike, head: ArrayLike, effect: float, level: float = LEVEL) -> Verdict:
@@ -249,6 +258,15 @@ def _verdict(ratios: np.ndarray, noise: float, effect: float, level: float) -> V
     )
 
 
+def rounds_to_add(verdict: Verdict, most: int) -> int:
+    """How many more rounds the noise asks for, of `most` in all.
+
+    The noise is that within the sides: whether a sample is enlarged must not depend on how far the sides
+    differ in it, or equal sides would be called different more often than the level says.
+    """
+    return max(0, min(rounds_for(verdict.effect, verdict.noise, verdict.level), most) - verdict.rounds)
+
+
 def _exponential(value: float) -> float:
     return math.exp(value) if value < math.log(GREATEST) else math.inf
 
@@ -271,6 +289,7 @@ class Rates:
 def simulate(
     stored: ArrayLike,
     rounds: int,
+    most: int,
     effect: float,
     level: float,
     slowdown: float,
@@ -279,12 +298,12 @@ def simulate(
 ) -> Rates:
     """Verdicts of comparisons that are resampled from stored A/A rounds.
 
-    Each takes rounds with replacement, deals the four processes of each out to the sides by chance
-    (nothing changed: each could have been any), and slows one side down.
+    Each takes rounds with replacement, as many more as the noise in them asks for, deals the four processes
+    of each out to the sides by chance (nothing changed: each could have been any), and slows one side down.
 
     Args:
         stored: (stored rounds, 4, blocks) seconds of equal processes.
-        rounds: rounds of a comparison.
+        rounds, most: rounds that a comparison starts with, and may have.
         effect, level: as in `decide`.
         slowdown: the relative slowdown put on the head, 0 for false alarms.
         comparisons: how many.
@@ -293,9 +312,12 @@ def simulate(
     seconds = np.asarray(stored, dtype=float)
     counts = dict.fromkeys(("slower", "faster", "equal", "undecided"), 0)
     for _ in range(comparisons):
-        picked = seconds[generator.integers(len(seconds), size=rounds)]
-        dealt = generator.permuted(np.tile(np.arange(4), (rounds, 1)), axis=1)
-        sides = np.take_along_axis(picked, dealt[:, :, None], axis=1)
-        verdict = decide(sides[:, :2], sides[:, 2:] * (1 + slowdown), effect, level)
+        sides, more = seconds[:0], rounds
+        while more:
+            picked = seconds[generator.integers(len(seconds), size=more)]
+            dealt = generator.permuted(np.tile(np.arange(4), (more, 1)), axis=1)
+            sides = np.concatenate([sides, np.take_along_axis(picked, dealt[:, :, None], axis=1)])
+            verdict = decide(sides[:, :2], sides[:, 2:] * (1 + slowdown), effect, level)
+            more = rounds_to_add(verdict, most)
         counts[verdict.outcome] += 1
     return Rates(**{name: count / comparisons for name, count in counts.items()})

@@ -42,6 +42,10 @@ class Sample:
     base: list[list[list[float]]]
     head: list[list[list[float]]]
 
+    def joined(self, other: Sample) -> Sample:
+        """The rounds of both, of the same case."""
+        return Sample(self.label, self.base + other.base, self.head + other.head)
+
 
 class Worker:
     """A process that times one checkout (gate_worker)."""

@@ -263,6 +263,12 @@ def _optimizers(file: StudyFile, report: Report) -> tuple[OptimizerSpec, ...]:
         except OptionError as error:
             report(key, error)
             continue
+        known = {**rule.hyperparameters, **rule.options, "label": None}
+        strange = [name for name in given if name not in known]
+        for name in strange:
+            report(key, unknown(rule.name, "hyperparameter or option", name, known))
+        if strange:
+            continue
         tuned = _tuned_bounds(file)
         both = [name for name in given if name in tuned[0]]
         for name in both:

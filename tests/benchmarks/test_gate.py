@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gate import BAD_INPUT, GOOD, UNDECIDED, WORSE, main
+from benchmarks.gate import BAD_INPUT, GOOD, UNDECIDED, WORSE, main, measure_enough
 from benchmarks.gate_tables import compare_tables
 from benchmarks.gate_timing import GateError, Sample, read_samples, write_samples
 from benchmarks.kernels.worktrees import git
@@ -39,7 +40,8 @@ def timed(pattern=""):
     labels = [label for label in ("sleep", "nap") if pattern in label]
     return {{label: SimpleNamespace(case=case, backend="jax", dtype="float32") for label in labels}}
 '''
-QUICK = ["--level", "0.9", "--effect", "0.3", "--rounds", "5", "--blocks", "3", "--case", "sleep"]
+QUICK = ["--level", "0.9", "--effect", "0.3", "--rounds", "5", "--most-rounds", "5", "--blocks", "3"]
+QUICK += ["--case", "sleep"]
 
 
 def commit(repository: Path, message: str, **values: float) -> None:
@@ -94,6 +96,28 @@ def test_a_slower_commit_is_found_confirmed_and_kept(
     assert git(repository, "worktree", "list").count("\n") == 0, "both checkouts are gone"
 
 
+def test_a_noisy_case_is_timed_for_more_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    taken: list[tuple[list[str], int]] = []
+    generator = np.random.default_rng(0)
+    noises = {"calm": 0.005, "noisy": 0.06}
+
+    def measured(places, labels, rounds, blocks, progress) -> list[Sample]:
+        taken.append((list(labels), rounds))
+        return [
+            Sample(label, *generator.lognormal(0, noises[label], (2, rounds, 2, blocks)).tolist())
+            for label in labels
+        ]
+
+    monkeypatch.setattr("benchmarks.gate.measure", measured)
+    given = argparse.Namespace(rounds=12, most_rounds=30, blocks=1, effect=0.05, level=0.995)
+    samples = measure_enough({"base": tmp_path, "head": tmp_path}, ["calm", "noisy"], given)
+    assert [np.shape(one.base) for one in samples] == [(12, 2, 1), (30, 2, 1)]
+    assert taken == [(["calm", "noisy"], 12), (["noisy"], 18)]
+    assert "1 noisy cases: 18 more rounds" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_commit_is_not_slower_than_itself(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -109,6 +133,7 @@ def test_a_commit_is_not_slower_than_itself(
         (["HEAD", "HEAD", "--case", "nothing"], "--case 'nothing': no label"),
         (["HEAD~1", "HEAD", *QUICK], "flops are 1 at the base and 2 at the head"),
         (["HEAD", "HEAD", "--rounds", "3"], "--rounds 3: at least 9 is needed"),
+        (["HEAD", "HEAD", "--most-rounds", "9"], "--most-rounds 9: at least 12"),
         (["HEAD", "HEAD", "--effect", "0"], "--effect 0.0"),
         (["HEAD", "HEAD", "--level", "2"], "--level 2.0"),
         (["HEAD"], "name two commits"),

@@ -66,7 +66,7 @@ def test_a_rule_comes_twice_with_other_options_and_labels(tmp_path):
     [
         ("{statistics: mean}", "shampoo: statistics = 'mean' is not one of sum, ema"),
         ("{refresh_every: 0}", "refresh_every = 0 is not a whole number from 1 on"),
-        ("{beta2: 0.9}", "shampoo has no hyperparameter 'beta2'"),
+        ("{beta2: 0.9}", "shampoo has no hyperparameter or option 'beta2'"),
         ("{power: 2}", r"power = 2 is not a number in \(0, 1\]"),
         ("{label: a/b}", "label: 'a/b' is not made of"),
     ],

@@ -57,13 +57,22 @@ def minibatch(problem: Problem, examples: int = 40) -> dict[str, np.ndarray]:
     return {field: values[:examples] for field, values in problem.splits["train"].items()}
 
 
+def noise_of(workload: Workload, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What one step of a workload draws, always the same; nothing where it takes no noise."""
+    if workload.noise is None:
+        return {}
+    size = len(next(iter(batch.values())))
+    return workload.noise(small(workload.name)[1], np.random.default_rng(7), size)
+
+
 Scalar = Callable[[Mapping[str, np.ndarray]], float]
 Gradient = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 def loss_in_numpy(ops: Any, workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Scalar:
     """The loss as a function of NumPy parameters."""
-    return lambda params: float(workload.loss(ops, params, problem.state, batch, {})[0])
+    noise = noise_of(workload, batch)
+    return lambda params: float(workload.loss(ops, params, problem.state, batch, noise)[0])
 
 
 def torch_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Gradient:
@@ -72,7 +81,8 @@ def torch_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.
 
     ops = torch_ops("cpu", "float64")
     state, on_device = _load(ops, problem.state), _load(ops, batch)
-    function = torch.func.grad(lambda params: workload.loss(ops, params, state, on_device, {})[0])
+    noise = _load(ops, noise_of(workload, batch))
+    function = torch.func.grad(lambda params: workload.loss(ops, params, state, on_device, noise)[0])
     return lambda params: {name: ops.to_numpy(x) for name, x in function(_load(ops, params)).items()}
 
 
@@ -82,7 +92,8 @@ def jax_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.nd
 
     ops = jax_ops("float64")
     state, on_device = _load(ops, problem.state), _load(ops, batch)
-    function = jax.jit(jax.grad(lambda params: workload.loss(ops, params, state, on_device, {})[0]))
+    noise = _load(ops, noise_of(workload, batch))
+    function = jax.jit(jax.grad(lambda params: workload.loss(ops, params, state, on_device, noise)[0]))
     return lambda params: {name: np.asarray(x) for name, x in function(_load(ops, params)).items()}
 
 
