@@ -159,6 +159,11 @@ def _identity(job: Job) -> dict[str, Any]:
 
 def _total_seconds() -> float:
     """Seconds since this process started."""
+    stat = Path("/proc/self/stat")
+    if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
+        # Both since the machine started: a date of the start would be rounded to a second (proc(5)).
+        ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     import psutil
 
     return time.time() - psutil.Process().create_time()

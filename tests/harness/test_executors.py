@@ -180,7 +180,14 @@ def assert_compiled_once(bundle: Bundle, equal: bool = True) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["adamw", "shampoo averaged, every 3 steps", "muon"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "adamw",
+        pytest.param("shampoo averaged, every 3 steps", marks=pytest.mark.long),
+        pytest.param("muon", marks=pytest.mark.long),
+    ],
+)
 def test_compiled_updates_equal_eager_ones(variant: str) -> None:
     """By the compiler that runs use, with lanes that stop and stay."""
     bundle = bundle_of(TANH, VARIANTS[variant])
