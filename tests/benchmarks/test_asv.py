@@ -63,6 +63,17 @@ def test_a_run_stores_what_the_report_shows(repository: Path, tmp_path: Path):
     assert {f"{row['case']} {row['backend']} float32" for row in part["tables"][0]["rows"]} == set(LABELS)
 
 
+@pytest.mark.slow
+def test_a_quick_run_on_the_installed_project_succeeds(repository: Path, tmp_path: Path):
+    """One call of each: enough to see that every case's benchmarks import, prepare and run."""
+    checkout = tmp_path / "checkout"
+    checkout.symlink_to(ROOT)
+    (commit,) = last_commits(repository, 5, CODE)
+    pattern = LABELS[0].replace(".", r"\.")
+    assert run_asv(repository, commit, checkout, ["--quick", "--bench", pattern]) == 0
+    assert recorded(repository / "results" / "kernels", commit)
+
+
 def test_the_settings_name_places_that_exist():
     given = settings(ROOT)
     assert (ROOT / given["benchmark_dir"] / "asv_cases.py").is_file()
