@@ -96,10 +96,14 @@ class Rule:
             `schedule` (the multiplier already contained in `learning_rate`).
         scope: what an entry of the update depends on: `entry`, on its own inputs alone, so that all
             parameters can be laid out in one flat buffer; `leaf`, on its whole parameter, so that the rule
-            sees parameters of one shape and role stacked, `(..., leaves, *shape)`.
+            sees parameters of one shape and role stacked, `(..., leaves, *shape)`; `model`, on all
+            parameters, which the rule sees as one vector, `(..., d)`.
         refresh: `refresh(ops, grad, state, hyper) -> state`, the amortized work (eigendecompositions, roots),
             done with the step's gradient before the update of some steps; the host decides which.
         refresh_every: k for the steps 1, k + 1, 2 k + 1, ...; None for the first step alone.
+        gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for the
+            parameters themselves.
+        needs_hessian: whether `hyper` holds `hessian`, `(..., d, d)`, at that point; with scope `model`.
         part: `part(kind, shape) -> Part` for a role's kind and one parameter's shape, where not all leaves
             are updated alike, the same object where they are; None where this rule updates all.
         options: the choices that a study makes besides numbers, by name.
@@ -112,9 +116,11 @@ class Rule:
     hyperparameters: Mapping[str, Hyperparameter]
     init: Callable[[Ops, Array], State]
     update: Callable[[Ops, Array, State, Array, Mapping[str, Array]], tuple[Array, State]]
-    scope: Literal["entry", "leaf"] = "entry"
+    scope: Literal["entry", "leaf", "model"] = "entry"
     refresh: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
     refresh_every: int | None = 1
+    gradient_at: Callable[[Ops, State, Array, Mapping[str, Array]], Array] | None = None
+    needs_hessian: bool = False
     part: Callable[[str, tuple[int, ...]], Part] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)

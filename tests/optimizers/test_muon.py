@@ -14,8 +14,9 @@ from harness import replay
 from harness.errors import InputError
 from optimizers import rules
 from optimizers.matrix_functions import COEFFICIENTS
-from tests.optimizers.loops import Leaf, muon
-from tests.optimizers.oracles import Oracle, pytorch_path, torch_muon
+from tests.optimizers.families.muon import muon, torch_muon
+from tests.optimizers.loops import Leaf
+from tests.optimizers.oracles import Oracle, pytorch_path
 from tests.optimizers.references import BATTERY
 
 EXACT = {"orthogonalization": "svd", "scale": "none"}

@@ -8,7 +8,8 @@ from scipy.linalg import fractional_matrix_power
 
 from harness import replay
 from harness.errors import InputError
-from tests.optimizers.loops import Leaf, shampoo
+from tests.optimizers.families.shampoo import shampoo
+from tests.optimizers.loops import Leaf
 
 RATE = {"learning_rate": 0.5, "epsilon": 0.0}
 

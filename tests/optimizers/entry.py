@@ -1,0 +1,80 @@
+"""An entry of the battery: a rule with hyperparameters, its plain loop, its oracles and its traits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.backends.numpy_ops import numpy_ops
+from harness.layout import kinds_of, layout
+from optimizers import rules
+from optimizers.rule import Rule
+from tests.optimizers.loops import Hyper, Leaf
+from tests.optimizers.oracles import Arrays, Oracle
+
+Symmetry = Literal["orthogonal", "signed_permutation", "sides"]
+OPS = numpy_ops("float64")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule with options in the battery.
+
+    Args:
+        optimizer: the rule's name.
+        loop: the rule as a plain loop on one leaf; on all parameters as one vector where its scope is `model`.
+        hyper: every hyperparameter, none at its default.
+        symmetry: the changes of coordinates that its path goes along with: `orthogonal` of all parameters
+            together, `signed_permutation` of them, or `sides`, orthogonal along each axis of a tensor; None
+            where it has none of these.
+        options: what was chosen, where it differs from the defaults.
+        still: the values at which a zero gradient moves nothing; epsilon is 0 among them.
+        still_tolerance: how far rounding may move parameters then, relative and absolute.
+        start: brings random numbers to where the rule can begin, such as a simplex.
+        scale_free: the values at which the scale of gradients does not matter; None where it always does.
+        pytorch, optax: the same algorithm elsewhere; None where there is none.
+        tolerance: how near paths in float64 come to the loop, relative and absolute.
+        tolerance_float32: the same in float32.
+    """
+
+    optimizer: str
+    loop: Callable[..., Iterator[np.ndarray]]
+    hyper: Hyper
+    symmetry: Symmetry | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    still: Hyper = field(default_factory=dict)
+    still_tolerance: float = 0.0
+    start: Callable[[np.ndarray], np.ndarray] = np.asarray
+    scale_free: Hyper | None = None
+    pytorch: Oracle | None = None
+    optax: Oracle | None = None
+    tolerance: float = 1e-13
+    tolerance_float32: float = 1e-5
+
+    @property
+    def rule(self) -> Rule:
+        """The rule with the options."""
+        return rules()[self.optimizer].choose(self.options)
+
+    def begun(self, params: Arrays) -> Arrays:
+        """Parameters where the rule can begin."""
+        return {name: self.start(value) for name, value in params.items()}
+
+    def path(self, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
+        """The plain loop on every parameter, in the form of `harness.replay`."""
+        kinds = kinds_of({name: value.shape for name, value in params.items()})
+        if self.rule.scope == "model":
+            lay = layout({name: value.shape for name, value in params.items()}, kinds)
+            whole = [lay.flatten(OPS, one, 0) for one in (params, *grads)]
+            path = self.loop(Leaf("vector", whole[0], whole[1:]), hyper, **self.rule.chosen)
+            return [lay.unflatten(OPS, point) for point in path]
+        paths = {
+            name: list(
+                self.loop(Leaf(kinds[name], value, [g[name] for g in grads]), hyper, **self.rule.chosen)
+            )
+            for name, value in params.items()
+        }
+        return [{name: path[step] for name, path in paths.items()} for step in range(len(grads))]

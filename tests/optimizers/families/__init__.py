@@ -1,0 +1,1 @@
+"""The battery's rules, one file a family as in `optimizers/`: loops, oracles and entries."""

@@ -1,0 +1,199 @@
+"""Muon: loops, oracles and entries of the battery."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from optimizers.matrix_functions import COEFFICIENTS
+from tests.optimizers.entry import Entry
+from tests.optimizers.families.adam import ADAM, ADAMW, adamw, torch_adam
+from tests.optimizers.families.gradient_descent import momentum, sgd
+from tests.optimizers.loops import Hyper, Leaf, weighted_sum, weights
+from tests.optimizers.oracles import Oracle
+
+MUON = {"learning_rate": 0.05, "momentum": 0.8, "weight_decay": 0.2}
+MUON_BESIDE_ADAMW = {**MUON, **{f"others_{name}": value for name, value in ADAMW.items()}}
+
+POLYNOMIALS = {  # 002 Q.3.1
+    "cubic": ((1.5, -0.5),),
+    "quintic": ((1.875, -1.25, 0.375),),
+    "jordan": ((3.4445, -4.7750, 2.0315),),
+    # computed, and compared with the published ones in test_matrix_functions.py
+    "polar_express": COEFFICIENTS["polar_express"],
+}
+
+
+def muon(
+    leaf: Leaf,
+    hyper: Hyper,
+    orthogonalization: str,
+    coefficients: str,
+    steps: int,
+    nesterov: bool,
+    scale: str,
+    others: str,
+) -> Iterator[np.ndarray]:
+    """The polynomial acts on singular values; vectors, embeddings and norms go another rule's way."""
+    w, rate, kept = leaf.start, hyper["learning_rate"], hyper["momentum"]
+    if leaf.kind not in {"weight", "convolution"}:
+        theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
+        rule = {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[others]
+        yield from rule(leaf, theirs)
+        return
+    rows, columns = len(w), w[0].size
+    factor = {
+        "none": 1.0,
+        "spectral": math.sqrt(max(1, rows / columns)),
+        "adam": 0.2 * math.sqrt(max(rows, columns)),
+    }[scale]
+    for t in range(1, len(leaf.grads) + 1):
+        direction = weighted_sum(weights(kept, t), leaf.grads[:t])
+        if nesterov:
+            direction = leaf.grads[t - 1] + kept * direction
+        u, s, vh = np.linalg.svd(direction.reshape(rows, columns), full_matrices=False)
+        if orthogonalization == "svd":
+            s = (s > max(rows, columns) * np.finfo(float).eps * s[0]).astype(float)
+        else:
+            s = s / (np.linalg.norm(s) or 1.0)
+            for step in range(steps):
+                polynomial = POLYNOMIALS[coefficients][min(step, len(POLYNOMIALS[coefficients]) - 1)]
+                s = np.sum([c * s ** (2 * k + 1) for k, c in enumerate(polynomial)], axis=0)
+        w = w - rate * hyper["weight_decay"] * w - rate * factor * ((u * s) @ vh).reshape(w.shape)
+        yield w
+
+
+def others(hyper: Hyper) -> dict[str, float]:
+    """The hyperparameters of the rule beside Muon, by its own names."""
+    return {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
+
+
+def torch_muon(adjust_lr_fn: str) -> Callable[[list[Any], Hyper], list[Any]]:
+    """Muon for matrices, AdamW for vectors.
+
+    Its momentum is a running mean, (1 - momentum) times ours, which the normalization takes away.
+    """
+
+    def make(tensors: list[Any], hyper: Hyper) -> list[Any]:
+        import torch
+
+        stepper = torch.optim.Muon(
+            [tensor for tensor in tensors if tensor.ndim == 2],
+            lr=hyper["learning_rate"],
+            momentum=hyper["momentum"],
+            weight_decay=hyper["weight_decay"],
+            adjust_lr_fn=adjust_lr_fn,
+        )
+        rest = [tensor for tensor in tensors if tensor.ndim < 2]
+        return [stepper, *(torch_adam(rest, others(hyper)) if rest else [])]
+
+    return make
+
+
+@contextmanager
+def torch_without_bfloat16() -> Iterator[None]:
+    """torch.optim.Muon rounds to bfloat16 before its iteration: the only difference, taken away here."""
+    import torch
+
+    with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
+        yield
+
+
+def optax_muon(consistent_rms: float | None) -> Callable[[Hyper], Any]:
+    """Muon of matrices and convolutions beside AdamW, without Nesterov and with epsilon 0.
+
+    With Nesterov its two corrections of the mean have different steps, and both parts share one epsilon.
+    The first axis counts outputs, as with us.
+    """
+
+    def make(hyper: Hyper) -> Any:
+        import jax
+        from optax import contrib
+
+        def dimensions(params: Any) -> Any:
+            return jax.tree.map(
+                lambda leaf: (
+                    contrib.MuonDimensionNumbers(tuple(range(1, leaf.ndim)), 0) if leaf.ndim > 1 else None
+                ),
+                params,
+            )
+
+        theirs = others(hyper)
+        return contrib.muon(
+            hyper["learning_rate"],
+            beta=hyper["momentum"],
+            eps=theirs["epsilon"],
+            weight_decay=hyper["weight_decay"],
+            nesterov=False,
+            adam_b1=theirs["beta1"],
+            adam_b2=theirs["beta2"],
+            adam_weight_decay=theirs["weight_decay"],
+            adam_learning_rate=theirs["learning_rate"],
+            muon_weight_dimension_numbers=dimensions,
+            consistent_rms=consistent_rms,
+        )
+
+    return make
+
+
+ENTRIES = {
+    "muon": Entry(
+        optimizer="muon",
+        loop=muon,
+        hyper=MUON_BESIDE_ADAMW,
+        symmetry="sides",
+        still={"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0},
+        scale_free={"others_epsilon": 0.0},
+        pytorch=Oracle(torch_muon("original"), orders=(0, 1, 2), context=torch_without_bfloat16),
+    ),
+    "muon: scaled like Adam": Entry(
+        optimizer="muon",
+        loop=muon,
+        hyper=MUON_BESIDE_ADAMW,
+        symmetry="sides",
+        options={"scale": "adam"},
+        still={"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0},
+        scale_free={"others_epsilon": 0.0},
+        pytorch=Oracle(torch_muon("match_rms_adamw"), orders=(0, 1, 2), context=torch_without_bfloat16),
+    ),
+    "muon: without Nesterov": Entry(
+        optimizer="muon",
+        loop=muon,
+        hyper=MUON_BESIDE_ADAMW,
+        symmetry="sides",
+        options={"nesterov": False},
+        still={"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0},
+        scale_free={"others_epsilon": 0.0},
+        optax=Oracle(optax_muon(None), hyper={"others_epsilon": 0.0}),
+    ),
+    "muon: exact, unscaled, others by SGD": Entry(
+        optimizer="muon",
+        loop=muon,
+        hyper={**MUON, "others_learning_rate": 0.3},
+        symmetry="sides",
+        options={"orthogonalization": "svd", "scale": "none", "others": "sgd"},
+        still={"weight_decay": 0.0},
+    ),
+    "muon: 8 steps of Polar Express, others by momentum": Entry(
+        optimizer="muon",
+        loop=muon,
+        hyper={**MUON, "others_learning_rate": 0.2, "others_momentum": 0.7},
+        symmetry="sides",
+        options={"coefficients": "polar_express", "steps": 8, "others": "momentum"},
+        still={"weight_decay": 0.0},
+    ),
+    "muon: 3 cubic steps, others by Adam": Entry(
+        optimizer="muon",
+        loop=muon,
+        hyper={**MUON, **{f"others_{name}": value for name, value in ADAM.items()}},
+        symmetry="sides",
+        options={"coefficients": "cubic", "steps": 3, "others": "adam"},
+        still={"weight_decay": 0.0, "others_epsilon": 0.0},
+        scale_free={"others_epsilon": 0.0},
+    ),
+}
