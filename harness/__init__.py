@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-__all__ = ["replay"]
+__all__ = ["Online", "replay"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public entry late, so that `import harness` stays cheap for the Snakefile."""
-    if name == "replay":
-        from harness.replaying import replay
-
-        return replay
+    """Import the public entries late, so that `import harness` stays cheap for the Snakefile."""
+    if name in ("Online", "replay"):
+        return getattr(importlib.import_module("harness.replaying"), name)
     raise AttributeError(f"module 'harness' has no attribute {name!r}")

@@ -55,6 +55,7 @@ class Bundle:
         schedule: (steps,) multipliers of the learning rate.
         evaluations: how many stretches the steps are cut into; metrics are taken after each.
         stop_gradient_norm: the gradient norm below which a lane stops, or None.
+        learning_rate_factors: by parameter name or kind.
     """
 
     workload: Workload
@@ -68,6 +69,7 @@ class Bundle:
     stop_gradient_norm: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
+    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.workload.noise is not None and len(self.randoms) != len(self.problems):
@@ -80,7 +82,13 @@ class Bundle:
         """The layout of its parameters."""
         shapes = {name: value.shape for name, value in self.problems[0].parameters.items()}
         roles = self.workload.roles(self.settings)
-        return layout(shapes, {name: roles[name].kind for name in shapes}, tuple(self.matrices))
+        kinds = {name: roles[name].kind for name in shapes}
+        return layout(shapes, kinds, tuple(self.matrices), self.learning_rate_factors)
+
+    @property
+    def gradients_per_step(self) -> int:
+        """Gradient evaluations that a step costs; a Hessian counts as one for each of its rows."""
+        return 1 + (self.layout.total if self.rule.needs_hessian else 0)
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -130,9 +138,9 @@ class Trajectories:
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
     """Seeds and settings that fit into the memory limit: a function of shapes, precision and the limit alone.
 
-    Counted are the basis of a seed; of each lane four copies of its parameters, two of its state, and twice
-    the activations of the largest split that is evaluated at once, taken as one number for every example and
-    row of a parameter; and a seed's data where it is held on the device.
+    Counted are the basis of a seed; of each lane four copies of its parameters, two of its state, a Hessian
+    where the rule needs one, and twice the activations of the largest split that is evaluated at once, taken
+    as one number for every example and row of a parameter; and a seed's data where it is held on the device.
     """
     seeds, settings = bundle.lanes
     if not bundle.workload.mapped:
@@ -143,7 +151,9 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     examples = max(len(next(iter(split.values()))) for split in problem.splits.values())
     at_once = max(bundle.batch_size, min(examples, workload.evaluation_batch or examples))
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
-    lane = 4 * bundle.layout.total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
+    total = bundle.layout.total
+    lane = 4 * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
+    lane += total**2 if bundle.rule.needs_hessian else 0
     data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
     fixed = itemsize * (basis + data)
     fitting = max(1, min(settings, (memory_limit_bytes - fixed) // (itemsize * lane)))
@@ -219,11 +229,13 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
     ops, lay, workload = engine.ops, bundle.layout, bundle.workload
     seeds, settings = bundle.lanes
     shared = workload.shared_data
+    per_seed = bundle.orders is not None or not shared
     program = Program(
         ops=ops,
         update=Update(bundle.rule, lay),
-        gradient=engine.lane_gradient(workload.loss, per_seed=bundle.orders is not None or not shared),
+        gradient=engine.lane_gradient(workload.loss, per_seed),
         stop_gradient_norm=bundle.stop_gradient_norm,
+        hessian=engine.lane_hessian(workload.loss, lay, per_seed) if bundle.rule.needs_hessian else None,
     )
     splits = {
         split: {name: ops.asarray(array) for name, array in _stacked(bundle, split).items()}

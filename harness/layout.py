@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.backends.ops import Array, Ops
+from optimizers.names import unknown
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,14 @@ class Stack:
         kind: their role's kind, such as `weight` or `bias`.
         shape: the shape of one of them.
         start, stop: where they lie in the buffer.
+        factor: of their learning rate.
     """
 
     kind: str
     shape: tuple[int, ...]
     start: int
     stop: int
+    factor: float = 1.0
 
     def take(self, ops: Ops, flat: Array) -> Array:
         """Its leaves (*lanes, leaves, *shape) out of a buffer (*lanes, total)."""
@@ -39,11 +42,13 @@ class Layout:
         shapes: shape by parameter name, in buffer order.
         kinds: kind of the role by parameter name.
         blocks: (start, stop) of each rotated block, in order and without overlap.
+        factors: factor of the learning rate by parameter name, where it is not 1.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     kinds: Mapping[str, str]
     blocks: tuple[tuple[int, int], ...]
+    factors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -52,16 +57,16 @@ class Layout:
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """Runs of neighbours of one kind and shape, in buffer order."""
+        """Runs of neighbours of one kind, shape and learning rate, in buffer order."""
         stacks, start = [], 0
-        for (kind, shape), names in itertools.groupby(self.shapes, self._likeness):
+        for (kind, shape, factor), names in itertools.groupby(self.shapes, self._likeness):
             stop = start + math.prod(shape) * len(list(names))
-            stacks.append(Stack(kind, shape, start, stop))
+            stacks.append(Stack(kind, shape, start, stop, factor))
             start = stop
         return tuple(stacks)
 
-    def _likeness(self, name: str) -> tuple[str, tuple[int, ...]]:
-        return self.kinds[name], self.shapes[name]
+    def _likeness(self, name: str) -> tuple[str, tuple[int, ...], float]:
+        return self.kinds[name], self.shapes[name], self.factors.get(name, 1.0)
 
     def flatten(self, ops: Ops, arrays: Mapping[str, Array], batch: int) -> Array:
         """Arrays of shape (*lanes, *shape) as one of shape (*lanes, total); `batch` counts lane axes."""
@@ -97,16 +102,19 @@ def layout(
     shapes: Mapping[str, tuple[int, ...]],
     kinds: Mapping[str, str],
     groups: Sequence[Sequence[str]] = (),
+    learning_rate_factors: Mapping[str, float] | None = None,
 ) -> Layout:
-    """The layout with each group's parameters side by side, groups first, then leaves of a kind and shape.
+    """The layout with each group's parameters side by side, groups first, then those that are alike.
 
     Args:
         shapes: shape by parameter name.
         kinds: kind of the role by parameter name.
         groups: the names that a basis rotates together, in its order.
+        learning_rate_factors: by parameter name or kind; a name counts before its kind.
 
     Raises:
-        ValueError: when a parameter has no entries, or a group names an unknown one or one that another has.
+        ValueError: when a parameter has no entries, a group names an unknown one or one that another has, a
+            factor names neither parameter nor kind, or a basis would mix parameters of different factors.
     """
     for name, shape in shapes.items():
         if 0 in shape:
@@ -119,13 +127,15 @@ def layout(
             raise ValueError(f"a basis block names the parameter {name!r} (there are: {', '.join(shapes)})")
     if len(set(grouped)) < len(grouped):
         raise ValueError(f"basis blocks overlap: {grouped}")
-    likenesses = {(kinds[name], tuple(shape)): None for name, shape in shapes.items()}
-    alike = [
-        name
-        for likeness in likenesses
-        for name, shape in shapes.items()
-        if (kinds[name], tuple(shape)) == likeness
-    ]
+    factors = _factors(kinds, learning_rate_factors or {})
+    for group in groups:
+        if len({factors.get(name, 1.0) for name in group}) > 1:
+            raise ValueError(
+                f"the basis block {', '.join(group)} mixes parameters whose learning_rate_factors differ; "
+                "give them one factor, or blocks of their own"
+            )
+    likeness = {name: (kinds[name], tuple(shape), factors.get(name, 1.0)) for name, shape in shapes.items()}
+    alike = [name for one in dict.fromkeys(likeness.values()) for name in shapes if likeness[name] == one]
     order = [*grouped, *(name for name in alike if name not in set(grouped))]
     blocks, start = [], 0
     for group in groups:
@@ -133,8 +143,21 @@ def layout(
         blocks.append((start, stop))
         start = stop
     return Layout(
-        {name: tuple(shapes[name]) for name in order}, {name: kinds[name] for name in order}, tuple(blocks)
+        {name: tuple(shapes[name]) for name in order},
+        {name: kinds[name] for name in order},
+        tuple(blocks),
+        factors,
     )
+
+
+def _factors(kinds: Mapping[str, str], given: Mapping[str, float]) -> dict[str, float]:
+    """The factors that are not 1, by parameter name."""
+    known = [*kinds, *dict.fromkeys(kinds.values())]
+    for name in given:
+        if name not in known:
+            raise ValueError(unknown("learning_rate_factors", "parameter or kind", name, known))
+    factors = {name: given.get(name, given.get(kind, 1.0)) for name, kind in kinds.items()}
+    return {name: factor for name, factor in factors.items() if factor != 1.0}
 
 
 def kinds_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:

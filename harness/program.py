@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,6 +14,14 @@ from optimizers.rule import Part, Rule
 
 TO_PARAMETERS = "sij,skj->ski"  # theta = V theta~, one V a seed (s), any number of settings (k)
 TO_COORDINATES = "sij,ski->skj"  # theta~ = V^T theta, and the same for gradients
+
+
+class Work(IntEnum):
+    """The amortized work before the update of a step."""
+
+    NONE = 0
+    REFRESH = 1
+    START = 2  # of the first step, where a rule begins otherwise than it goes on
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,18 @@ class Piece:
 
     part: Part
     stack: Stack | None
+
+    @property
+    def factor(self) -> float:
+        """Of its learning rate."""
+        return 1.0 if self.stack is None else self.stack.factor
+
+    def values(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The optimizer's hyperparameters as they are for these leaves."""
+        if self.factor == 1.0:
+            return values
+        rate = self.part.names.get("learning_rate", "learning_rate")
+        return {**values, rate: values[rate] * self.factor}
 
     @property
     def rule(self) -> Rule:
@@ -42,11 +63,13 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
 
     Args:
         part: the rule, and what the optimizer calls its hyperparameters.
-        values: arrays (*lanes, 1) by the optimizer's names, `step` and `schedule` among them.
+        values: arrays (*lanes, 1) by the optimizer's names, `step` and `schedule` among them; and `hessian`
+            (*lanes, d, d) where the rule needs it.
         axes: how many axes the rule's arrays have.
     """
     names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
     names |= {"step": "step", "schedule": "schedule"}
+    names |= {"hessian": "hessian"} if part.rule.needs_hessian else {}
     given = {name: values[other] for name, other in names.items()}
     given["learning_rate"] = given["learning_rate"] * given["schedule"]
     return {
@@ -61,12 +84,13 @@ def updated(
     state: Any,
     param: Array,
     values: Mapping[str, Array],
-    refresh: bool,
+    refresh: int,
 ) -> tuple[Array, Any]:
-    """A rule's update of what it sees, after its refresh where this is a step for it."""
+    """A rule's update of what it sees, after its amortized work where this is a step for it."""
     hyper = hyper_of(ops, part, values, param.ndim)
-    if refresh and part.rule.refresh is not None:
-        state = part.rule.refresh(ops, grad, state, hyper)
+    work = part.rule.start if refresh == Work.START and part.rule.start else part.rule.refresh
+    if refresh and work is not None:
+        state = work(ops, grad, state, hyper)
     return part.rule.update(ops, grad, state, param, hyper)
 
 
@@ -80,7 +104,8 @@ class Update:
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
         """What is updated at once, in buffer order."""
-        if self.rule.scope == "entry" and self.rule.part is None:
+        uniform = self.rule.scope == "entry" and self.rule.part is None and not self.layout.factors
+        if uniform or self.rule.scope == "model":
             return (Piece(Part(self.rule), None),)
         whole = Part(self.rule)
         part = self.rule.part or (lambda kind, shape: whole)
@@ -89,18 +114,40 @@ class Update:
     @property
     def amortizes(self) -> bool:
         """Whether any rule has work that is not done at every step alike."""
-        return any(piece.rule.refresh is not None for piece in self.pieces)
+        return any(piece.rule.refresh or piece.rule.start for piece in self.pieces)
 
     @property
-    def cadence(self) -> frozenset[bool]:
-        """Whether there are steps with amortized work, and steps without."""
-        every_step = self.rule.refresh_every == 1
-        return frozenset({True} if every_step else {True, False}) if self.amortizes else frozenset({False})
+    def cadence(self) -> frozenset[Work]:
+        """The amortized work that steps differ by."""
+        return frozenset(map(self.refreshes, (1, 2, 1 + (self.rule.refresh_every or 1))))
 
-    def refreshes(self, step: int) -> bool:
-        """Whether amortized work is done before the update of a step, from 1."""
+    def refreshes(self, step: int) -> Work:
+        """The amortized work that is done before the update of a step, from 1."""
         every = self.rule.refresh_every
-        return self.amortizes and (step == 1 if every is None else (step - 1) % every == 0)
+        if not self.amortizes:
+            return Work.NONE
+        if step == 1 and any(piece.rule.start for piece in self.pieces):
+            return Work.START
+        due = step == 1 if every is None else (step - 1) % every == 0
+        return Work.REFRESH if due else Work.NONE
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether gradients are taken elsewhere than at the parameters."""
+        return any(piece.rule.gradient_at is not None for piece in self.pieces)
+
+    def point(self, ops: Ops, state: Sequence[Any], flat: Array, values: Mapping[str, Array]) -> Array:
+        """Where the gradient is taken, (*lanes, total); `values` as in `apply`."""
+        if not self.looks_ahead:
+            return flat
+        points = []
+        for piece, held in zip(self.pieces, state, strict=True):
+            param = piece.take(ops, flat)
+            if piece.rule.gradient_at is not None:
+                hyper = hyper_of(ops, piece.part, piece.values(values), param.ndim)
+                param = piece.rule.gradient_at(ops, held, param, hyper)
+            points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
+        return points[0] if len(points) == 1 else ops.concatenate(points, -1)
 
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
         """The state at the first parameters: one of its rule's for each piece."""
@@ -113,14 +160,13 @@ class Update:
         state: Sequence[Any],
         flat: Array,
         values: Mapping[str, Array],
-        refresh: bool = False,
+        refresh: int = Work.NONE,
     ) -> tuple[Array, tuple[Any, ...]]:
-        """One update; `values` are hyperparameters, `step` and `schedule`, each (*lanes, 1)."""
+        """One update; `values` as in `hyper_of`, each number (*lanes, 1)."""
         flats, states = [], []
         for piece, held in zip(self.pieces, state, strict=True):
-            new, new_state = updated(
-                ops, piece.part, piece.take(ops, grad), held, piece.take(ops, flat), values, refresh
-            )
+            param, own = piece.take(ops, flat), piece.values(values)
+            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, refresh)
             flats.append(ops.reshape(new, (*flat.shape[:-1], -1)))
             states.append(new_state)
         return flats[0] if len(flats) == 1 else ops.concatenate(flats, -1), tuple(states)
@@ -192,6 +238,7 @@ def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
 
 
 LaneGradient = Callable[..., tuple[Array, dict[str, Array], dict[str, Array]]]
+LaneHessian = Callable[..., Array]
 
 
 @dataclass(frozen=True)
@@ -204,12 +251,15 @@ class Program:
         gradient: `gradient(params, model, batch, noise) -> (loss, grads, model)`, mapped over lanes by the
             backend; a minibatch and noise have the seeds as their first axis.
         stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
+        hessian: `hessian(flat, model, batch, noise) -> (S, K, d, d)` for parameters (S, K, d), mapped
+            likewise; None where the rule needs none.
     """
 
     ops: Ops
     update: Update
     gradient: LaneGradient
     stop_gradient_norm: float | None
+    hessian: LaneHessian | None = None
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
         """Named parameters (S, K, ...) from coordinates (S, K, d)."""
@@ -241,12 +291,37 @@ class Program:
         grads: Mapping[str, Array],
         constants: Constants,
         inputs: Inputs,
-        refresh: bool = False,
+        hessian: Array | None = None,
+        refresh: int = Work.NONE,
     ) -> tuple[Array, tuple[Any, ...]]:
-        """Coordinates and state after the rule's update by gradients in the original coordinates."""
+        """Coordinates and state after the rule's update by gradients in the original coordinates.
+
+        The Hessian, where there is one, is (S, K, d, d) in the layout's order, original coordinates too.
+        """
         grad = self.coordinates(grads, constants.matrices)
         values = self.values(constants, inputs)
+        if hessian is not None:
+            values["hessian"] = self.rotated(hessian, constants.matrices)
         return self.update.apply(self.ops, grad, state, coordinates, values, refresh)
+
+    def rotated(self, hessian: Array, matrices: Sequence[Array]) -> Array:
+        """V^T H V, (S, K, d, d)."""
+        ops, lay = self.ops, self.update.layout
+        seeds, settings, size, _ = hessian.shape
+        for _ in range(2):
+            rows = ops.reshape(hessian, (seeds, settings * size, size))
+            rows = lay.rotate(ops, matrices, rows, TO_COORDINATES)
+            hessian = ops.swapaxes(ops.reshape(rows, (seeds, settings, size, size)), -1, -2)
+        return hessian
+
+    def curvature(
+        self, point: Array, model: dict[str, Array], constants: Constants, inputs: Inputs
+    ) -> Array | None:
+        """The Hessian (S, K, d, d) of the minibatch's loss at coordinates (S, K, d), where it is needed."""
+        if self.hessian is None:
+            return None
+        flat = self.update.layout.rotate(self.ops, constants.matrices, point, TO_PARAMETERS)
+        return self.hessian(flat, model, pick(constants, inputs), inputs.noise or {})
 
     def is_short(self, grads: Mapping[str, Array]) -> Array:
         """Lanes (S, K) whose gradient is below the threshold."""
@@ -254,12 +329,16 @@ class Program:
         flat = self.update.layout.flatten(self.ops, grads, 2)
         return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1)) < self.stop_gradient_norm
 
-    def step(self, carry: Carry, constants: Constants, inputs: Inputs, refresh: bool = False) -> Carry:
+    def step(self, carry: Carry, constants: Constants, inputs: Inputs, refresh: int = Work.NONE) -> Carry:
         """One optimization step of every lane (000 Alg. 2.1 lines 5-6 where there is a basis)."""
         ops = self.ops
-        params = self.parameters(carry.coordinates, constants.matrices)
+        point = self.update.point(ops, carry.state, carry.coordinates, self.values(constants, inputs))
+        params = self.parameters(point, constants.matrices)
         loss, grads, model = self.gradient(params, carry.model, pick(constants, inputs), inputs.noise or {})
-        coordinates, state = self.move(carry.coordinates, carry.state, grads, constants, inputs, refresh)
+        hessian = self.curvature(point, carry.model, constants, inputs)
+        coordinates, state = self.move(
+            carry.coordinates, carry.state, grads, constants, inputs, hessian, refresh
+        )
         failed = (carry.diverged_at == 0) & ~ops.isfinite(loss)
         diverged_at = ops.where(failed, inputs.step, carry.diverged_at)
         stopped_at = carry.stopped_at

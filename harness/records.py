@@ -24,7 +24,7 @@ class Lane:
     outcome: str
     outcome_step: int | None
     total_steps: int  # updates made
-    gradient_evaluations: int
+    gradients: int  # steps whose gradient was taken
 
 
 def lane_of(
@@ -98,6 +98,7 @@ def rows(
         for k in range(len(cell.settings)):
             lane = lane_of(trajectories, s, k, spec.targets, workload)
             run = f"{spec.hash[:12]}-{first + len(runs):04d}"
+            gradients = lane.gradients * bundle.gradients_per_step
             hyper = {name: float(values[k]) for name, values in bundle.hyperparameters.items()}
             bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
             runs.append(
@@ -118,10 +119,10 @@ def rows(
                     "outcome": lane.outcome,
                     "outcome_step": lane.outcome_step,
                     "steps": lane.total_steps,
-                    "gradient_evaluations": lane.gradient_evaluations,
+                    "gradient_evaluations": gradients,
                     "basis_gradient_evaluations": basis.gradient_evaluations,
                     "basis_seconds": basis.seconds[s],
-                    "examples": lane.gradient_evaluations * batch,
+                    "examples": gradients * batch,
                     "final_metrics": _named({name: float(v[-1]) for name, v in lane.values.items()}),
                     "best_metrics": [
                         {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
@@ -144,17 +145,23 @@ def rows(
                     "machine": job.machine,
                 }
             )
-            curves += [_curve(run, lane.steps, batch, name, values) for name, values in lane.values.items()]
+            evaluations = lane.steps * bundle.gradients_per_step
+            curves += [
+                _curve(run, lane.steps, evaluations, batch, name, values)
+                for name, values in lane.values.items()
+            ]
     return runs, pl.concat(curves)
 
 
-def _curve(run: str, steps: np.ndarray, batch: int, metric: str, values: np.ndarray) -> pl.DataFrame:
+def _curve(
+    run: str, steps: np.ndarray, evaluations: np.ndarray, batch: int, metric: str, values: np.ndarray
+) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "run": [run] * len(steps),
             "step": steps,
-            "gradient_evaluations": steps,
-            "examples": steps * batch,
+            "gradient_evaluations": evaluations,
+            "examples": evaluations * batch,
             "seconds": [None] * len(steps),
             "metric": [metric] * len(steps),
             "value": values,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from harness.program import Constants, Inputs, Program, Update
 from optimizers import HyperparameterError, rules
 from optimizers.names import unknown
 from optimizers.options import OptionError, Options
+from optimizers.rule import Rule
 
 Basis = np.ndarray | Mapping[str, np.ndarray] | None
 
@@ -47,24 +49,158 @@ def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, .
     return blocks
 
 
-def _checked(
-    grads: Sequence[Mapping[str, Any]], params: Mapping[str, np.ndarray]
-) -> list[dict[str, np.ndarray]]:
-    checked = []
-    for number, grad in enumerate(grads, start=1):
-        if set(grad) != set(params):
+def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -> dict[str, np.ndarray]:
+    if set(grads) != set(params):
+        raise InputError(
+            f"grads of step {number} name {sorted(grads)} where the parameters are {sorted(params)}"
+        )
+    arrays = {name: np.asarray(grads[name]) for name in params}
+    for name, array in arrays.items():
+        if array.shape != np.shape(params[name]):
             raise InputError(
-                f"grads of step {number} name {sorted(grad)} where the parameters are {sorted(params)}"
+                f"grads of step {number}: {name} has shape {array.shape}, "
+                f"its parameter has {np.shape(params[name])}"
             )
-        arrays = {name: np.asarray(grad[name]) for name in params}
-        for name, array in arrays.items():
-            if array.shape != params[name].shape:
-                raise InputError(
-                    f"grads of step {number}: {name} has shape {array.shape}, "
-                    f"its parameter has {params[name].shape}"
-                )
-        checked.append(arrays)
-    return checked
+    return arrays
+
+
+class Online:
+    """An optimizer that is given its gradients one by one, as in online learning.
+
+    It is the engine's own update (harness.program.Program.move), compiled as in a run. The arguments are
+    those of `replay`.
+    """
+
+    def __init__(
+        self,
+        optimizer: str,
+        params: Mapping[str, Any],
+        hyper: Mapping[str, float],
+        backend: str = "numpy",
+        dtype: str = "float64",
+        basis: Basis = None,
+        options: Options | None = None,
+        kinds: Mapping[str, str] | None = None,
+        learning_rate_factors: Mapping[str, float] | None = None,
+    ) -> None:
+        rule, values = _chosen(optimizer, hyper, backend, dtype, options or {})
+        start = {name: np.asarray(value, dtype) for name, value in params.items()}
+        if not start:
+            raise InputError("params is empty; give at least one named array")
+        blocks = _blocks(basis, start)
+        shapes = {name: value.shape for name, value in start.items()}
+        try:
+            lay = layout(shapes, kinds or kinds_of(shapes), tuple(blocks), learning_rate_factors)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        self._ops, self._context, self._compile = _tools(backend, dtype)
+        self._dtype, self._start, self._steps = dtype, start, 0
+        self._program = Program(self._ops, Update(rule, lay), _no_gradient, stop_gradient_norm=None)
+        self._moves: dict[int, Any] = {}
+        with self._context():
+            self._constants = Constants(
+                data={},
+                rows=None,
+                matrices=tuple(self._ops.asarray(matrix[None]) for matrix in blocks.values()),
+                hyper={name: self._ops.asarray(np.full((1, 1, 1), value)) for name, value in values.items()},
+            )
+            carry = self._program.start(self._lane(start), {}, self._constants)
+            self._coordinates, self._state = carry.coordinates, carry.state
+
+    @property
+    def params(self) -> dict[str, np.ndarray]:
+        """The parameters by name, in the original coordinates."""
+        with self._context():
+            return self._named(self._coordinates)
+
+    def gradient_at(self, schedule: float = 1.0) -> dict[str, np.ndarray]:
+        """Where the optimizer wants its next gradient: at the parameters, or where it looks ahead to."""
+        update, constants = self._program.update, self._constants
+        with self._context():
+            values = self._program.values(constants, self._inputs(schedule))
+            return self._named(update.point(self._ops, self._state, self._coordinates, values))
+
+    def step(
+        self, grads: Mapping[str, Any], schedule: float = 1.0, hessian: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """The parameters after an update.
+
+        Args:
+            grads: gradients by parameter name.
+            schedule: what this step's learning rate is multiplied with.
+            hessian: (d, d) for parameters that are raveled in row-major order and laid end to end, in the
+                order in which they were given.
+
+        Raises:
+            InputError: for a wrong name or shape, or where a Hessian is needed and none is given.
+        """
+        program, number = self._program, self._steps + 1
+        arrays = _checked(grads, self._start, number)
+        refresh = program.update.refreshes(number)
+        with self._context():
+            arguments = (
+                self._coordinates,
+                self._state,
+                self._lane(arrays),
+                self._constants,
+                self._inputs(schedule),
+                self._hessian(hessian),
+            )
+            if refresh not in self._moves:
+                self._moves[refresh] = self._compile(partial(program.move, refresh=refresh), *arguments)
+            self._coordinates, self._state = self._moves[refresh](*arguments)
+            self._steps = number
+            return self._named(self._coordinates)
+
+    def _inputs(self, schedule: float) -> Inputs:
+        asarray = self._ops.asarray
+        return Inputs(asarray(np.array(float(self._steps + 1))), asarray(np.array(float(schedule))))
+
+    def _lane(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
+        return {
+            name: self._ops.asarray(np.asarray(arrays[name], self._dtype)[None, None]) for name in self._start
+        }
+
+    def _hessian(self, hessian: np.ndarray | None) -> Array | None:
+        """(1, 1, d, d) in the order of the layout."""
+        update = self._program.update
+        if not update.rule.needs_hessian:
+            return None
+        size = update.layout.total
+        if hessian is None or np.shape(hessian) != (size, size):
+            raise InputError(
+                f"{update.rule.name} needs a Hessian of shape {(size, size)} at every step, and got "
+                f"{'none' if hessian is None else np.shape(hessian)}"
+            )
+        places = dict(zip(self._start, _places(self._start), strict=True))
+        order = np.concatenate([places[name] for name in update.layout.shapes])
+        return self._ops.asarray(np.asarray(hessian, np.float64)[np.ix_(order, order)][None, None])
+
+    def _named(self, coordinates: Array) -> dict[str, np.ndarray]:
+        named = self._program.parameters(coordinates, self._constants.matrices)
+        return {name: np.array(self._ops.to_numpy(named[name])[0, 0]) for name in self._start}
+
+
+def _places(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Of each array, where its entries are when all are laid end to end."""
+    bounds = np.cumsum([0, *(array.size for array in arrays.values())])
+    return [np.arange(low, high) for low, high in itertools.pairwise(bounds)]
+
+
+def _chosen(
+    optimizer: str, hyper: Mapping[str, float], backend: str, dtype: str, options: Options
+) -> tuple[Rule, dict[str, float]]:
+    if optimizer not in rules():
+        raise InputError(unknown("the suite", "optimizer", optimizer, rules()))
+    if backend not in (*BACKENDS, "numpy"):
+        raise InputError(unknown("the harness", "backend", backend, (*BACKENDS, "numpy")))
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"dtype = {dtype!r} is not one of float32, float64")
+    try:
+        rule = rules()[optimizer].choose(options)
+        return rule, rule.complete(hyper)
+    except (HyperparameterError, OptionError) as error:
+        raise InputError(str(error)) from error
 
 
 def replay(
@@ -77,10 +213,10 @@ def replay(
     basis: Basis = None,
     options: Options | None = None,
     kinds: Mapping[str, str] | None = None,
+    learning_rate_factors: Mapping[str, float] | None = None,
+    hessians: Sequence[np.ndarray] | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Feed given gradients to an optimizer and return the parameters after each step.
-
-    It is the engine's own update (harness.program.Program.move), compiled as in a run.
 
     Args:
         optimizer: a rule's name.
@@ -96,6 +232,9 @@ def replay(
         options: the optimizer's options by name; what is left out has its default.
         kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`; None for what the
             number of axes suggests.
+        learning_rate_factors: factors of the learning rate by parameter name or kind.
+        hessians: one (d, d) a step, in the order of a basis for all parameters, where the optimizer needs
+            them.
 
     Returns:
         One mapping of parameters a step, in the original coordinates.
@@ -103,61 +242,25 @@ def replay(
     Raises:
         InputError: for an unknown name, a wrong option or shape, or a matrix that is not orthogonal.
     """
-    if optimizer not in rules():
-        raise InputError(unknown("the suite", "optimizer", optimizer, rules()))
-    if backend not in (*BACKENDS, "numpy"):
-        raise InputError(unknown("the harness", "backend", backend, (*BACKENDS, "numpy")))
-    if dtype not in ("float32", "float64"):
-        raise InputError(f"dtype = {dtype!r} is not one of float32, float64")
-    try:
-        rule = rules()[optimizer].choose(options or {})
-        values = rule.complete(hyper)
-    except (HyperparameterError, OptionError) as error:
-        raise InputError(str(error)) from error
-    start = {name: np.asarray(value, dtype) for name, value in params.items()}
-    if not start:
-        raise InputError("params is empty; give at least one named array")
-    steps = _checked(grads, start)
-    blocks = _blocks(basis, start)
-    ops, context, compiled = _tools(backend, dtype)
-    shapes = {name: value.shape for name, value in start.items()}
-    lay = layout(shapes, kinds or kinds_of(shapes), tuple(blocks))
-    program = Program(ops, Update(rule, lay), gradient=_no_gradient, stop_gradient_norm=None)
-
-    def lane(arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
-        return {name: ops.asarray(np.asarray(arrays[name], dtype)[None, None]) for name in start}
-
-    with context:
-        constants = Constants(
-            data={},
-            rows=None,
-            matrices=tuple(ops.asarray(matrix[None]) for matrix in blocks.values()),
-            hyper={name: ops.asarray(np.full((1, 1, 1), value)) for name, value in values.items()},
-        )
-        carry = program.start(lane(start), {}, constants)
-        coordinates, state = carry.coordinates, carry.state
-        moves: dict[bool, Any] = {}
-        path = []
-        for number, arrays in enumerate(steps, start=1):
-            inputs = Inputs(ops.asarray(np.array(float(number))), ops.asarray(np.array(1.0)))
-            arguments = (coordinates, state, lane(arrays), constants, inputs)
-            refresh = program.update.refreshes(number)
-            if refresh not in moves:
-                moves[refresh] = compiled(partial(program.move, refresh=refresh), *arguments)
-            coordinates, state = moves[refresh](*arguments)
-            named = program.parameters(coordinates, constants.matrices)
-            path.append({name: np.array(ops.to_numpy(named[name])[0, 0]) for name in start})
-    return path
+    if hessians is not None and len(hessians) != len(grads):
+        raise InputError(f"hessians: there are {len(hessians)} for {len(grads)} steps; give one a step")
+    online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds, learning_rate_factors)
+    for number, one in enumerate(grads, start=1):
+        _checked(one, params, number)  # all of them before the first is computed with
+    return [
+        online.step(one, hessian=None if hessians is None else hessians[number])
+        for number, one in enumerate(grads)
+    ]
 
 
 def _no_gradient(*arguments: Any) -> Any:
     raise NotImplementedError("a replay is given its gradients")
 
 
-def _tools(backend: str, dtype: str) -> tuple[Ops, AbstractContextManager[Any], Any]:
+def _tools(backend: str, dtype: str) -> tuple[Ops, Callable[[], AbstractContextManager[Any]], Any]:
     if backend == "numpy":
-        return numpy_ops(dtype), nullcontext(), lambda function, *arguments: function
+        return numpy_ops(dtype), nullcontext, lambda function, *arguments: function
     from harness.backends.engine import engine
 
     made = engine(backend, dtype)
-    return made.ops, made.context(), made.compiled
+    return made.ops, made.context, made.compiled

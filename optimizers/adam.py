@@ -1,11 +1,25 @@
-"""Adam and AdamW: momentum divided by the root of a running mean of squared gradients."""
+"""Adam and its relatives: momentum divided by the root of a running mean of squared gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule, safe_divide
+from optimizers.options import Option, OptionError, Options, complete, flag
+from optimizers.rule import (
+    EPSILON_INSIDE_ROOT,
+    LEARNING_RATE,
+    Array,
+    Hyperparameter,
+    Ops,
+    Rule,
+    State,
+    safe_divide,
+    smoothed_root,
+)
+
+Hyper = Mapping[str, Array]
 
 
 class Moments(NamedTuple):
@@ -13,59 +27,176 @@ class Moments(NamedTuple):
     second: Array  # v_t, running mean of g^2, likewise
 
 
+class MomentsAndMaximum(NamedTuple):
+    first: Array  # m_t, running mean of g, shape of the parameter, starts at 0
+    second: Array  # v_t, running mean of g^2, likewise
+    maximum: Array  # v^max_t, entrywise the largest second moment so far, likewise
+
+
+def _read_amsgrad(value: Any) -> Any:
+    if isinstance(value, bool) or value == "before_correction":
+        return value
+    raise OptionError("is none of false, true and before_correction")
+
+
+ADAM_OPTIONS = {
+    "amsgrad": Option(
+        False,
+        "true: divide by the largest second moment so far; before_correction: the largest before bias "
+        "correction, as PyTorch",
+        _read_amsgrad,
+    ),
+    "nesterov": Option(False, "whether the gradient is added to the momentum once more", flag),
+    "epsilon_inside_root": EPSILON_INSIDE_ROOT,
+}
+ADAMW_OPTIONS = {
+    **ADAM_OPTIONS,
+    "decoupled_weight_decay": Option(
+        False, "whether weight decay is multiplied by the schedule alone, not by the learning rate", flag
+    ),
+}
+DEFAULTS: Options = complete("adam", ADAM_OPTIONS, {})
+
+
 def _init(ops: Ops, param: Array) -> Moments:
     return Moments(first=ops.zeros_like(param), second=ops.zeros_like(param))
 
 
-def adam_direction(
-    ops: Ops, grad: Array, state: Moments, hyper: Mapping[str, Array]
-) -> tuple[Array, Moments]:
-    """m / (sqrt(v) + epsilon) of the bias-corrected means (002 Sec. 4, eq. 46 and Sec. 4.1.1)."""
-    beta1, beta2, step = hyper["beta1"], hyper["beta2"], hyper["step"]
+def running_means(ops: Ops, grad: Array, state: State, hyper: Hyper) -> tuple[Array, Array]:
+    """m_t and v_t with this step's gradient (002 Sec. 4)."""
+    beta1, beta2 = hyper["beta1"], hyper["beta2"]
     first = beta1 * state.first + (1 - beta1) * grad
-    second = beta2 * state.second + (1 - beta2) * ops.square(grad)
-    scale = ops.sqrt(second / (1 - beta2**step)) + hyper["epsilon"]
-    return safe_divide(ops, first / (1 - beta1**step), scale), Moments(first, second)
+    return first, beta2 * state.second + (1 - beta2) * ops.square(grad)
 
 
-def _update_adam(
-    ops: Ops, grad: Array, state: Moments, param: Array, hyper: Mapping[str, Array]
+def adam_direction(
+    ops: Ops, grad: Array, state: State, hyper: Hyper, chosen: Options = DEFAULTS
+) -> tuple[Array, State]:
+    """m / (sqrt(v) + epsilon) of the bias-corrected means, with Fig. 1's choices (002 eq. 46, Sec. 4.1.1)."""
+    beta1, beta2, step = hyper["beta1"], hyper["beta2"], hyper["step"]
+    first, second = running_means(ops, grad, state, hyper)
+    state = state._replace(first=first, second=second)
+    mean = first / (1 - beta1**step)
+    if chosen["nesterov"]:
+        mean = beta1 * first / (1 - beta1 ** (step + 1)) + (1 - beta1) * grad / (1 - beta1**step)
+    square = second / (1 - beta2**step)
+    if chosen["amsgrad"]:
+        after_correction = chosen["amsgrad"] is True
+        maximum = ops.maximum(state.maximum, square if after_correction else second)
+        square = maximum if after_correction else maximum / (1 - beta2**step)
+        state = state._replace(maximum=maximum)
+    scale = smoothed_root(ops, square, hyper["epsilon"], chosen["epsilon_inside_root"])
+    return safe_divide(ops, mean, scale), state
+
+
+@dataclass(frozen=True)
+class _Adam:
+    """The functions of Adam for some choices, and of AdamW, whose hyperparameters hold a weight decay."""
+
+    chosen: Options
+
+    def init(self, ops: Ops, param: Array) -> State:
+        moments = _init(ops, param)
+        return MomentsAndMaximum(*moments, ops.zeros_like(param)) if self.chosen["amsgrad"] else moments
+
+    def update(self, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
+        """w <- w - eta m / (sqrt(v) + epsilon)."""
+        direction, state = adam_direction(ops, grad, state, hyper, self.chosen)
+        return param - hyper["learning_rate"] * direction, state
+
+    def update_decayed(
+        self, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper
+    ) -> tuple[Array, State]:
+        """Adam from (1 - eta lambda) w, decoupled from (1 - s lambda) w (002 Sec. 4.4 and Fig. 1)."""
+        factor = hyper["schedule" if self.chosen["decoupled_weight_decay"] else "learning_rate"]
+        decayed = param * (1 - factor * hyper["weight_decay"])
+        return self.update(ops, grad, state, decayed, hyper)
+
+
+def _update_rmsprop(
+    ops: Ops, grad: Array, state: Moments, param: Array, hyper: Hyper
 ) -> tuple[Array, Moments]:
-    """w <- w - eta m / (sqrt(v) + epsilon)."""
-    direction, state = adam_direction(ops, grad, state, hyper)
-    return param - hyper["learning_rate"] * direction, state
+    """w <- w - eta m / (sqrt(v) + epsilon), without bias correction (002 eq. 45)."""
+    first, second = running_means(ops, grad, state, hyper)
+    scale = smoothed_root(ops, second, hyper["epsilon"], inside=False)
+    return param - hyper["learning_rate"] * safe_divide(ops, first, scale), Moments(first, second)
 
 
-def _update_adamw(
-    ops: Ops, grad: Array, state: Moments, param: Array, hyper: Mapping[str, Array]
-) -> tuple[Array, Moments]:
-    """Adam from (1 - eta lambda) w (002 Sec. 4.4 and Fig. 1)."""
-    decayed = param * (1 - hyper["learning_rate"] * hyper["weight_decay"])
-    return _update_adam(ops, grad, state, decayed, hyper)
+def _update_atan2(ops: Ops, grad: Array, state: Moments, param: Array, hyper: Hyper) -> tuple[Array, Moments]:
+    """w <- w - eta a atan2(m, b sqrt(v)) of the bias-corrected means (002 Sec. 4.1.2)."""
+    step = hyper["step"]
+    first, second = running_means(ops, grad, state, hyper)
+    mean, square = first / (1 - hyper["beta1"] ** step), second / (1 - hyper["beta2"] ** step)
+    angle = ops.atan2(mean, hyper["b"] * ops.sqrt(square))
+    return param - hyper["learning_rate"] * hyper["a"] * angle, Moments(first, second)
 
 
-ADAM = Rule(
-    name="adam",
-    source="002 eq. 46, Sec. 4.1.1",
-    hyperparameters={
-        "learning_rate": LEARNING_RATE,
-        "beta1": Hyperparameter("the share of the first moment kept", 0.9, 0.0, 1.0, high_open=True),
-        "beta2": Hyperparameter("the share of the second moment kept", 0.999, 0.0, 1.0, high_open=True),
-        "epsilon": Hyperparameter("added to the root, outside it; 0 is legal", 1e-8, 0.0),
-    },
+MEANS = {
+    "learning_rate": LEARNING_RATE,
+    "beta1": Hyperparameter("the share of the first moment kept", 0.9, 0.0, 1.0, high_open=True),
+    "beta2": Hyperparameter("the share of the second moment kept", 0.999, 0.0, 1.0, high_open=True),
+}
+NUMBERS = {**MEANS, "epsilon": Hyperparameter("added to the root, outside it; 0 is legal", 1e-8, 0.0)}
+
+
+def adam(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults."""
+    chosen = complete("adam", ADAM_OPTIONS, options)
+    functions = _Adam(chosen)
+    return Rule(
+        name="adam",
+        source="002 eq. 46, Sec. 4.1.1; options: Fig. 1, Secs. 4.2 and 4.3",
+        hyperparameters=NUMBERS,
+        init=functions.init,
+        update=functions.update,
+        options=ADAM_OPTIONS,
+        chosen=chosen,
+        build=adam,
+    )
+
+
+def adamw(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    A decoupled weight decay is below 1 (002 Fig. 1); its default is the one of Wortsman et al. (2024).
+    """
+    chosen = complete("adamw", ADAMW_OPTIONS, options)
+    functions = _Adam(chosen)
+    decay = Hyperparameter("lambda, multiplied by the learning rate", 0.01, 0.0)
+    if chosen["decoupled_weight_decay"]:
+        decay = Hyperparameter("lambda, multiplied by the schedule", 1e-4, 0.0, 1.0, high_open=True)
+    return Rule(
+        name="adamw",
+        source="002 Sec. 4.4, Fig. 1",
+        hyperparameters={**NUMBERS, "weight_decay": decay},
+        init=functions.init,
+        update=functions.update_decayed,
+        options=ADAMW_OPTIONS,
+        chosen=chosen,
+        build=adamw,
+    )
+
+
+ADAM, ADAMW = adam({}), adamw({})
+
+RMSPROP = Rule(
+    name="rmsprop",
+    source="002 eq. 45",
+    hyperparameters=NUMBERS,
     init=_init,
-    update=_update_adam,
+    update=_update_rmsprop,
 )
 
-ADAMW = Rule(
-    name="adamw",
-    source="002 Sec. 4.4, Fig. 1",
+ADAM_ATAN2 = Rule(
+    name="adam_atan2",
+    source="002 Sec. 4.1.2",
     hyperparameters={
-        **ADAM.hyperparameters,
-        "weight_decay": Hyperparameter("lambda, multiplied by the learning rate", 0.01, 0.0),
+        **MEANS,
+        "a": Hyperparameter("by which the angle is multiplied", 1.0, 0.0, low_open=True),
+        "b": Hyperparameter("by which the root is multiplied", 1.0, 0.0, low_open=True),
     },
     init=_init,
-    update=_update_adamw,
+    update=_update_atan2,
 )
 
-RULES = (ADAM, ADAMW)
+RULES = (ADAM, ADAMW, RMSPROP, ADAM_ATAN2)

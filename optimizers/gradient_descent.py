@@ -1,4 +1,4 @@
-"""Gradient descent: SGD and SGD with Polyak momentum."""
+"""Gradient descent: SGD, alone and with Polyak's or Nesterov's momentum."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def _update_momentum(
     return param - hyper["learning_rate"] * velocity, Momentum(velocity)
 
 
+def _update_nesterov(
+    ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Mapping[str, Array]
+) -> tuple[Array, Momentum]:
+    """v <- g + mu v, x <- x - eta (g + mu v): double momentum of the fast weights x (002 Sec. 2.3.1)."""
+    velocity = grad + hyper["momentum"] * state.velocity
+    direction = grad + hyper["momentum"] * velocity
+    return param - hyper["learning_rate"] * direction, Momentum(velocity)
+
+
+def _ahead(ops: Ops, state: Momentum, param: Array, hyper: Mapping[str, Array]) -> Array:
+    """x = w - eta mu v, where momentum alone leads (002 eq. 28)."""
+    return param - hyper["learning_rate"] * hyper["momentum"] * state.velocity
+
+
 SGD = Rule(
     name="sgd",
     source="002 eq. 21",
@@ -58,4 +72,21 @@ MOMENTUM = Rule(
     update=_update_momentum,
 )
 
-RULES = (SGD, MOMENTUM)
+NESTEROV = Rule(
+    name="nesterov",
+    source="002 Sec. 2.3.1, Lemma S.10",
+    hyperparameters=MOMENTUM.hyperparameters,
+    init=_init_momentum,
+    update=_update_nesterov,
+)
+
+NESTEROV_LOOKAHEAD = Rule(
+    name="nesterov_lookahead",
+    source="002 eqs. 28-31",
+    hyperparameters=MOMENTUM.hyperparameters,
+    init=_init_momentum,
+    update=_update_momentum,  # eqs. 30-31 are 25-26 with the gradient taken ahead
+    gradient_at=_ahead,
+)
+
+RULES = (SGD, MOMENTUM, NESTEROV, NESTEROV_LOOKAHEAD)

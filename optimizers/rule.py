@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from optimizers.names import unknown
-from optimizers.options import Option, Options, complete
+from optimizers.options import Option, Options, complete, flag
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -63,6 +63,12 @@ def safe_divide(ops: Ops, numerator: Array, denominator: Array) -> Array:
     return ops.where(is_zero, ops.zeros_like(quotient), quotient)
 
 
+def smoothed_root(ops: Ops, square: Array, epsilon: Array, inside: bool) -> Array:
+    """sqrt(v) + epsilon, or with epsilon inside the root sqrt(v + epsilon) (002 Sec. 4.1.1, Fig. 1)."""
+    return ops.sqrt(square + epsilon) if inside else ops.sqrt(square) + epsilon
+
+
+EPSILON_INSIDE_ROOT = Option(False, "whether epsilon is added inside the root instead of to it", flag)
 LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0, low_open=True)
 
 
@@ -100,7 +106,10 @@ class Rule:
             parameters, which the rule sees as one vector, `(..., d)`.
         refresh: `refresh(ops, grad, state, hyper) -> state`, the amortized work (eigendecompositions, roots),
             done with the step's gradient before the update of some steps; the host decides which.
+            What it returns goes to that step's update alone, which may be told more than a state holds.
         refresh_every: k for the steps 1, k + 1, 2 k + 1, ...; None for the first step alone.
+        start: `start(ops, grad, state, hyper) -> state`, the work before the first update where it is not that
+            of `refresh`.
         gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for the
             parameters themselves.
         needs_hessian: whether `hyper` holds `hessian`, `(..., d, d)`, at that point; with scope `model`.
@@ -119,6 +128,7 @@ class Rule:
     scope: Literal["entry", "leaf", "model"] = "entry"
     refresh: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
     refresh_every: int | None = 1
+    start: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
     gradient_at: Callable[[Ops, State, Array, Mapping[str, Array]], Array] | None = None
     needs_hessian: bool = False
     part: Callable[[str, tuple[int, ...]], Part] | None = None

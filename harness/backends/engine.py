@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from harness.backends.ops import Array, Ops
-from harness.program import Carry, Constants, Inputs, LaneGradient, Program
+from harness.layout import Layout
+from harness.program import Carry, Constants, Inputs, LaneGradient, LaneHessian, Program
 
 NO_GPU = (
     "device: gpu: {library} sees no GPU on this machine; give device: cpu in the study's scale, or install "
@@ -31,6 +32,9 @@ class Engine(Protocol):
 
         `per_seed` says whether the batch has a leading axis of seeds; noise always has one.
         """
+
+    def lane_hessian(self, loss: Callable[..., Any], lay: Layout, per_seed: bool) -> LaneHessian:
+        """The Hessian of one run's loss in its parameters as one vector of a layout, mapped likewise."""
 
     def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
         """The evaluation of one run on one split, mapped likewise."""

@@ -14,7 +14,8 @@ from harness.backends.engine import NO_GPU
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
 from harness.errors import InputError
-from harness.program import Carry, Constants, Inputs, LaneGradient, Program, step_of
+from harness.layout import Layout
+from harness.program import Carry, Constants, Inputs, LaneGradient, LaneHessian, Program, step_of
 
 
 class JaxEngine:
@@ -56,6 +57,18 @@ class JaxEngine:
             return jax.tree.map(lambda value: value[None, None], outputs)
 
         return gradient
+
+    def lane_hessian(self, loss: Callable[..., Any], lay: Layout, per_seed: bool) -> LaneHessian:
+        ops = self.ops
+
+        def one(flat: Any, model: Any, batch: Any, noise: Any) -> Any:
+            return jax.hessian(lambda vector: loss(ops, lay.unflatten(ops, vector), model, batch, noise)[0])(
+                flat
+            )
+
+        over_settings = jax.vmap(one, in_axes=(0, 0, None, None))
+        mapped: LaneHessian = jax.vmap(over_settings, in_axes=(0, 0, 0 if per_seed else None, 0))
+        return mapped
 
     def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
         ops = self.ops
@@ -132,7 +145,7 @@ class _Loop:
     def __init__(self, program: Program, carry: Carry, constants: Constants, inputs: Inputs) -> None:
         self.update = program.update
 
-        def compiled(refresh: bool) -> Any:
+        def compiled(refresh: int) -> Any:
             def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
                 return program.step(carry, constants, step_of(inputs, index), refresh)
 

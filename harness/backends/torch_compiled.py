@@ -43,13 +43,13 @@ def require_compiler(compiler: str, device: str) -> None:
         raise NoCompiler("torch.compile finds no C++ compiler on this machine") from error
 
 
-def stepper(ops: Ops, part: Part, refresh: bool, compiler: str | None) -> Stepper:
+def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper:
     """The update of leaves in place: `step(grad, state, param, values, held)`.
 
     Args:
         ops: the table of the backend.
         part: the rule; `values` are its optimizer's hyperparameters, `step` and `schedule`.
-        refresh: whether amortized work is done before.
+        refresh: the amortized work that is done before.
         compiler: of torch.compile, which then makes one graph of it or fails; None for eager.
 
     Returns:

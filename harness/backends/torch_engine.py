@@ -17,7 +17,20 @@ from harness.backends.torch_compiled import NoCompiler, Stepper, never_eager, re
 from harness.backends.torch_native import NATIVE, Native
 from harness.backends.torch_ops import torch_ops
 from harness.errors import InputError
-from harness.program import Carry, Constants, Inputs, LaneGradient, Piece, Program, pick, step_of, where_lanes
+from harness.layout import Layout
+from harness.program import (
+    Carry,
+    Constants,
+    Inputs,
+    LaneGradient,
+    LaneHessian,
+    Piece,
+    Program,
+    pick,
+    step_of,
+    where_lanes,
+)
+from optimizers.rule import Rule
 
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
 ENTRIES_WORTH_COMPILING = 1 << 30
@@ -82,6 +95,19 @@ class TorchEngine:
 
         return gradient
 
+    def lane_hessian(self, loss: Callable[..., Any], lay: Layout, per_seed: bool) -> LaneHessian:
+        ops = self.ops
+
+        def one(flat: Any, model: Any, batch: Any, noise: Any) -> Any:
+            def value(vector: Any) -> Any:
+                return loss(ops, lay.unflatten(ops, vector), model, batch, noise)[0]
+
+            return torch.func.hessian(value)(flat)
+
+        over_settings = torch.func.vmap(one, in_dims=(0, 0, None, None))
+        mapped: LaneHessian = torch.func.vmap(over_settings, in_dims=(0, 0, 0 if per_seed else None, 0))
+        return mapped
+
     def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
         ops = self.ops
 
@@ -100,11 +126,11 @@ class TorchEngine:
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
         hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
         updates: list[_Fused | _Written] = []
-        steppers: dict[int, Mapping[bool, Stepper]] = {}  # one for all pieces that are updated alike
+        steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for piece in program.update.pieces:
             native = NATIVE.get(piece.rule.name)
             values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
-            if single and self.fused and native is not None and native.applies(values):
+            if single and self.fused and native is not None and native.applies(values) and _plain(piece.rule):
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
                 updates.append(_Fused(piece, native, values))
             else:
@@ -185,11 +211,12 @@ class _Moment:
         schedule: the learning rate's multiplier.
         grads: the gradient by name, (S, K, *shape).
         held: lanes (S, K) that stay as they are, or None.
+        hessian: (S, K, d, d), or None.
     """
 
     __slots__ = (
-        "_flat", "_values", "_vector", "constants", "grads", "held", "index", "inputs", "number", "program",
-        "schedule",
+        "_flat", "_values", "_vector", "constants", "grads", "held", "hessian", "index", "inputs", "number",
+        "program", "schedule",
     )  # fmt: skip
 
     def __init__(
@@ -202,8 +229,10 @@ class _Moment:
         schedule: float,
         grads: Mapping[str, torch.Tensor],
         held: torch.Tensor | None,
+        hessian: torch.Tensor | None,
     ) -> None:
         self.program, self.constants, self.inputs, self.index = program, constants, inputs, index
+        self.hessian = hessian
         self.number, self.schedule, self.grads, self.held = number, schedule, grads, held
         self._flat: torch.Tensor | None = None
         self._vector: torch.Tensor | None = None
@@ -225,9 +254,12 @@ class _Moment:
         return self._vector
 
     def values(self) -> Mapping[str, torch.Tensor]:
-        """Hyperparameters, `step` and `schedule` as tensors."""
+        """Hyperparameters, `step` and `schedule` as tensors, and the Hessian where there is one."""
         if self._values is None:
             self._values = _values(self.program, self.constants, self.inputs, self.index)
+            if self.hessian is not None:
+                hessian = self.program.rotated(self.hessian, self.constants.matrices)
+                self._values = {**self._values, "hessian": hessian}
         return self._values
 
 
@@ -261,7 +293,7 @@ class _Fused:
             else:
                 vector = moment.vector()
                 grads = [vector if stack is None else vector[low:high]]
-            rate = self.values["learning_rate"] * moment.schedule
+            rate = self.values["learning_rate"] * self.piece.factor * moment.schedule
             self.native.step(
                 param, grads, state, {**self.values, "learning_rate": rate, "step": float(moment.number)}
             )
@@ -279,7 +311,7 @@ class _Written:
     """
 
     piece: Piece
-    steppers: Mapping[bool, Stepper]
+    steppers: Mapping[int, Stepper]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
         """The update of the piece of this number."""
@@ -288,7 +320,7 @@ class _Written:
         def update(moment: _Moment) -> None:
             taken = self.piece.take(program.ops, moment.flat())
             refresh = program.update.refreshes(moment.number)
-            self.steppers[refresh](taken, state, param, moment.values(), moment.held)
+            self.steppers[refresh](taken, state, param, self.piece.values(moment.values()), moment.held)
 
         return update
 
@@ -299,12 +331,17 @@ def _warm(
     carry: Carry,
     constants: Constants,
     inputs: Inputs,
-    steppers: Mapping[bool, Stepper],
+    steppers: Mapping[int, Stepper],
     number: int,
 ) -> None:
     """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
     ops = program.ops
-    values = _values(program, constants, inputs, 0)
+    values = piece.values(_values(program, constants, inputs, 0))
+    if piece.rule.needs_hessian:
+        values = {
+            **values,
+            "hessian": torch.zeros_like(carry.coordinates[..., None] * carry.coordinates[..., None, :]),
+        }
     held = (
         None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
     )
@@ -324,7 +361,7 @@ class _Held:
 
     buffer: torch.Tensor  # (S, K, d), what the views belong to
     state: tuple[Any, ...]
-    params: dict[str, torch.Tensor] | None  # for the loss; None where a basis is in between
+    params: dict[str, torch.Tensor] | None  # for the loss; None where a basis or a look-ahead is in between
     updates: list[Bound]
 
 
@@ -339,10 +376,11 @@ def _segment(
         rotated = bool(constants.matrices)
         # A rule may begin with one value broadcast, or with the parameters: neither can be written to.
         carry = carry._replace(state=pytree.tree_map(_own, carry.state))
+        elsewhere = rotated or program.update.looks_ahead
         return _Held(
             buffer=carry.coordinates,
             state=carry.state,
-            params=None if rotated else program.parameters(carry.coordinates, ()),
+            params=None if elsewhere else program.parameters(carry.coordinates, ()),
             updates=[one.bind(program, carry, rotated, number) for number, one in enumerate(updates)],
         )
 
@@ -356,7 +394,13 @@ def _segment(
         nothing = all(value is None for value in sent)
         for index, multiplier in enumerate(inputs.schedule.tolist()):
             one = sent if nothing else step_of(sent, index)
-            params = held.params or program.parameters(carry.coordinates, constants.matrices)
+            params, point = held.params, carry.coordinates
+            if params is None:
+                if program.update.looks_ahead:
+                    values = _values(program, constants, inputs, index)
+                    point = program.update.point(ops, held.state, point, values)
+                params = program.parameters(point, constants.matrices)
+            hessian = program.curvature(point, model, constants, one)
             loss, grads, new_model = program.gradient(params, model, pick(constants, one), one.noise or {})
             losses.append(loss)
             stay = None
@@ -367,7 +411,9 @@ def _segment(
                 new_model = where_lanes(ops, stay, model, new_model)
             # Model state may be parameters, which the update overwrites.
             model = {name: value.clone() for name, value in new_model.items()}
-            moment = _Moment(program, constants, inputs, index, first + index, multiplier, grads, stay)
+            moment = _Moment(
+                program, constants, inputs, index, first + index, multiplier, grads, stay, hessian
+            )
             for update in held.updates:
                 update(moment)
         failed = ~torch.isfinite(losses[0] if len(losses) == 1 else torch.stack(losses, dim=-1))
@@ -382,6 +428,11 @@ def _segment(
             return advance(carry, constants, inputs)
 
     return guarded
+
+
+def _plain(rule: Rule) -> bool:
+    """Whether a rule has the options that its fused kernel is for: its defaults."""
+    return all(rule.chosen[name] == option.default for name, option in rule.options.items())
 
 
 def _own(leaf: torch.Tensor) -> torch.Tensor:

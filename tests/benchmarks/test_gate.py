@@ -254,8 +254,8 @@ def test_the_command_explains_itself():
 
 # --- a study on two commits ------------------------------------------------------------------------
 
-UNCHANGED = "direction, state = adam_direction(ops, grad, state, hyper)"
-DECAYING = f"{UNCHANGED}\n    direction = direction / hyper['step'] ** 2"
+UNCHANGED = "direction, state = adam_direction(ops, grad, state, hyper, self.chosen)"
+DECAYING = f"{UNCHANGED}\n        direction = direction / hyper['step'] ** 2"
 SEARCH = """\
   protocol: random_search
   budget: 2

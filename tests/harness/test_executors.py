@@ -24,22 +24,26 @@ from harness.execution import Bundle, Trajectories, evaluator, execute, load, st
 from harness.parity import bundle_of as parity_bundle
 from harness.parity import prepare
 from harness.parity_problems import PROBLEMS, Problem
+from harness.program import step_of
 from harness.seeding import WorkloadRandom, batch_order
 from optimizers.rule import Rule
 from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.harness.test_execution import make_bundle
 from tests.harness.toys import TANH
+from workloads import workloads
 from workloads.workload import Workload
 
 BATCH, STEPS = 16, 6
-RATES = {"shampoo": 0.02, "sgd": 0.05, "momentum": 0.02}  # others 0.002
+RATES = {"shampoo": 0.02, "sgd": 0.05, "momentum": 0.02, "newton": 0.2}  # others 0.002
+RULES = optimizers.rules()
+# Every way in which the engine calls a rule: entrywise, amortized, in parts, looking ahead, as one vector.
+WAYS = ("sgd", "adam", "shampoo", "muon", "nesterov_lookahead", "adagrad_norm")
 VARIANTS: dict[str, Rule] = {
-    **optimizers.rules(),
-    "shampoo averaged, every 3 steps": optimizers.rules()["shampoo"].choose(
-        {"statistics": "ema", "refresh_every": 3}
-    ),
-    "muon by svd": optimizers.rules()["muon"].choose({"orthogonalization": "svd"}),
+    **{name: RULES[name] for name in WAYS},
+    "shampoo averaged, every 3 steps": RULES["shampoo"].choose({"statistics": "ema", "refresh_every": 3}),
+    "muon by svd": RULES["muon"].choose({"orthogonalization": "svd"}),
 }
+ALL = {**RULES, **VARIANTS}
 NETWORKS = {workload.name: workload for workload in (SMALL_CONVOLUTION, SMALL_ATTENTION)}
 
 
@@ -145,10 +149,14 @@ def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, 
     return metrics, first[backend], second[backend]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("workload", [TANH, *NETWORKS.values()], ids=lambda workload: workload.name)
+@pytest.mark.parametrize(
+    ("workload", "variant"),
+    [(TANH, variant) for variant in ALL]
+    + [(network, one) for network in NETWORKS.values() for one in VARIANTS],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
 def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str) -> None:
-    bundle = bundle_of(workload, VARIANTS[variant])
+    bundle = bundle_of(workload, ALL[variant])
     assert_compiled_once(bundle if workload.mapped else bundle.part(slice(0, 1), slice(0, 1)))
 
 
@@ -272,6 +280,83 @@ def test_metrics_and_model_state_may_be_parameters() -> None:
         ]
         bundle = dataclasses.replace(bundle, workload=workload, problems=problems)
         assert_equal(run(bundle, "jax"), run(bundle, "torch"), 1e-11)
+
+
+# --- gradients elsewhere, Hessians, learning rates of parameters' own --------------------------------
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_looking_ahead_is_double_momentum_seen_from_its_fast_weights(backend: str) -> None:
+    """002 Lemma S.10: at a constant rate the gradients are taken at the same points, in a basis too."""
+    made = engine(backend, "float64")
+    norms, points = {}, {}
+    for name in ("nesterov", "nesterov_lookahead"):
+        bundle = make_bundle(rule=RULES[name], rates=(0.02, 0.05), steps=10, evaluations=10)
+        bundle = dataclasses.replace(bundle, schedule=np.ones(10))
+        with made.context():
+            loaded = load(bundle, made)
+            inputs = stretch_inputs(bundle, made, 0, 10)
+            segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 10)
+            carry = segment(loaded.carry, loaded.constants, inputs)
+            update, values = (
+                loaded.program.update,
+                loaded.program.values(loaded.constants, step_of(stretch_inputs(bundle, made, 9, 1), 0)),
+            )
+            points[name] = made.ops.to_numpy(update.point(made.ops, carry.state, carry.coordinates, values))
+            norms[name] = made.ops.to_numpy(carry.coordinates)
+    np.testing.assert_allclose(points["nesterov_lookahead"], points["nesterov"], rtol=1e-11)
+    assert np.abs(norms["nesterov_lookahead"] - norms["nesterov"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backend: str) -> None:
+    """Two lanes: rate 1 arrives, rate 1/2 halves the distance, whose square is the loss above the minimum."""
+    workload = workloads()["least_squares"]
+    settings = workload.complete({"n": 40, "d": 12, "alpha": 1.0})
+    random = WorkloadRandom(workload.name, 0)
+    problem = workload.problem(settings, random)
+    size = sum(value.size for value in problem.parameters.values())
+    turned = np.linalg.qr(np.random.default_rng(0).standard_normal((size, size)))[0][None]
+    for matrices in ({}, {tuple(problem.parameters): turned}):
+        bundle = Bundle(
+            workload=workload,
+            rule=RULES["newton"],
+            problems=[problem],
+            orders=None,
+            hyperparameters={"learning_rate": np.array([1.0, 0.5]), "damping": np.zeros(2)},
+            schedule=np.ones(1),
+            evaluations=1,
+            matrices=matrices,
+            settings=settings,
+        )
+        losses = run(bundle, backend).metrics["train_loss"][:, 0]
+        assert losses[1, 0] < 1e-9 * losses[0, 0]
+        np.testing.assert_allclose(losses[1, 1], losses[0, 1] / 4, rtol=1e-6)
+        assert bundle.gradients_per_step == 1 + size
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("variant", ["adam", "shampoo", "muon"])
+def test_a_kind_of_parameters_may_have_a_learning_rate_of_its_own(variant: str, backend: str) -> None:
+    """A factor of 0 holds parameters where they are; alone and in lanes alike."""
+    bundle = dataclasses.replace(bundle_of(TANH, VARIANTS[variant]), matrices={})
+    bundle = dataclasses.replace(bundle, learning_rate_factors={"weight": 0.0, "bias": 3.0})
+    roles = TANH.roles({})
+    ends = {}
+    made = engine(backend, "float64")
+    for label, part in (("lanes", bundle), ("alone", bundle.part(slice(1, 2), slice(1, 2)))):
+        with made.context():
+            loaded = load(part, made)
+            inputs = stretch_inputs(part, made, 0, STEPS)
+            carry = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, STEPS)(
+                loaded.carry, loaded.constants, inputs
+            )
+            named = loaded.program.parameters(carry.coordinates, loaded.constants.matrices)
+            ends[label] = {name: made.ops.to_numpy(value)[-1, -1] for name, value in named.items()}
+    for name, value in ends["lanes"].items():
+        np.testing.assert_allclose(ends["alone"][name], value, rtol=1e-11, atol=1e-13, err_msg=name)
+        still = np.array_equal(value, bundle.problems[1].parameters[name])
+        assert still == (roles[name].kind == "weight"), name
 
 
 # --- amortized work, noise, streaming ---------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_outcomes(
 ) -> None:
     lane = lane_of(trajectories(loss, diverged, stopped), 0, 0, {"train_loss": 0.5}, TANH)
     assert (lane.outcome, lane.outcome_step) == (outcome, outcome_step)
-    assert (lane.total_steps, lane.gradient_evaluations) == (updates, gradients)
+    assert (lane.total_steps, lane.gradients) == (updates, gradients)
     assert lane.steps.tolist() == kept
     np.testing.assert_array_equal(lane.values["train_loss"], loss[: len(kept)])
 

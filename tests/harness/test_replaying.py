@@ -17,13 +17,16 @@ PARAMS = {"w": RNG.normal(size=(3, 2)), "b": RNG.normal(size=3)}
 GRADS = [{"w": RNG.normal(size=(3, 2)), "b": RNG.normal(size=3)} for _ in range(6)]
 WHOLE = np.linalg.qr(RNG.normal(size=(9, 9)))[0]
 BLOCK = np.linalg.qr(RNG.normal(size=(6, 6)))[0]
+FACTORS = [RNG.normal(size=(9, 12)) for _ in GRADS]
+HESSIANS = [factor @ factor.T for factor in FACTORS]
 
 
 @pytest.mark.parametrize("basis", [None, WHOLE, {"w": BLOCK}], ids=["none", "whole", "block"])
 @pytest.mark.parametrize("name", sorted(optimizers.rules()))
 def test_all_backends_agree(name: str, basis: Any) -> None:
+    hessians = HESSIANS if optimizers.rules()[name].needs_hessian else None
     paths = [
-        harness.replay(name, PARAMS, GRADS, {"learning_rate": 0.125}, backend, basis=basis)
+        harness.replay(name, PARAMS, GRADS, {"learning_rate": 0.125}, backend, basis=basis, hessians=hessians)
         for backend in BACKENDS
     ]
     for path in paths[:2]:
@@ -91,3 +94,91 @@ def test_bad_input(change: dict[str, Any], said: list[str]) -> None:
         harness.replay(**{**GOOD, **change})
     for words in said:
         assert words in str(caught.value)
+
+
+# --- one gradient after another --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_online_steps_are_the_replay(backend: str) -> None:
+    online = harness.Online("shampoo", PARAMS, {"learning_rate": 0.1}, backend, options={"refresh_every": 4})
+    path = harness.replay(
+        "shampoo", PARAMS, GRADS, {"learning_rate": 0.1}, backend, options={"refresh_every": 4}
+    )
+    for grads, expected in zip(GRADS, path, strict=True):
+        after = online.step(grads)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(after[name], value)
+            np.testing.assert_array_equal(online.params[name], value)
+            np.testing.assert_array_equal(online.gradient_at()[name], value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_gradient_may_be_wanted_elsewhere(backend: str) -> None:
+    """002 eqs. 28-31 by hand: x = w - eta mu v, v = g + mu v, w = w - eta v, with a schedule."""
+    hyper = {"learning_rate": 0.5, "momentum": 0.5}
+    online = harness.Online("nesterov_lookahead", {"w": np.array([8.0])}, hyper, backend)
+    np.testing.assert_array_equal(online.gradient_at()["w"], [8.0])
+    np.testing.assert_array_equal(online.step({"w": np.array([4.0])})["w"], [6.0])
+    np.testing.assert_array_equal(online.gradient_at()["w"], [5.0])
+    np.testing.assert_array_equal(online.gradient_at(schedule=0.5)["w"], [5.5])
+    np.testing.assert_array_equal(online.step({"w": np.array([2.0])}, schedule=0.5)["w"], [5.0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_of_newton_by_hand(backend: str) -> None:
+    """On a quadratic of all parameters together: one step to its minimum, in any basis and order."""
+    matrix = HESSIANS[0]
+    target = RNG.normal(size=9)
+    start = np.concatenate([PARAMS["w"].ravel(), PARAMS["b"]])
+    slope = matrix @ (start - target)
+    grads = {"w": slope[:6].reshape(3, 2), "b": slope[6:]}
+    for basis in (None, WHOLE, {"b": np.linalg.qr(RNG.normal(size=(3, 3)))[0]}):
+        (after,) = harness.replay(
+            "newton", PARAMS, [grads], {"learning_rate": 1.0}, backend, basis=basis, hessians=[matrix]
+        )
+        np.testing.assert_allclose(after["w"].ravel(), target[:6], rtol=1e-9)
+        np.testing.assert_allclose(after["b"], target[6:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("factors", "rate_w", "rate_b"),
+    [({"b": 4.0}, 1.0, 4.0), ({"weight": 0.5}, 0.5, 1.0), ({"weight": 0.5, "w": 2.0}, 2.0, 1.0)],
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "shampoo", "muon", "adam"])
+def test_parameters_may_have_learning_rates_of_their_own(
+    optimizer: str, factors: dict[str, float], rate_w: float, rate_b: float, backend: str
+) -> None:
+    """As if each were alone, at its own rate."""
+    rates = ("learning_rate", "others_learning_rate") if optimizer == "muon" else ("learning_rate",)
+    path = harness.replay(
+        optimizer, PARAMS, GRADS, dict.fromkeys(rates, 0.1), backend, learning_rate_factors=factors
+    )
+    for name, factor in (("w", rate_w), ("b", rate_b)):
+        grads = [{name: grad[name]} for grad in GRADS]
+        alone = harness.replay(
+            optimizer, {name: PARAMS[name]}, grads, dict.fromkeys(rates, 0.1 * factor), backend
+        )
+        for step, expected in zip(path, alone, strict=True):
+            np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"learning_rate_factors": {"wait": 2.0}}, "no parameter or kind 'wait'; did you mean 'weight'"),
+        ({"learning_rate_factors": {"b": 2.0}, "basis": WHOLE}, "mixes parameters whose learning_rate_fac"),
+        ({"hessians": []}, "there are 0 for 6 steps"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        harness.replay("sgd", PARAMS, GRADS, {"learning_rate": 0.1}, "numpy", **given)
+
+
+@pytest.mark.parametrize("hessian", [None, np.eye(3)])
+def test_newton_without_its_hessian_is_an_error(hessian: Any) -> None:
+    online = harness.Online("newton", PARAMS, {"learning_rate": 0.1})
+    with pytest.raises(InputError, match=r"newton needs a Hessian of shape \(9, 9\) at every step"):
+        online.step(GRADS[0], hessian=hessian)

@@ -37,8 +37,8 @@ def test_gradient_descent_does_not_notice_an_orthogonal_basis(seed: int, dimensi
     entry = BATTERY[label]
     params, grads = instance(seed, dimension)
     basis = orthogonal(seed, dimension)
-    path = replay(entry.optimizer, params, grads, entry.hyper, "numpy", basis=basis)
-    plain = replay(entry.optimizer, params, grads, entry.hyper, "numpy")
+    path = replay(entry.optimizer, params, grads, entry.hyper, "numpy", basis=basis, options=entry.options)
+    plain = replay(entry.optimizer, params, grads, entry.hyper, "numpy", options=entry.options)
     for found, expected in zip(path, plain, strict=True):
         np.testing.assert_allclose(found["w"], expected["w"], rtol=0, atol=1e-12)
 
@@ -48,8 +48,8 @@ def test_adaptive_rules_do_not_notice_a_signed_permutation(seed: int, dimension:
     entry, rng = BATTERY[label], np.random.default_rng(seed)
     basis = np.eye(dimension)[rng.permutation(dimension)] * rng.choice([-1.0, 1.0], dimension)
     params, grads = instance(seed, dimension)
-    path = replay(entry.optimizer, params, grads, entry.hyper, "numpy", basis=basis)
-    plain = replay(entry.optimizer, params, grads, entry.hyper, "numpy")
+    path = replay(entry.optimizer, params, grads, entry.hyper, "numpy", basis=basis, options=entry.options)
+    plain = replay(entry.optimizer, params, grads, entry.hyper, "numpy", options=entry.options)
     for found, expected in zip(path, plain, strict=True):
         np.testing.assert_array_equal(found["w"], expected["w"])
 
@@ -69,7 +69,7 @@ def check_rotated(backend: str, seed: int, dimension: int, label: str) -> None:
     """The path is V times the loop's on V^T w and V^T g, and not the loop's own."""
     entry, basis = BATTERY[label], orthogonal(seed, dimension)
     params, grads = instance(seed, dimension)
-    path = replay(entry.optimizer, params, grads, entry.hyper, backend, basis=basis)
+    path = replay(entry.optimizer, params, grads, entry.hyper, backend, basis=basis, options=entry.options)
     inside = entry.path({"w": basis.T @ params["w"]}, [{"w": basis.T @ g["w"]} for g in grads], entry.hyper)
     plain = entry.path(params, grads, entry.hyper)
     for found, rotated in zip(path, inside, strict=True):

@@ -37,6 +37,7 @@ EVERY = [(label, backend) for label in BATTERY for backend in BACKENDS]
 # JAX compiles for a second each: beside the loop, only the defaults are tried there
 EDGES = [(label, backend) for label, backend in EVERY if backend != "jax" or label in rules()]
 SCALE_FREE = [(label, backend) for label, backend in EDGES if BATTERY[label].scale_free is not None]
+DIVIDING = [(label, backend) for label, backend in SCALE_FREE if BATTERY[label].scale_free]  # by squares
 
 
 def instance(
@@ -234,7 +235,7 @@ def test_huge_and_tiny_gradients_move_like_ordinary_ones(
     )
 
 
-@pytest.mark.parametrize(("label", "backend"), SCALE_FREE)
+@pytest.mark.parametrize(("label", "backend"), DIVIDING)
 def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str) -> None:
     entry = BATTERY[label]
     params, grads = constant([1e-200, -1e-200, 0.0], 3)
@@ -288,7 +289,8 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
         drawn = lay.unflatten(OPS, rng.standard_normal(lay.total))
         start[lane] = lay.flatten(OPS, entry.begun(drawn), 0)
     grads = rng.standard_normal((LANE_STEPS, SEEDS, SETTINGS, lay.total))
-    values = [{name: value * (1 + 0.05 * k) for name, value in entry.hyper.items()} for k in range(SETTINGS)]
+    # downwards, so that shares stay below 1
+    values = [{name: value * (1 - 0.05 * k) for name, value in entry.hyper.items()} for k in range(SETTINGS)]
     given = grads.copy()
     given[1][POISONED] = np.nan
     made = None if backend == "numpy" else engine(backend, dtype)
@@ -300,12 +302,12 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
         }
         flat = ops.asarray(start)
         state = update.init(ops, flat)
-        applied: dict[bool, Any] = {}
+        applied: dict[int, Any] = {}
         for step in range(1, LANE_STEPS + 1):
             numbers = {"step": ops.zeros((1, 1, 1)) + step, "schedule": ops.zeros((1, 1, 1)) + 1}
             refresh = update.refreshes(step)
 
-            def apply(grad: Any, state: Any, flat: Any, values: Any, refresh: bool = refresh) -> Any:
+            def apply(grad: Any, state: Any, flat: Any, values: Any, refresh: int = refresh) -> Any:
                 return update.apply(ops, grad, state, flat, values, refresh)
 
             arguments = (ops.asarray(given[step - 1]), state, flat, {**hyper, **numbers})

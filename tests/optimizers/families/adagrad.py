@@ -1,4 +1,4 @@
-"""Adagrad: loops, oracles and entries of the battery."""
+"""Adagrad by entry, as a norm and as a matrix: loops, oracles and entries of the battery."""
 
 from __future__ import annotations
 
@@ -12,13 +12,36 @@ from tests.optimizers.loops import Hyper, Leaf
 from tests.optimizers.oracles import Oracle
 
 
-def adagrad(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
-    w = leaf.start
+def adagrad(leaf: Leaf, hyper: Hyper, epsilon_inside_root: bool = False) -> Iterator[np.ndarray]:
+    w, epsilon = leaf.start, hyper["epsilon"]
     total = np.full(w.shape, hyper["initial_accumulator"])
     for g in leaf.grads:
         total = total + g * g
-        scale = np.sqrt(total) + hyper["epsilon"]
+        scale = np.sqrt(total + epsilon) if epsilon_inside_root else np.sqrt(total) + epsilon
         w = w - hyper["learning_rate"] * np.divide(g, scale, out=np.zeros_like(g), where=scale > 0)
+        yield w
+
+
+def adagrad_norm(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
+    """The root as the norm of all gradients so far, laid end to end after the root of v_0."""
+    w, before = leaf.start, [np.sqrt([hyper["initial_accumulator"]])]
+    for g in leaf.grads:
+        before.append(g)
+        scale = np.linalg.norm(np.concatenate(before)) + hyper["epsilon"]
+        w = w - hyper["learning_rate"] * g / (scale or 1.0)
+        yield w
+
+
+def adagrad_full(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
+    """O_t by the singular vectors of the gradients in columns, which need not be squared."""
+    w = leaf.start
+    columns = [np.sqrt(hyper["epsilon"]) * np.eye(w.size)]
+    for g in leaf.grads:
+        columns.append(g[:, None])
+        u, s, _ = np.linalg.svd(np.concatenate(columns, axis=1))
+        counts = s > np.sqrt(w.size * np.finfo(float).eps) * s[0]
+        inverse = np.divide(1.0, s, out=np.zeros_like(s), where=counts)
+        w = w - hyper["learning_rate"] * (u * inverse) @ (u.T @ g)
         yield w
 
 
@@ -36,7 +59,7 @@ def torch_adagrad(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 
 def optax_adagrad(hyper: Hyper) -> Any:
-    """Epsilon is inside the root there: the same algorithm only at 0."""
+    """Epsilon is inside the root there: by default the same algorithm only at 0."""
     import optax
 
     return optax.adagrad(
@@ -46,15 +69,45 @@ def optax_adagrad(hyper: Hyper) -> Any:
     )
 
 
+ADAGRAD = {"learning_rate": 0.4, "epsilon": 0.05, "initial_accumulator": 0.3}
+FROM_NOTHING = {"epsilon": 0.0, "initial_accumulator": 0.0}
+
 ENTRIES = {
     "adagrad": Entry(
         optimizer="adagrad",
         loop=adagrad,
-        hyper={"learning_rate": 0.4, "epsilon": 0.05, "initial_accumulator": 0.3},
+        hyper=ADAGRAD,
         symmetry="signed_permutation",
-        still={"epsilon": 0.0, "initial_accumulator": 0.0},
-        scale_free={"epsilon": 0.0, "initial_accumulator": 0.0},
+        still=FROM_NOTHING,
+        scale_free=FROM_NOTHING,
         pytorch=Oracle(torch_adagrad),
         optax=Oracle(optax_adagrad, hyper={"epsilon": 0.0}),
+    ),
+    "adagrad: epsilon inside the root": Entry(
+        optimizer="adagrad",
+        loop=adagrad,
+        hyper=ADAGRAD,
+        options={"epsilon_inside_root": True},
+        symmetry="signed_permutation",
+        still=FROM_NOTHING,
+        scale_free=FROM_NOTHING,
+        optax=Oracle(optax_adagrad),
+    ),
+    "adagrad_norm": Entry(
+        optimizer="adagrad_norm",
+        loop=adagrad_norm,
+        hyper=ADAGRAD,
+        symmetry="orthogonal",
+        still=FROM_NOTHING,
+        scale_free=FROM_NOTHING,
+    ),
+    "adagrad_full": Entry(
+        optimizer="adagrad_full",
+        loop=adagrad_full,
+        hyper={"learning_rate": 0.4, "epsilon": 0.3},
+        symmetry="orthogonal",
+        still={"epsilon": 0.0},
+        scale_free={"epsilon": 0.0},
+        tolerance=1e-12,
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,69 +12,223 @@ from tests.optimizers.loops import Hyper, Leaf, weighted_sum, weights
 from tests.optimizers.oracles import Oracle
 
 
-def adamw(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
-    w, rate = leaf.start, hyper["learning_rate"]
+def over(mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The quotient, 0 where the scale is 0."""
+    return np.divide(mean, scale, out=np.zeros_like(mean), where=scale > 0)
+
+
+def adamw(
+    leaf: Leaf,
+    hyper: Hyper,
+    amsgrad: bool | str = False,
+    nesterov: bool = False,
+    epsilon_inside_root: bool = False,
+    decoupled_weight_decay: bool = False,
+) -> Iterator[np.ndarray]:
+    """002 Fig. 1, the running means as weighted means of all gradients so far."""
+    w, rate, epsilon = leaf.start, hyper["learning_rate"], hyper["epsilon"]
+    means, sums = [], []  # of squares, after each step
     for t in range(1, len(leaf.grads) + 1):
-        # the running means as weighted means of all gradients so far
         first, second = weights(hyper["beta1"], t), weights(hyper["beta2"], t)
         mean = weighted_sum(first, leaf.grads[:t]) / first.sum()
-        square = weighted_sum(second, [g**2 for g in leaf.grads[:t]]) / second.sum()
-        scale = np.sqrt(square) + hyper["epsilon"]
-        w = w - rate * hyper.get("weight_decay", 0.0) * w
-        w = w - rate * np.divide(mean, scale, out=np.zeros_like(mean), where=scale > 0)
+        if nesterov:
+            next_first = weights(hyper["beta1"], t + 1)
+            mean = weighted_sum(next_first[:-1], leaf.grads[:t]) / next_first.sum()
+            mean = mean + leaf.grads[t - 1] / first.sum()
+        sums.append(weighted_sum(second, [g**2 for g in leaf.grads[:t]]))
+        means.append(sums[-1] / second.sum())
+        square = means[-1]
+        if amsgrad is True:
+            square = np.max(means, axis=0)
+        elif amsgrad == "before_correction":
+            square = np.max(sums, axis=0) / second.sum()
+        scale = np.sqrt(square + epsilon) if epsilon_inside_root else np.sqrt(square) + epsilon
+        w = w - (1.0 if decoupled_weight_decay else rate) * hyper.get("weight_decay", 0.0) * w
+        w = w - rate * over(mean, scale)
         yield w
 
 
-def torch_adam(tensors: list[Any], hyper: Hyper) -> list[Any]:
+def rmsprop(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
+    """002 eq. 45: the weights of the gradients add up to 1 - beta^t, and stay so."""
+    w = leaf.start
+    for t in range(1, len(leaf.grads) + 1):
+        first = (1 - hyper["beta1"]) * weights(hyper["beta1"], t)
+        second = (1 - hyper["beta2"]) * weights(hyper["beta2"], t)
+        square = weighted_sum(second, [g**2 for g in leaf.grads[:t]])
+        mean = weighted_sum(first, leaf.grads[:t])
+        w = w - hyper["learning_rate"] * over(mean, np.sqrt(square) + hyper["epsilon"])
+        yield w
+
+
+def adam_atan2(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
+    """002 Sec. 4.1.2: the arctangent of Adam's direction without epsilon."""
+    sign = {"learning_rate": 1.0, "epsilon": 0.0, "beta1": hyper["beta1"], "beta2": hyper["beta2"]}
+    path = [leaf.start, *adamw(leaf, sign)]
+    w = leaf.start
+    for before, after in zip(path, path[1:], strict=False):
+        angle = np.arctan((before - after) / hyper["b"])
+        w = w - hyper["learning_rate"] * hyper["a"] * angle
+        yield w
+
+
+def given(hyper: Hyper) -> dict[str, Any]:
+    """What PyTorch's relatives of Adam take."""
+    names = {"learning_rate": "lr", "epsilon": "eps", "weight_decay": "weight_decay"}
+    numbers = {names[name]: value for name, value in hyper.items() if name in names}
+    return {**numbers, "betas": (hyper["beta1"], hyper["beta2"])}
+
+
+def torch_adam(tensors: list[Any], hyper: Hyper, **options: bool) -> list[Any]:
     """Adam, or AdamW where there is a decay."""
     import torch
 
-    given = {
-        "lr": hyper["learning_rate"],
-        "betas": (hyper["beta1"], hyper["beta2"]),
-        "eps": hyper["epsilon"],
-    }
-    if "weight_decay" in hyper:
-        return [torch.optim.AdamW(tensors, weight_decay=hyper["weight_decay"], **given)]
-    return [torch.optim.Adam(tensors, **given)]
+    cls = torch.optim.AdamW if "weight_decay" in hyper else torch.optim.Adam
+    return [cls(tensors, **given(hyper), **options)]
+
+
+def torch_amsgrad(tensors: list[Any], hyper: Hyper) -> list[Any]:
+    """The maximum before bias correction."""
+    return torch_adam(tensors, hyper, amsgrad=True)
+
+
+def torch_nadam(tensors: list[Any], hyper: Hyper) -> list[Any]:
+    """The momentum of step t there is beta1 (1 - 0.96^(t momentum_decay) / 2): beta1 only for a large decay.
+
+    With momentum_decay = 0 it is beta1 / 2 in the update and beta1 in the running mean, which Fig. 1 is not.
+    Products of the momentum are kept in float32, where those of 3/4 are exact.
+    """
+    import torch
+
+    decay = {"decoupled_weight_decay": True} if "weight_decay" in hyper else {}
+    return [torch.optim.NAdam(tensors, momentum_decay=1e6, **given(hyper), **decay)]
+
+
+def torch_rmsprop(tensors: list[Any], hyper: Hyper) -> list[Any]:
+    """Without momentum, which there is taken of the quotient."""
+    import torch
+
+    rate, kept, epsilon = hyper["learning_rate"], hyper["beta2"], hyper["epsilon"]
+    return [torch.optim.RMSprop(tensors, lr=rate, alpha=kept, eps=epsilon)]
 
 
 def moments(hyper: Hyper) -> dict[str, float]:
     return {"b1": hyper["beta1"], "b2": hyper["beta2"]}
 
 
-def optax_adam(hyper: Hyper) -> Any:
+def optax_adam(nesterov: bool = False) -> Callable[[Hyper], Any]:
     """eps_root 0: nothing is added inside the root."""
+
+    def make(hyper: Hyper) -> Any:
+        import optax
+
+        given: Mapping[str, Any] = {**moments(hyper), "eps": hyper["epsilon"], "nesterov": nesterov}
+        if "weight_decay" in hyper:
+            return optax.adamw(hyper["learning_rate"], weight_decay=hyper["weight_decay"], **given)
+        return optax.adam(hyper["learning_rate"], **given)
+
+    return make
+
+
+def optax_amsgrad(hyper: Hyper) -> Any:
+    """The maximum after bias correction."""
     import optax
 
-    given: Mapping[str, Any] = {**moments(hyper), "eps": hyper["epsilon"], "eps_root": 0.0}
+    return optax.amsgrad(hyper["learning_rate"], **moments(hyper), eps=hyper["epsilon"])
+
+
+def optax_epsilon_inside_root(hyper: Hyper) -> Any:
+    import optax
+
+    inside = {"eps": 0.0, "eps_root": hyper["epsilon"]}
     if "weight_decay" in hyper:
-        return optax.adamw(hyper["learning_rate"], weight_decay=hyper["weight_decay"], **given)
-    return optax.adam(hyper["learning_rate"], **given)
+        decay = hyper["weight_decay"]
+        return optax.adamw(hyper["learning_rate"], weight_decay=decay, **moments(hyper), **inside)
+    return optax.adam(hyper["learning_rate"], **moments(hyper), **inside)
+
+
+def optax_decoupled(hyper: Hyper) -> Any:
+    """The decay is added after the learning rate."""
+    import optax
+
+    adam = optax.adam(hyper["learning_rate"], **moments(hyper), eps=hyper["epsilon"])
+    return optax.chain(adam, optax.add_decayed_weights(-hyper["weight_decay"]))
+
+
+def optax_rmsprop(hyper: Hyper) -> Any:
+    """Without momentum, which there is taken of the quotient."""
+    import optax
+
+    kept, epsilon = hyper["beta2"], hyper["epsilon"]
+    return optax.rmsprop(hyper["learning_rate"], decay=kept, eps=epsilon, eps_in_sqrt=False)
 
 
 ADAM = {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.95, "epsilon": 0.02}
 ADAMW = {**ADAM, "weight_decay": 0.3}
+BETAS = {name: ADAM[name] for name in ("learning_rate", "beta1", "beta2")}
 
-ENTRIES = {
-    "adam": Entry(
+
+def adam_entry(pytorch: Oracle | None, optax: Oracle | None, **options: bool | str) -> Entry:
+    return Entry(
         optimizer="adam",
         loop=adamw,
+        hyper=ADAM,
+        options=options,
+        symmetry="signed_permutation",
+        still={"epsilon": 0.0},
+        scale_free={"epsilon": 0.0},
+        pytorch=pytorch,
+        optax=optax,
+    )
+
+
+def adamw_entry(pytorch: Oracle | None, optax: Oracle | None, **options: bool | str) -> Entry:
+    return Entry(
+        optimizer="adamw",
+        loop=adamw,
+        hyper=ADAMW,
+        options=options,
+        symmetry="signed_permutation",
+        still={"epsilon": 0.0, "weight_decay": 0.0},
+        scale_free={"epsilon": 0.0},
+        pytorch=pytorch,
+        optax=optax,
+    )
+
+
+PYTORCH, OPTAX = Oracle(torch_adam), Oracle(optax_adam())
+AMSGRAD = Oracle(torch_amsgrad)
+NADAM, OPTAX_NADAM = Oracle(torch_nadam, hyper={"beta1": 0.75}), Oracle(optax_adam(nesterov=True))
+INSIDE = Oracle(optax_epsilon_inside_root)
+
+ENTRIES = {
+    "adam": adam_entry(PYTORCH, OPTAX),
+    "adam: amsgrad": adam_entry(None, Oracle(optax_amsgrad), amsgrad=True),
+    "adam: amsgrad before correction": adam_entry(AMSGRAD, None, amsgrad="before_correction"),
+    "adam: nesterov": adam_entry(NADAM, OPTAX_NADAM, nesterov=True),
+    "adam: epsilon inside the root": adam_entry(None, INSIDE, epsilon_inside_root=True),
+    "adamw": adamw_entry(PYTORCH, OPTAX),
+    "adamw: amsgrad before correction": adamw_entry(AMSGRAD, None, amsgrad="before_correction"),
+    "adamw: nesterov": adamw_entry(NADAM, OPTAX_NADAM, nesterov=True),
+    "adamw: epsilon inside the root": adamw_entry(None, INSIDE, epsilon_inside_root=True),
+    "adamw: decoupled": adamw_entry(None, Oracle(optax_decoupled), decoupled_weight_decay=True),
+    "adamw: Fig. 1 with all flags": adamw_entry(
+        None, None, amsgrad=True, nesterov=True, epsilon_inside_root=True, decoupled_weight_decay=True
+    ),
+    "rmsprop": Entry(
+        optimizer="rmsprop",
+        loop=rmsprop,
         hyper=ADAM,
         symmetry="signed_permutation",
         still={"epsilon": 0.0},
         scale_free={"epsilon": 0.0},
-        pytorch=Oracle(torch_adam),
-        optax=Oracle(optax_adam),
+        pytorch=Oracle(torch_rmsprop, hyper={"beta1": 0.0}),
+        optax=Oracle(optax_rmsprop, hyper={"beta1": 0.0}),
     ),
-    "adamw": Entry(
-        optimizer="adamw",
-        loop=adamw,
-        hyper=ADAMW,
+    "adam_atan2": Entry(
+        optimizer="adam_atan2",
+        loop=adam_atan2,
+        hyper={**BETAS, "a": 1.3, "b": 0.6},
         symmetry="signed_permutation",
-        still={"epsilon": 0.0, "weight_decay": 0.0},
-        scale_free={"epsilon": 0.0},
-        pytorch=Oracle(torch_adam),
-        optax=Oracle(optax_adam),
+        scale_free={},
     ),
 }

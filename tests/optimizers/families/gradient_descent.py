@@ -1,8 +1,11 @@
-"""Gradient descent and its momenta: loops, oracles and entries of the battery."""
+"""Gradient descent and its momenta: loops, oracles and entries of the battery.
+
+A battery's gradients are given, so that rules that take theirs ahead move as those that do not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,19 +29,38 @@ def momentum(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
         yield w
 
 
-def torch_sgd(tensors: list[Any], hyper: Hyper) -> list[Any]:
+def nesterov(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
+    """g + mu v holds the newest gradient 1 + mu times, and the others as often as the next velocity will."""
+    w = leaf.start
+    for t in range(1, len(leaf.grads) + 1):
+        factors = hyper["momentum"] * weights(hyper["momentum"], t)
+        factors[-1] += 1
+        w = w - hyper["learning_rate"] * weighted_sum(factors, leaf.grads[:t])
+        yield w
+
+
+def torch_sgd(nesterov: bool = False) -> Callable[[list[Any], Hyper], list[Any]]:
     """SGD; dampening 0, so that the velocity takes the whole gradient."""
-    import torch
 
-    kept = hyper.get("momentum", 0.0)
-    return [torch.optim.SGD(tensors, lr=hyper["learning_rate"], momentum=kept, dampening=0.0)]
+    def make(tensors: list[Any], hyper: Hyper) -> list[Any]:
+        import torch
+
+        kept, rate = hyper.get("momentum", 0.0), hyper["learning_rate"]
+        return [torch.optim.SGD(tensors, lr=rate, momentum=kept, dampening=0.0, nesterov=nesterov)]
+
+    return make
 
 
-def optax_sgd(hyper: Hyper) -> Any:
-    import optax
+def optax_sgd(nesterov: bool = False) -> Callable[[Hyper], Any]:
+    def make(hyper: Hyper) -> Any:
+        import optax
 
-    return optax.sgd(hyper["learning_rate"], momentum=hyper.get("momentum"))
+        return optax.sgd(hyper["learning_rate"], momentum=hyper.get("momentum"), nesterov=nesterov)
 
+    return make
+
+
+MOMENTUM = {"learning_rate": 0.2, "momentum": 0.7}
 
 ENTRIES = {
     "sgd": Entry(
@@ -46,15 +68,31 @@ ENTRIES = {
         loop=sgd,
         hyper={"learning_rate": 0.3},
         symmetry="orthogonal",
-        pytorch=Oracle(torch_sgd),
-        optax=Oracle(optax_sgd),
+        pytorch=Oracle(torch_sgd()),
+        optax=Oracle(optax_sgd()),
     ),
     "momentum": Entry(
         optimizer="momentum",
         loop=momentum,
-        hyper={"learning_rate": 0.2, "momentum": 0.7},
+        hyper=MOMENTUM,
         symmetry="orthogonal",
-        pytorch=Oracle(torch_sgd),
-        optax=Oracle(optax_sgd),
+        pytorch=Oracle(torch_sgd()),
+        optax=Oracle(optax_sgd()),
+    ),
+    "nesterov": Entry(
+        optimizer="nesterov",
+        loop=nesterov,
+        hyper=MOMENTUM,
+        symmetry="orthogonal",
+        pytorch=Oracle(torch_sgd(nesterov=True)),
+        optax=Oracle(optax_sgd(nesterov=True)),
+    ),
+    "nesterov_lookahead": Entry(
+        optimizer="nesterov_lookahead",
+        loop=momentum,
+        hyper=MOMENTUM,
+        symmetry="orthogonal",
+        pytorch=Oracle(torch_sgd()),
+        optax=Oracle(optax_sgd()),
     ),
 }

@@ -1,0 +1,33 @@
+"""Newton's method: the gradient multiplied by the inverse of the Hessian, damped or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from optimizers.gradient_descent import SGD, Empty
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
+
+
+def _update(
+    ops: Ops, grad: Array, state: Empty, param: Array, hyper: Mapping[str, Array]
+) -> tuple[Array, Empty]:
+    """w <- w - eta (H + damping I)^(-1) g (002 eq. 57, Sec. A.2); not finite where that is singular."""
+    damping = hyper["damping"][..., None] * ops.eye(param.shape[-1])
+    direction = ops.solve(hyper["hessian"] + damping, grad[..., None])[..., 0]
+    return param - hyper["learning_rate"] * direction, state
+
+
+NEWTON = Rule(
+    name="newton",
+    source="002 eq. 57, Sec. A.2",
+    hyperparameters={
+        "learning_rate": LEARNING_RATE,
+        "damping": Hyperparameter("times the identity, added to the Hessian; 0 is legal", 0.0, 0.0),
+    },
+    init=SGD.init,
+    update=_update,
+    scope="model",
+    needs_hessian=True,
+)
+
+RULES = (NEWTON,)

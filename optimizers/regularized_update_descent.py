@@ -1,0 +1,66 @@
+"""Regularized update descent: gradient descent on the velocity, of which both momenta are approximations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from optimizers.gradient_descent import MOMENTUM, Momentum
+from optimizers.options import Option, Options, choice, complete
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
+
+Hyper = Mapping[str, Array]
+
+
+def _kept(hyper: Hyper) -> Array:
+    """mu = 1 - eta gamma, the share of the velocity kept."""
+    return 1 - hyper["learning_rate"] * hyper["regularization"]
+
+
+def _update(ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper) -> tuple[Array, Momentum]:
+    """v <- (1 - eta gamma) v - eta J', theta <- theta + v (002 eq. 97)."""
+    velocity = _kept(hyper) * state.velocity - hyper["learning_rate"] * grad
+    return param + velocity, Momentum(velocity)
+
+
+# Where J' is taken: eq. 97 itself, and its two approximations.
+POINTS: Mapping[str, Callable[[Ops, Momentum, Array, Hyper], Array] | None] = {
+    "exact": lambda ops, state, param, hyper: param + state.velocity,
+    "polyak": None,
+    "nesterov": lambda ops, state, param, hyper: param + _kept(hyper) * state.velocity,
+}
+
+OPTIONS = {
+    "gradient": Option(
+        "exact",
+        "where it is taken: exact (theta + v), polyak (theta), or nesterov (theta + mu v)",
+        choice(*POINTS),
+    ),
+}
+
+
+def regularized_update_descent(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    The source takes gamma below 1. Larger ones are legal here: a momentum of 0.9 at a learning rate of 0.01
+    is gamma = 10.
+    """
+    chosen = complete("regularized_update_descent", OPTIONS, options)
+    return Rule(
+        name="regularized_update_descent",
+        source="002 App. F, eq. 97",
+        hyperparameters={
+            "learning_rate": LEARNING_RATE,
+            "regularization": Hyperparameter(
+                "gamma, of the velocity; 1 - learning_rate x gamma is the momentum", 0.9, 0.0, low_open=True
+            ),
+        },
+        init=MOMENTUM.init,
+        update=_update,
+        gradient_at=POINTS[chosen["gradient"]],
+        options=OPTIONS,
+        chosen=chosen,
+        build=regularized_update_descent,
+    )
+
+
+RULES = (regularized_update_descent({}),)

@@ -1,0 +1,158 @@
+"""Adafactor: loop, oracles and entries of the battery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.optimizers.entry import Entry
+from tests.optimizers.families.adam import torch_adam
+from tests.optimizers.loops import Hyper, Leaf, weighted_sum, weights
+from tests.optimizers.oracles import Oracle
+
+
+def adafactor(
+    leaf: Leaf,
+    hyper: Hyper,
+    factored: bool,
+    first_moment: bool,
+    clipping: bool,
+    parameter_scaling: bool,
+    beta2_schedule: bool,
+) -> Iterator[np.ndarray]:
+    """The second moment as a weighted mean of all squares so far, and only then factored (002 eq. 52)."""
+    w = leaf.start
+    for t in range(1, len(leaf.grads) + 1):
+        if beta2_schedule:
+            kept = 1 - np.arange(1, t + 1) ** -hyper["beta2_exponent"]
+            shares = np.array([(1 - kept[at]) * np.prod(kept[at + 1 :]) for at in range(t)])
+        else:
+            shares = weights(hyper["beta2"], t) / weights(hyper["beta2"], t).sum()
+        moment = weighted_sum(shares, [g**2 + hyper["epsilon"] for g in leaf.grads[:t]])
+        if factored and w.ndim > 1:
+            matrix = moment.reshape(len(w), -1)
+            total = matrix.sum() or 1.0
+            moment = np.outer(matrix.sum(axis=1) / total, matrix.sum(axis=0)).reshape(w.shape)
+        mean = leaf.grads[t - 1]
+        if first_moment:
+            first = weights(hyper["beta1"], t)
+            mean = weighted_sum(first, leaf.grads[:t]) / first.sum()
+        step = np.divide(mean, np.sqrt(moment), out=np.zeros_like(mean), where=moment > 0)
+        if clipping:
+            size = np.linalg.norm(step) / np.sqrt(step.size)
+            step = step * min(1.0, hyper["clipping_threshold"] / (size or 1.0))
+        rate = hyper["learning_rate"]
+        if parameter_scaling:
+            rate *= max(np.linalg.norm(w) / np.sqrt(w.size), hyper["parameter_scale_floor"])
+        w = w - rate * step
+        yield w
+
+
+def torch_adafactor(tensors: list[Any], hyper: Hyper) -> list[Any]:
+    """Its own epsilon_1 bounds factors and the moment from below: 0, as ours has to be then.
+
+    Its rate is at most 1 / sqrt(t), so that ours must be below that at every step, and its threshold is 1 or
+    more. It factors the last two axes of a convolution, and we outputs x the rest.
+    """
+    import torch
+
+    return [
+        torch.optim.Adafactor(
+            tensors,
+            lr=hyper["learning_rate"],
+            beta2_decay=-hyper["beta2_exponent"],
+            eps=(0.0, hyper["parameter_scale_floor"]),
+            d=hyper["clipping_threshold"],
+            weight_decay=0.0,
+        )
+    ]
+
+
+def optax_adafactor(hyper: Hyper) -> Any:
+    """The chain of optax.adafactor, whose own beta_2 is in float32 and whose floor is 1e-3.
+
+    min_dim_size_to_factor 1 factors every matrix. Of a convolution it factors the two longest axes. Its first
+    moment, left out here, is one of the finished steps and without bias correction; ours is eq. 46's.
+    """
+    import optax
+
+    def beta2(count: Any, exponent: float) -> Any:
+        return 1.0 - (count + 1.0) ** -exponent
+
+    return optax.chain(
+        optax.scale_by_factored_rms(
+            decay_rate=hyper["beta2_exponent"],
+            min_dim_size_to_factor=1,
+            epsilon=hyper["epsilon"],
+            decay_rate_fn=beta2,
+        ),
+        optax.clip_by_block_rms(hyper["clipping_threshold"]),
+        optax.scale_by_learning_rate(hyper["learning_rate"]),
+        optax.scale_by_param_block_rms(hyper["parameter_scale_floor"]),
+    )
+
+
+def optax_adam(hyper: Hyper) -> Any:
+    """Adam with epsilon inside the root: a running mean of g^2 + epsilon is that of g^2, plus epsilon."""
+    import optax
+
+    return optax.adam(
+        hyper["learning_rate"], hyper["beta1"], hyper["beta2"], eps=0.0, eps_root=hyper["epsilon"]
+    )
+
+
+NONE_OF_THE_CHANGES = {
+    "factored": False,
+    "first_moment": True,
+    "clipping": False,
+    "parameter_scaling": False,
+    "beta2_schedule": False,
+}
+
+# Rows and columns may change places, but sums then round differently: test_adafactor.py, not a trait here.
+ENTRIES = {
+    "adafactor": Entry(
+        optimizer="adafactor",
+        loop=adafactor,
+        hyper={
+            "learning_rate": 0.2,
+            "epsilon": 0.03,
+            "beta2_exponent": 0.6,
+            "clipping_threshold": 1.05,
+            "parameter_scale_floor": 0.05,
+        },
+        symmetry=None,
+        still={"epsilon": 0.0},
+        scale_free={"epsilon": 0.0},
+        pytorch=Oracle(torch_adafactor, hyper={"epsilon": 0.0}, orders=(0, 1, 2)),
+        optax=Oracle(optax_adafactor, orders=(0, 1, 2)),
+    ),
+    "adafactor: none of its changes": Entry(
+        optimizer="adafactor",
+        loop=adafactor,
+        hyper={"learning_rate": 0.1, "epsilon": 0.03, "beta1": 0.8, "beta2": 0.95},
+        symmetry=None,
+        options=NONE_OF_THE_CHANGES,
+        still={"epsilon": 0.0},
+        scale_free={"epsilon": 0.0},
+        pytorch=Oracle(torch_adam, hyper={"epsilon": 0.0}),  # its epsilon is beside the root
+        optax=Oracle(optax_adam),
+    ),
+    "adafactor: factored Adam": Entry(
+        optimizer="adafactor",
+        loop=adafactor,
+        hyper={
+            "learning_rate": 0.1,
+            "epsilon": 0.03,
+            "beta1": 0.8,
+            "beta2": 0.95,
+            "parameter_scale_floor": 0.05,
+        },
+        symmetry=None,
+        options={"first_moment": True, "clipping": False, "beta2_schedule": False},
+        still={"epsilon": 0.0},
+        scale_free={"epsilon": 0.0},
+    ),
+}

@@ -1,0 +1,54 @@
+"""Regularized update descent: loop, oracles and entries of the battery.
+
+The option says where the gradient is taken; the battery's are given, so that the path is the same with each
+(test_momentum.py has gradients of a function).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.optimizers.entry import Entry
+from tests.optimizers.families.gradient_descent import momentum, optax_sgd, torch_sgd
+from tests.optimizers.loops import Hyper, Leaf
+from tests.optimizers.oracles import Oracle
+
+
+def as_momentum(hyper: Hyper) -> dict[str, float]:
+    """Momentum's hyperparameters with which it is the same at a constant rate: v is -eta times its velocity."""
+    rate = hyper["learning_rate"]
+    return {"learning_rate": rate, "momentum": 1 - rate * hyper["regularization"]}
+
+
+def regularized_update_descent(leaf: Leaf, hyper: Hyper, gradient: str) -> Iterator[np.ndarray]:
+    return momentum(leaf, as_momentum(hyper))
+
+
+def torch_momentum(tensors: list[Any], hyper: Hyper) -> list[Any]:
+    return torch_sgd()(tensors, as_momentum(hyper))
+
+
+def optax_momentum(hyper: Hyper) -> Any:
+    return optax_sgd()(as_momentum(hyper))
+
+
+def entry(**options: str) -> Entry:
+    return Entry(
+        optimizer="regularized_update_descent",
+        loop=regularized_update_descent,
+        hyper={"learning_rate": 0.2, "regularization": 1.7},
+        options=options,
+        symmetry="orthogonal",
+        pytorch=Oracle(torch_momentum),
+        optax=Oracle(optax_momentum),
+    )
+
+
+ENTRIES = {
+    "regularized_update_descent": entry(),
+    "regularized_update_descent: polyak": entry(gradient="polyak"),
+    "regularized_update_descent: nesterov": entry(gradient="nesterov"),
+}
