@@ -5,11 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["Online", "replay"]
+ENTRIES = {
+    "Online": "harness.replaying",
+    "replay": "harness.replaying",
+    "as_optax": "harness.interop.optax_transformation",
+    "as_torch": "harness.interop.torch_optimizer",
+}
+__all__ = ["Online", "as_optax", "as_torch", "replay"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the public entries late, so that `import harness` stays cheap for the Snakefile."""
-    if name in ("Online", "replay"):
-        return getattr(importlib.import_module("harness.replaying"), name)
+    if name in ENTRIES:
+        return getattr(importlib.import_module(ENTRIES[name]), name)
     raise AttributeError(f"module 'harness' has no attribute {name!r}")

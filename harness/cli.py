@@ -163,7 +163,7 @@ def _parity(given: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from harness.parity import parities
-    from harness.parity_problems import TOLERANCE
+    from harness.parity_problems import CORE, PROBLEMS, TOLERANCE
     from optimizers import rules
     from optimizers.names import unknown
     from results.schema import COMPARISONS
@@ -175,7 +175,8 @@ def _parity(given: argparse.Namespace) -> None:
         heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
         print(_parity_line("optimizer", "problem", heads))
     rows = []
-    for row in parities(given.optimizers or list(rules())):
+    names, problems = (given.optimizers, PROBLEMS) if given.optimizers else (list(rules()), CORE)
+    for row in parities(names, problems):
         rows.append(row)
         if not given.json and row.comparison == COMPARISONS[-1]:
             values = [_parity_value(asdict(one) | {"holds": one.holds}) for one in rows[-len(COMPARISONS) :]]
@@ -189,7 +190,7 @@ def _parity(given: argparse.Namespace) -> None:
 
 
 def _parity_line(optimizer: str, problem: str, values: Sequence[str]) -> str:
-    return f"{optimizer:12} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
+    return f"{optimizer:26} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
 
 
 def _parity_value(row: Mapping[str, Any]) -> str:
@@ -241,10 +242,9 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
         InputError: for bad studies.
     """
     from harness.backends import BACKENDS
+    from harness.contestants import RULES, WORKLOADS, known
     from harness.studies import read_studies
-    from optimizers import rules
     from optimizers.bases import bases
-    from workloads import workloads
 
     studies = read_studies(study_folder)
     return {
@@ -259,7 +259,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
                 "metrics": {key: metric.direction for key, metric in workload.metrics.items()},
                 "missing": workload.missing(workload.complete({})),
             }
-            for name, workload in workloads().items()
+            for name, workload in known(WORKLOADS).items()
         },
         "optimizers": {
             name: {
@@ -270,7 +270,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
                 },
                 "options": _options(rule.options),
             }
-            for name, rule in rules().items()
+            for name, rule in known(RULES).items()
         },
         "bases": {
             name: {
@@ -335,16 +335,19 @@ def _check_rules() -> None:
     """Take one step of every optimizer on NumPy, so that a slip in a rule shows before compute is spent."""
     import numpy as np
 
+    from harness.contestants import RULES, known, origin
     from harness.replaying import replay
-    from optimizers import module_of, rules
 
     problems = []
-    for name in rules():
+    ones = {"w": np.ones((2, 3))}
+    for name, rule in known(RULES).items():
+        hessians = [np.eye(6)] if rule.needs_hessian else None
         try:
-            replay(name, {"w": np.ones((2, 3))}, [{"w": np.ones((2, 3))}], {"learning_rate": 0.5}, "numpy")
+            replay(name, ones, [ones], {"learning_rate": 0.5}, "numpy", hessians=hessians)
         except Exception as error:  # whatever a rule of the user's raises
-            file = f"{module_of(name).replace('.', '/')}.py"
-            problems.append(f"{file}: {name}: a step fails ({type(error).__name__}: {error})")
+            defined = origin(RULES, name)
+            files = [*(f"{module.replace('.', '/')}.py" for module in defined.modules), *defined.files]
+            problems.append(f"{files[0]}: {name}: a step fails ({type(error).__name__}: {error})")
     if problems:
         raise InputError("\n".join(problems))
 

@@ -19,11 +19,11 @@ from harness.paths import STUDY_FOLDER
 from harness.plan import Planner
 from harness.sources import ROOT
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
-from harness.studies import Study, missing_data, read_studies
+from harness.studies import Study, missing_data, read_studies, rule_of
 from harness.studies import method as label
 from harness.timing import Measured, measure_methods
 from harness.timing_jobs import NOT_PINNED, STEPS
-from optimizers import HyperparameterError, rules
+from optimizers import HyperparameterError
 from optimizers.bases import bases
 from optimizers.names import unknown
 from results.intervals import MedianInterval, median_interval
@@ -148,9 +148,7 @@ def _setting(study: Study, request: Request, methods: Sequence[Method]) -> dict[
         setting["learning_rate"] = request.learning_rate
     for optimizer, _ in methods:
         try:
-            rules()[optimizer.name].choose(optimizer.options).complete(
-                {**optimizer.hyperparameters, **setting}
-            )
+            rule_of(optimizer).complete({**optimizer.hyperparameters, **setting})
         except HyperparameterError as error:
             raise InputError(f"--rate: {error}") from error
     return setting

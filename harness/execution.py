@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
+from harness.foreign import TorchRule
 from harness.layout import Layout, layout
 from harness.program import Carry, Constants, Inputs, Program, Update
 from optimizers.rule import Rule
@@ -143,7 +144,7 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     as one number for every example and row of a parameter; and a seed's data where it is held on the device.
     """
     seeds, settings = bundle.lanes
-    if not bundle.workload.mapped:
+    if not bundle.workload.mapped or isinstance(bundle.rule, TorchRule):
         return 1, 1
     problem, workload = bundle.problems[0], bundle.workload
     basis = sum(matrix.shape[1] * matrix.shape[2] for matrix in bundle.matrices.values())
@@ -169,8 +170,8 @@ def state_entries(rule: Rule, lay: Layout) -> int:
 
 
 def leaves(state: Any) -> list[np.ndarray]:
-    """The arrays of a state, which is made of tuples and mappings."""
-    if not isinstance(state, tuple | Mapping):
+    """The arrays of a state, which is made of tuples, lists and mappings."""
+    if not isinstance(state, tuple | list | Mapping):
         return [state]
     return [
         leaf for child in (state.values() if isinstance(state, Mapping) else state) for leaf in leaves(child)
@@ -431,7 +432,6 @@ def execute(
             loaded = load(bundle, engine)
             engine.finish(loaded.carry)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
-        state_bytes = engine.state_bytes(carry.state) // math.prod(loaded.lanes)
         with clock.phase("compile"):
             evaluate = evaluator(bundle, engine, loaded)
             advance = {
@@ -461,6 +461,7 @@ def execute(
             done += length
             measure()
             progress(done)
+        state_bytes = engine.state_bytes(carry.state) // math.prod(loaded.lanes)
         diverged_at = np.asarray(engine.ops.to_numpy(carry.diverged_at)).astype(np.int64)
         stopped_at = np.asarray(engine.ops.to_numpy(carry.stopped_at)).astype(np.int64)
     return Trajectories(

@@ -11,16 +11,16 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-import optimizers
 from harness.backends.engine import Engine
+from harness.contestants import find_workload
 from harness.errors import InputError
 from harness.execution import Bundle, Clock
 from harness.paths import basis_file, job_folder, upstream_folder
 from harness.schedules import multipliers
 from harness.seeding import WorkloadRandom, batch_order
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
+from harness.studies import rule_of
 from optimizers.bases import bases
-from workloads import workloads
 from workloads.workload import Problem, Workload
 
 
@@ -127,7 +127,7 @@ class Cell:
 
 def workload_of(spec: WorkloadSpec) -> Workload:
     """The workload that a spec names."""
-    return workloads()[spec.name]
+    return find_workload(spec.locator)
 
 
 def steps_of(spec: JobSpec, settings: Mapping[str, Any], examples: int) -> int:
@@ -158,7 +158,7 @@ def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps:
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
     """The bundle of all lanes of a cell."""
     spec, settings = job.spec, cell.workload_spec.settings
-    rule = optimizers.rules()[cell.optimizer.name].choose(cell.optimizer.options)
+    rule = rule_of(cell.optimizer)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     examples = instances[0].examples
     steps = steps_of(spec, settings, examples)
@@ -174,4 +174,5 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         stop_gradient_norm=spec.stop.get("gradient_norm"),
         settings=settings,
         randoms=[one.random for one in instances],
+        learning_rate_factors=cell.optimizer.learning_rate_factors,
     )

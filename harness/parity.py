@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -69,14 +69,17 @@ class Prepared:
 
 
 def parities(
-    names: Sequence[str], engines: Engines | None = None, clock: Clock | None = None
+    names: Sequence[str],
+    problems: Sequence[Problem] = PROBLEMS,
+    engines: Engines | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[Parity]:
     """Every named optimizer on every problem; a generator, since a problem takes a second."""
     clock = clock or Clock()
     engines = engines or {
         (backend, dtype): engine(backend, dtype) for backend in BACKENDS for dtype in ("float64", "float32")
     }
-    for problem in PROBLEMS:
+    for problem in problems:
         with clock.phase("data"):
             prepared = prepare(problem, engines["torch", "float64"])
         for name in names:
@@ -112,10 +115,11 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
             judged=judged,
         )
 
-    judged = problem.judges(rule)
     paths = {backend: trajectory(bundle, engines[backend, "float64"], clock) for backend in BACKENDS}
-    torch_path, gradients = paths["torch"]
-    jax_path, _ = paths["jax"]
+    torch_path, gradients, hessians = paths["torch"]
+    jax_path = paths["jax"].params
+    # A rule may have no path here, such as one on the simplex; on one backend alone that is a difference.
+    judged = problem.judges(rule) and any(_is_finite(path[-1]) for path in (torch_path, jax_path))
     yield parity("torch against jax", "relative", _by_step(relative, torch_path, jax_path), judged)
     with clock.phase("step"):
         numpy_path = replay(
@@ -125,21 +129,34 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
             {key: float(values[0]) for key, values in bundle.hyperparameters.items()},
             "numpy",
             basis=next((matrix[0] for matrix in bundle.matrices.values()), None),
+            hessians=hessians,
         )
     yield parity("numpy against torch", "relative", _by_step(relative, numpy_path, torch_path), judged)
     for backend in BACKENDS:
-        single, _ = trajectory(bundle, engines[backend, "float32"], clock)
-        growth = _by_step(ulps, single, paths[backend][0])
+        single = trajectory(bundle, engines[backend, "float32"], clock).params
+        growth = _by_step(ulps, single, paths[backend].params)
         yield parity(f"float32 against float64 on {backend}", "ulps", growth, judged=False)
 
 
-def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> tuple[list[Arrays], list[Arrays]]:
-    """Parameters after each step of a bundle's first lane; and on torch the gradient before it, else nothing.
+class Trajectory(NamedTuple):
+    """What a bundle's first lane did.
 
-    JAX's gradients are inside its compiled step, and compiling them apart would double its time.
+    Args:
+        params: after each step.
+        gradients, hessians: before each step on torch, where the rule wants them; else nothing. JAX's are
+            inside its compiled step, and compiling them apart would double its time.
     """
+
+    params: list[Arrays]
+    gradients: list[Arrays]
+    hessians: list[np.ndarray] | None
+
+
+def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
+    """The path of a bundle's first lane."""
     path: list[Arrays] = []
     gradients: list[Arrays] = []
+    hessians: list[np.ndarray] | None = [] if bundle.rule.needs_hessian else None
     with made.context():
         with clock.phase("data"):
             loaded = load(bundle, made)
@@ -150,13 +167,22 @@ def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> tuple[list[Arrays]
             for step in range(len(bundle.schedule)):
                 inputs = stretch_inputs(bundle, made, step, 1)
                 if made.ops.backend == "torch":
-                    params = program.parameters(carry.coordinates, constants.matrices)
                     one = step_of(inputs, 0)
+                    values = program.values(constants, one)
+                    point = program.update.point(made.ops, carry.state, carry.coordinates, values)
+                    params = program.parameters(point, constants.matrices)
                     _, grads, _ = program.gradient(params, carry.model, pick(constants, one), one.noise or {})
                     gradients.append(_host(made, grads))
+                    hessian = program.curvature(point, carry.model, constants, one)
+                    if hessians is not None and hessian is not None:
+                        hessians.append(np.array(made.ops.to_numpy(hessian)[0, 0]))
                 carry = segment(carry, constants, inputs)
                 path.append(_host(made, program.parameters(carry.coordinates, constants.matrices)))
-    return path, gradients
+    return Trajectory(path, gradients, hessians)
+
+
+def _is_finite(arrays: Arrays) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in arrays.values())
 
 
 def relative(one: np.ndarray, other: np.ndarray) -> float:
@@ -219,10 +245,12 @@ def compare_backends(job: Job) -> list[str]:
         for backend in BACKENDS
         for dtype in ("float64", "float32")
     }
-    total = len(names) * len(PROBLEMS) * len(schema.COMPARISONS)
+    pairs = list(zip(spec.workloads, spec.bases, strict=True))
+    problems = [one for one in PROBLEMS if (one.workload_spec, one.basis_spec) in pairs]
+    total = len(names) * len(problems) * len(schema.COMPARISONS)
     progress = Progress(f"parity of {', '.join(names)}", total)
     rows: list[dict[str, Any]] = []
-    for row in parities(names, engines, job.clock):
+    for row in parities(names, problems, engines, job.clock):
         rows.append(
             {
                 **asdict(row),

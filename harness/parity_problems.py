@@ -67,6 +67,7 @@ def _linear_network(*widths: int) -> dict[str, Any]:
 VECTOR = "the gradient g of a vector makes a ggᵀ of rank 1"
 NOT_SQUARE = "no weight is square, so that one of GGᵀ and GᵀG has a null space"
 
+# Every optimizer is compared on the problems of `CORE`; those that are shown, on all.
 PROBLEMS = (
     Problem(
         "least squares",
@@ -135,3 +136,4 @@ PROBLEMS = (
         reason="no weight is square, and some pixels are blank in every image: their columns of G are 0",
     ),
 )
+CORE = tuple(one for one in PROBLEMS if one.label in ("least squares", "square linear network"))

@@ -16,21 +16,19 @@ from typing import Any
 
 from harness import tuning
 from harness.backends import BACKENDS
+from harness.contestants import RULES, WORKLOADS, find_workload, origin
 from harness.errors import InputError
-from harness.parity_problems import PROBLEMS, STEPS, TOLERANCE
+from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file, stored_kernels
-from harness.sources import FOLLOWED, ROOT, data_files, files_hash, sources
+from harness.sources import FOLLOWED, ROOT, data_files, files_hash, outside, sources
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
-from harness.studies import Study, final_seeds, missing_data, read_studies, tuning_seeds
+from harness.studies import Study, final_seeds, missing_data, read_studies, rule_of, tuning_seeds
 from harness.tuning import IDENTITY
 from harness.wiring import MERGED, TABLES, Wiring
-from optimizers import module_of as rule_module
 from optimizers import rules
 from optimizers.bases import module_of as basis_module
 from optimizers.names import unknown
 from results.temporary import temporary_beside
-from workloads import module_of as workload_module
-from workloads import workloads
 from workloads.data import FOLDER_VARIABLE
 
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
@@ -133,8 +131,10 @@ def _why_skipped(study: Study, config: Config) -> str | None:
     if config.scale not in study.scales:
         return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
     own = study.scales[config.scale].backends
-    if config.backends and not set(config.backends).intersection(own):
-        return f"it does not run on {', '.join(config.backends)} at this scale (it runs on: {', '.join(own)})"
+    used = [name for name in own if study.running_on(name)]
+    if not set(config.backends or used).intersection(used):
+        asked = ", ".join(config.backends or own)
+        return f"it does not run on {asked} at this scale (it runs on: {', '.join(used) or 'none'})"
     return missing_data(study, config.scale)
 
 
@@ -196,15 +196,16 @@ class Planner:
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {}
         for backend in backends:
-            tuner = own.backends[backend].tuned_on or backend
-            for optimizer in self.study.optimizers:
+            for optimizer in self.study.running_on(backend):
+                elsewhere = None if rule_of(optimizer).backend else own.backends[backend].tuned_on
+                tuner = elsewhere or backend
                 key = tuner, optimizer.label
                 if key not in tuned:
                     tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
                 finals.setdefault(backend, []).append(
                     self._final(backend, optimizer, (*tuned[key], *final_bases))
                 )
-        timings = [self._timing(backend, (*finals[backend], *final_bases)) for backend in backends]
+        timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items()]
         return (
             *tuning_bases,
             *(job for jobs in tuned.values() for job in jobs),
@@ -251,7 +252,7 @@ class Planner:
         own = self.study.scales[self.scale]
         seeds = final_seeds(own, backend)[:1]
         spec = self._spec(
-            "timing", backend, own.backends[backend].device, self.study.optimizers, seeds, upstream
+            "timing", backend, own.backends[backend].device, self.study.running_on(backend), seeds, upstream
         )
         return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(spec.optimizers))
 
@@ -271,11 +272,16 @@ class Planner:
         study, own = self.study, self.study.scales[self.scale]
         workload_specs = study.workloads[self.scale]
         used = study.bases if bases is None else bases
+        origins = [
+            *(origin(RULES, optimizer.locator) for optimizer in optimizers),
+            *(origin(WORKLOADS, workload.locator) for workload in workload_specs),
+        ]
         modules = [
-            *(rule_module(optimizer.name) for optimizer in optimizers),
-            *(workload_module(workload.name) for workload in workload_specs),
+            *(module for one in origins for module in one.modules),
             *(basis_module(basis.name) for basis in used),
         ]
+        files = [file for one in origins for file in one.files]
+        packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
         by_stage: dict[str, tuple[str, ...]] = {}
         for job in upstream:
             by_stage[job.spec.stage] = (*by_stage.get(job.spec.stage, ()), job.spec.hash)
@@ -298,8 +304,8 @@ class Planner:
             targets={} if alone else study.targets,
             bundle_memory_bytes=0 if alone else own.bundle_memory_bytes,
             upstream=by_stage,
-            sources=sources(modules, self.root) | data_files(workload_specs),
-            versions={package: version(package) for package in PACKAGES[backend]},
+            sources=sources(modules, self.root) | outside(files, self.root) | data_files(workload_specs),
+            versions={package: version(package) for package in sorted(packages)},
         )
 
     def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
@@ -308,15 +314,17 @@ class Planner:
         )
 
 
-def parity_job(optimizer: str, results: Path, root: Path) -> PlannedJob:
-    """The job that compares the backends on one optimizer; it belongs to no study and no scale."""
-    workload_specs = tuple(problem.workload_spec for problem in PROBLEMS)
-    basis_specs = tuple(problem.basis_spec for problem in PROBLEMS)
+def parity_job(
+    optimizers: tuple[str, ...], problems: tuple[Problem, ...], results: Path, root: Path
+) -> PlannedJob:
+    """The job that compares the backends on some optimizers; it belongs to no study and no scale."""
+    workload_specs = tuple(problem.workload_spec for problem in problems)
+    basis_specs = tuple(problem.basis_spec for problem in problems)
     modules = [
         "harness.parity",
         *(f"harness.backends.{backend}_engine" for backend in BACKENDS),
-        rule_module(optimizer),
-        *(workload_module(spec.name) for spec in workload_specs),
+        *(module for name in optimizers for module in origin(RULES, name).modules),
+        *(module for spec in workload_specs for module in origin(WORKLOADS, spec.locator).modules),
         *(basis_module(spec.name) for spec in basis_specs),
     ]
     spec = JobSpec(
@@ -325,7 +333,7 @@ def parity_job(optimizer: str, results: Path, root: Path) -> PlannedJob:
         scale=ALL,
         backend=ALL,
         device="cpu",
-        optimizers=(OptimizerSpec(optimizer),),
+        optimizers=tuple(map(OptimizerSpec, optimizers)),
         workloads=workload_specs,
         bases=basis_specs,
         seeds=(0,),
@@ -341,7 +349,8 @@ def parity_job(optimizer: str, results: Path, root: Path) -> PlannedJob:
         sources=sources(modules, root, (*FOLLOWED, "harness")) | data_files(workload_specs),
         versions={package: version(package) for package in PACKAGES[ALL]},
     )
-    return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), len(PROBLEMS))
+    lanes = len(problems) * len(optimizers)
+    return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
 
 
 # --- the whole -----------------------------------------------------------------------------------
@@ -460,19 +469,24 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         else:
             planned.append(_planned(study, config, root, reports_code))
     kernels = _kernels(config.results, reports_code)
-    parity = tuple(parity_job(name, config.results, root) for name in _compared(planned, config))
+    parity = tuple(parity_job(*one, config.results, root) for one in _compared(planned, config))
     return Plan(config, tuple(planned), tuple(skipped), parity, reports_code, kernels)
 
 
-def _compared(planned: Iterable[PlannedStudy], config: Config) -> tuple[str, ...]:
-    """The optimizers whose backends are compared: all, or those of the studies asked for.
+def _compared(
+    planned: Iterable[PlannedStudy], config: Config
+) -> list[tuple[tuple[str, ...], tuple[Problem, ...]]]:
+    """The optimizers whose backends are compared, with the problems, by job.
 
-    None where what is shown ran on one backend.
+    Those of the studies on all problems; where all studies are shown, the others on a few. None where what is
+    shown ran on one backend.
     """
     if not {backend for study in planned for backend in study.backends}.issuperset(BACKENDS):
-        return ()
-    used = {optimizer.name for study in planned for optimizer in study.study.optimizers}
-    return tuple(name for name in rules() if not config.studies or name in used)
+        return []
+    used = {optimizer.locator for study in planned for optimizer in study.study.optimizers}
+    shown = [name for name in rules() if name in used]
+    others = [name for name in rules() if name not in used and not config.studies]
+    return [((name,), PROBLEMS) for name in shown] + ([(tuple(others), CORE)] if others else [])
 
 
 def _kernels(results: Path, reports_code: str) -> Path | None:
@@ -487,7 +501,9 @@ def _kernels(results: Path, reports_code: str) -> Path | None:
 
 def _planned(study: Study, config: Config, root: Path, reports_code: str) -> PlannedStudy:
     own = study.scales[config.scale].backends
-    backends = tuple(name for name in own if not config.backends or name in config.backends)
+    backends = tuple(
+        name for name in own if study.running_on(name) and (not config.backends or name in config.backends)
+    )
     jobs = Planner(study, config.scale, config.results, root).jobs(backends)
     hashes = sorted(job.spec.hash for job in jobs)
     tables_hash = _digest(_json([hashes, _code(root, RESULTS_CODE)]))
@@ -503,7 +519,7 @@ def _planned(study: Study, config: Config, root: Path, reports_code: str) -> Pla
 def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, Any]:
     """A study as the report shows it: its settings in full, in plain JSON types."""
     own = study.scales[scale]
-    registry = workloads()
+    registry = {spec.name: find_workload(spec.locator) for spec in study.workloads[scale]}
     return {
         "name": study.name,
         "question": study.question,
@@ -521,9 +537,14 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         ],
         "optimizers": {
             spec.label: {
-                **({} if spec.label == spec.name else {"rule": spec.name}),
+                **({} if spec.label == spec.locator else {"rule": spec.locator}),
                 **spec.options,
                 **spec.hyperparameters,
+                **(
+                    {"learning_rate_factors": dict(spec.learning_rate_factors)}
+                    if spec.learning_rate_factors
+                    else {}
+                ),
             }
             for spec in study.optimizers
         },

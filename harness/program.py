@@ -30,11 +30,13 @@ class Piece:
 
     Args:
         part: the rule, and what it calls its hyperparameters.
-        stack: the leaves; None where an entrywise rule takes the buffer as it is.
+        stack: the leaves; None where the rule takes the buffer as it is.
+        named: the layout by which the rule takes the whole buffer as arrays by name; None for an array.
     """
 
     part: Part
     stack: Stack | None
+    named: Layout | None = None
 
     @property
     def factor(self) -> float:
@@ -55,7 +57,15 @@ class Piece:
 
     def take(self, ops: Ops, flat: Array) -> Array:
         """What the rule sees of a buffer (*lanes, total)."""
+        if self.named is not None:
+            return self.named.unflatten(ops, flat)
         return flat if self.stack is None else self.stack.take(ops, flat)
+
+    def give(self, ops: Ops, seen: Array, lanes: tuple[int, ...]) -> Array:
+        """The part of a buffer (*lanes, entries) that the rule sees so."""
+        if self.named is not None:
+            return self.named.flatten(ops, seen, len(lanes))
+        return ops.reshape(seen, (*lanes, -1))
 
 
 def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
@@ -87,7 +97,7 @@ def updated(
     refresh: int,
 ) -> tuple[Array, Any]:
     """A rule's update of what it sees, after its amortized work where this is a step for it."""
-    hyper = hyper_of(ops, part, values, param.ndim)
+    hyper = hyper_of(ops, part, values, 0 if part.rule.scope == "named" else param.ndim)
     work = part.rule.start if refresh == Work.START and part.rule.start else part.rule.refresh
     if refresh and work is not None:
         state = work(ops, grad, state, hyper)
@@ -107,6 +117,8 @@ class Update:
         uniform = self.rule.scope == "entry" and self.rule.part is None and not self.layout.factors
         if uniform or self.rule.scope == "model":
             return (Piece(Part(self.rule), None),)
+        if self.rule.scope == "named":
+            return (Piece(Part(self.rule), None, self.layout),)
         whole = Part(self.rule)
         part = self.rule.part or (lambda kind, shape: whole)
         return tuple(Piece(part(stack.kind, stack.shape), stack) for stack in self.layout.stacks)
@@ -167,7 +179,7 @@ class Update:
         for piece, held in zip(self.pieces, state, strict=True):
             param, own = piece.take(ops, flat), piece.values(values)
             new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, refresh)
-            flats.append(ops.reshape(new, (*flat.shape[:-1], -1)))
+            flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
             states.append(new_state)
         return flats[0] if len(flats) == 1 else ops.concatenate(flats, -1), tuple(states)
 

@@ -9,13 +9,14 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from harness.contestants import find_workload
 from harness.errors import InputError
 from harness.spec import TRAJECTORY_VERSION, JobSpec, WorkloadSpec
-from workloads import workloads
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLLOWED = ("optimizers", "workloads")  # the golden test makes spec.TRAJECTORY_VERSION cover the harness
 DATA = "data:"  # marks the key of a data file among the sources
+OUTSIDE = "file:"  # marks the key of a Python file outside this project
 
 
 def sources(
@@ -55,8 +56,20 @@ def data_files(specs: Iterable[WorkloadSpec]) -> dict[str, str]:
     return {
         f"{DATA}{path.name}": _sha256(path)
         for spec in specs
-        for path in workloads()[spec.name].files(spec.settings)
+        for path in find_workload(spec.locator).files(spec.settings)
     }
+
+
+def outside(paths: Iterable[Path], root: Path = ROOT, followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
+    """SHA-256 by `file:<path>` of Python files outside, and of what they import from the followed packages.
+
+    Raises:
+        InputError: for a file that is no Python.
+    """
+    files = list(paths)
+    imported = [name for path in files for name in _imported(path.stem, path, root, followed)]
+    own = {f"{OUTSIDE}{path.as_posix()}": _sha256(path) for path in files}
+    return own | sources(imported, root, followed)
 
 
 def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
@@ -65,7 +78,11 @@ def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
     Raises:
         InputError: naming what changed since; its result would be stored under a hash that is not its own.
     """
-    files = {name: root / name for name in spec.sources if not name.startswith(DATA)}
+    files = {
+        name: Path(name.removeprefix(OUTSIDE)) if name.startswith(OUTSIDE) else root / name
+        for name in spec.sources
+        if not name.startswith(DATA)
+    }
     now = {name: _sha256(path) if path.is_file() else None for name, path in files.items()}
     now |= data_files(spec.workloads) if len(files) < len(spec.sources) else {}
     changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]

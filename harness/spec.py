@@ -22,15 +22,20 @@ class OptimizerSpec:
     Args:
         name: the rule's.
         label: what tables call it; the rule's name where none is given.
+        learning_rate_factors: by parameter name or kind.
+        locator: where the rule is found (harness.contestants); its name where none is given.
     """
 
     name: str
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    locator: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
+        object.__setattr__(self, "locator", self.locator or self.name)
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,18 @@ class BasisSpec:
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload with its settings completed."""
+    """A workload with its settings completed.
+
+    Args:
+        locator: where it is found (harness.contestants); its name where none is given.
+    """
 
     name: str
     settings: Mapping[str, Any]
+    locator: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "locator", self.locator or self.name)
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class JobSpec:
         budget: `{"epochs": n}` or `{"steps": n}`.
         evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
             before the first step.
-        schedule: `{"name": "constant" | "cosine", "warmup": share of the steps, "final": multiplier}`.
+        schedule: `{"name": shape, "warmup": share of the steps, "cooldown": likewise, "final": multiplier}`.
         stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
         targets: threshold by metric.
         bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.

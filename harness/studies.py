@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from harness.backends import BACKENDS
+from harness.contestants import canonical, find_rule, find_workload
 from harness.errors import InputError
+from harness.foreign import is_foreign
+from harness.layout import layout
 from harness.paths import STUDY_FOLDER
 from harness.schedules import SHAPES
 from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
@@ -27,10 +30,10 @@ from harness.study_file import (
     read_study_file,
 )
 from harness.tuning import IDENTITY
-from optimizers import HyperparameterError, Rule, rules
+from optimizers import HyperparameterError, Rule
 from optimizers.bases import OptionError, bases
 from optimizers.names import unknown
-from workloads import Metric, Workload, workloads
+from workloads import Metric, Workload
 
 LETTERS = "small letters, digits, _ and -"
 LABEL_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")  # labels become parts of file names
@@ -63,12 +66,21 @@ class Study:
     scales: Mapping[str, Scale]
     workloads: Mapping[str, tuple[WorkloadSpec, ...]]
 
+    def running_on(self, backend: str) -> tuple[OptimizerSpec, ...]:
+        """The optimizers that run on a backend: those of other libraries run on one alone."""
+        return tuple(one for one in self.optimizers if rule_of(one).backend in (None, backend))
+
     @property
     def methods(self) -> tuple[str, ...]:
         """The labels of all methods, basis by basis."""
         return tuple(
             method(optimizer.label, basis.label) for basis in self.bases for optimizer in self.optimizers
         )
+
+
+def rule_of(spec: OptimizerSpec) -> Rule:
+    """The rule that a spec names, with its options."""
+    return find_rule(spec.locator).choose(spec.options)
 
 
 def method(optimizer: str, basis: str) -> str:
@@ -148,18 +160,19 @@ def read_study(path: Path) -> Study:
         if set(name) - LABEL_LETTERS:
             report("scales", f"{name!r} is not made of {LETTERS}; it becomes a part of file names")
 
-    known = _known_workloads(file, report)
-    metrics = _shared_metrics(known)
-    optimizers_ = _optimizers(file, report)
+    known = _known_workloads(file, path.parent, report)
+    names = {workload.name for _, workload in known.values()}
+    metrics = _shared_metrics(workload for _, workload in known.values())
+    optimizers_ = _optimizers(file, path.parent, report)
     bases_ = _bases(file, report)
     if known:
         _check_metrics(file, metrics, report)
-    _check_methods(file, optimizers_, bases_, known, report)
+    _check_methods(file, optimizers_, bases_, names, report)
     for name, scale in file.scales.items():
         _check_scale(f"scales.{name}", scale, report)
     settings = {name: _settings(file, known, name, report) for name in file.scales}
     for specs in settings.values():
-        _check_blocks(specs, bases_, report)
+        _check_layouts(specs, optimizers_, bases_, report)
     if file.schedule.name not in SHAPES:
         report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
     if problems:
@@ -205,28 +218,32 @@ def _workloads_key(file: StudyFile) -> str:
     return "workload" if file.workload is not None else "workloads"
 
 
-def _known_workloads(file: StudyFile, report: Report) -> dict[str, Workload]:
+def _known_workloads(file: StudyFile, folder: Path, report: Report) -> dict[str, tuple[str, Workload]]:
+    """Each workload with its locator, by the name in the study file."""
     key = _workloads_key(file)
     for name in _repeated(entry.name for entry in _entries(file)):
         report(key, f"{name!r} is listed twice; list each workload once")
-    known = {}
+    found = {}
     for entry in _entries(file):
-        if entry.name in workloads():
-            known[entry.name] = workloads()[entry.name]
-        else:
-            report(key, unknown("the suite", "workload", entry.name, workloads()))
-    return known
+        locator = canonical(entry.name, folder)
+        try:
+            found[entry.name] = (locator, find_workload(locator))
+        except InputError as error:
+            report(key, error)
+    for name in _repeated(workload.name for _, workload in found.values()):
+        report(key, f"two workloads are called {name!r}; rename one")
+    return found
 
 
-def _shared_metrics(known: Mapping[str, Workload]) -> dict[str, Metric]:
+def _shared_metrics(known: Iterable[Workload]) -> dict[str, Metric]:
     """The metrics that all workloads of the study give."""
-    tables = [workload.metrics for workload in known.values()]
+    tables = [workload.metrics for workload in known]
     first = tables[0] if tables else {}
     return {name: metric for name, metric in first.items() if all(name in table for table in tables)}
 
 
 def _settings(
-    file: StudyFile, known: Mapping[str, Workload], scale: str, report: Report
+    file: StudyFile, known: Mapping[str, tuple[str, Workload]], scale: str, report: Report
 ) -> tuple[WorkloadSpec, ...]:
     """The workloads with their settings at a scale, whose own settings stand above the study's."""
     own = file.scales[scale].settings
@@ -235,57 +252,84 @@ def _settings(
             report(f"scales.{scale}.settings", unknown("the study", "workload", name, known))
     specs = []
     for entry in _entries(file):
-        workload = known.get(entry.name)
-        if workload is None:
+        if entry.name not in known:
             continue
+        locator, workload = known[entry.name]
         key = f"{_workloads_key(file)}.{entry.name}"
         try:
             settings = workload.complete({**entry.options, **own.get(entry.name, {})})
         except ValueError as error:
             report(key, error)
             continue
-        specs.append(WorkloadSpec(entry.name, settings))
+        specs.append(WorkloadSpec(workload.name, settings, locator))
     return tuple(specs)
 
 
-def _optimizers(file: StudyFile, report: Report) -> tuple[OptimizerSpec, ...]:
+def _optimizers(file: StudyFile, folder: Path, report: Report) -> tuple[OptimizerSpec, ...]:
     specs = []
     for entry in file.optimizers:
-        if entry.name not in rules():
-            report("optimizers", unknown("the suite", "optimizer", entry.name, rules()))
+        locator = canonical(entry.name, folder)
+        try:
+            rule = find_rule(locator)
+        except InputError as error:
+            report("optimizers", error)
             continue
         key = f"optimizers.{entry.name}"
-        label = _label(entry, key, report)
-        given = {name: value for name, value in entry.options.items() if name != "label"}
-        options = {name: given.pop(name) for name in rules()[entry.name].options if name in given}
-        try:
-            rule = rules()[entry.name].choose(options)
-        except OptionError as error:
-            report(key, error)
-            continue
-        known = {**rule.hyperparameters, **rule.options, "label": None}
-        strange = [name for name in given if name not in known]
-        for name in strange:
-            report(key, unknown(rule.name, "hyperparameter or option", name, known))
-        if strange:
-            continue
-        tuned = _tuned_bounds(file)
-        both = [name for name in given if name in tuned[0]]
-        for name in both:
-            report(f"{key}.{name}", "is tuned by this study; remove it here or there")
-        if both:
-            continue
-        fixed = _complete(rule, given, tuned, key, report)
-        if fixed is not None and label is not None:
-            specs.append(OptimizerSpec(entry.name, fixed, rule.chosen, label))
+        spec = _optimizer(file, entry, locator, rule, key, report)
+        if spec is not None:
+            specs.append(spec)
     for label in _repeated(spec.label for spec in specs):
         report("optimizers", f"two optimizers are called {label!r}; give each its own `label:`")
     return tuple(specs)
 
 
-def _label(entry: Named, key: str, report: Report) -> str | None:
+ABOUT = ("label", "learning_rate_factors")  # what is said of a contestant, and not to its rule
+
+
+def _optimizer(
+    file: StudyFile, entry: Named, locator: str, rule: Rule, key: str, report: Report
+) -> OptimizerSpec | None:
+    """One entry of a study's optimizers; None, and a report, where something is wrong."""
+    label = _label(entry, rule.name, key, report)
+    factors = _factors(entry.options.get("learning_rate_factors", {}), f"{key}.learning_rate_factors", report)
+    given = {name: value for name, value in entry.options.items() if name not in ABOUT}
+    tuned = _tuned_bounds(file)
+    both = [name for name in given if name in tuned[0]]
+    for name in both:
+        report(f"{key}.{name}", "is tuned by this study; remove it here or there")
+    if is_foreign(locator):
+        options, given = {"arguments": given, "tuned": list(tuned[0])}, {}
+    else:
+        options = {name: given.pop(name) for name in rule.options if name in given}
+    try:
+        rule = rule.choose(options)
+    except OptionError as error:
+        report(key, error)
+        return None
+    valid = {**rule.hyperparameters, **rule.options, **dict.fromkeys(ABOUT)}
+    strange = [name for name in given if name not in valid]
+    for name in strange:
+        report(key, unknown(rule.name, "hyperparameter or option", name, valid))
+    if strange or both or factors is None or label is None:
+        return None
+    fixed = _complete(rule, given, tuned, key, report)
+    return None if fixed is None else OptimizerSpec(rule.name, fixed, rule.chosen, label, factors, locator)
+
+
+def _factors(value: Any, key: str, report: Report) -> dict[str, float] | None:
+    """Learning-rate factors by parameter name or kind."""
+    numbers = isinstance(value, Mapping) and all(
+        isinstance(one, (int, float)) and not isinstance(one, bool) and one >= 0 for one in value.values()
+    )
+    if numbers:
+        return {str(name): float(factor) for name, factor in value.items()}
+    report(key, f"{value!r} is no mapping of parameters or kinds to factors, such as {{bias: 2.0}}")
+    return None
+
+
+def _label(entry: Named, name: str, key: str, report: Report) -> str | None:
     """What tables call an entry: its `label`, or its name; None where that is none."""
-    label = entry.options.get("label", entry.name)
+    label = entry.options.get("label", name)
     if label == "null":
         report(f"{key}.label", "'null' is what tables call a step without an optimizer; take another")
         return None
@@ -329,7 +373,7 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
             continue
         options = {name: value for name, value in entry.options.items() if name != "label"}
         key = f"bases.{entry.name}"
-        label = _label(entry, key, report)
+        label = _label(entry, entry.name, key, report)
         if label is None:
             continue
         if (entry.name == IDENTITY) != (label == IDENTITY):
@@ -346,18 +390,44 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
     return tuple(specs)
 
 
-def _check_blocks(specs: Iterable[WorkloadSpec], bases_: Iterable[BasisSpec], report: Report) -> None:
-    """Check that each workload has the parameters that each basis rotates."""
+def _check_layouts(
+    specs: Iterable[WorkloadSpec],
+    optimizers_: Sequence[OptimizerSpec],
+    bases_: Iterable[BasisSpec],
+    report: Report,
+) -> None:
+    """Check that workloads have the parameters that bases rotate and that have rates of their own."""
     for spec in specs:
-        workload = workloads()[spec.name]
+        workload = find_workload(spec.locator)
         kinds = {name: role.kind for name, role in workload.roles(spec.settings).items()}
         drawn = workload.sample_parameters(spec.settings, np.random.default_rng(0))
         shapes = {name: value.shape for name, value in drawn.items()}
         for basis in bases_:
             try:
-                bases()[basis.name].groups(basis.options, shapes, kinds)
+                groups = bases()[basis.name].groups(basis.options, shapes, kinds)
             except OptionError as error:
                 report(f"bases.{basis.label}", f"{spec.name}: {error}")
+                continue
+            for optimizer in optimizers_:
+                _check_factors(optimizer, spec.name, shapes, kinds, groups, report)
+
+
+def _check_factors(
+    optimizer: OptimizerSpec,
+    workload: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    kinds: Mapping[str, str],
+    groups: Sequence[Sequence[str]],
+    report: Report,
+) -> None:
+    factors, key = optimizer.learning_rate_factors, f"optimizers.{optimizer.label}.learning_rate_factors"
+    if factors and rule_of(optimizer).scope in ("model", "named"):
+        report(key, f"{optimizer.name} has one learning rate for all parameters; leave them out")
+        return
+    try:
+        layout(shapes, kinds, groups, factors)
+    except ValueError as error:
+        report(key, f"{workload}: {error}")
 
 
 def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
@@ -381,7 +451,7 @@ def _check_methods(
     file: StudyFile,
     optimizers_: Iterable[OptimizerSpec],
     bases_: Iterable[BasisSpec],
-    known: Mapping[str, Workload],
+    known: Iterable[str],
     report: Report,
 ) -> None:
     methods = [method(optimizer.label, basis.label) for basis in bases_ for optimizer in optimizers_]
@@ -414,5 +484,5 @@ def _check_scale(key: str, scale: Scale, report: Report) -> None:
 
 def missing_data(study: Study, scale: str) -> str | None:
     """Why a study cannot run here: what data is missing and how to get it; None when all is there."""
-    reasons = [workloads()[spec.name].missing(spec.settings) for spec in study.workloads[scale]]
+    reasons = [find_workload(spec.locator).missing(spec.settings) for spec in study.workloads[scale]]
     return "; ".join(reason for reason in reasons if reason) or None

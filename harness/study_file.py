@@ -163,12 +163,21 @@ class Schedule(Part):
 
     name: str = "constant"
     warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    cooldown: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     final: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
 
     @model_validator(mode="after")
-    def _constant_has_no_end(self) -> Schedule:
-        if self.name == "constant" and "final" in self.model_fields_set:
-            raise ValueError("final: a constant schedule has none; remove it, or name another schedule")
+    def _has_an_end(self) -> Schedule:
+        if self.cooldown and self.name != "constant":
+            raise ValueError(f"cooldown: it is of a constant schedule, and {self.name} falls by itself")
+        if self.warmup + self.cooldown > 1.0:
+            raise ValueError("cooldown: warmup and cooldown are shares of the steps; together they exceed 1")
+        if self.name == "constant" and not self.cooldown and "final" in self.model_fields_set:
+            raise ValueError(
+                "final: a constant schedule has none; remove it, give a cooldown, or name another schedule"
+            )
+        if self.name == "inverse_sqrt" and "final" in self.model_fields_set:
+            raise ValueError("final: 1 / sqrt(t) has none; remove it, or name another schedule")
         return self
 
 

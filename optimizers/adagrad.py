@@ -126,9 +126,7 @@ ADAGRAD_FULL = Rule(
     source="002 Sec. 3.2.1, eq. 43",
     hyperparameters={
         "learning_rate": LEARNING_RATE,
-        "epsilon": Hyperparameter(
-            "times the identity, what O_t starts from; 0 is legal", 0.0, 0.0
-        ),
+        "epsilon": Hyperparameter("times the identity, what O_t starts from; 0 is legal", 0.0, 0.0),
     },
     init=_init_full,
     update=_update_full,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
-from optimizers.adam import ADAM, ADAMW
-from optimizers.gradient_descent import MOMENTUM, SGD, Momentum
+from optimizers.gradient_descent import Momentum
 from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
 from optimizers.options import Option, Options, choice, complete, flag, whole
+from optimizers.others import beside_others, others_option
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
 
 Hyper = Mapping[str, Array]
@@ -21,8 +21,6 @@ SCALES: Mapping[str, Callable[[int, int], float]] = {
     "spectral": lambda rows, columns: math.sqrt(max(1.0, rows / columns)),
     "adam": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
 }
-OTHERS = {rule.name: rule for rule in (ADAMW, ADAM, MOMENTUM, SGD)}
-OTHERS_LEARNING_RATE = 1e-3
 MATRICES = ("weight", "convolution")
 
 OPTIONS = {
@@ -39,11 +37,7 @@ OPTIONS = {
         "factor of an m x n update: none, spectral (sqrt(max(1, m / n))), or adam (0.2 sqrt(max(m, n)))",
         choice(*SCALES),
     ),
-    "others": Option(
-        "adamw",
-        f"the rule of all but weight matrices and convolutions: {', '.join(OTHERS)}",
-        choice(*OTHERS),
-    ),
+    "others": others_option("all but weight matrices and convolutions"),
 }
 
 
@@ -72,27 +66,27 @@ class _Muon:
         return decayed - hyper["learning_rate"] * factor, Momentum(velocity)
 
 
-def muon(options: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults."""
-    chosen = complete("muon", OPTIONS, options)
+def polar_factor(chosen: Options) -> Callable[[Ops, Array], Array]:
+    """The polar factor as `orthogonalization`, `coefficients` and `steps` say, of matrices (..., m, n)."""
     polynomials, steps = COEFFICIENTS[chosen["coefficients"]], chosen["steps"]
 
     def iterated(ops: Ops, matrix: Array) -> Array:
         return newton_schulz(ops, matrix, polynomials, steps)
 
-    polar_factor = orthogonal_factor if chosen["orthogonalization"] == "svd" else iterated
-    other = OTHERS[chosen["others"]]
+    return orthogonal_factor if chosen["orthogonalization"] == "svd" else iterated
+
+
+def muon(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults."""
+    chosen = complete("muon", OPTIONS, options)
     numbers = {
         "learning_rate": LEARNING_RATE,
         "momentum": Hyperparameter("the share of the momentum kept", 0.95, 0.0, 1.0, high_open=True),
         "weight_decay": Hyperparameter("lambda, multiplied by the learning rate", 0.0, 0.0),
     }
-    names = {name: f"others_{name}" for name in other.hyperparameters}
-    others = {names[name]: spec for name, spec in other.hyperparameters.items()}
-    others["others_learning_rate"] = replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)
 
     def rule(order: int) -> Rule:
-        functions = _Muon(order, polar_factor, chosen["nesterov"], SCALES[chosen["scale"]])
+        functions = _Muon(order, polar_factor(chosen), chosen["nesterov"], SCALES[chosen["scale"]])
         return Rule(
             name="muon",
             source="002 Sec. 7, eq. 69, Q.3",
@@ -105,12 +99,12 @@ def muon(options: Options) -> Rule:
             build=muon,
         )
 
-    matrices, rest = cache(lambda order: Part(rule(order))), Part(other, names)
+    matrices = cache(lambda order: Part(rule(order)))
 
-    def part(kind: str, shape: tuple[int, ...]) -> Part:
-        return matrices(len(shape)) if kind in MATRICES and len(shape) > 1 else rest
+    def part(kind: str, shape: tuple[int, ...]) -> Part | None:
+        return matrices(len(shape)) if kind in MATRICES and len(shape) > 1 else None
 
-    return replace(rule(2), hyperparameters=numbers | others, part=part)
+    return beside_others(rule(2), part, chosen["others"])
 
 
 RULES = (muon({}),)

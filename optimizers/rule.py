@@ -103,7 +103,8 @@ class Rule:
         scope: what an entry of the update depends on: `entry`, on its own inputs alone, so that all
             parameters can be laid out in one flat buffer; `leaf`, on its whole parameter, so that the rule
             sees parameters of one shape and role stacked, `(..., leaves, *shape)`; `model`, on all
-            parameters, which the rule sees as one vector, `(..., d)`.
+            parameters, which the rule sees as one vector, `(..., d)`; `named`, on all of them too, which the
+            rule sees as arrays `(..., *shape)` by name.
         refresh: `refresh(ops, grad, state, hyper) -> state`, the amortized work (eigendecompositions, roots),
             done with the step's gradient before the update of some steps; the host decides which.
             What it returns goes to that step's update alone, which may be told more than a state holds.
@@ -112,6 +113,7 @@ class Rule:
             of `refresh`.
         gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for the
             parameters themselves.
+        backend: the only backend that it runs on; None for all.
         needs_hessian: whether `hyper` holds `hessian`, `(..., d, d)`, at that point; with scope `model`.
         part: `part(kind, shape) -> Part` for a role's kind and one parameter's shape, where not all leaves
             are updated alike, the same object where they are; None where this rule updates all.
@@ -125,11 +127,12 @@ class Rule:
     hyperparameters: Mapping[str, Hyperparameter]
     init: Callable[[Ops, Array], State]
     update: Callable[[Ops, Array, State, Array, Mapping[str, Array]], tuple[Array, State]]
-    scope: Literal["entry", "leaf", "model"] = "entry"
+    scope: Literal["entry", "leaf", "model", "named"] = "entry"
     refresh: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
     refresh_every: int | None = 1
     start: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
     gradient_at: Callable[[Ops, State, Array, Mapping[str, Array]], Array] | None = None
+    backend: str | None = None
     needs_hessian: bool = False
     part: Callable[[str, tuple[int, ...]], Part] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from optimizers.matrix_functions import inverse_root, rank_cutoff
+from optimizers.adagrad import ADAGRAD
+from optimizers.adam import ADAM
+from optimizers.gradient_descent import SGD, Empty
+from optimizers.inverse_root_choice import ROOT_OPTIONS, root_of
+from optimizers.matrix_functions import inverse_root_in_basis, online_orthogonal_iteration, rank_cutoff
+from optimizers.matrix_functions.scaling import normalized
 from optimizers.options import Option, OptionError, Options, choice, complete, whole
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule, State
+from optimizers.tensors import Blocks, beside_matrices, multiplied, second_moment
 
 Hyper = Mapping[str, Array]
+InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its damping, (..., n, n) and (..., 1, 1)
+
+GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 
 
 class Factors(NamedTuple):
     statistics: tuple[Array, ...]  # of each axis (..., n, n), sum or running mean of G G^T, starts at 0
     roots: tuple[Array, ...]  # of each axis (..., n, n), what the gradient is multiplied with
+    bases: tuple[Array, ...]  # of a tracked basis, of each axis (..., n, n), starts at I; else empty
+    grafting: State  # of the rule whose step gives the length; else empty
 
 
-def matricized(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
-    """A stack of tensors (..., n_1, ..., n_order) as matrices (..., n_axis, entries of the other axes)."""
-    first = tensor.ndim - order
-    moved = ops.swapaxes(tensor, first, first + axis)
-    return ops.reshape(moved, (*moved.shape[: first + 1], -1))
+class Refreshed(NamedTuple):
+    """What a refresh hands to its step's update."""
 
-
-def multiplied(ops: Ops, matrix: Array, tensor: Array, order: int, axis: int) -> Array:
-    """The product of matrices (..., n_axis, n_axis) with that axis of tensors."""
-    first = tensor.ndim - order
-    moved = ops.swapaxes(tensor, first, first + axis)
-    product = matrix @ ops.reshape(moved, (*moved.shape[: first + 1], -1))
-    return ops.swapaxes(ops.reshape(product, tuple(moved.shape)), first, first + axis)
+    factors: Factors  # whose statistics hold the step's gradient already
 
 
 @dataclass(frozen=True)
@@ -42,75 +44,125 @@ class _Tensors:
         order: the number of a parameter's axes, from 1.
         averaged: whether statistics are running means.
         power: the exponent of each factor.
+        inverse_root: how roots are computed; None from a tracked basis.
+        blocks: the cut of parameters into blocks that are preconditioned apart, or None.
+        grafting: the rule whose step gives the length of a step, or None.
     """
 
     order: int
     averaged: bool
     power: float
+    inverse_root: InverseRoot | None
+    blocks: Blocks | None
+    grafting: Rule | None
 
     def init(self, ops: Ops, param: Array) -> Factors:
-        leading = tuple(param.shape[: param.ndim - self.order])
-        sizes = tuple(param.shape[param.ndim - self.order :])
+        seen = self.seen(ops, param)
+        leading = tuple(seen.shape[: seen.ndim - self.order])
+        sizes = tuple(seen.shape[seen.ndim - self.order :])
+
+        def zeros() -> tuple[Array, ...]:
+            return tuple(ops.zeros((*leading, size, size)) for size in sizes)
+
+        tracked = self.inverse_root is None
         return Factors(
-            tuple(ops.zeros((*leading, size, size)) for size in sizes),
-            tuple(ops.zeros((*leading, size, size)) for size in sizes),
+            statistics=zeros(),
+            roots=zeros(),
+            bases=tuple(zero + ops.eye(zero.shape[-1]) for zero in zeros()) if tracked else (),
+            grafting=Empty() if self.grafting is None else self.grafting.init(ops, param),
         )
+
+    def seen(self, ops: Ops, tensor: Array) -> Array:
+        """A parameter's tensors, or the blocks of them."""
+        return tensor if self.blocks is None else self.blocks.cut(ops, tensor)
+
+    def beside_factors(self, ops: Ops, value: Array) -> Array:
+        """A hyperparameter that broadcasts against parameters as one that does against statistics."""
+        matrices = beside_matrices(ops, value, self.order)
+        if self.blocks is None:
+            return matrices
+        return ops.reshape(matrices, (*matrices.shape, *(1,) * self.order))
 
     def accumulated(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> tuple[Array, ...]:
         """L_t and R_t with this step's gradient: the sum of eq. 53, or its running mean (002 Sec. 5.1)."""
-        added = []
+        added, seen = [], self.seen(ops, grad)
         for axis, before in enumerate(state.statistics):
-            matrix = matricized(ops, grad, self.order, axis)
-            outer = matrix @ ops.matrix_transpose(matrix)
+            outer = second_moment(ops, seen, self.order, axis)
             if self.averaged:
-                kept = self.beside_matrices(ops, hyper["beta2"])
+                kept = self.beside_factors(ops, hyper["beta2"])
                 added.append(kept * before + (1 - kept) * outer)
             else:
                 added.append(before + outer)
         return tuple(added)
 
-    def beside_matrices(self, ops: Ops, value: Array) -> Array:
-        """A hyperparameter that broadcasts against parameters as one that does against statistics."""
-        return ops.reshape(value, (*value.shape[: value.ndim - self.order], 1, 1))
+    def refresh(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> Refreshed:
+        """L_t^(-power) and R_t^(-power); of a singular matrix that of its pseudo-inverse (002 Fact 2.1).
 
-    def refresh(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> Factors:
-        """L_t^(-power) and R_t^(-power); of a singular matrix that of its pseudo-inverse (002 Fact 2.1)."""
-        start = self.beside_matrices(ops, hyper["epsilon"])  # the first statistic is epsilon I
+        With a tracked basis V, V diag(v_i^T L_t v_i)^(-power) V^T after one step V <- QR(L_t V) with its
+        corrections (002 Q.2.1). V starts at I and not at the first eigenvectors: those of the null space,
+        which most first statistics have, are arbitrary.
+        """
+        start = self.beside_factors(ops, hyper["epsilon"])  # the first statistic is epsilon I
         share = 1.0
         if self.averaged:
-            kept = self.beside_matrices(ops, hyper["beta2"] ** hyper["step"])
+            kept = self.beside_factors(ops, hyper["beta2"] ** hyper["step"])
             start, share = start * kept / (1 - kept), 1 - kept
-        roots = [
-            inverse_root(ops, statistic / share, self.power, start, rank_cutoff(ops, statistic.shape[-1]))
-            for statistic in self.accumulated(ops, grad, state, hyper)
-        ]
-        return state._replace(roots=tuple(roots))
+        statistics = self.accumulated(ops, grad, state, hyper)
+        roots, bases = [], []
+        for axis, statistic in enumerate(statistics):
+            matrix = statistic / share
+            if self.inverse_root is not None:
+                roots.append(self.inverse_root(ops, matrix, start))
+                continue
+            size = matrix.shape[-1]
+            damped = matrix + start * ops.eye(size)
+            basis, _ = online_orthogonal_iteration(ops, damped, state.bases[axis])
+            cutoff = rank_cutoff(ops, size)
+            roots.append(inverse_root_in_basis(ops, matrix, basis, self.power, start, cutoff))
+            bases.append(basis)
+        return Refreshed(state._replace(statistics=statistics, roots=tuple(roots), bases=tuple(bases)))
 
     def update(
-        self, ops: Ops, grad: Array, state: Factors, param: Array, hyper: Hyper
+        self, ops: Ops, grad: Array, state: Factors | Refreshed, param: Array, hyper: Hyper
     ) -> tuple[Array, Factors]:
         """W <- W - eta L^(-power) G R^(-power), a factor an axis (002 eq. 53)."""
-        direction = grad
+        if isinstance(state, Refreshed):
+            state = state.factors
+        else:
+            state = state._replace(statistics=self.accumulated(ops, grad, state, hyper))
+        direction = self.seen(ops, grad)
         for axis, root in enumerate(state.roots):
             direction = multiplied(ops, root, direction, self.order, axis)
-        statistics = self.accumulated(ops, grad, state, hyper)
-        return param - hyper["learning_rate"] * direction, Factors(statistics, state.roots)
+        if self.blocks is not None:
+            direction = self.blocks.joined(ops, direction)
+        if self.grafting is None:
+            return param - hyper["learning_rate"] * direction, state
+        names = {name: f"grafting_{name}" for name in self.grafting.hyperparameters}
+        names |= {name: name for name in ("learning_rate", "step", "schedule")}
+        own = {name: hyper[other] for name, other in names.items()}
+        step, grafting = self.grafting.update(ops, grad, state.grafting, ops.zeros_like(param), own)
+        axes = tuple(range(-self.order, 0))
+        _, length = normalized(ops, step, axes)
+        unit, _ = normalized(ops, direction, axes)
+        return param - length * unit, state._replace(grafting=grafting)
 
 
 @dataclass(frozen=True)
-class _Numbers(_Tensors):
+class _Numbers:
     """The same for single numbers, as vectors of length 1."""
 
-    def init(self, ops: Ops, param: Array) -> Factors:
-        return super().init(ops, param[..., None])
+    vectors: _Tensors
 
-    def refresh(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> Factors:
-        return super().refresh(ops, grad[..., None], state, _with_axis(hyper))
+    def init(self, ops: Ops, param: Array) -> Factors:
+        return self.vectors.init(ops, param[..., None])
+
+    def refresh(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> Refreshed:
+        return self.vectors.refresh(ops, grad[..., None], state, _with_axis(hyper))
 
     def update(
-        self, ops: Ops, grad: Array, state: Factors, param: Array, hyper: Hyper
+        self, ops: Ops, grad: Array, state: Factors | Refreshed, param: Array, hyper: Hyper
     ) -> tuple[Array, Factors]:
-        new, state = super().update(ops, grad[..., None], state, param[..., None], _with_axis(hyper))
+        new, state = self.vectors.update(ops, grad[..., None], state, param[..., None], _with_axis(hyper))
         return new[..., 0], state
 
 
@@ -132,13 +184,43 @@ OPTIONS = {
         None, "the exponent on each side; null: 1 / 2k for a tensor of k axes, 1/4 for a matrix", _read_power
     ),
     "refresh_every": Option(1, "steps between two computations of the roots", whole(1)),
+    **ROOT_OPTIONS,
+    "block_size": Option(
+        None,
+        "axes longer than this are cut into equal blocks no longer than this, each preconditioned apart; "
+        "null: none is cut",
+        whole(1, "none is cut"),
+    ),
+    "grafting": Option(
+        "none",
+        "none, or the rule whose own step gives each parameter's step its length: "
+        f"{', '.join(name for name in GRAFTING if name != 'none')}",
+        choice(*GRAFTING),
+    ),
 }
 
 
 def shampoo(options: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults."""
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    Blocks (Anil et al. 2020, "Scalable second order optimization for deep learning"): a parameter of which an
+    axis is longer than `block_size` is preconditioned as if its blocks were parameters of their own. Grafting
+    (Agarwal et al. 2020, "Disentangling adaptive gradient methods from learning rates"): the direction stays,
+    the Frobenius norm of a whole parameter's step becomes that of the named rule's step by the same learning
+    rate. State: for an m x n matrix 2 m^2 + 2 n^2 numbers, half as many more with a tracked basis; with blocks
+    of size b, 2 m n (b / n + b / m); and the grafting rule's own.
+
+    Raises:
+        OptionError: where a root is not one for the power.
+    """
     chosen = complete("shampoo", OPTIONS, options)
-    averaged = chosen["statistics"] == "ema"
+    averaged, size, grafting = (
+        chosen["statistics"] == "ema",
+        chosen["block_size"],
+        GRAFTING[chosen["grafting"]],
+    )
+    if chosen["power"] is not None:
+        root_of("shampoo", chosen, chosen["power"])
     numbers = {
         "learning_rate": LEARNING_RATE,
         "epsilon": Hyperparameter("times the identity: the first statistic; 0 is legal", 1e-6, 0.0),
@@ -147,13 +229,21 @@ def shampoo(options: Options) -> Rule:
         numbers["beta2"] = Hyperparameter(
             "the share of the statistics kept", 0.999, 0.0, 1.0, low_open=True, high_open=True
         )
+    if grafting is not None:
+        numbers |= {
+            f"grafting_{name}": spec
+            for name, spec in grafting.hyperparameters.items()
+            if name != "learning_rate"
+        }
 
-    def rule(order: int) -> Rule:
+    def rule(order: int, blocks: Blocks | None) -> Rule:
         power = chosen["power"] or 1 / (2 * max(order, 1))
-        functions = (_Tensors if order else _Numbers)(max(order, 1), averaged, power)
+        root = root_of("shampoo", chosen, power)
+        tensors = _Tensors(max(order, 1), averaged, power, root, blocks, grafting)
+        functions = tensors if order else _Numbers(tensors)
         return Rule(
             name="shampoo",
-            source="002 eq. 53, Sec. 5.1; the exponent 1/2: Sec. 6.2, eq. 63",
+            source="002 eq. 53, Sec. 5.1; the exponent 1/2: Sec. 6.2, eq. 63; a tracked basis: Q.2.1",
             hyperparameters=numbers,
             init=functions.init,
             update=functions.update,
@@ -165,8 +255,13 @@ def shampoo(options: Options) -> Rule:
             build=shampoo,
         )
 
-    parts = cache(lambda order: Part(rule(order)))
-    return replace(rule(2), part=lambda kind, shape: parts(len(shape)))
+    parts = cache(lambda order, blocks: Part(rule(order, blocks)))
+
+    def part(kind: str, shape: tuple[int, ...]) -> Part:
+        is_cut = size is not None and any(length > size for length in shape)
+        return parts(len(shape), Blocks(shape, size) if is_cut else None)
+
+    return replace(rule(2, None), part=part)
 
 
 RULES = (shampoo({}),)

@@ -17,6 +17,7 @@ from harness.backends.torch_compiled import NoCompiler, Stepper, never_eager, re
 from harness.backends.torch_native import NATIVE, Native
 from harness.backends.torch_ops import torch_ops
 from harness.errors import InputError
+from harness.foreign import TorchRule
 from harness.layout import Layout
 from harness.program import (
     Carry,
@@ -125,12 +126,16 @@ class TorchEngine:
         compiler = None
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
         hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
-        updates: list[_Fused | _Written] = []
+        updates: list[_Fused | _Foreign | _Written] = []
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for piece in program.update.pieces:
-            native = NATIVE.get(piece.rule.name)
+            native = NATIVE.get(piece.rule.name) if self.fused and single and _plain(piece.rule) else None
             values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
-            if single and self.fused and native is not None and native.applies(values) and _plain(piece.rule):
+            if isinstance(piece.rule, TorchRule):
+                updates.append(_Foreign(piece.rule, values))
+            elif (
+                single and self.fused and native is not None and native.applies(values) and _plain(piece.rule)
+            ):
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
                 updates.append(_Fused(piece, native, values))
             else:
@@ -184,7 +189,7 @@ class TorchEngine:
             torch.cuda.synchronize(self.device)
 
     def state_bytes(self, state: Any) -> int:
-        leaves = pytree.tree_leaves(state)
+        leaves = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, torch.Tensor)]
         return sum(leaf.numel() * leaf.element_size() for leaf in leaves)
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
@@ -302,6 +307,42 @@ class _Fused:
 
 
 @dataclass(frozen=True)
+class _Foreign:
+    """A torch.optim.Optimizer on leaves that are views of a single run's buffer."""
+
+    rule: TorchRule
+    values: Mapping[str, float]
+
+    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
+        """The update of the whole buffer; the carry's state becomes the optimizer's own."""
+        lay, ops = program.update.layout, program.ops
+        leaves = [
+            view[0, 0].detach().requires_grad_() for view in lay.unflatten(ops, carry.coordinates).values()
+        ]
+        optimizer = self.rule.make(leaves, self.values)
+        carry.state[number].append(optimizer.state)
+        rates = [group["lr"] for group in optimizer.param_groups]
+
+        def update(moment: _Moment) -> None:
+            if moment.held is not None and bool(moment.held):
+                return
+            grads = lay.unflatten(ops, moment.flat()).values()
+            for leaf, grad in zip(leaves, grads, strict=True):
+                leaf.grad = grad[0, 0].detach()
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * moment.schedule
+            try:
+                optimizer.step()
+            except TypeError as error:
+                raise InputError(
+                    f"{self.rule.source}: takes no step by one gradient ({error}); optimizers that evaluate "
+                    "the loss themselves cannot be contestants"
+                ) from error
+
+        return update
+
+
+@dataclass(frozen=True)
 class _Written:
     """A piece's update by the rule itself, written into the carry's buffers.
 
@@ -366,7 +407,7 @@ class _Held:
 
 
 def _segment(
-    program: Program, updates: list[_Fused | _Written], compiled: bool
+    program: Program, updates: list[_Fused | _Foreign | _Written], compiled: bool
 ) -> Callable[[Carry, Constants, Inputs], Carry]:
     """Steps that write into the carry's buffers, which are reused from call to call."""
     ops = program.ops

@@ -12,11 +12,17 @@ from optimizers.matrix_functions.basis_tracking import (
     descending_order,
     estimated_eigenvalues,
     online_orthogonal_iteration,
+    ordered_orthogonal_iteration,
     orthogonal_iteration,
     power_iteration,
     reorder,
 )
-from optimizers.matrix_functions.inverse_roots import coupled_newton_inverse_root, inverse_root
+from optimizers.matrix_functions.inverse_roots import (
+    coupled_newton_inverse_root,
+    inverse_root,
+    inverse_root_in_basis,
+    newton_schulz_inverse_root,
+)
 from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
 from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial, minimax_composition
 from optimizers.matrix_functions.randomized import randomized_svd
@@ -30,9 +36,12 @@ __all__ = [
     "descending_order",
     "estimated_eigenvalues",
     "inverse_root",
+    "inverse_root_in_basis",
     "minimax_composition",
     "newton_schulz",
+    "newton_schulz_inverse_root",
     "online_orthogonal_iteration",
+    "ordered_orthogonal_iteration",
     "orthogonal_factor",
     "orthogonal_iteration",
     "power_iteration",

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
+from harness.parity_problems import CORE, PROBLEMS
 from harness.paths import job_folder, spec_file
 from harness.plan import Config, make_plan, prepare, read_config, write_specs
-from harness.sources import sources
 from harness.spec import read_spec
-from optimizers import module_of, rules
+from optimizers import rules
 from tests.harness.tiny import write_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,7 +202,7 @@ def hashes(config, root):
 
 
 ADAM_JOBS = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
-ADAM_JOBS |= {f"parity {name} all" for name in rules() if "optimizers/adam.py" in sources([module_of(name)])}
+ADAM_JOBS |= {"parity adam all", "parity (0,) all"}  # the second compares all that no study has
 AFTER_ANY = {"timing (1000,) jax", "timing (1000,) torch", "tables", "figures", "report"}
 
 
@@ -210,12 +210,12 @@ AFTER_ANY = {"timing (1000,) jax", "timing (1000,) torch", "tables", "figures", 
     ("file", "changed"),
     [
         ("optimizers/adam.py", "adam"),
-        ("optimizers/adagrad.py", "parity of adagrad"),
-        ("workloads/digits.py", "parity"),
+        ("optimizers/adagrad.py", "parity of others"),
+        ("workloads/digits.py", "parity of shown"),
         ("harness/backends/torch_ops.py", "parity"),
         ("harness/cli.py", "nothing"),
         ("workloads/convex.py", "all"),
-        ("optimizers/bases/egop.py", "all"),
+        ("optimizers/bases/egop.py", "all but others"),
         ("reports/plan.py", "report"),
     ],
 )
@@ -233,9 +233,11 @@ def test_touching_a_source_changes_what_depends_on_it_and_undoing_changes_nothin
     expected = {
         "adam": ADAM_JOBS | AFTER_ANY,
         "nothing": set(),
-        "parity of adagrad": {"parity adagrad all", "report"},
+        "parity of others": {"parity (0,) all", "report"},
         "parity": {name for name in before if name.startswith("parity")} | {"report"},
+        "parity of shown": {"parity sgd all", "parity adam all", "report"},
         "all": set(before),
+        "all but others": set(before) - {"parity (0,) all"},  # whose problems are in no such basis
         "report": {"figures", "report"},
     }[changed]
     assert {name for name in before if before[name] != after[name]} == expected
@@ -250,11 +252,12 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
         assert bool(plan.report["parity"]) == bool(jobs)
         shown = [str(path) for job in jobs for path in job.outputs]
         assert set(shown) == {path for path in plan.wiring.shown if "/runs/parity/" in path}
-        return [job.spec.optimizers[0].name for job in jobs]
+        return {optimizer.name: len(job.spec.workloads) for job in jobs for optimizer in job.spec.optimizers}
 
-    assert compared() == list(rules())
-    assert sorted(compared(studies=("tiny",))) == ["adam", "sgd"]
-    assert compared(backends=("jax",)) == []  # nothing to compare with
+    on_all, on_few = len(PROBLEMS), len(CORE)
+    assert compared() == {name: on_all if name in ("sgd", "adam") else on_few for name in rules()}
+    assert compared(studies=("tiny",)) == {"adam": on_all, "sgd": on_all}
+    assert compared(backends=("jax",)) == {}  # nothing to compare with
 
 
 def test_parsing_imports_neither_torch_nor_jax_nor_other_heavy_packages():

@@ -10,6 +10,7 @@ import pytest
 from harness.errors import InputError
 from harness.paths import STUDY_FOLDER
 from harness.studies import final_seeds, method, missing_data, read_studies, read_study, tuning_seeds
+from optimizers import rules
 from tests.harness.tiny import write_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +32,7 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
         "direction": "minimize",
         "shared_across": "bases",
     }
-    assert study.schedule == {"name": "constant", "warmup": 0.0, "final": 0.0}
+    assert study.schedule == {"name": "constant", "warmup": 0.0, "cooldown": 0.0, "final": 0.0}
     assert study.claims[0].holds_if[0].smallest_effect == 0.05
 
 
@@ -54,9 +55,9 @@ def test_a_rule_comes_twice_with_other_options_and_labels(tmp_path):
     study = read_study(write_study(tmp_path, ("[sgd, adam]", variants)))
     assert [one.label for one in study.optimizers] == ["adam", "shampoo", "shampoo-ema"]
     _, plain, averaged = study.optimizers
-    assert plain.options == {"statistics": "sum", "power": None, "refresh_every": 1}
+    assert plain.options == {name: option.default for name, option in rules()["shampoo"].options.items()}
     assert plain.hyperparameters == {"epsilon": 1e-6}
-    assert averaged.options == {"statistics": "ema", "power": None, "refresh_every": 1}
+    assert averaged.options == {**plain.options, "statistics": "ema"}
     assert averaged.hyperparameters == {"epsilon": 1e-6, "beta2": 0.9}
     assert "shampoo-ema @ egop" in study.methods
 

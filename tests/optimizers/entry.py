@@ -25,7 +25,8 @@ class Entry:
 
     Args:
         optimizer: the rule's name.
-        loop: the rule as a plain loop on one leaf; on all parameters as one vector where its scope is `model`.
+        loop: the rule as a plain loop on one leaf; on all parameters as one vector where its scope is
+            `model`, with `hessians`, one a step, where it needs them.
         hyper: every hyperparameter, none at its default.
         symmetry: the changes of coordinates that its path goes along with: `orthogonal` of all parameters
             together, `signed_permutation` of them, or `sides`, orthogonal along each axis of a tensor; None
@@ -63,13 +64,27 @@ class Entry:
         """Parameters where the rule can begin."""
         return {name: self.start(value) for name, value in params.items()}
 
+    def hessians(self, params: Arrays, steps: int) -> list[np.ndarray] | None:
+        """One a step, symmetric, eigenvalues of both signs and sizes from 1 to 3; None where none is needed.
+
+        They follow from the number of parameters and steps alone: rule and loop are given the same.
+        """
+        if not self.rule.needs_hessian:
+            return None
+        size = sum(value.size for value in params.values())
+        rng, values = np.random.default_rng(size), np.linspace(1, 3, size) * (-1) ** np.arange(size)
+        bases = [np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(steps)]
+        return [(basis * values) @ basis.T for basis in bases]
+
     def path(self, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
         """The plain loop on every parameter, in the form of `harness.replay`."""
         kinds = kinds_of({name: value.shape for name, value in params.items()})
         if self.rule.scope == "model":
             lay = layout({name: value.shape for name, value in params.items()}, kinds)
             whole = [lay.flatten(OPS, one, 0) for one in (params, *grads)]
-            path = self.loop(Leaf("vector", whole[0], whole[1:]), hyper, **self.rule.chosen)
+            hessians = self.hessians(params, len(grads))
+            given = self.rule.chosen if hessians is None else {**self.rule.chosen, "hessians": hessians}
+            path = self.loop(Leaf("vector", whole[0], whole[1:]), hyper, **given)
             return [lay.unflatten(OPS, point) for point in path]
         paths = {
             name: list(

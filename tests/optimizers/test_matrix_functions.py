@@ -327,6 +327,56 @@ def test_coupled_newton_needs_log_of_the_condition_number_and_five_steps(exponen
     np.testing.assert_allclose(found, np.diag(values ** (-1 / root)), rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("halvings", [1, 2, 3])
+def test_newton_schulz_gives_the_inverse_root(halvings: int, dtype: str):
+    values = np.array([50.0, 3.0, 1.0, 0.05])
+    q, matrix = symmetric(26, values)
+    found = calculated(
+        "numpy", dtype, lambda ops, x: mf.newton_schulz_inverse_root(ops, x, halvings, 20), matrix
+    )
+    assert found.dtype == dtype
+    assert error(found, (q * values ** (-(0.5**halvings))) @ q.T) < 20 * ROUNDING[dtype]
+
+
+@given(st.floats(0, 10), st.integers(1, 3))
+def test_newton_schulz_needs_log_of_the_condition_number_and_five_steps(exponent: float, halvings: int):
+    values = np.array([1.0, 10**-exponent])
+    steps = int(np.ceil(np.log(10**exponent) / (2 * np.log(1.5)))) + 6
+    found = mf.newton_schulz_inverse_root(OPS, np.diag(values), halvings, steps)
+    np.testing.assert_allclose(found, np.diag(values ** (-(0.5**halvings))), rtol=1e-6)
+
+
+def test_rounding_in_newton_schulz_stays_bounded_over_many_steps():
+    q, matrix = symmetric(27, np.geomspace(1, 1e-6, 6))
+    found = mf.newton_schulz_inverse_root(OPS, matrix, 1, 200)
+    assert error(found, (q * np.geomspace(1, 1e3, 6)) @ q.T) < 1e-9
+
+
+def test_the_inverse_root_in_the_eigenbasis_is_the_inverse_root():
+    q, matrix = symmetric(28, [4.0, 1.0, 0.5, 0.1])
+    wanted = mf.inverse_root(OPS, matrix, 0.25, 0.01)
+    shuffled = q[:, [2, 0, 3, 1]] * [1, -1, 1, -1]
+    np.testing.assert_allclose(
+        mf.inverse_root_in_basis(OPS, matrix, shuffled, 0.25, 0.01), wanted, atol=1e-13
+    )
+    basis = orthonormal(29, 4, 4)
+    values = np.diagonal(basis.T @ matrix @ basis) + 0.01
+    np.testing.assert_allclose(
+        mf.inverse_root_in_basis(OPS, matrix, basis, 0.25, 0.01),
+        (basis * values**-0.25) @ basis.T,
+        atol=1e-13,
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_newton_schulz_roots_do_not_overflow_in_float32(scale: float):
+    ops = numpy_ops("float32")
+    matrix = ops.asarray(scale * np.diag([1.0, 0.5]))
+    found = mf.newton_schulz_inverse_root(ops, matrix, 2, 15)
+    np.testing.assert_allclose(found, np.diag([1.0, 0.5**-0.25]) * scale**-0.25, rtol=1e-5)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_coupled_newton_does_not_overflow_in_float32(scale: float):
     ops = numpy_ops("float32")
@@ -433,6 +483,27 @@ def test_the_online_iteration_reorders_eigenvectors_and_keeps_their_signs(backen
     np.testing.assert_allclose(basis, shuffled[:, order], atol=1e-13)
 
 
+@given(st.integers(0, 10**6), st.integers(1, 6))
+def test_the_ordered_iteration_is_qr_of_the_product_with_its_columns_sorted(seed: int, size: int):
+    _, matrix = symmetric(seed, np.random.default_rng(seed).uniform(0.5, 2.0, size))
+    basis = orthonormal(seed + 1, size, size)
+    found, order = mf.ordered_orthogonal_iteration(OPS, matrix, basis)
+    estimated = np.diagonal(basis.T @ matrix @ basis)
+    np.testing.assert_array_equal(order, np.argsort(-estimated, kind="stable"))
+    wanted = np.linalg.qr(matrix @ basis[:, order])[0]
+    np.testing.assert_allclose(np.abs(np.sum(found * wanted, axis=0)), 1, rtol=1e-10)
+    assert np.sum(found * basis[:, order], axis=0).min() >= 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_ordered_iteration_of_eigenvectors_is_the_online_one(backend: str):
+    q, matrix = symmetric(17, [4.0, 3.0, 2.0, 1.0])
+    shuffled = (q * [1, -1, 1, -1])[:, [2, 0, 3, 1]]
+    basis, order = calculated(backend, "float64", mf.ordered_orthogonal_iteration, matrix, shuffled)
+    np.testing.assert_array_equal(order, [1, 3, 0, 2])
+    np.testing.assert_allclose(basis, shuffled[:, order], atol=1e-13)
+
+
 def test_the_online_iteration_follows_a_matrix_that_turns():
     values, generator = np.array([8.0, 4.0, 2.0, 1.0]), np.random.default_rng(18)
     q, _ = symmetric(18, values)
@@ -514,12 +585,21 @@ EVERY: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "orthogonal_factor": (mf.orthogonal_factor, (GENERAL,)),
     "inverse_root": (lambda ops, x: mf.inverse_root(ops, x, 0.25, 1e-3), (ROOTS,)),
     "coupled_newton": (lambda ops, x: mf.coupled_newton_inverse_root(ops, x, 4, 12), (ROOTS,)),
+    "newton_schulz_inverse_root": (
+        lambda ops, x: mf.newton_schulz_inverse_root(ops, x, 2, 12),
+        (ROOTS,),
+    ),
+    "inverse_root_in_basis": (
+        lambda ops, x, v: mf.inverse_root_in_basis(ops, x, v, 0.25, 1e-3),
+        (ROOTS, ORTHOGONAL),
+    ),
     "power_iteration": (lambda ops, x, v: mf.power_iteration(ops, x, v, 6), (ROOTS, VECTORS)),
     "orthogonal_iteration": (
         lambda ops, x, v: mf.align_signs(ops, mf.orthogonal_iteration(ops, x, v), v),
         (ROOTS, ORTHOGONAL),
     ),
     "online_orthogonal_iteration": (mf.online_orthogonal_iteration, (ROOTS, ORTHOGONAL)),
+    "ordered_orthogonal_iteration": (mf.ordered_orthogonal_iteration, (ROOTS, ORTHOGONAL)),
     "randomized_svd": (_triplets, (GENERAL, GENERATOR.standard_normal((3, 6, 3)))),
 }
 
@@ -563,6 +643,7 @@ def test_a_zero_matrix_gives_finite_values(name: str, backend: str):
         "newton_schulz_tall",
         "orthogonal_factor",
         "coupled_newton",
+        "newton_schulz_inverse_root",
         "randomized_svd",
     ):
         for found in both(calculated(backend, "float64", function, np.zeros_like(matrix), *others)):

@@ -31,6 +31,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "scalar": (),
 }
 FEW = {name: SHAPES[name] for name in ("matrix", "vector")}
+FEW_ZEROS = {name: np.zeros(shape) for name, shape in FEW.items()}
 STEPS = 12
 OPS = numpy_ops("float64")
 EVERY = [(label, backend) for label in BATTERY for backend in BACKENDS]
@@ -70,7 +71,10 @@ def replayed(
     """The path of the entry's rule, with some of its hyperparameters replaced."""
     params = entry.begun(params)
     hyper = {**entry.hyper, **(values or {})}
-    return replay(entry.optimizer, params, grads, hyper, backend, dtype, options=entry.options)
+    hessians = entry.hessians(params, len(grads))
+    return replay(
+        entry.optimizer, params, grads, hyper, backend, dtype, options=entry.options, hessians=hessians
+    )
 
 
 def assert_paths_close(path: list[Any], expected: list[Any], tolerance: float) -> None:
@@ -112,9 +116,8 @@ def test_an_entry_has_nothing_at_its_default(label: str) -> None:
 @pytest.mark.parametrize(("label", "backend"), EVERY)
 def test_path_is_that_of_a_plain_loop(label: str, backend: str) -> None:
     entry, (params, grads) = BATTERY[label], instance()
-    assert_paths_close(
-        replayed(entry, params, grads, backend), entry.path(entry.begun(params), grads, entry.hyper), entry.tolerance
-    )
+    expected = entry.path(entry.begun(params), grads, entry.hyper)
+    assert_paths_close(replayed(entry, params, grads, backend), expected, entry.tolerance)
 
 
 @pytest.mark.parametrize(("label", "backend"), [pair for pair in EDGES if BATTERY[pair[0]].pytorch])
@@ -199,8 +202,7 @@ def test_integers_and_powers_of_two_are_exact(backend: str, dtype: str) -> None:
 @pytest.mark.parametrize(("label", "backend"), EDGES)
 def test_zero_gradients_move_nothing(label: str, backend: str) -> None:
     entry, (params, _) = BATTERY[label], instance(shapes=FEW)
-    zero = {name: np.zeros(shape) for name, shape in FEW.items()}
-    for arrays in replayed(entry, params, [zero] * 3, backend, entry.still):
+    for arrays in replayed(entry, params, [FEW_ZEROS] * 3, backend, entry.still):
         for name, value in entry.begun(params).items():
             tolerance = entry.still_tolerance
             np.testing.assert_allclose(arrays[name], value, rtol=tolerance, atol=tolerance)
@@ -300,11 +302,15 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
             name: ops.asarray(np.array([value[name] for value in values]).reshape(1, SETTINGS, 1))
             for name in entry.hyper
         }
+        curvatures = entry.hessians(FEW_ZEROS, LANE_STEPS)
         flat = ops.asarray(start)
         state = update.init(ops, flat)
         applied: dict[int, Any] = {}
         for step in range(1, LANE_STEPS + 1):
             numbers = {"step": ops.zeros((1, 1, 1)) + step, "schedule": ops.zeros((1, 1, 1)) + 1}
+            if curvatures is not None:
+                of_all = ops.asarray(curvatures[step - 1])
+                numbers["hessian"] = ops.broadcast_to(of_all, (SEEDS, SETTINGS, lay.total, lay.total))
             refresh = update.refreshes(step)
 
             def apply(grad: Any, state: Any, flat: Any, values: Any, refresh: int = refresh) -> Any:

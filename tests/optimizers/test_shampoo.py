@@ -1,13 +1,22 @@
-"""Shampoo alone: closed forms, the root by SciPy, precision where statistics are singular, wrong options."""
+"""Shampoo and its idealized form alone: closed forms, roots, blocks, lengths, singular statistics, options."""
 
 from __future__ import annotations
+
+import itertools
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from scipy.linalg import fractional_matrix_power
 
 from harness import replay
+from harness.backends.numpy_ops import numpy_ops
 from harness.errors import InputError
+from harness.layout import layout
+from harness.program import Update
+from optimizers import rules
+from optimizers.tensors import second_moment
 from tests.optimizers.families.shampoo import shampoo
 from tests.optimizers.loops import Leaf
 
@@ -113,6 +122,298 @@ def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int,
         np.testing.assert_allclose(found["w"], wanted, atol=2e-4)
 
 
+# --- other ways to the root ---------------------------------------------------------------------------
+
+ROOTS: list[dict[str, Any]] = [
+    {"root": "eigendecomposition"},
+    {"root": "coupled_newton", "steps": 40},
+    {"root": "newton_schulz", "steps": 40},
+    {"root": "tracked_basis"},
+]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("options", ROOTS, ids=lambda options: options["root"])
+def test_every_root_of_diagonal_statistics_is_that_of_the_entries(
+    options: dict[str, Any], backend: str
+) -> None:
+    """G = diag(g): step t moves by g / (epsilon + sum g^2)^(2 power), 1/4 on each side by default."""
+    rng = np.random.default_rng(6)
+    diagonals = [rng.uniform(0.5, 2.0, 3) * rng.choice([-1, 1], 3) for _ in range(4)]
+    grads = [{"w": np.diag(diagonal)} for diagonal in diagonals]
+    for power, given in ((1 / 4, {}), (1 / 2, {"power": 0.5})):
+        hyper = {"learning_rate": 0.5, "epsilon": 0.25}
+        path = replay("shampoo", {"w": np.zeros((3, 3))}, grads, hyper, backend, options={**options, **given})
+        w = np.zeros(3)
+        for t, found in enumerate(path, start=1):
+            w = w - 0.5 * diagonals[t - 1] * (0.25 + np.sum(np.square(diagonals[:t]), axis=0)) ** (-2 * power)
+            np.testing.assert_allclose(found["w"], np.diag(w), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("options", ROOTS[1:3], ids=lambda options: options["root"])
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2), (4, 3, 2, 2)])
+def test_roots_by_products_are_those_by_decomposition(
+    shape: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    """At every order: the powers are 1/2, 1/2, 1/4 and 1/8."""
+    rng = np.random.default_rng(7)
+    grads = [{"w": np.asarray(rng.standard_normal(shape))} for _ in range(4)]
+    start, hyper = {"w": np.zeros(shape)}, {"learning_rate": 0.5, "epsilon": 0.01}
+    exact = replay("shampoo", start, grads, hyper, "numpy")
+    for found, wanted in zip(
+        replay("shampoo", start, grads, hyper, "numpy", options=options), exact, strict=True
+    ):
+        np.testing.assert_allclose(found["w"], wanted["w"], rtol=1e-10, atol=1e-11)
+
+
+def test_the_power_1_2_is_the_power_1_4_twice() -> None:
+    """L^(-1/2) G R^(-1/2) from one step is L^(-1/4) (L^(-1/4) G R^(-1/4)) R^(-1/4)."""
+    grad = np.random.default_rng(8).standard_normal((3, 3))
+    hyper = {"learning_rate": 1.0, "epsilon": 0.1}
+
+    def step(of: np.ndarray, **options: Any) -> np.ndarray:
+        return replay("shampoo", {"w": np.zeros((3, 3))}, [{"w": of}], hyper, "numpy", options=options)[0][
+            "w"
+        ]
+
+    left, right = (
+        fractional_matrix_power(m + 0.1 * np.eye(3), -0.25) for m in (grad @ grad.T, grad.T @ grad)
+    )
+    np.testing.assert_allclose(step(grad, power=0.5), left @ step(grad) @ right, rtol=1e-10)
+
+
+def test_a_tracked_basis_comes_to_the_eigenvectors_of_statistics_that_settle() -> None:
+    """One iteration a step on t G G^T: columns converge at the ratio of squared singular values (002 Q.2)."""
+    rng = np.random.default_rng(9)
+    u, v = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
+    grads = [{"w": (u * [4.0, 2.0, 1.0]) @ v}] * 30
+    start, hyper = {"w": np.zeros((3, 3))}, {"learning_rate": 1.0, "epsilon": 0.1}
+    exact = np.diff([arrays["w"] for arrays in replay("shampoo", start, grads, hyper, "numpy")], axis=0)
+    path = replay("shampoo", start, grads, hyper, "numpy", options={"root": "tracked_basis"})
+    apart = np.linalg.norm(np.diff([arrays["w"] for arrays in path], axis=0) - exact, axis=(1, 2))
+    assert apart[0] > 1e-2
+    assert apart[-1] < 1e-12
+    rates = apart[5:15] / apart[4:14]
+    assert (rates < 0.3).all(), "about 1/4, the ratio of neighbouring eigenvalues"
+
+
+@pytest.mark.parametrize("options", ROOTS[1:], ids=lambda options: options["root"])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_singular_statistics_in_float32_stay_finite_by_every_root(
+    backend: str, options: dict[str, Any]
+) -> None:
+    """Rounding can make an eigenvalue negative, from which an iteration would diverge."""
+    grad = np.random.default_rng(10).standard_normal((8, 3)) * 100
+    hyper = {"learning_rate": 0.5, "epsilon": 1e-6}
+    path = replay(
+        "shampoo", {"w": np.zeros((8, 3))}, [{"w": grad}] * 6, hyper, backend, "float32", options=options
+    )
+    expected = list(shampoo(Leaf("weight", np.zeros((8, 3)), [grad] * 6), hyper, "sum", None, 1))
+    np.testing.assert_allclose(path[-1]["w"], expected[-1], atol=0.02)
+
+
+# --- blocks and lengths ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize(
+    ("shape", "size", "cuts"),
+    [
+        ((4, 6), 2, [[(0, 2), (2, 4)], [(0, 2), (2, 4), (4, 6)]]),
+        ((5, 3), 4, [[(0, 3), (3, 5)], [(0, 3)]]),  # two blocks, the second filled up
+        ((7,), 3, [[(0, 3), (3, 6), (6, 7)]]),
+        ((3, 2, 2, 2), 2, [[(0, 2), (2, 3)], [(0, 2)], [(0, 2)], [(0, 2)]]),
+    ],
+)
+def test_blocks_are_parameters_of_their_own(
+    shape: tuple[int, ...], size: int, cuts: list[list[tuple[int, int]]], backend: str
+) -> None:
+    rng = np.random.default_rng(11)
+    start, grads = rng.standard_normal(shape), [rng.standard_normal(shape) for _ in range(4)]
+    hyper = {"learning_rate": 0.5, "epsilon": 0.1}
+    path = replay(
+        "shampoo", {"w": start}, [{"w": g} for g in grads], hyper, backend, options={"block_size": size}
+    )
+    for ranges in itertools.product(*cuts):
+        block = tuple(itertools.starmap(slice, ranges))
+        alone = replay("shampoo", {"w": start[block]}, [{"w": g[block]} for g in grads], hyper, "numpy")
+        for found, wanted in zip(path, alone, strict=True):
+            np.testing.assert_allclose(found["w"][block], wanted["w"], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("options", ROOTS, ids=lambda options: options["root"])
+def test_blocks_have_every_root(options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(12)
+    start, grads = rng.standard_normal((5, 4)), [rng.standard_normal((5, 4)) for _ in range(4)]
+    hyper, given = {"learning_rate": 0.5, "epsilon": 0.1, "beta2": 0.9}, {"statistics": "ema", **options}
+    path = replay(
+        "shampoo", {"w": start}, [{"w": g} for g in grads], hyper, "numpy", options={**given, "block_size": 3}
+    )
+    for block in itertools.product((slice(0, 3), slice(3, 5)), (slice(0, 2), slice(2, 4))):
+        alone = replay(
+            "shampoo", {"w": start[block]}, [{"w": g[block]} for g in grads], hyper, "numpy", options=given
+        )
+        np.testing.assert_allclose(path[-1]["w"][block], alone[-1]["w"], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [6, 7])
+def test_blocks_that_hold_the_parameter_change_nothing(size: int) -> None:
+    rng = np.random.default_rng(13)
+    grads = [{"w": rng.standard_normal((6, 4))} for _ in range(3)]
+    start = {"w": rng.standard_normal((6, 4))}
+    path = replay("shampoo", start, grads, RATE, "numpy", options={"block_size": size})
+    for found, wanted in zip(path, replay("shampoo", start, grads, RATE, "numpy"), strict=True):
+        np.testing.assert_array_equal(found["w"], wanted["w"])
+
+
+@pytest.mark.parametrize(
+    ("grafting", "hyper"),
+    [
+        ("sgd", {}),
+        ("adagrad", {"epsilon": 0.1, "initial_accumulator": 0.5}),
+        ("adam", {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.1}),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2), (3, 2, 2, 2)])
+def test_a_step_has_shampoos_direction_and_the_other_rules_length(
+    shape: tuple[int, ...], grafting: str, hyper: dict[str, float]
+) -> None:
+    rng = np.random.default_rng(14)
+    grads = [{"w": np.asarray(rng.standard_normal(shape))} for _ in range(4)]
+    start = {"w": np.zeros(shape)}
+    plain = replay("shampoo", start, grads, RATE, "numpy")
+    other = replay(grafting, start, grads, {"learning_rate": 0.5, **hyper}, "numpy")
+    given = {**RATE, **{f"grafting_{name}": value for name, value in hyper.items()}}
+    found = replay("shampoo", start, grads, given, "numpy", options={"grafting": grafting})
+
+    def steps(path: list[dict[str, np.ndarray]]) -> np.ndarray:
+        places = np.array([np.zeros(shape), *(arrays["w"] for arrays in path)])
+        return np.diff(places, axis=0).reshape(len(path), -1)
+
+    lengths = np.linalg.norm(steps(other), axis=1, keepdims=True)
+    directions = steps(plain) / np.linalg.norm(steps(plain), axis=1, keepdims=True)
+    np.testing.assert_allclose(steps(found), lengths * directions, rtol=1e-11, atol=1e-13)
+
+
+def test_the_default_of_each_grafting_number_is_the_other_rules() -> None:
+    for name in ("adagrad", "adam"):
+        values = rules()["shampoo"].choose({"grafting": name}).complete({"learning_rate": 0.1})
+        theirs = rules()[name].complete({"learning_rate": 0.1})
+        del theirs["learning_rate"]
+        assert {other: values[f"grafting_{other}"] for other in theirs} == theirs
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({}, 2 * 36 + 2 * 16),
+        ({"root": "tracked_basis"}, 3 * 36 + 3 * 16),
+        ({"block_size": 2}, 6 * (2 * 4 + 2 * 4)),  # 6 blocks of 2 x 2: 2 m n (b / n + b / m)
+        ({"grafting": "adam"}, 2 * 36 + 2 * 16 + 2 * 24),
+    ],
+)
+def test_state_sizes(options: dict[str, Any], numbers: int) -> None:
+    update = Update(rules()["shampoo"].choose(options), layout({"w": (6, 4)}, {"w": "weight"}))
+    (state,) = update.init(numpy_ops("float64"), np.zeros((1, 1, 24)))
+    held = (*state.statistics, *state.roots, *state.bases, *state.grafting)
+    assert sum(leaf.size for leaf in held) == numbers
+
+
+def test_a_step_with_new_roots_adds_its_outer_products_once() -> None:
+    """2 m n (m + n) + m^2 + n^2 operations less than twice: counted, with a root that costs nothing."""
+    calls = 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return second_moment(*arguments)
+
+    with mock.patch("optimizers.shampoo.second_moment", counted):
+        replay("shampoo", {"w": np.zeros((3, 2))}, [{"w": np.ones((3, 2))}] * 4, RATE, "numpy")
+    assert calls == 4 * 2
+
+
+# --- the idealized iteration -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 3)])
+def test_the_idealized_step_is_newtons_where_the_fisher_matrix_is_a_kronecker_product(
+    shape: tuple[int, int],
+) -> None:
+    """002 Lemma 6.1: E[g g^T] = A x B has a rearrangement of rank 1, and w <- w - eta E[g g^T]^(-1/2) g."""
+    rng = np.random.default_rng(15)
+    rows, columns = shape
+    roots = []
+    for size in shape:
+        factor = rng.standard_normal((size, size))
+        roots.append(fractional_matrix_power(factor @ factor.T + 0.1 * np.eye(size), 0.5))
+    left, right = roots
+    count, kept = rows * columns, 0.5
+    shares = (1 - kept) * kept ** np.arange(count - 1, -1, -1) / (1 - kept**count)
+    # g g^T of A^(1/2) e_i e_j^T B^(1/2) sum to A x B over all i and j, whatever share each is given
+    grads = [
+        np.outer(left[:, i], right[j]) / np.sqrt(share)
+        for (i, j), share in zip(np.ndindex(shape), shares, strict=True)
+    ]
+    fisher = sum(share * np.outer(g.ravel(), g.ravel()) for share, g in zip(shares, grads, strict=True))
+    np.testing.assert_allclose(fisher, np.kron(left @ left, right @ right), rtol=1e-12)
+    path = replay(
+        "idealized_shampoo",
+        {"w": np.zeros(shape)},
+        [{"w": g} for g in grads],
+        {"learning_rate": 0.5, "beta2": kept},
+        "numpy",
+        options={"refresh_every": 1} if count == 1 else {},
+    )
+    step = path[-1]["w"] - path[-2]["w"]
+    newton = -0.5 * fractional_matrix_power(fisher, -0.5) @ grads[-1].ravel()
+    np.testing.assert_allclose(step.ravel(), newton, rtol=1e-9)
+
+
+def test_the_idealized_first_step_of_a_matrix_of_rank_one_is_its_sign() -> None:
+    """sqrt(|G|^2) G / |G|^2: the pseudo-inverses leave the direction, with length 1 at any scale."""
+    grad = 7.0 * np.outer([2.0, -1.0, 2.0], [3.0, 4.0])
+    (found,) = replay(
+        "idealized_shampoo", {"w": np.zeros((3, 2))}, [{"w": grad}], {"learning_rate": 0.5}, "numpy"
+    )
+    np.testing.assert_allclose(found["w"], -0.5 * grad / np.linalg.norm(grad), rtol=1e-12)
+
+
+def test_the_idealized_step_is_the_root_of_the_trace_times_the_power_1_2() -> None:
+    rng = np.random.default_rng(16)
+    grads = [{"w": rng.standard_normal((3, 4))} for _ in range(3)]
+    start, hyper = {"w": np.zeros((3, 4))}, {"learning_rate": 0.5, "beta2": 0.9}
+    ours = replay("idealized_shampoo", start, grads, hyper, "numpy")
+    options = {"statistics": "ema", "power": 0.5}
+    plain = replay("shampoo", start, grads, {**hyper, "epsilon": 0.0}, "numpy", options=options)
+    for t in range(3):
+        share = 0.9 ** np.arange(t, -1, -1)
+        trace = sum(a * np.sum(g["w"] ** 2) for a, g in zip(share / share.sum(), grads[: t + 1], strict=True))
+        before = (ours[t - 1]["w"], plain[t - 1]["w"]) if t else (0.0, 0.0)
+        np.testing.assert_allclose(
+            ours[t]["w"] - before[0], np.sqrt(trace) * (plain[t]["w"] - before[1]), rtol=1e-10
+        )
+
+
+def test_idealized_convolutions_are_outputs_by_the_rest_and_vectors_have_one_side() -> None:
+    rng = np.random.default_rng(17)
+    grads = [rng.standard_normal((3, 2, 2, 1)) for _ in range(3)]
+    hyper = {"learning_rate": 0.5, "beta2": 0.9}
+
+    def path(shape: tuple[int, ...]) -> list[np.ndarray]:
+        moved = [{"w": g.reshape(shape)} for g in grads]
+        return [
+            arrays["w"].ravel()
+            for arrays in replay("idealized_shampoo", {"w": np.zeros(shape)}, moved, hyper, "numpy")
+        ]
+
+    np.testing.assert_allclose(path((3, 2, 2, 1)), path((3, 4)), rtol=1e-12)
+    np.testing.assert_allclose(path((12,)), path((12, 1)), rtol=1e-9)
+
+
+# --- wrong options ------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -124,6 +425,21 @@ def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int,
         ({"refresh_every": 0}, "refresh_every = 0 is not a whole number from 1 on"),
         ({"refresh_every": None}, "refresh_every = None is not a whole number from 1 on"),
         ({"refreshevery": 2}, "did you mean 'refresh_every'"),
+        (
+            {"root": "svd"},
+            "root = 'svd' is not one of eigendecomposition, coupled_newton, newton_schulz, tracked",
+        ),
+        ({"steps": 0}, "steps = 0 is not a whole number from 1 on"),
+        (
+            {"root": "coupled_newton", "power": 0.3},
+            "'coupled_newton' needs a power of which 1 / power is whole",
+        ),
+        (
+            {"root": "newton_schulz", "power": 0.3},
+            "'newton_schulz' needs a power of 1/2, 1/4, 1/8 or 1/16, and",
+        ),
+        ({"block_size": 0}, r"block_size = 0 is not a whole number from 1 on, or null \(none is cut\)"),
+        ({"grafting": "adamw"}, "grafting = 'adamw' is not one of none, sgd, adagrad, adam"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -134,3 +450,16 @@ def test_wrong_options_are_refused(options: dict[str, object], message: str) -> 
 def test_beta2_belongs_to_the_running_mean_alone() -> None:
     with pytest.raises(InputError, match="shampoo has no hyperparameter 'beta2'"):
         replay("shampoo", {"w": np.zeros(2)}, [], {**RATE, "beta2": 0.9}, "numpy")
+
+
+def test_newton_schulz_needs_a_power_that_it_has_for_every_parameter() -> None:
+    with pytest.raises(
+        InputError, match="newton_schulz' needs a power of 1/2, 1/4, 1/8 or 1/16, and the power is 0.16"
+    ):
+        replay("shampoo", {"w": np.zeros((2, 2, 2))}, [], RATE, "numpy", options={"root": "newton_schulz"})
+
+
+def test_grafting_numbers_belong_to_the_chosen_rule() -> None:
+    with pytest.raises(InputError, match="shampoo has no hyperparameter 'grafting_beta1'"):
+        given = {**RATE, "grafting_beta1": 0.9}
+        replay("shampoo", {"w": np.zeros(2)}, [], given, "numpy", options={"grafting": "adagrad"})

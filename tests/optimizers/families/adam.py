@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def adam_atan2(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
     sign = {"learning_rate": 1.0, "epsilon": 0.0, "beta1": hyper["beta1"], "beta2": hyper["beta2"]}
     path = [leaf.start, *adamw(leaf, sign)]
     w = leaf.start
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in pairwise(path):
         angle = np.arctan((before - after) / hyper["b"])
         w = w - hyper["learning_rate"] * hyper["a"] * angle
         yield w

@@ -18,7 +18,7 @@ from tests.optimizers.oracles import Oracle
 
 
 def as_momentum(hyper: Hyper) -> dict[str, float]:
-    """Momentum's hyperparameters with which it is the same at a constant rate: v is -eta times its velocity."""
+    """Momentum's hyperparameters with which it is the same at a constant rate."""
     rate = hyper["learning_rate"]
     return {"learning_rate": rate, "momentum": 1 - rate * hyper["regularization"]}
 

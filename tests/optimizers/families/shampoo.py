@@ -1,44 +1,148 @@
-"""Shampoo: loops and entries of the battery."""
+"""Shampoo and its idealized form: loops and entries of the battery."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
 from tests.optimizers.entry import Entry
+from tests.optimizers.families.adagrad import adagrad
+from tests.optimizers.families.adam import adamw
+from tests.optimizers.families.gradient_descent import sgd
 from tests.optimizers.loops import Hyper, Leaf, weights
 
 
 def shampoo(
-    leaf: Leaf, hyper: Hyper, statistics: str, power: float | None, refresh_every: int
+    leaf: Leaf,
+    hyper: Hyper,
+    statistics: str,
+    power: float | None,
+    refresh_every: int,
+    root: str = "eigendecomposition",
+    steps: int = 30,
+    block_size: int | None = None,
+    grafting: str = "none",
+) -> Iterator[np.ndarray]:
+    """Blocks are leaves of their own; a root by products is the exact one, which they come to in `steps`."""
+    shape, w = leaf.start.shape or (1,), leaf.start
+    cuts = [ranges(length, block_size or length) for length in shape]
+    blocks = [tuple(itertools.starmap(slice, pieces)) for pieces in itertools.product(*cuts)]
+    grads = [g.reshape(shape) for g in leaf.grads]
+    found = zip(
+        *(
+            directions([g[block] for g in grads], hyper, statistics, power, refresh_every, root)
+            for block in blocks
+        ),
+        strict=True,
+    )
+    lengths = grafted_lengths(leaf, hyper, grafting)
+    for direction_of_blocks, length in zip(found, lengths, strict=True):
+        direction = np.empty(shape)
+        for block, part in zip(blocks, direction_of_blocks, strict=True):
+            direction[block] = part
+        step = hyper["learning_rate"] * direction
+        if length is not None:
+            step = step * (length / (np.linalg.norm(step) or 1.0))
+        w = w - step.reshape(w.shape)
+        yield w
+
+
+def ranges(length: int, size: int) -> list[tuple[int, int]]:
+    """The least number of ranges no longer than `size`, all but the last as long as the longest."""
+    count = -(-length // size)
+    longest = -(-length // count)
+    return [(low, min(low + longest, length)) for low in range(0, length, longest)]
+
+
+def grafted_lengths(leaf: Leaf, hyper: Hyper, grafting: str) -> Iterator[float | None]:
+    """The Frobenius norms of the steps of the rule that gives them, None without one."""
+    if grafting == "none":
+        yield from itertools.repeat(None, len(leaf.grads))
+        return
+    theirs = {name.removeprefix("grafting_"): hyper[name] for name in hyper if name.startswith("grafting_")}
+    loop = {"sgd": sgd, "adagrad": adagrad, "adam": adamw}[grafting]
+    before = leaf.start
+    for after in loop(leaf, {**theirs, "learning_rate": hyper["learning_rate"]}):
+        yield float(np.linalg.norm(after - before))
+        before = after
+
+
+def directions(
+    grads: list[np.ndarray],
+    hyper: Hyper,
+    statistics: str,
+    power: float | None,
+    refresh_every: int,
+    root: str,
 ) -> Iterator[np.ndarray]:
     """The statistic of an axis is M M^T for the matricizations side by side: its roots come from M's SVD."""
-    shape, w = leaf.start.shape or (1,), leaf.start
-    grads = [g.reshape(shape) for g in leaf.grads]
+    shape = grads[0].shape
     exponent = 1 / (2 * len(shape)) if power is None else power
     roots: list[np.ndarray] = []
+    bases = [np.eye(length) for length in shape]
     for t in range(1, len(grads) + 1):
         share, first = np.ones(t), hyper["epsilon"]
         if statistics == "ema":
             share = weights(hyper["beta2"], t) / weights(hyper["beta2"], t).sum()
             first *= hyper["beta2"] ** t / (1 - hyper["beta2"] ** t)
         if (t - 1) % refresh_every == 0:
-            roots = [
-                inverse_root_of_outer_products(
-                    [
-                        np.sqrt(a) * np.moveaxis(g, axis, 0).reshape(length, -1)
-                        for a, g in zip(share, grads[:t], strict=True)
-                    ],
-                    first,
-                    exponent,
-                )
-                for axis, length in enumerate(shape)
-            ]
+            roots = []
+            for axis, length in enumerate(shape):
+                pieces = [
+                    np.sqrt(a) * np.moveaxis(g, axis, 0).reshape(length, -1)
+                    for a, g in zip(share, grads[:t], strict=True)
+                ]
+                if root == "tracked_basis":
+                    bases[axis], inverse = tracked(pieces, first, exponent, bases[axis])
+                else:
+                    inverse = inverse_root_of_outer_products(pieces, first, exponent)
+                roots.append(inverse)
         direction = grads[t - 1]
-        for axis, root in enumerate(roots):
-            direction = np.moveaxis(np.tensordot(root, direction, axes=(1, axis)), 0, axis)
-        w = w - hyper["learning_rate"] * direction.reshape(w.shape)
+        for axis, inverse in enumerate(roots):
+            direction = np.moveaxis(np.tensordot(inverse, direction, axes=(1, axis)), 0, axis)
+        yield direction
+
+
+def tracked(
+    matrices: list[np.ndarray], first: float, exponent: float, basis: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """One orthogonal iteration of first I + sum of M M^T by Gram and Schmidt, twice; and its inverse root."""
+    matrix = first * np.eye(len(basis)) + sum(m @ m.T for m in matrices)
+    columns: list[np.ndarray] = []
+    for column, before in zip((matrix @ basis).T, basis.T, strict=True):
+        rest = column
+        for _ in range(2):
+            rest = rest - sum((found * (found @ rest) for found in columns), np.zeros_like(rest))
+        length = np.linalg.norm(rest)
+        if length <= 1e-13 * np.linalg.norm(matrix):  # nothing is left: any vector orthogonal to the others
+            rest = np.linalg.svd(np.array([*columns, np.zeros_like(rest)]))[2][-1]
+            length = 1.0
+        columns.append(rest / length * (1 if rest @ before >= 0 else -1))
+    found = np.array(columns).T
+    values = np.einsum("ij,ik,kj->j", found, matrix, found)
+    order = np.argsort(-values, kind="stable")
+    found, values = found[:, order], values[order]
+    kept = values > len(values) * np.finfo(float).eps * values.max()
+    inverse = np.power(values, -exponent, out=np.zeros_like(values), where=kept)
+    return found, (found * inverse) @ found.T
+
+
+def idealized_shampoo(leaf: Leaf, hyper: Hyper, refresh_every: int) -> Iterator[np.ndarray]:
+    """Roots from the SVD of weighted gradients side by side; a vector is a column."""
+    w = leaf.start
+    rows = len(w) if w.ndim else 1
+    grads = [g.reshape(rows, -1) for g in leaf.grads]
+    for t in range(1, len(grads) + 1):
+        if (t - 1) % refresh_every == 0:
+            share = weights(hyper["beta2"], t) / weights(hyper["beta2"], t).sum()
+            pieces = [np.sqrt(a) * g for a, g in zip(share, grads[:t], strict=True)]
+            size = np.linalg.norm(pieces)  # the root of the trace
+            left = inverse_root_of_outer_products(pieces, hyper["epsilon"], 0.5)
+            right = inverse_root_of_outer_products([piece.T for piece in pieces], hyper["epsilon"], 0.5)
+        step = size * left @ grads[t - 1] @ right
+        w = w - hyper["learning_rate"] * step.reshape(w.shape)
         yield w
 
 
@@ -77,6 +181,90 @@ ENTRIES = {
         hyper={"learning_rate": 0.3, "epsilon": 0.05},
         symmetry="sides",
         options={"power": 0.3, "refresh_every": 3},
+        still={"epsilon": 0.0},
+    ),
+    "shampoo: coupled Newton in 40 steps": Entry(
+        optimizer="shampoo",
+        loop=shampoo,
+        hyper={"learning_rate": 0.3, "epsilon": 0.05},
+        symmetry="sides",
+        options={"root": "coupled_newton", "steps": 40},
+        still={"epsilon": 0.0},
+        tolerance=1e-11,
+        tolerance_float32=1e-4,
+    ),
+    "shampoo: Newton-Schulz, running mean": Entry(
+        optimizer="shampoo",
+        loop=shampoo,
+        hyper={"learning_rate": 0.3, "epsilon": 0.05, "beta2": 0.9},
+        symmetry="sides",
+        options={"root": "newton_schulz", "statistics": "ema"},
+        still={"epsilon": 0.0},
+        scale_free={"epsilon": 0.0},
+        tolerance=1e-11,
+        tolerance_float32=1e-4,
+    ),
+    "shampoo: a tracked basis every 2 steps": Entry(
+        optimizer="shampoo",
+        loop=shampoo,
+        hyper={"learning_rate": 0.3, "epsilon": 0.05},
+        symmetry=None,
+        options={"root": "tracked_basis", "refresh_every": 2},
+        still={"epsilon": 0.0},
+        tolerance=1e-11,
+        tolerance_float32=1e-3,
+    ),
+    "shampoo: blocks of 2, the length of SGD": Entry(
+        optimizer="shampoo",
+        loop=shampoo,
+        hyper={"learning_rate": 0.3, "epsilon": 0.05},
+        symmetry=None,
+        options={"block_size": 2, "grafting": "sgd"},
+        still={"epsilon": 0.0},
+    ),
+    "shampoo: the length of Adagrad": Entry(
+        optimizer="shampoo",
+        loop=shampoo,
+        hyper={
+            "learning_rate": 0.3,
+            "epsilon": 0.05,
+            "grafting_epsilon": 0.02,
+            "grafting_initial_accumulator": 0.3,
+        },
+        symmetry=None,
+        options={"grafting": "adagrad"},
+        still={"epsilon": 0.0, "grafting_epsilon": 0.0, "grafting_initial_accumulator": 0.0},
+        scale_free={"epsilon": 0.0, "grafting_epsilon": 0.0, "grafting_initial_accumulator": 0.0},
+    ),
+    "shampoo: the length of Adam": Entry(
+        optimizer="shampoo",
+        loop=shampoo,
+        hyper={
+            "learning_rate": 0.3,
+            "epsilon": 0.05,
+            "grafting_beta1": 0.8,
+            "grafting_beta2": 0.95,
+            "grafting_epsilon": 0.02,
+        },
+        symmetry=None,
+        options={"grafting": "adam"},
+        still={"epsilon": 0.0, "grafting_epsilon": 0.0},
+        scale_free={"epsilon": 0.0, "grafting_epsilon": 0.0},
+    ),
+    "idealized_shampoo": Entry(
+        optimizer="idealized_shampoo",
+        loop=idealized_shampoo,
+        hyper={"learning_rate": 0.3, "beta2": 0.9, "epsilon": 0.05},
+        symmetry="sides",
+        still={"epsilon": 0.0},
+        scale_free={"epsilon": 0.0},
+    ),
+    "idealized_shampoo: roots every 3 steps": Entry(
+        optimizer="idealized_shampoo",
+        loop=idealized_shampoo,
+        hyper={"learning_rate": 0.3, "beta2": 0.9, "epsilon": 0.05},
+        symmetry="sides",
+        options={"refresh_every": 3},
         still={"epsilon": 0.0},
     ),
 }

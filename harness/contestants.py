@@ -1,0 +1,203 @@
+"""Where optimizers and workloads are found: here, in installed packages, in files, in other libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import optimizers
+import workloads
+from harness import foreign
+from harness.errors import InputError
+from optimizers.names import unknown
+from optimizers.rule import Rule
+from workloads.workload import Workload
+
+FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What decides, besides the harness, what a contestant computes.
+
+    Args:
+        modules: of this project, by dotted name.
+        files: others.
+        packages: distributions of other libraries, whose versions count.
+    """
+
+    modules: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Optimizers, or workloads: what is found alike.
+
+    Args:
+        noun: in messages.
+        constant: what a module calls those that it defines.
+        group: of entry points.
+        own: those of this project by name.
+        module_of: the module that defines one of them.
+        type: what each must be.
+    """
+
+    noun: str
+    constant: str
+    group: str
+    own: Callable[[], Mapping[str, Any]]
+    module_of: Callable[[str], str]
+    type: type
+
+
+RULES = Kind("optimizer", "RULES", "curvebench.optimizers", optimizers.rules, optimizers.module_of, Rule)
+WORKLOADS = Kind(
+    "workload", "WORKLOADS", "curvebench.workloads", workloads.workloads, workloads.module_of, Workload
+)
+
+
+def canonical(name: str, folder: Path) -> str:
+    """A name as a study file gives it, in the form in which it is found from the working folder.
+
+    Args:
+        name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`.
+        folder: of the study file.
+    """
+    match = FILE.fullmatch(name)
+    if match is None or foreign.is_foreign(name):
+        return name
+    path = (folder / match["path"]).resolve()
+    inside = path.is_relative_to(Path.cwd())
+    text = Path(os.path.relpath(path)).as_posix() if inside else path.as_posix()
+    return text if match["item"] is None else f"{text}:{match['item']}"
+
+
+def find_rule(locator: str) -> Rule:
+    """The rule of this name, of this file, or of another library.
+
+    Raises:
+        InputError: for an unknown name; or a package or file that cannot be read, or holds no such rule.
+    """
+    rule: Rule = foreign.rule(locator) if foreign.is_foreign(locator) else _find(RULES, locator)
+    return rule
+
+
+def find_workload(locator: str) -> Workload:
+    """The workload of this name or of this file.
+
+    Raises:
+        InputError: as in `find_rule`.
+    """
+    workload: Workload = _find(WORKLOADS, locator)
+    return workload
+
+
+def known(kind: Kind) -> dict[str, Any]:
+    """Those of this project and of installed packages, by name.
+
+    Raises:
+        InputError: for a package that cannot be loaded, or that takes a name that is taken.
+    """
+    return {**kind.own(), **{name: item for name, (item, _) in _installed(kind.group).items()}}
+
+
+def origin(kind: Kind, locator: str) -> Origin:
+    """What decides what a contestant computes."""
+    if foreign.is_foreign(locator):
+        return Origin(packages=foreign.packages(locator))
+    if locator in kind.own():
+        return Origin(modules=(kind.module_of(locator),))
+    match = FILE.fullmatch(locator)
+    if match is not None:
+        return Origin(files=(Path(match["path"]),))
+    _, entry = _installed(kind.group)[locator]
+    return Origin(files=tuple(_package_files(entry.module.split(".")[0])), packages=_distribution(entry))
+
+
+def _find(kind: Kind, locator: str) -> Any:
+    match = FILE.fullmatch(locator)
+    if match is None:
+        items = known(kind)
+        if locator not in items:
+            raise InputError(unknown("the suite", kind.noun, locator, items))
+        return items[locator]
+    items = _items(kind, _load(Path(match["path"]).resolve()), match["path"])
+    if match["item"] is None and len(items) == 1:
+        return next(iter(items.values()))
+    if match["item"] not in items:
+        wanted = match["item"] or f"of one name (name it after a colon: {match['path']}:NAME)"
+        raise InputError(unknown(match["path"], kind.noun, wanted, items))
+    return items[match["item"]]
+
+
+def _items(kind: Kind, module: ModuleType, where: str) -> dict[str, Any]:
+    """What a module defines, by name."""
+    items = getattr(module, kind.constant, None)
+    if not isinstance(items, Iterable) or not all(isinstance(item, kind.type) for item in items):
+        raise InputError(
+            f"{where}: {kind.constant} is not there, or is no tuple of {kind.type.__name__}; define "
+            f"{kind.constant} = (...,) as the modules of curvebench do"
+        )
+    return {item.name: item for item in items}
+
+
+@cache
+def _load(path: Path) -> ModuleType:
+    """A file as a module, under a name that no package has."""
+    name = f"curvebench_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise InputError(f"{path}: there is no such file; a path is relative to the study file's folder")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    _run(partial(spec.loader.exec_module, module), str(path))
+    return module
+
+
+def _run(load: Callable[[], Any], what: str) -> Any:
+    """The result of foreign code, whose every failure is the user's to mend."""
+    try:
+        return load()
+    except Exception as error:
+        raise InputError(f"{what}: cannot be loaded ({type(error).__name__}: {error}); mend it") from error
+
+
+@cache
+def _installed(group: str) -> dict[str, tuple[Any, EntryPoint]]:
+    """What installed packages define, with its entry point, by name."""
+    kind = next(one for one in (RULES, WORKLOADS) if one.group == group)
+    found: dict[str, tuple[Any, EntryPoint]] = {}
+    for entry in entry_points(group=group):
+        what = f"entry point {entry.name} = {entry.value} of {kind.group}"
+        for name, item in _items(kind, _run(entry.load, what), what).items():
+            if name in kind.own() or name in found:
+                raise InputError(f"{what}: the name {name!r} is taken; rename the {kind.noun}")
+            found[name] = (item, entry)
+    return found
+
+
+def _distribution(entry: EntryPoint) -> tuple[str, ...]:
+    return () if entry.dist is None else (entry.dist.name,)
+
+
+def _package_files(package: str) -> list[Path]:
+    """The Python files of an installed package."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, "its entry point has been loaded"
+    folders = spec.submodule_search_locations
+    if folders is None:
+        assert spec.origin is not None
+        return [Path(spec.origin)]
+    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))

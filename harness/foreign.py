@@ -1,0 +1,232 @@
+"""Optimizers of other libraries as contestants: any torch.optim.Optimizer, any optax transformation."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import packages_distributions
+from typing import Any
+
+from harness.errors import InputError
+from harness.signatures import arguments_of
+from optimizers.names import unknown
+from optimizers.options import Option, OptionError, Options, complete
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
+
+LIBRARIES = {"torch": "torch", "optax": "jax"}  # the backend of each
+RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
+NUMBER = Hyperparameter("a number that the study tunes")
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name says `library:dotted.name`."""
+    return name.partition(":")[0] in LIBRARIES and ":" in name
+
+
+def label(locator: str) -> str:
+    """What tables call a contestant of another library: `torch-nadam`."""
+    library, _, path = locator.partition(":")
+    return f"{library}-{path.rpartition('.')[2]}".lower().replace("_", "-")
+
+
+def packages(locator: str) -> tuple[str, ...]:
+    """The distributions that decide what it computes.
+
+    Raises:
+        InputError: when its package is not installed.
+    """
+    library, _, path = locator.partition(":")
+    tops = {library, path.split(".")[0]}
+    return tuple(sorted({name for top in tops for name in _distributions().get(top, ())}))
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+@dataclass(frozen=True)
+class TorchRule(Rule):
+    """A torch.optim.Optimizer, which steps leaves of a single run in place, its state inside it.
+
+    Args:
+        make: `make(tensors, values) -> torch.optim.Optimizer` for leaf tensors and numbers by our names.
+    """
+
+    make: Callable[[Sequence[Any], Mapping[str, float]], Any] = lambda tensors, values: None
+
+
+def rule(locator: str) -> Rule:
+    """The contestant of a name such as `torch:torch.optim.NAdam` or `optax:optax.contrib.muon`.
+
+    Its options are `arguments`, what its constructor is called with, and `tuned`, the names of arguments that
+    arrive as hyperparameters. Nothing is imported; the constructor's source is read.
+
+    Raises:
+        InputError: when there is nothing of that name.
+    """
+    library, _, path = locator.partition(":")
+    if not all(part.isidentifier() for part in path.split(".")) or "." not in path:
+        raise InputError(f"{locator}: {path!r} is no dotted name such as {_example(library)}")
+    parameters = arguments_of(path)
+    options = {
+        "arguments": Option({}, "what its constructor is given, by name", _arguments(locator, parameters)),
+        "tuned": Option(["learning_rate"], "arguments that the study tunes", _tuned(locator, parameters)),
+    }
+
+    def build(given: Options) -> Rule:
+        chosen = complete(locator, options, given)
+        numbers = dict.fromkeys(chosen["tuned"], NUMBER) | {"learning_rate": LEARNING_RATE}
+        return MAKERS[library](locator, path, chosen["arguments"], numbers)(options, chosen, build)
+
+    return build({})
+
+
+def _example(library: str) -> str:
+    return {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}[library]
+
+
+def _arguments(locator: str, parameters: Sequence[str] | None) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise OptionError("is no mapping of arguments")
+        for name, given in value.items():
+            _check(locator, parameters, name)
+            try:
+                json.dumps(given)
+            except TypeError as error:
+                raise OptionError(f"has {name} = {given!r}, no plain number, text or list") from error
+        return dict(value)
+
+    return read
+
+
+def _tuned(locator: str, parameters: Sequence[str] | None) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        for name in value:
+            if name != "learning_rate":
+                _check(locator, parameters, name)
+        return list(value)
+
+    return read
+
+
+def _check(locator: str, parameters: Sequence[str] | None, name: str) -> None:
+    library = locator.partition(":")[0]
+    if name in ("learning_rate", RATE_NAMES[library]):
+        raise OptionError("gives the learning rate, which the study tunes")
+    if parameters is not None and name not in parameters:
+        raise OptionError(f"has a wrong name: {unknown(locator, 'argument', name, parameters)}")
+
+
+# --- PyTorch --------------------------------------------------------------------------------------
+
+Maker = Callable[[str, str, Mapping[str, Any], Mapping[str, Hyperparameter]], Any]
+
+
+def _torch(
+    locator: str, path: str, arguments: Mapping[str, Any], numbers: Mapping[str, Hyperparameter]
+) -> Any:
+    def make(tensors: Sequence[Any], values: Mapping[str, float]) -> Any:
+        given = {"lr" if name == "learning_rate" else name: value for name, value in values.items()}
+        return _called(locator, _load(locator, path), list(tensors), **arguments, **given)
+
+    def rule(options: Mapping[str, Option], chosen: Options, build: Callable[[Options], Rule]) -> Rule:
+        return TorchRule(
+            name=label(locator),
+            source=path,
+            hyperparameters=numbers,
+            init=_nothing,
+            update=_refused,
+            scope="named",
+            backend="torch",
+            options=options,
+            chosen=chosen,
+            build=build,
+            make=make,
+        )
+
+    return rule
+
+
+def _nothing(ops: Ops, param: Any) -> list[Any]:
+    return []  # the engine puts the state of the optimizer there
+
+
+def _refused(ops: Ops, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
+    raise InputError("an optimizer of torch.optim runs in the harness' PyTorch engine alone")
+
+
+# --- optax ----------------------------------------------------------------------------------------
+
+
+def _optax(
+    locator: str, path: str, arguments: Mapping[str, Any], numbers: Mapping[str, Hyperparameter]
+) -> Any:
+    def transformation(values: Mapping[str, Any]) -> Any:
+        made = _called(locator, _load(locator, path), **arguments, **values)
+        if not (hasattr(made, "init") and hasattr(made, "update")):
+            raise InputError(f"{locator}: gives a {type(made).__name__}, no optax.GradientTransformation")
+        return made
+
+    def init(ops: Ops, param: Mapping[str, Array]) -> Any:
+        import jax
+
+        # A state has no learning rate: any number will do.
+        one = transformation(dict.fromkeys(numbers, 0.5)).init
+        return jax.vmap(jax.vmap(one))({name: ops.asarray(value) for name, value in param.items()})
+
+    def update(
+        ops: Ops,
+        grad: Mapping[str, Array],
+        state: Any,
+        param: Mapping[str, Array],
+        hyper: Mapping[str, Array],
+    ) -> tuple[Any, Any]:
+        import jax
+        import optax
+
+        def one(grad: Any, state: Any, param: Any, values: Any) -> Any:
+            updates, new = transformation(values).update(grad, state, param)
+            return optax.apply_updates(param, updates), new
+
+        lanes = next(iter(param.values())).shape[:2]
+        values = {name: ops.broadcast_to(hyper[name][..., 0], lanes) for name in numbers}
+        return jax.vmap(jax.vmap(one))(grad, state, param, values)
+
+    def rule(options: Mapping[str, Option], chosen: Options, build: Callable[[Options], Rule]) -> Rule:
+        return Rule(
+            name=label(locator),
+            source=path,
+            hyperparameters=numbers,
+            init=init,
+            update=update,
+            scope="named",
+            backend="jax",
+            options=options,
+            chosen=chosen,
+            build=build,
+        )
+
+    return rule
+
+
+MAKERS: Mapping[str, Maker] = {"torch": _torch, "optax": _optax}
+
+
+def _load(locator: str, path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{locator}: cannot be imported ({error})") from error
+
+
+def _called(locator: str, function: Any, *given: Any, **named: Any) -> Any:
+    try:
+        return function(*given, **named)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{locator}: refuses its arguments {named}: {error}") from error

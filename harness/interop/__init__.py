@@ -1,0 +1,80 @@
+"""Rules that leave the project: what the ways out to other libraries have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from typing import Any, get_args, get_type_hints
+
+from harness.errors import InputError
+from optimizers import HyperparameterError, Rule, rules
+from optimizers.names import unknown
+from optimizers.options import OptionError, Options
+from workloads.workload import Role
+
+KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
+FLOATS = ("float32", "float64")  # what rules compute in
+
+
+def chosen(rule: str | Rule, options: Options | None) -> Rule:
+    """A rule by its name or as it is, with options.
+
+    Raises:
+        InputError: for an unknown name or option, or a wrong value.
+    """
+    if isinstance(rule, str):
+        if rule not in rules():
+            raise InputError(unknown("the suite", "optimizer", rule, rules()))
+        rule = rules()[rule]
+    try:
+        return rule.choose({**rule.chosen, **options}) if options else rule
+    except OptionError as error:
+        raise InputError(str(error)) from error
+
+
+def completed(rule: Rule, given: Mapping[str, Any], later: Container[str] = ()) -> dict[str, float]:
+    """Hyperparameters by full name, checked and completed, but for those that are known later.
+
+    Raises:
+        InputError: for an unknown name, a missing value or one outside its interval.
+    """
+    for name in given:
+        if name not in rule.hyperparameters:
+            raise InputError(unknown(rule.name, "hyperparameter", name, rule.hyperparameters))
+    now = {name: spec for name, spec in rule.hyperparameters.items() if name not in later}
+    try:
+        return replace(rule, hyperparameters=now).complete(
+            {name: value for name, value in given.items() if name in now}
+        )
+    except HyperparameterError as error:
+        raise InputError(str(error)) from error
+
+
+def check_kind(owner: str, kind: Any) -> None:
+    """Whether a kind is one, or None, which means: by the number of axes.
+
+    Raises:
+        InputError: for anything else.
+    """
+    if kind is not None and kind not in KINDS:
+        raise InputError(unknown(owner, "kind", kind, KINDS))
+
+
+def check_array(owner: str, shape: tuple[int, ...], dtype: str, remedy: str) -> None:
+    """Whether rules can update such an array.
+
+    Raises:
+        InputError: for one without entries, or in a precision that rules do not compute in.
+    """
+    if 0 in shape:
+        raise InputError(f"{owner} has the shape {shape} and no entries; leave it out")
+    if dtype not in FLOATS:
+        raise InputError(f"{owner} is {dtype}, and rules compute in {' and '.join(FLOATS)}; {remedy}")
+
+
+def label(rule: Rule) -> str:
+    """A rule's name, with the options that are not at their defaults."""
+    different = [
+        f"{name} {value}" for name, value in rule.chosen.items() if value != rule.options[name].default
+    ]
+    return f"{rule.name} ({', '.join(different)})" if different else rule.name

@@ -1,0 +1,157 @@
+"""Adafactor: Adam with a second moment of rank one, and four further changes, each of them an option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from optimizers.adam import ADAM
+from optimizers.matricization import for_matrices
+from optimizers.options import Option, Options, complete, flag
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule, safe_divide
+
+Hyper = Mapping[str, Array]
+
+
+class Factors(NamedTuple):
+    rows: Array  # a_t, running mean of the sums of g^2 + epsilon along rows, (..., m, 1), starts at 0
+    columns: Array  # s_t, the same along columns, (..., 1, n), starts at 0
+
+
+class Entries(NamedTuple):
+    entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n), starts at 0
+
+
+class Memory(NamedTuple):
+    first: tuple[Array, ...]  # m_t, running mean of g, (..., m, n), starts at 0; none where g is used itself
+    second: Factors | Entries  # the second moment, factored or whole
+
+
+OPTIONS = {
+    "factored": Option(
+        True, "whether matrices and convolutions have a second moment of rank one (change 1)", flag
+    ),
+    "first_moment": Option(False, "whether the gradient is averaged (change 2 is that it is not)", flag),
+    "clipping": Option(True, "whether the update's root mean square is bounded (change 3)", flag),
+    "parameter_scaling": Option(
+        True, "whether the learning rate is multiplied by the parameter's root mean square (change 4)", flag
+    ),
+    "beta2_schedule": Option(
+        True, "whether beta_2 is 1 - t^(-c) (change 5); else constant, with bias correction", flag
+    ),
+}
+
+
+def root_mean_square(ops: Ops, matrix: Array) -> Array:
+    """RMS(X) of each matrix, (..., 1, 1) (002 App. K)."""
+    return ops.sqrt(ops.mean(ops.square(matrix), axis=(-2, -1), keepdims=True))
+
+
+@dataclass(frozen=True)
+class _Adafactor:
+    """The functions of the rule for matrices (..., m, n); the fields are the options."""
+
+    factored: bool
+    first_moment: bool
+    clipping: bool
+    parameter_scaling: bool
+    beta2_schedule: bool
+
+    def init(self, ops: Ops, param: Array) -> Memory:
+        leading, (rows, columns) = tuple(param.shape[:-2]), param.shape[-2:]
+        return Memory(
+            first=(ops.zeros_like(param),) if self.first_moment else (),
+            second=Factors(ops.zeros((*leading, rows, 1)), ops.zeros((*leading, 1, columns)))
+            if self.factored
+            else Entries(ops.zeros_like(param)),
+        )
+
+    def second_moment(
+        self, ops: Ops, grad: Array, state: Factors | Entries, hyper: Hyper
+    ) -> tuple[Array, Factors | Entries]:
+        """The root of V_t, (..., m, n), and the new averages (002 eq. 52).
+
+        Roots are taken of the factors and not of their product, which would overflow and underflow first.
+        """
+        if self.beta2_schedule:
+            taken = hyper["step"] ** -hyper["beta2_exponent"]  # 1 - beta_2: at the first step 1
+            total = 1.0
+        else:
+            taken = 1 - hyper["beta2"]
+            total = 1 - hyper["beta2"] ** hyper["step"]
+        squares = ops.square(grad) + hyper["epsilon"]
+        if isinstance(state, Entries):
+            state = Entries((1 - taken) * state.entries + taken * squares)
+            return ops.sqrt(state.entries / total), state
+        state = Factors(
+            (1 - taken) * state.rows + taken * ops.sum(squares, axis=-1, keepdims=True),
+            (1 - taken) * state.columns + taken * ops.sum(squares, axis=-2, keepdims=True),
+        )
+        shares = safe_divide(ops, state.rows, ops.sum(state.rows, axis=-2, keepdims=True))
+        return ops.sqrt(shares) * ops.sqrt(state.columns / total), state
+
+    def update(
+        self, ops: Ops, grad: Array, state: Memory, param: Array, hyper: Hyper
+    ) -> tuple[Array, Memory]:
+        """W <- W - eta RMS(W) RMSClip(G / sqrt(V_t)) (002 Sec. 4.7.1), less the changes that are off."""
+        root, second = self.second_moment(ops, grad, state.second, hyper)
+        numerator, first = grad, state.first
+        if self.first_moment:
+            first = (hyper["beta1"] * first[0] + (1 - hyper["beta1"]) * grad,)
+            numerator = first[0] / (1 - hyper["beta1"] ** hyper["step"])
+        direction = safe_divide(ops, numerator, root)
+        if self.clipping:
+            excess = root_mean_square(ops, direction) / hyper["clipping_threshold"]
+            direction = direction / ops.maximum(excess, 1.0)
+        rate = hyper["learning_rate"]
+        if self.parameter_scaling:
+            rate = rate * ops.maximum(root_mean_square(ops, param), hyper["parameter_scale_floor"])
+        return param - rate * direction, Memory(first, second)
+
+
+def adafactor(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    Without any of the five changes it is Adam, with epsilon added to g^2. The clipping threshold d (which the
+    notes have at 1), the floor of the parameter scale epsilon_2 and epsilon_1 are those of Shazeer and Stern
+    (2018), Alg. 4.
+    """
+    chosen = complete("adafactor", OPTIONS, options)
+    numbers = {
+        "learning_rate": LEARNING_RATE,
+        "epsilon": Hyperparameter("added to g^2; 0 is legal", 1e-30, 0.0),
+    }
+    if chosen["first_moment"]:
+        numbers["beta1"] = ADAM.hyperparameters["beta1"]
+    if chosen["beta2_schedule"]:
+        numbers["beta2_exponent"] = Hyperparameter("c of beta_2 = 1 - t^(-c)", 0.8, 0.0, low_open=True)
+    else:
+        numbers["beta2"] = ADAM.hyperparameters["beta2"]
+    if chosen["clipping"]:
+        numbers["clipping_threshold"] = Hyperparameter(
+            "the update's greatest root mean square", 1.0, 0.0, low_open=True
+        )
+    if chosen["parameter_scaling"]:
+        numbers["parameter_scale_floor"] = Hyperparameter(
+            "what RMS(W) counts as at least, so that W = 0 moves; 0 is legal", 1e-3, 0.0
+        )
+
+    def rule(order: int) -> Rule:
+        # vectors and scalars have their whole second moment: as one row, its factors would be 1 and itself
+        functions = _Adafactor(**{**chosen, "factored": chosen["factored"] and order > 1})
+        return Rule(
+            name="adafactor",
+            source="002 Sec. 4.7, eq. 52, Sec. 4.7.1",
+            hyperparameters=numbers,
+            init=functions.init,
+            update=functions.update,
+            options=OPTIONS,
+            chosen=chosen,
+            build=adafactor,
+        )
+
+    return for_matrices(rule)
+
+
+RULES = (adafactor({}),)

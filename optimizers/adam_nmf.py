@@ -1,0 +1,135 @@
+"""AdamNMF: squared gradients factored at rank r by one round of multiplicative EM a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from optimizers.gradient_descent import Empty
+from optimizers.matricization import for_matrices
+from optimizers.options import Option, Options, choice, complete, whole
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule, safe_divide
+
+Hyper = Mapping[str, Array]
+
+
+class Factors(NamedTuple):
+    left: Array  # A_t, (..., m, r), starts at random in (0, 1)
+    right: Array  # B_t, (..., r, n), likewise
+
+
+OPTIONS = {
+    "rank": Option(1, "r, the inner length of the factors", whole(1)),
+    "steps": Option(
+        "alternating",
+        "alternating, B from the new A, which never raises the I-divergence, or simultaneous, as printed",
+        choice("alternating", "simultaneous"),
+    ),
+}
+
+
+def multiplicative_round(ops: Ops, target: Array, factors: Factors, alternating: bool) -> Factors:
+    """One round of EM for a nonnegative factorization of `target` (002 eqs. 123-124, with 0 / 0 = 0).
+
+    Args:
+        target: C, (..., m, n), nonnegative.
+        factors: A (..., m, r) and B (..., r, n), nonnegative.
+        alternating: whether B is updated with the new A (then IDiv(C, A B) never rises) or the old one (as
+            L.2 prints it; then it can).
+    """
+    left, right = factors
+    ratio = safe_divide(ops, target, left @ right)
+    new_left = left * safe_divide(
+        ops, ratio @ ops.matrix_transpose(right), ops.sum(right, axis=-1)[..., None, :]
+    )
+    if alternating:
+        left, ratio = new_left, safe_divide(ops, target, new_left @ right)
+    new_right = right * safe_divide(
+        ops, ops.matrix_transpose(left) @ ratio, ops.sum(left, axis=-2)[..., :, None]
+    )
+    return Factors(new_left, new_right)
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """The functions of the rule for matrices (..., m, n)."""
+
+    rank: int
+    alternating: bool
+
+    def init(self, ops: Ops, param: Array) -> Factors:
+        """A_0 and B_0 uniform in (0, 1), the same for every lane and for all matrices of a shape."""
+        leading, (rows, columns) = tuple(param.shape[:-2]), param.shape[-2:]
+        generator = np.random.default_rng(0)
+        left = generator.random((rows, self.rank))
+        right = generator.random((self.rank, columns))
+        return Factors(
+            ops.zeros((*leading, rows, self.rank)) + ops.asarray(left),
+            ops.zeros((*leading, self.rank, columns)) + ops.asarray(right),
+        )
+
+    def update(
+        self, ops: Ops, grad: Array, state: Factors, param: Array, hyper: Hyper
+    ) -> tuple[Array, Factors]:
+        """W <- W - eta G / sqrt(A_t B_t) (002 L.2)."""
+        if not self.alternating:
+            # here and not in the state: a state begins before hyperparameters are known
+            first = ops.where(hyper["step"] == 1, hyper["initialization_range"], 1.0)
+            state = Factors(first * state.left, first * state.right)
+        squares = ops.square(grad) + hyper["epsilon"]
+        state = multiplicative_round(ops, squares, state, self.alternating)
+        direction = safe_divide(ops, grad, ops.sqrt(state.left @ state.right))
+        return param - hyper["learning_rate"] * direction, state
+
+
+def _init_vectors(ops: Ops, param: Array) -> Empty:
+    return Empty()
+
+
+def _update_vectors(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
+    """w <- w - eta g / sqrt(g^2 + epsilon): a vector's square has rank one, and one round finds it."""
+    scale = ops.sqrt(ops.square(grad) + hyper["epsilon"])
+    return param - hyper["learning_rate"] * safe_divide(ops, grad, scale), state
+
+
+def adam_nmf(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    A_0 and B_0 are uniform in (0, epsilon) in L.2. With alternating steps that range cancels: A_1 is
+    proportional to 1 / epsilon and B_1 to epsilon, and every later round keeps the product. With simultaneous
+    steps both are proportional to 1 / epsilon, so that there it is a hyperparameter, `initialization_range`;
+    `epsilon` is what is added to g^2, without which a row of A that has met one zero gradient stays 0.
+
+    At rank 1 alternating steps remember nothing: A_t B_t is eq. 52's factorization of this step's G^2.
+    """
+    chosen = complete("adam_nmf", OPTIONS, options)
+    alternating = chosen["steps"] == "alternating"
+    numbers = {
+        "learning_rate": LEARNING_RATE,
+        "epsilon": Hyperparameter("added to g^2; 0 is legal, as printed", 1e-30, 0.0),
+    }
+    if not alternating:
+        numbers["initialization_range"] = Hyperparameter(
+            "the upper end of the factors' first entries", 1.0, 0.0, low_open=True
+        )
+    matrices = _Matrices(chosen["rank"], alternating)
+
+    def rule(order: int) -> Rule:
+        return Rule(
+            name="adam_nmf",
+            source="002 L.2, eqs. 123-124",
+            hyperparameters=numbers,
+            init=matrices.init if order > 1 else _init_vectors,
+            update=matrices.update if order > 1 else _update_vectors,
+            options=OPTIONS,
+            chosen=chosen,
+            build=adam_nmf,
+        )
+
+    return for_matrices(rule)
+
+
+RULES = (adam_nmf({}),)

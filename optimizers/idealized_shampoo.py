@@ -1,0 +1,122 @@
+"""Idealized Shampoo: the Newton step of a matrix whose empirical Fisher matrix is one Kronecker product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from optimizers.matricization import as_matrix
+from optimizers.matrix_functions import inverse_root, rank_cutoff
+from optimizers.options import Option, Options, complete, whole
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+from optimizers.tensors import second_moment
+
+Hyper = Mapping[str, Array]
+SIDES = (0, 1)
+
+
+class Sides(NamedTuple):
+    statistics: tuple[Array, ...]  # of rows (..., m, m) and columns (..., n, n), mean of G G^T, starts at 0
+    roots: tuple[Array, ...]  # of both likewise; the left one is multiplied by the root of the trace
+
+
+class Refreshed(NamedTuple):
+    """What a refresh hands to its step's update."""
+
+    sides: Sides  # whose statistics hold the step's gradient already
+
+
+def _accumulated(ops: Ops, matrix: Array, state: Sides, kept: Array) -> tuple[Array, ...]:
+    """The running means of G G^T and G^T G, not corrected for their start."""
+    return tuple(
+        kept * before + (1 - kept) * second_moment(ops, matrix, 2, axis)
+        for axis, before in zip(SIDES, state.statistics, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """The functions of the rule for parameters of `order` axes."""
+
+    order: int
+
+    def init(self, ops: Ops, param: Array) -> Sides:
+        *leading, rows, columns = as_matrix(ops, param, self.order).shape
+
+        def zeros() -> tuple[Array, ...]:
+            return tuple(ops.zeros((*leading, size, size)) for size in (rows, columns))
+
+        return Sides(zeros(), zeros())
+
+    def refresh(self, ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> Refreshed:
+        """sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), of pseudo-inverses where singular."""
+        kept, epsilon = (as_matrix(ops, hyper[name], self.order) for name in ("beta2", "epsilon"))
+        matrix = as_matrix(ops, grad, self.order)
+        statistics = _accumulated(ops, matrix, state, kept)
+        means = [
+            statistic / (1 - kept ** as_matrix(ops, hyper["step"], self.order)) for statistic in statistics
+        ]
+        left, right = (
+            inverse_root(ops, mean, 0.5, epsilon, rank_cutoff(ops, mean.shape[-1])) for mean in means
+        )
+        trace = ops.sum(ops.diagonal(means[0]), axis=-1)[..., None, None]
+        return Refreshed(Sides(statistics, (ops.sqrt(trace) * left, right)))
+
+    def update(
+        self, ops: Ops, grad: Array, state: Sides | Refreshed, param: Array, hyper: Hyper
+    ) -> tuple[Array, Sides]:
+        """W <- W - eta sqrt(tr E[G G^T]) E[G G^T]^(-1/2) G E[G^T G]^(-1/2) (002 Sec. 6.2.1)."""
+        matrix = as_matrix(ops, grad, self.order)
+        if isinstance(state, Refreshed):
+            state = state.sides
+        else:
+            kept = as_matrix(ops, hyper["beta2"], self.order)
+            state = state._replace(statistics=_accumulated(ops, matrix, state, kept))
+        left, right = state.roots
+        direction = ops.reshape(left @ matrix @ right, tuple(param.shape))
+        return param - hyper["learning_rate"] * direction, state
+
+
+OPTIONS = {"refresh_every": Option(1, "steps between two computations of the roots", whole(1))}
+
+
+def idealized_shampoo(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    A tensor of more axes is a matrix, outputs x the rest. For a vector and a number it is one row, where the
+    trace and the other side cancel: w <- w - eta E[g g^T]^(-1/2) g. The step does not depend on the scale of
+    gradients without epsilon. State: for an m x n matrix 2 m^2 + 2 n^2 numbers.
+    """
+    chosen = complete("idealized_shampoo", OPTIONS, options)
+
+    def rule(order: int) -> Rule:
+        functions = _Tensors(order)
+        return Rule(
+            name="idealized_shampoo",
+            source="002 Sec. 6.2.1, Lemma 6.1",
+            hyperparameters={
+                "learning_rate": LEARNING_RATE,
+                "beta2": Hyperparameter(
+                    "the share of the statistics kept", 0.999, 0.0, 1.0, low_open=True, high_open=True
+                ),
+                "epsilon": Hyperparameter(
+                    "times the identity, added to both statistics; 0: their pseudo-inverses", 0.0, 0.0
+                ),
+            },
+            init=functions.init,
+            update=functions.update,
+            scope="leaf",
+            refresh=functions.refresh,
+            refresh_every=chosen["refresh_every"],
+            options=OPTIONS,
+            chosen=chosen,
+            build=idealized_shampoo,
+        )
+
+    parts = cache(lambda order: Part(rule(order)))
+    return replace(rule(2), part=lambda kind, shape: parts(len(shape)))
+
+
+RULES = (idealized_shampoo({}),)

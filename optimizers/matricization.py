@@ -1,0 +1,51 @@
+"""Parameters of any order seen as matrices, so that a rule is written once, for matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+
+from optimizers.rule import Array, Ops, Part, Rule, State
+from optimizers.tensors import matricized
+
+
+def as_matrix(ops: Ops, array: Array, order: int) -> Array:
+    """A stack of tensors (..., n_1, ..., n_order) as matrices (..., n_1, entries of the other axes).
+
+    A vector is one row, (..., 1, n), and a scalar (..., 1, 1).
+    """
+    if order > 1:
+        return matricized(ops, array, order, 0)
+    return ops.reshape(array, (*array.shape[: array.ndim - order], 1, -1))
+
+
+def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
+    """A rule for parameters of any order out of rules for matrices that have `init` and `update` alone.
+
+    Args:
+        rule_of: `rule_of(order)`, the rule for parameters of so many axes; its functions see them and their
+            gradients by `as_matrix`, hyperparameters as (..., 1, 1), and its state belongs to the matrix.
+
+    Returns:
+        The rule with a `part`, the same object for all parameters of one order.
+    """
+
+    @cache
+    def part(order: int) -> Part:
+        rule = rule_of(order)
+
+        def init(ops: Ops, param: Array) -> State:
+            return rule.init(ops, as_matrix(ops, param, order))
+
+        def update(
+            ops: Ops, grad: Array, state: State, param: Array, hyper: Mapping[str, Array]
+        ) -> tuple[Array, State]:
+            seen = {name: as_matrix(ops, value, order) for name, value in hyper.items()}
+            gradient, matrix = as_matrix(ops, grad, order), as_matrix(ops, param, order)
+            new, state = rule.update(ops, gradient, state, matrix, seen)
+            return ops.reshape(new, tuple(param.shape)), state
+
+        return Part(replace(rule, init=init, update=update, scope="leaf"))
+
+    return replace(part(2).rule, part=lambda kind, shape: part(len(shape)))

@@ -1,0 +1,174 @@
+"""Mirror descent: a gradient step in dual coordinates, then the Bregman projection onto a domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from optimizers.gradient_descent import Empty
+from optimizers.matricization import for_matrices
+from optimizers.matrix_functions.scaling import normalized
+from optimizers.options import Option, OptionError, Options, choice, complete
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
+
+Hyper = Mapping[str, Array]
+Projection = Callable[[Ops, Array, Hyper], Array]
+
+# --- the point of the domain nearest to each row of (..., vectors, n) ---------------------------------------
+
+
+def _onto_space(ops: Ops, point: Array, hyper: Hyper) -> Array:
+    return point
+
+
+def _onto_ball(ops: Ops, point: Array, hyper: Hyper) -> Array:
+    unit, length = normalized(ops, point, -1)
+    return ops.where(length > hyper["radius"], hyper["radius"] * unit, point)
+
+
+def _onto_box(ops: Ops, point: Array, hyper: Hyper) -> Array:
+    return ops.maximum(ops.minimum(point, hyper["radius"]), -hyper["radius"])
+
+
+def onto_simplex(ops: Ops, point: Array, hyper: Hyper) -> Array:
+    """max(v - theta, 0) with the theta that makes the sum 1 (Held, Wolfe and Crowder 1974).
+
+    With u_1 >= u_2 >= ... the sorted entries, theta is the greatest (u_1 + ... + u_k - 1) / k. Entries are
+    first moved so that the greatest is 0, which changes nothing: else large ones would swallow the 1.
+    """
+    moved = point - ops.max(point, axis=-1, keepdims=True)
+    descending = -ops.take_along_axis(-moved, ops.argsort(-moved, -1), -1)
+    counts = ops.arange(point.shape[-1]) + 1
+    theta = ops.max((ops.cumsum(descending, -1) - 1) / counts, axis=-1, keepdims=True)
+    return ops.maximum(moved - theta, 0.0)
+
+
+PROJECTIONS: Mapping[str, Projection] = {
+    "space": _onto_space,
+    "ball": _onto_ball,
+    "box": _onto_box,
+    "simplex": onto_simplex,
+}
+ENTRYWISE = ("space", "box")
+RADII = {
+    "ball": Hyperparameter("the greatest Euclidean norm", 1.0, 0.0, low_open=True),
+    "box": Hyperparameter("the greatest absolute value of an entry", 1.0, 0.0, low_open=True),
+}
+
+
+# --- psi(w) = |w|^2 / 2 -----------------------------------------------------------------------------------
+
+
+def _init_euclidean(ops: Ops, param: Array) -> Empty:
+    return Empty()
+
+
+def _update_euclidean(
+    ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper, projection: Projection
+) -> tuple[Array, Empty]:
+    """w <- the point of the domain nearest to w - eta g (002 eqs. 2-3, Sec. 1.3.1 with A = I)."""
+    return projection(ops, param - hyper["learning_rate"] * grad, hyper), state
+
+
+# --- psi(w) = sum w log w on the simplex --------------------------------------------------------------------
+
+
+class Mirrored(NamedTuple):
+    dual: Array  # z_t = log w_t, (..., vectors, n): holds weights too small for a floating-point number
+
+
+def _init_entropy(ops: Ops, param: Array) -> Mirrored:
+    """The logarithm, up to a constant that the first projection takes away; of 0 it is -infinity, for good.
+
+    A vector with a negative number, or with nothing but zeros, has no entropy: it begins with equal weights.
+    """
+    total, least = ops.sum(param, axis=-1, keepdims=True), -ops.max(-param, axis=-1, keepdims=True)
+    weights = ops.where((least < 0) | (total == 0), 1.0, param)
+    is_zero = weights == 0
+    return Mirrored(ops.where(is_zero, -math.inf, ops.log(ops.where(is_zero, 1.0, weights))))
+
+
+def _update_entropy(
+    ops: Ops, grad: Array, state: Mirrored, param: Array, hyper: Hyper
+) -> tuple[Array, Mirrored]:
+    """w_i <- w_i exp(-eta g_i) / sum_j w_j exp(-eta g_j) (002 eq. 91), in dual coordinates.
+
+    z - eta g is the mirrored step of eq. 2 up to a constant, and the division by the sum, here a subtraction,
+    the projection of eq. 3.
+    """
+    mirrored = state.dual - hyper["learning_rate"] * grad
+    # first the greatest is moved to 0: beside a large number the logarithm of the sum would be rounded off
+    dual = ops.log_softmax(mirrored - ops.max(mirrored, axis=-1, keepdims=True), -1)
+    return ops.exp(dual), Mirrored(dual)
+
+
+# --- rules ------------------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "mirror": Option(
+        "euclidean", "psi: euclidean (|w|^2 / 2) or entropy (sum w log w)", choice("euclidean", "entropy")
+    ),
+    "domain": Option(
+        "space",
+        "of each vector or row: space (all numbers), ball (Euclidean, of a radius), box (entries up to a "
+        "radius), simplex",
+        choice(*PROJECTIONS),
+    ),
+}
+
+
+def _entropy(
+    name: str, options: Mapping[str, Option], chosen: Options, build: Callable[[Options], Rule] | None
+) -> Rule:
+    rule = Rule(
+        name=name,
+        source="002 App. D, eq. 91",
+        hyperparameters={"learning_rate": LEARNING_RATE},
+        init=_init_entropy,
+        update=_update_entropy,
+        options=options,
+        chosen=chosen,
+        build=build,
+    )
+    return for_matrices(lambda order: rule)
+
+
+def mirror_descent(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    One vector is a whole parameter of one axis, or each row of a parameter of more, along its first axis with
+    the other axes laid end to end; a scalar is a vector of length 1. A start outside the domain is brought
+    into it by the first update: projected, and under the entropy divided by its sum.
+
+    Raises:
+        OptionError: for an unknown option, a wrong value, or the entropy on another domain than the simplex.
+    """
+    chosen = complete("mirror_descent", OPTIONS, options)
+    domain = chosen["domain"]
+    if chosen["mirror"] == "entropy":
+        if domain != "simplex":
+            raise OptionError(
+                f"mirror_descent: mirror = 'entropy' needs domain = 'simplex' and not {domain!r}, "
+                "where psi or its projection has no closed form; "
+                f"mirror = 'euclidean' has {', '.join(PROJECTIONS)}"
+            )
+        return _entropy("mirror_descent", OPTIONS, chosen, mirror_descent)
+    numbers = {"learning_rate": LEARNING_RATE}
+    if domain in RADII:
+        numbers["radius"] = RADII[domain]
+    rule = Rule(
+        name="mirror_descent",
+        source="002 eqs. 1-3",
+        hyperparameters=numbers,
+        init=_init_euclidean,
+        update=partial(_update_euclidean, projection=PROJECTIONS[domain]),
+        options=OPTIONS,
+        chosen=chosen,
+        build=mirror_descent,
+    )
+    return rule if domain in ENTRYWISE else for_matrices(lambda order: rule)
+
+
+RULES = (mirror_descent({}), _entropy("exponentiated_gradient", {}, {}, None))

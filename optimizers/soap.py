@@ -1,0 +1,228 @@
+"""SOAP: Adam in the tracked eigenbasis of Shampoo's statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from optimizers.adam import Moments, adam_direction
+from optimizers.matrix_functions import descending_order, ordered_orthogonal_iteration, reorder
+from optimizers.options import Option, Options, choice, complete, flag, whole
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+from optimizers.tensors import along_axis, beside_matrices, multiplied, second_moment
+
+Hyper = Mapping[str, Array]
+Refreshing = Callable[[Ops, Array, Array], tuple[Array, Array | None]]
+
+
+class Rotated(NamedTuple):
+    moments: Moments  # Adam's, of the gradient in the basis
+    statistics: tuple[Array, ...]  # of each rotated axis (..., n, n), running mean of G G^T, starts at 0
+    bases: tuple[Array, ...]  # of each rotated axis (..., n, n), eigenvectors in columns, leading first
+
+
+class Started(NamedTuple):
+    """What the first step's work hands to its update."""
+
+    state: Rotated  # with this step's statistics and their basis
+
+
+class Refreshed(NamedTuple):
+    """What a refresh hands to its step's update."""
+
+    state: Rotated  # whose statistics hold the step's gradient already
+    bases: tuple[Array, ...]  # of each rotated axis (..., n, n), for the steps after this one
+    orders: tuple[Array | None, ...]  # of each (..., n): column i continues column order[i]; None: column i
+
+
+def eigenvectors(ops: Ops, matrix: Array) -> Array:
+    """The eigenvectors of symmetric matrices (..., n, n) in columns, leading first."""
+    values, vectors = ops.eigh(matrix)
+    return reorder(ops, vectors, descending_order(ops, values), -1)
+
+
+def _by_decomposition(ops: Ops, statistic: Array, basis: Array) -> tuple[Array, None]:
+    return eigenvectors(ops, statistic), None
+
+
+BASES: Mapping[str, Refreshing] = {
+    "orthogonal_iteration": ordered_orthogonal_iteration,
+    "eigendecomposition": _by_decomposition,
+}
+
+
+@dataclass(frozen=True)
+class _Soap:
+    """The functions of the rule for tensors of `order` axes.
+
+    Args:
+        order: the number of a parameter's axes.
+        axes: those that are rotated.
+        refreshing: how a basis follows its statistic.
+        skips_first: whether the first step moves nothing.
+    """
+
+    order: int
+    axes: tuple[int, ...]
+    refreshing: Refreshing
+    skips_first: bool
+
+    def init(self, ops: Ops, param: Array) -> Rotated:
+        leading, shape = param.shape[: param.ndim - self.order], param.shape[param.ndim - self.order :]
+
+        def zeros() -> list[Array]:
+            return [ops.zeros((*leading, shape[axis], shape[axis])) for axis in self.axes]
+
+        return Rotated(
+            moments=Moments(ops.zeros_like(param), ops.zeros_like(param)),
+            statistics=tuple(zeros()),
+            bases=tuple(zero + ops.eye(zero.shape[-1]) for zero in zeros()),
+        )
+
+    def accumulated(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Rotated:
+        """The state with this step's gradient in its statistics, which no bias correction touches."""
+        kept = beside_matrices(ops, hyper["shampoo_beta"], self.order)
+        return state._replace(
+            statistics=tuple(
+                kept * before + (1 - kept) * second_moment(ops, grad, self.order, axis)
+                for axis, before in zip(self.axes, state.statistics, strict=True)
+            )
+        )
+
+    def start(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Started:
+        """The eigenvectors of the first statistics."""
+        state = self.accumulated(ops, grad, state, hyper)
+        return Started(state._replace(bases=tuple(eigenvectors(ops, one) for one in state.statistics)))
+
+    def refresh(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Refreshed:
+        """The bases that follow from this step's statistics."""
+        state = self.accumulated(ops, grad, state, hyper)
+        found = [
+            self.refreshing(ops, statistic, basis)
+            for statistic, basis in zip(state.statistics, state.bases, strict=True)
+        ]
+        return Refreshed(state, tuple(basis for basis, _ in found), tuple(order for _, order in found))
+
+    def update(
+        self, ops: Ops, grad: Array, state: Rotated | Started | Refreshed, param: Array, hyper: Hyper
+    ) -> tuple[Array, Rotated]:
+        """W <- (1 - eta lambda) (W - eta Q_L N Q_R^T), N Adam's direction for Q_L^T G Q_R.
+
+        Vyas et al. 2024, "SOAP", Algorithm 3; the basis is a running orthogonal iteration (002 Q.2.1).
+        """
+        if isinstance(state, Started) and self.skips_first:
+            return param, state.state
+        refreshed = state if isinstance(state, Refreshed) else None
+        if isinstance(state, Rotated):
+            state = self.accumulated(ops, grad, state, hyper)
+        else:
+            state = state.state
+        turned = grad
+        for axis, basis in zip(self.axes, state.bases, strict=True):
+            turned = multiplied(ops, ops.matrix_transpose(basis), turned, self.order, axis)
+        numbers = {**hyper, "step": hyper["step"] - 1} if self.skips_first else hyper
+        direction, moments = adam_direction(ops, turned, state.moments, numbers)
+        for axis, basis in zip(self.axes, state.bases, strict=True):
+            direction = multiplied(ops, basis, direction, self.order, axis)
+        new = param - hyper["learning_rate"] * direction
+        new = new * (1 - hyper["learning_rate"] * hyper["weight_decay"])
+        state = state._replace(moments=moments)
+        return new, state if refreshed is None else self.turned(ops, state, refreshed)
+
+    def turned(self, ops: Ops, state: Rotated, refreshed: Refreshed) -> Rotated:
+        """The state in the next bases: first moments rotated, second ones moved with their columns."""
+        first, second = state.moments
+        for number, axis in enumerate(self.axes):
+            before, basis, order = state.bases[number], refreshed.bases[number], refreshed.orders[number]
+            turn = ops.matrix_transpose(basis) @ before
+            first = multiplied(ops, turn, first, self.order, axis)
+            if order is not None:
+                second = along_axis(ops, _moved(ops, order), second, self.order, axis)
+        return state._replace(moments=Moments(first, second), bases=refreshed.bases)
+
+
+def _moved(ops: Ops, order: Array) -> Callable[[Array], Array]:
+    return lambda rows: reorder(ops, rows, order, -2)
+
+
+OPTIONS = {
+    "refresh_every": Option(
+        10,
+        "steps between two changes of the basis; null: never after the first",
+        whole(1, "never after the first"),
+    ),
+    "basis": Option(
+        "orthogonal_iteration",
+        "how the basis follows its statistics: orthogonal_iteration, one step by QR, or eigendecomposition",
+        choice(*BASES),
+    ),
+    "skip_first_step": Option(
+        True, "whether the first gradient moves nothing and only starts statistics and basis", flag
+    ),
+    "maximum_dimension": Option(
+        10_000, "longer axes are not rotated; null: all are rotated", whole(1, "all are rotated")
+    ),
+    "precondition_vectors": Option(
+        False, "whether parameters with one axis longer than 1, or none, are rotated too", flag
+    ),
+    "one_sided": Option(False, "whether the shortest axis alone is rotated", flag),
+}
+
+
+def soap(options: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    A gradient changes the basis of the steps after its own. Where the statistics of a parameter have not full
+    rank, as the first of an m x n matrix with m - n > 1, eigenvectors of the null space are arbitrary and so is
+    the path (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors are Adam's by default.
+    After a decomposition the second moment of the i-th eigenvector is that of the i-th before.
+
+    State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers; one-sided, m <= n, 2 m n + 2 m^2; for a
+    vector 2 n, and 2 n + 2 n^2 where vectors are rotated.
+    """
+    chosen = complete("soap", OPTIONS, options)
+    longest = chosen["maximum_dimension"]
+
+    def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+        long = [axis for axis, length in enumerate(shape) if length > 1]
+        if len(long) < 2 and not chosen["precondition_vectors"]:
+            return ()
+        if chosen["one_sided"]:
+            long = sorted(long, key=lambda axis: shape[axis])[:1]
+        return tuple(axis for axis in long if longest is None or shape[axis] <= longest)
+
+    def rule(order: int, axes: tuple[int, ...]) -> Rule:
+        functions = _Soap(order, axes, BASES[chosen["basis"]], chosen["skip_first_step"])
+        return Rule(
+            name="soap",
+            source="000 Sec. 6, App. G; Adam: 002 eq. 46; the basis: 002 Q.2.1",
+            hyperparameters={
+                "learning_rate": LEARNING_RATE,
+                "beta1": Hyperparameter("the share of the first moment kept", 0.95, 0.0, 1.0, high_open=True),
+                "beta2": Hyperparameter(
+                    "the share of the second moment kept", 0.95, 0.0, 1.0, high_open=True
+                ),
+                "shampoo_beta": Hyperparameter(
+                    "the share of the statistics kept", 0.95, 0.0, 1.0, high_open=True
+                ),
+                "epsilon": Hyperparameter("added to the root, outside it; 0 is legal", 1e-8, 0.0),
+                "weight_decay": Hyperparameter("lambda, multiplied by the learning rate", 0.01, 0.0),
+            },
+            init=functions.init,
+            update=functions.update,
+            scope="leaf",
+            start=functions.start,
+            refresh=functions.refresh if axes else None,
+            refresh_every=chosen["refresh_every"],
+            options=OPTIONS,
+            chosen=chosen,
+            build=soap,
+        )
+
+    parts = cache(lambda order, axes: Part(rule(order, axes)))
+    return replace(rule(2, (0, 1)), part=lambda kind, shape: parts(len(shape), axes_of(shape)))
+
+
+RULES = (soap({}),)

@@ -1,0 +1,337 @@
+"""Optimization on spheres: each weight vector keeps its length, or learns it apart from its direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from optimizers.matrix_functions import rank_cutoff
+from optimizers.matrix_functions.scaling import normalized
+from optimizers.options import Option, Options, choice, complete
+from optimizers.others import beside_others, others_option
+from optimizers.rule import LEARNING_RATE, Array, Ops, Part, Rule, safe_divide
+
+Hyper = Mapping[str, Array]
+
+ROWS = ("weight", "convolution", "embedding")  # kinds of which each slice of the first axis is a vector
+OTHERS = others_option("biases, norms and single numbers")
+ROUNDING = 8.0  # times a vector's number of entries times eps: relative errors below it are rounding
+NEWTON_STEPS = 20  # for the l1 norm; vectors over 20 orders of magnitude took 10
+
+
+class Radius(NamedTuple):
+    radius: Array  # r, the length of each vector at the start, (..., 1)
+
+
+class DirectionAndScale(NamedTuple):
+    direction: Array  # v_t, (..., n) for each vector, starts at the vector
+    scale: Array  # s_t, (..., 1), starts at the vector's length
+
+
+def _inner(ops: Ops, a: Array, b: Array) -> Array:
+    """The inner product of vectors (..., n), as (..., 1)."""
+    return ops.sum(a * b, axis=-1, keepdims=True)
+
+
+def tangential(ops: Ops, grad: Array, point: Array) -> Array:
+    """What is orthogonal to the point in the gradient, (I - w w^T / r^2) g (002 eq. 71), both (..., n)."""
+    unit, _ = normalized(ops, point, -1)
+    once = grad - unit * _inner(ops, unit, grad)
+    return once - unit * _inner(
+        ops, unit, once
+    )  # again, for what rounding left of a gradient along the point
+
+
+def unit_tangential(ops: Ops, grad: Array, point: Array) -> tuple[Array, Array]:
+    """The same over its length; 0 where it is no more than the rounding of the gradient.
+
+    Returns:
+        (..., n); and (..., 1), the rounding that its part along the point left, relative to its own length.
+    """
+    unit, length = normalized(ops, tangential(ops, grad, point), -1)
+    _, whole = normalized(ops, grad, -1)
+    rounding = ROUNDING * rank_cutoff(ops, grad.shape[-1]) * safe_divide(ops, whole, length)
+    is_rounding = (length == 0) | (rounding >= 1)
+    return ops.where(is_rounding, ops.zeros_like(unit), unit), rounding
+
+
+def retracted(ops: Ops, moved: Array, radius: Array, before: Array) -> Array:
+    """Vectors (..., n) brought back to their radius (..., 1); to where they were if they moved to 0."""
+    unit, length = normalized(ops, moved, -1)
+    return ops.where(length == 0, before, radius * unit)
+
+
+# --- the steepest tangential direction (002 eq. 73, Lemma S.21) ---------------------------------------
+#
+# Each takes tangential gradients g of Euclidean norm 1 (or 0) and points w of norm 1, (..., n), and the error
+# that rounding left of w in g, (..., 1). It gives z, (..., n), with |z| <= 1 and w^T z = 0, of the greatest
+# g^T z. What is tied gets equal shares, so that z does not depend on the order of entries. Ties have a
+# tolerance: a compiler may calculate a value once for each use, and round it differently.
+
+
+def tie_tolerance(ops: Ops, tangent: Array, point: Array, multiplier: Array, rounding: Array) -> Array:
+    """How far rounding may move each entry of g + lambda w, (..., n)."""
+    own = ROUNDING * rank_cutoff(ops, point.shape[-1])
+    along = own * ops.abs(multiplier) + rounding
+    return own * ops.abs(tangent) + along * ops.abs(point)
+
+
+def steepest_l2(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
+    """z = g."""
+    return tangent
+
+
+def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
+    """z = sign(g + lambda w), where lambda minimizes |g + lambda w|_1: a median weighted by |w_i|.
+
+    The minimum is where one entry (or several, tied) is 0; those share the z in [-1, 1] with w^T z = 0.
+    """
+    weight = ops.abs(point)
+    breakpoints = -safe_divide(ops, tangent, point)
+    order = ops.argsort(breakpoints, -1)
+    reached = ops.cumsum(ops.take_along_axis(weight, order, -1), -1)
+    is_past = reached >= ops.sum(weight, axis=-1, keepdims=True) / 2
+    sorted_breakpoints = ops.take_along_axis(breakpoints, order, -1)
+    # the first past the half is the least; so written, no index is needed
+    multiplier = -ops.max(ops.where(is_past, -sorted_breakpoints, -math.inf), axis=-1, keepdims=True)
+    lagrangian = tangent + multiplier * point
+    is_tied = ops.abs(lagrangian) <= tie_tolerance(ops, tangent, point, multiplier, rounding)
+    zero = ops.zeros_like(point)
+    signs = ops.where(is_tied, zero, ops.sign(lagrangian))
+    tied_weight = ops.sum(ops.where(is_tied, weight, zero), axis=-1, keepdims=True)
+    share = safe_divide(ops, -_inner(ops, point, signs), tied_weight)
+    return ops.where(is_tied, share * ops.sign(point), signs)
+
+
+def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
+    """z on the greatest entries of g + lambda w, where lambda minimizes t = |g + lambda w|_infinity.
+
+    The least t is the one at which the intervals |g_i + lambda w_i| <= t have one common lambda, so the
+    greatest of (u_i |w_j| - u_j |w_i|) / (|w_i| + |w_j|), u = -sign(w) g, over pairs. Newton's method on (the
+    greatest lower end) - (the least upper end), convex in t and linear between pairs, finds it from below:
+    a step divides the product of that function and its slope by 4 or more, and it ends where the pair stays.
+    """
+    weight, signed = ops.abs(point), -ops.sign(point) * tangent
+    is_free = weight == 0  # such an interval is empty or all numbers
+    divisor = ops.where(is_free, ops.ones_like(weight), weight)
+    size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
+    free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
+    greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))  # of z along g
+    for _ in range(NEWTON_STEPS):
+        lower = ops.where(is_free, -math.inf, (signed - greatest) / divisor)
+        upper = ops.where(is_free, math.inf, (signed + greatest) / divisor)
+        i, j = ops.argmax(lower, -1)[..., None], ops.argmax(-upper, -1)[..., None]
+        signed_i, weight_i = ops.take_along_axis(signed, i, -1), ops.take_along_axis(weight, i, -1)
+        signed_j, weight_j = ops.take_along_axis(signed, j, -1), ops.take_along_axis(weight, j, -1)
+        of_pair = safe_divide(ops, signed_i * weight_j - signed_j * weight_i, weight_i + weight_j)
+        greatest = ops.maximum(greatest, of_pair)
+    # lambda from that end of the two whose quotient rounds less
+    multiplier = ops.where(
+        weight_i >= weight_j,
+        safe_divide(ops, signed_i - greatest, weight_i),
+        safe_divide(ops, signed_j + greatest, weight_j),
+    )
+    lagrangian = tangent + multiplier * point
+    least = greatest * (1 - ROUNDING * rank_cutoff(ops, point.shape[-1]))
+    tolerance = tie_tolerance(ops, tangent, point, multiplier, rounding)
+    is_greatest = ops.astype_float(ops.abs(lagrangian) >= least - tolerance)
+    signs = is_greatest * ops.sign(lagrangian)
+
+    def count(x: Array) -> Array:
+        return ops.sum(x, axis=-1, keepdims=True)
+
+    # entries with w_i = 0 are orthogonal by themselves; else two sides that pull lambda apart, in balance
+    alone = is_greatest * ops.astype_float(is_free)
+    left = is_greatest * ops.astype_float(lagrangian * point < 0)
+    right = is_greatest * ops.astype_float(lagrangian * point > 0)
+    pull_left, pull_right = count(left * weight), count(right * weight)
+    both = count(left) * pull_right + count(right) * pull_left
+    balanced = safe_divide(ops, left * pull_right + right * pull_left, both)
+    return signs * ops.where(count(alone) > 0, safe_divide(ops, alone, count(alone)), balanced)
+
+
+NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
+    "l1": steepest_l1,
+    "l2": steepest_l2,
+    "linfinity": steepest_linfinity,
+}
+
+
+# --- rules -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Parameters of `order` axes as vectors: one of order 1 as it is, else each slice of the first axis."""
+
+    order: int
+
+    def vectors(self, ops: Ops, array: Array) -> Array:
+        """The vectors (..., n) of parameters (..., *shape)."""
+        if self.order == 1:
+            return array
+        return ops.reshape(array, (*array.shape[: array.ndim - self.order + 1], -1))
+
+    def beside_vectors(self, ops: Ops, value: Array) -> Array:
+        """A hyperparameter that broadcasts against parameters as one that does against vectors."""
+        if self.order == 1:
+            return value
+        return ops.reshape(value, (*value.shape[: value.ndim - self.order], 1, 1))
+
+
+# what a rule moves a vector to before it is brought back: (ops, gradient, point, learning rate)
+Step = Callable[[Ops, Array, Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class _Spheres(_Vectors):
+    """The functions of a rule that keeps each vector's length."""
+
+    step: Step
+
+    def init(self, ops: Ops, param: Array) -> Radius:
+        return Radius(normalized(ops, self.vectors(ops, param), -1)[1])
+
+    def update(
+        self, ops: Ops, grad: Array, state: Radius, param: Array, hyper: Hyper
+    ) -> tuple[Array, Radius]:
+        point, rate = self.vectors(ops, param), self.beside_vectors(ops, hyper["learning_rate"])
+        moved = self.step(ops, self.vectors(ops, grad), point, rate)
+        return ops.reshape(retracted(ops, moved, state.radius, point), tuple(param.shape)), state
+
+
+def _pin_to_sphere(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
+    """w - eta g (002 eq. 70)."""
+    return point - rate * grad
+
+
+def _riemannian(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
+    """w - eta g_perp (002 eq. 72); its length sqrt(r^2 + eta^2 |g_perp|^2) is taken as it comes out."""
+    return point - rate * tangential(ops, grad, point)
+
+
+def _trust_region(norm: str) -> Step:
+    """w - eta z for the steepest tangential z of a norm (002 eq. 73)."""
+    steepest = NORMS[norm]
+
+    def step(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
+        unit, _ = normalized(ops, point, -1)
+        # so small an entry of w moves w^T z by less than rounding, and dividing by it could overflow
+        unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
+        tangent, rounding = unit_tangential(ops, grad, point)
+        # signs and comparisons lose a gradient that is not finite; 0 times it is NaN
+        return point - rate * (steepest(ops, tangent, unit, rounding) + 0 * tangent)
+
+    return step
+
+
+@dataclass(frozen=True)
+class _WeightNormalization(_Vectors):
+    """The functions of weight normalization.
+
+    Args:
+        frozen: whether each vector keeps its length.
+    """
+
+    frozen: bool
+
+    def init(self, ops: Ops, param: Array) -> DirectionAndScale:
+        vectors = self.vectors(ops, param)
+        return DirectionAndScale(ops.zeros_like(vectors) + vectors, normalized(ops, vectors, -1)[1])
+
+    def update(
+        self, ops: Ops, grad: Array, state: DirectionAndScale, param: Array, hyper: Hyper
+    ) -> tuple[Array, DirectionAndScale]:
+        """v <- v - eta g_v and s <- s - eta g_s, w = s v / |v| (002 eq. 74)."""
+        gradient, rate = self.vectors(ops, grad), self.beside_vectors(ops, hyper["learning_rate"])
+        unit, length = normalized(ops, state.direction, -1)
+        factor = safe_divide(ops, state.scale, length)
+        direction = state.direction - rate * factor * tangential(ops, gradient, unit)
+        scale = state.scale if self.frozen else state.scale - rate * _inner(ops, unit, gradient)
+        weight = scale * normalized(ops, direction, -1)[0]
+        return ops.reshape(weight, tuple(param.shape)), DirectionAndScale(direction, scale)
+
+
+@dataclass(frozen=True)
+class _Family:
+    """A rule of vectors beside another rule for all else.
+
+    Args:
+        name, source: of the rule.
+        functions: its functions for parameters of some order with the chosen options.
+        options: its options.
+    """
+
+    name: str
+    source: str
+    functions: Callable[[int, Options], Any]
+    options: Mapping[str, Option]
+
+    def build(self, options: Options) -> Rule:
+        """The rule for some choices of its options, by name; the others have their defaults."""
+        chosen = complete(self.name, self.options, options)
+
+        def rule(order: int) -> Rule:
+            functions = self.functions(order, chosen)
+            return Rule(
+                name=self.name,
+                source=self.source,
+                hyperparameters={"learning_rate": LEARNING_RATE},
+                init=functions.init,
+                update=functions.update,
+                scope="leaf",
+                options=self.options,
+                chosen=chosen,
+                build=self.build,
+            )
+
+        vectors = cache(lambda order: Part(rule(order)))
+
+        def part(kind: str, shape: tuple[int, ...]) -> Part | None:
+            order = len(shape)
+            is_vector = kind == "vector" if order == 1 else kind in ROWS and order > 1
+            return vectors(order) if is_vector else None
+
+        return beside_others(rule(2), part, chosen["others"])
+
+
+RULES = tuple(
+    family.build({})
+    for family in (
+        _Family(
+            "pin_to_sphere",
+            "002 eq. 70",
+            lambda order, chosen: _Spheres(order, _pin_to_sphere),
+            {"others": OTHERS},
+        ),
+        _Family(
+            "riemannian_sgd",
+            "002 eq. 72",
+            lambda order, chosen: _Spheres(order, _riemannian),
+            {"others": OTHERS},
+        ),
+        _Family(
+            "trust_region_sphere",
+            "002 eq. 73, Lemma S.21",
+            lambda order, chosen: _Spheres(order, _trust_region(chosen["norm"])),
+            {
+                "norm": Option("l2", f"that bounds the step: {', '.join(NORMS)}", choice(*NORMS)),
+                "others": OTHERS,
+            },
+        ),
+        _Family(
+            "weight_normalization",
+            "002 eqs. 74-76, Lemma 8.1",
+            lambda order, chosen: _WeightNormalization(order, chosen["scale"] == "frozen"),
+            {
+                "scale": Option(
+                    "free", "free, learned like the direction, or frozen", choice("free", "frozen")
+                ),
+                "others": OTHERS,
+            },
+        ),
+    )
+)

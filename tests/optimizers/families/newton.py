@@ -1,0 +1,30 @@
+"""Newton's method: loop and entry of the battery, whose Hessians are given like its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.optimizers.entry import Entry
+from tests.optimizers.loops import Hyper, Leaf
+
+
+def newton(leaf: Leaf, hyper: Hyper, hessians: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """By the eigenvectors of the Hessian: each coordinate of the gradient over its damped eigenvalue."""
+    w = leaf.start
+    for g, hessian in zip(leaf.grads, hessians, strict=True):
+        values, vectors = np.linalg.eigh(hessian)
+        w = w - hyper["learning_rate"] * vectors @ ((vectors.T @ g) / (values + hyper["damping"]))
+        yield w
+
+
+ENTRIES = {
+    "newton": Entry(
+        optimizer="newton",
+        loop=newton,
+        hyper={"learning_rate": 0.7, "damping": 0.2},
+        symmetry=None,  # of given gradients: the Hessians would have to turn too (test_newton.py)
+        still={"damping": 0.0},
+    ),
+}

@@ -1,0 +1,229 @@
+"""AdamNMF alone: the round of EM, the I-divergence after it, first factors, memory, wrong options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import replay
+from harness.backends.numpy_ops import numpy_ops
+from harness.errors import InputError
+from optimizers import rules
+from optimizers.adam_nmf import Factors, multiplicative_round
+from tests.optimizers.test_rules import leaves
+
+OPS = numpy_ops("float64")
+RATE = {"learning_rate": 0.5}
+
+
+def divergence(target: np.ndarray, estimate: np.ndarray) -> float:
+    """IDiv (002 eq. 119), with 0 log 0 = 0; infinite where something is estimated as 0."""
+    logs = np.zeros_like(target)
+    seen = target > 0
+    with np.errstate(divide="ignore"):
+        logs[seen] = np.log(target[seen]) - np.log(estimate[seen])
+    return float((target * logs - target + estimate).sum())
+
+
+def drawn(seed: int, rows: int, columns: int, rank: int) -> tuple[np.ndarray, Factors]:
+    rng = np.random.default_rng(seed)
+    target = rng.standard_normal((rows, columns)) ** 2
+    return target, Factors(rng.uniform(0.1, 1, (rows, rank)), rng.uniform(0.1, 1, (rank, columns)))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_alternating_rounds_are_those_of_scikit_learn(rank: int) -> None:
+    """Its multiplicative solver for that divergence updates the left factor first, as here."""
+    from sklearn.decomposition import non_negative_factorization
+
+    target, factors = drawn(0, 5, 3, rank)
+    for rounds in (1, 2, 7):
+        left, right, _ = non_negative_factorization(
+            target,
+            W=factors.left.copy(),
+            H=factors.right.copy(),
+            n_components=rank,
+            init="custom",
+            solver="mu",
+            beta_loss="kullback-leibler",
+            tol=0.0,
+            max_iter=rounds,
+        )
+        found = factors
+        for _ in range(rounds):
+            found = multiplicative_round(OPS, target, found, alternating=True)
+        np.testing.assert_allclose(found.left, left, rtol=1e-10)
+        np.testing.assert_allclose(found.right, right, rtol=1e-10)
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    rows=st.integers(1, 5),
+    columns=st.integers(1, 5),
+    rank=st.integers(1, 4),
+    zeros=st.sampled_from([0.0, 0.5, 0.9]),
+)
+@settings(max_examples=100)
+def test_alternating_steps_never_raise_the_divergence(
+    seed: int, rows: int, columns: int, rank: int, zeros: float
+) -> None:
+    target, factors = drawn(seed, rows, columns, rank)
+    target[np.random.default_rng([seed, 1]).uniform(size=target.shape) < zeros] = 0.0
+    before = divergence(target, factors.left @ factors.right)
+    for _ in range(6):
+        factors = multiplicative_round(OPS, target, factors, alternating=True)
+        after = divergence(target, factors.left @ factors.right)
+        assert after <= before + 1e-11 * max(1.0, target.sum())
+        before = after
+
+
+def test_simultaneous_steps_can_raise_it_and_never_arrive() -> None:
+    """C = 1 and A = B = 1/2: the product goes 1/4, 4, 1/4, 4, ... and the divergence 0.64, 1.61, 0.64, ..."""
+    target, factors = np.ones((1, 1)), Factors(np.full((1, 1), 0.5), np.full((1, 1), 0.5))
+    products = []
+    for _ in range(4):
+        factors = multiplicative_round(OPS, target, factors, alternating=False)
+        products.append(float((factors.left @ factors.right).item()))
+    assert products == [4.0, 0.25, 4.0, 0.25]
+    assert divergence(target, np.full((1, 1), 4.0)) > divergence(target, np.full((1, 1), 0.25))
+
+
+def test_a_target_of_the_rank_is_found() -> None:
+    rng = np.random.default_rng(1)
+    target = rng.uniform(0, 1, (5, 2)) @ rng.uniform(0, 1, (2, 4))
+    _, factors = drawn(2, 5, 4, 2)
+    first = divergence(target, factors.left @ factors.right)
+    for _ in range(3000):
+        factors = multiplicative_round(OPS, target, factors, alternating=True)
+    assert divergence(target, factors.left @ factors.right) < 1e-3 * first
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_at_rank_one_it_is_adafactor_without_memory(backend: str) -> None:
+    """A_t B_t = G^2 1 1^T G^2 / (1^T G^2 1), whatever the factors were before (002 eq. 52)."""
+    rng = np.random.default_rng(3)
+    start, *grads = [{"m": rng.standard_normal((3, 4)), "v": rng.standard_normal(4)} for _ in range(5)]
+    plain = {"clipping": False, "parameter_scaling": False, "beta2_schedule": False}
+    hyper = {**RATE, "epsilon": 0.0}
+    expected = replay("adafactor", start, grads, {**hyper, "beta2": 0.0}, "numpy", options=plain)
+    for found, wanted in zip(replay("adam_nmf", start, grads, hyper, backend), expected, strict=True):
+        for name in start:
+            np.testing.assert_allclose(found[name], wanted[name], rtol=1e-13)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_gradient_of_twos_gives_its_signs_exactly(backend: str) -> None:
+    grad = 2.0 * np.random.default_rng(4).choice([-1.0, 1.0], (2, 4))
+    hyper = {**RATE, "epsilon": 0.0}
+    for shape in ((2, 4), (8,)):
+        given = grad.reshape(shape)
+        (after,) = replay("adam_nmf", {"w": np.zeros(shape)}, [{"w": given}], hyper, backend)
+        np.testing.assert_allclose(after["w"], -0.5 * np.sign(given), rtol=1e-15)
+
+
+# --- the first factors ---------------------------------------------------------------------------
+
+
+def products(target: np.ndarray, factors: Factors, spread: float, alternating: bool) -> list[np.ndarray]:
+    factors, found = Factors(spread * factors.left, spread * factors.right), []
+    for _ in range(5):
+        factors = multiplicative_round(OPS, target, factors, alternating)
+        found.append(factors.left @ factors.right)
+    return found
+
+
+def test_the_range_of_the_first_factors_cancels_in_alternating_steps_alone() -> None:
+    target, factors = drawn(5, 3, 4, 2)
+    one, other = (products(target, factors, spread, alternating=True) for spread in (1.0, 2.0**-20))
+    np.testing.assert_array_equal(one, other)  # by a power of two: the same to the last bit
+    one, other = (products(target, factors, spread, alternating=False) for spread in (1.0, 0.5))
+    np.testing.assert_array_equal(other[0], 4 * one[0])
+    np.testing.assert_array_equal(other[1], one[1] / 4)
+
+
+def test_simultaneous_steps_begin_in_the_range() -> None:
+    """A_1 and B_1 are proportional to 1 / epsilon, so that the first step is to epsilon."""
+    rng = np.random.default_rng(6)
+    start, grad = {"w": np.zeros((3, 2))}, {"w": rng.standard_normal((3, 2))}
+    steps = [
+        replay(
+            "adam_nmf",
+            start,
+            [grad],
+            {**RATE, "initialization_range": spread},
+            "numpy",
+            options={"steps": "simultaneous", "rank": 2},
+        )[0]["w"]
+        for spread in (1.0, 0.25)
+    ]
+    np.testing.assert_allclose(steps[1], 0.25 * steps[0], rtol=1e-12)
+
+
+def test_the_first_factors_are_the_same_for_every_lane_and_positive() -> None:
+    part = rules()["adam_nmf"].choose({"rank": 3}).part
+    assert part is not None
+    state = part("weight", (4, 5)).rule.init(OPS, np.zeros((2, 3, 2, 4, 5)))
+    for leaf in leaves(state):
+        np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[0, 0, 0], leaf.shape))
+        assert leaf.min() > 0
+        assert leaf.max() < 1
+        assert len(np.unique(leaf[0, 0, 0])) == leaf[0, 0, 0].size
+
+
+def test_a_row_that_met_a_zero_gradient_needs_an_epsilon() -> None:
+    """As printed, with epsilon 0, its factor stays 0 for ever; with one it goes on."""
+    first, then = np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([[1.0, 2.0], [3.0, -1.0]])
+    for epsilon, goes_on in ((0.0, False), (1e-30, True)):
+        path = replay(
+            "adam_nmf",
+            {"w": np.zeros((2, 2))},
+            [{"w": first}, {"w": then}, {"w": then}],
+            {**RATE, "epsilon": epsilon},
+            "numpy",
+        )
+        np.testing.assert_array_equal(path[0]["w"][1], 0.0)
+        assert (path[2]["w"][1] != 0).all() == goes_on
+        assert np.isfinite(path[2]["w"]).all()
+        assert (path[2]["w"][0] < path[1]["w"][0]).all()
+
+
+# --- memory and options --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "entries"),
+    [((300, 200), 1, 500), ((300, 200), 4, 2000), ((8, 3, 5, 5), 2, 166), ((300,), 4, 0), ((), 1, 0)],
+)
+def test_the_memory_is_that_of_the_factors(shape: tuple[int, ...], rank: int, entries: int) -> None:
+    """002 L.2: O((m + n) r); a vector's square is its own factorization."""
+    part = rules()["adam_nmf"].choose({"rank": rank}).part
+    assert part is not None
+    rule, param = part("weight", shape).rule, np.ones((2, 3, 1, *shape))
+    state = rule.init(OPS, param)
+    hyper = {name: np.full((1,) * param.ndim, 0.1) for name in rule.hyperparameters}
+    _, after = rule.update(OPS, param, state, param, {**hyper, "step": np.ones((1,) * param.ndim)})
+    for held in (state, after):
+        assert sum(leaf.size for leaf in leaves(held)) == 6 * entries
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, "rank = 0 is not a whole number from 1 on"),
+        ({"rank": 1.5}, "rank = 1.5 is not a whole number from 1 on"),
+        ({"steps": "both"}, "steps = 'both' is not one of alternating, simultaneous"),
+        ({"step": "alternating"}, "did you mean 'steps'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replay("adam_nmf", {"w": np.zeros(2)}, [], RATE, "numpy", options=options)
+
+
+def test_the_range_belongs_to_simultaneous_steps_alone() -> None:
+    with pytest.raises(InputError, match="adam_nmf has no hyperparameter 'initialization_range'"):
+        replay("adam_nmf", {"w": np.zeros(2)}, [], {**RATE, "initialization_range": 0.5}, "numpy")

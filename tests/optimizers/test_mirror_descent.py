@@ -1,0 +1,266 @@
+"""Mirror descent alone: steps solved numerically, projections, domains, scales, starts, wrong options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import rel_entr
+
+from harness import replay
+from harness.errors import InputError
+
+RADIUS = 0.8
+DOMAINS = ("ball", "box", "simplex")
+LIMITS: dict[str, dict[str, Any]] = {  # of each domain, for SciPy
+    "ball": {"constraints": {"type": "ineq", "fun": lambda w: RADIUS**2 - w @ w}},
+    "box": {"bounds": [(-RADIUS, RADIUS)] * 5},
+    "simplex": {
+        "bounds": [(1e-12, 1)] * 5,
+        "constraints": {"type": "eq", "fun": lambda w: w.sum() - 1},
+    },
+}
+
+
+def moved(
+    start: np.ndarray,
+    *grads: np.ndarray,
+    mirror: str = "euclidean",
+    domain: str = "simplex",
+    rate: float = 0.5,
+    backend: str = "numpy",
+    dtype: str = "float64",
+) -> list[np.ndarray]:
+    """The path of one parameter."""
+    hyper = {"learning_rate": rate} | ({"radius": RADIUS} if domain in ("ball", "box") else {})
+    options = {"mirror": mirror, "domain": domain}
+    given = [{"w": np.asarray(grad)} for grad in grads]
+    path = replay("mirror_descent", {"w": np.asarray(start)}, given, hyper, backend, dtype, options=options)
+    return [arrays["w"] for arrays in path]
+
+
+def inside(seed: int, domain: str) -> np.ndarray:
+    """A point of five numbers inside a domain."""
+    rng = np.random.default_rng([seed, 1])
+    if domain == "simplex":
+        return np.asarray(rng.dirichlet(np.ones(5)))
+    point = rng.uniform(-1, 1, 5)
+    return np.asarray(point * rng.uniform(0, RADIUS) / np.linalg.norm(point))
+
+
+# --- the steps are minima (002 eqs. 1-3, 90, 91) --------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exponentiated_gradient_solves_the_proximal_step(seed: int) -> None:
+    """002 eq. 91 against eq. 90: min g^T w + KL(w, w_t) / eta over the simplex."""
+    start, grad = inside(seed, "simplex"), np.random.default_rng(seed).standard_normal(5)
+    solved = minimize(
+        lambda w: grad @ w + rel_entr(w, start).sum() / 0.5,
+        np.full(5, 0.2),
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+        **LIMITS["simplex"],
+    )
+    (found,) = replay("exponentiated_gradient", {"w": start}, [{"w": grad}], {"learning_rate": 0.5}, "numpy")
+    np.testing.assert_allclose(found["w"], solved.x, atol=2e-5)
+    weights = start * np.exp(-0.5 * grad)
+    np.testing.assert_allclose(found["w"], weights / weights.sum(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_projected_step_solves_the_constrained_problem(seed: int, domain: str) -> None:
+    """002 eq. 1 equals eqs. 2-3: min g^T w + |w - w_t|^2 / (2 eta) over the domain."""
+    start, grad = inside(seed, domain), 3 * np.random.default_rng(seed).standard_normal(5)
+    solved = minimize(
+        lambda w: grad @ w + ((w - start) ** 2).sum() / (2 * 0.5),
+        start,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+        **LIMITS[domain],
+    )
+    (found,) = moved(start, grad, domain=domain)
+    np.testing.assert_allclose(found, solved.x, atol=1e-6)
+    assert np.abs(found - (start - 0.5 * grad)).max() > 0.01  # the unconstrained step of eq. 2 is outside
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_under_the_entropy_both_ways_agree_too(seed: int) -> None:
+    """Eq. 2 gives w exp(-eta g), eq. 3 its projection by sum w log(w / w~) - w + w~."""
+    start, grad = inside(seed, "simplex"), np.random.default_rng(seed).standard_normal(5)
+    mirrored = start * np.exp(-0.5 * grad)
+    solved = minimize(
+        lambda w: (rel_entr(w, mirrored) - w + mirrored).sum(),
+        np.full(5, 0.2),
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+        **LIMITS["simplex"],
+    )
+    (found,) = moved(start, grad, mirror="entropy")
+    np.testing.assert_allclose(found, solved.x, atol=2e-5)
+
+
+def test_exponentiated_gradient_is_mirror_descent_with_the_entropy() -> None:
+    rng = np.random.default_rng(0)
+    grads = [rng.standard_normal((3, 4)) for _ in range(4)]
+    start = rng.dirichlet(np.ones(4), 3)
+    other = replay(
+        "exponentiated_gradient", {"w": start}, [{"w": g} for g in grads], {"learning_rate": 0.5}, "numpy"
+    )
+    for found, expected in zip(moved(start, *grads, mirror="entropy"), other, strict=True):
+        np.testing.assert_array_equal(found, expected["w"])
+
+
+# --- projections ------------------------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    size=st.integers(1, 8),
+    scale=st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e12, 1e200]),
+    ties=st.booleans(),
+)
+@settings(max_examples=150)
+def test_the_projection_onto_the_simplex_is_nearest(seed: int, size: int, scale: float, ties: bool) -> None:
+    """p is nearest to v where (v - p) (u - p) <= 0 for every corner u, and the domain is their hull."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(-2, 3, size).astype(float) if ties else rng.standard_normal(size)
+    point = scale * drawn
+    (found,) = moved(point, np.zeros(size))
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1, abs=1e-14)
+    pull = (point - found) / max(scale, 1.0)
+    assert (pull - pull @ found).max() <= 1e-12
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_projections_known_by_hand(backend: str) -> None:
+    zero = np.zeros(2)
+    for domain, point, expected in (
+        ("simplex", [0.75, 0.5], [0.625, 0.375]),
+        ("simplex", [3.0, 1.0], [1.0, 0.0]),
+        ("simplex", [-7.0, -7.0], [0.5, 0.5]),
+        ("simplex", [1e150, -1e150], [1.0, 0.0]),
+        ("ball", [3.0, 4.0], [0.48, 0.64]),
+        ("ball", [3e200, 4e200], [0.48, 0.64]),
+        ("ball", [0.3, 0.4], [0.3, 0.4]),
+        ("box", [3.0, -0.5], [0.8, -0.5]),
+        ("box", [-9.0, 0.8], [-0.8, 0.8]),
+    ):
+        (found,) = moved(np.array(point), zero, domain=domain, backend=backend)
+        np.testing.assert_allclose(found, expected, rtol=1e-15, err_msg=f"{domain} {point}")
+
+
+# --- the domain -------------------------------------------------------------------------------------
+
+
+def excess(vector: np.ndarray, domain: str) -> float:
+    """How far a vector is outside."""
+    if domain == "ball":
+        return float(np.linalg.norm(vector)) - RADIUS
+    if domain == "box":
+        return float(np.abs(vector).max()) - RADIUS
+    return max(-vector.min(), abs(vector.sum() - 1))
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    scale=st.sampled_from([1e-140, 1e-3, 1.0, 1e3, 1e140]),
+    way=st.sampled_from([*(("euclidean", domain) for domain in DOMAINS), ("entropy", "simplex")]),
+    shape=st.sampled_from([(), (1,), (5,), (3, 1), (1, 4), (3, 4), (2, 3, 2, 2)]),
+)
+@settings(max_examples=150)
+def test_every_vector_stays_in_the_domain(
+    seed: int, scale: float, way: tuple[str, str], shape: tuple[int, ...]
+) -> None:
+    """From any start, inside or not."""
+    rng = np.random.default_rng(seed)
+    grads = [scale * rng.standard_normal(shape) for _ in range(4)]
+    for found in moved(rng.standard_normal(shape), *grads, mirror=way[0], domain=way[1]):
+        assert found.shape == shape
+        for vector in found.reshape(shape[0] if len(shape) > 1 else 1, -1):
+            assert excess(vector, way[1]) <= 1e-14
+
+
+@pytest.mark.parametrize(("mirror", "domain"), [("euclidean", "ball"), ("entropy", "simplex")])
+def test_each_row_is_a_vector_of_its_own(mirror: str, domain: str) -> None:
+    rng = np.random.default_rng(1)
+    start, grad = rng.dirichlet(np.ones(12), 2).reshape(2, 3, 2, 2), rng.standard_normal((2, 3, 2, 2))
+    (whole,) = moved(start, grad, mirror=mirror, domain=domain)
+    for row in range(2):
+        (alone,) = moved(start[row].ravel(), grad[row].ravel(), mirror=mirror, domain=domain)
+        np.testing.assert_allclose(whole[row].ravel(), alone, rtol=1e-15)
+
+
+# --- large steps and starts under the entropy -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_weights_below_the_range_of_numbers_come_back(backend: str, dtype: str) -> None:
+    """The mirrored point remembers them: g and then -g lead back to where the run began."""
+    start, grad = np.array([0.25, 0.25, 0.5]), np.array([1e4, 0.0, 0.0])
+    one, two = moved(start, grad, -grad, mirror="entropy", backend=backend, dtype=dtype)
+    assert one[0] == 0
+    np.testing.assert_allclose(one[1:], [1 / 3, 2 / 3], rtol=1e-6)
+    np.testing.assert_allclose(two, start, rtol=1e-3 if dtype == "float32" else 1e-11)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_weights_share_what_a_huge_gradient_leaves(backend: str) -> None:
+    grad = np.array([-1e140, 1e140, -1e140])
+    (found,) = moved(np.full(3, 1 / 3), grad, mirror="entropy", backend=backend)
+    np.testing.assert_allclose(found, [0.5, 0.0, 0.5], rtol=1e-15)
+
+
+def test_a_weight_of_zero_stays_zero() -> None:
+    (found,) = moved(np.array([0.0, 0.25, 0.75]), np.array([-5.0, 0.0, 0.0]), mirror="entropy")
+    np.testing.assert_allclose(found, [0.0, 0.25, 0.75], rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ([1.0, 3.0], [0.25, 0.75]),  # positive: divided by its sum
+        ([-0.5, 1.5], [0.5, 0.5]),  # the entropy of a negative number is not defined
+        ([0.0, 0.0], [0.5, 0.5]),
+    ],
+)
+def test_a_start_outside_the_simplex_is_brought_into_it(start: list[float], expected: list[float]) -> None:
+    (found,) = moved(np.array(start), np.zeros(2), mirror="entropy")
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mirror": "burg"}, "mirror = 'burg' is not one of euclidean, entropy"),
+        ({"domain": "cube"}, "domain = 'cube' is not one of space, ball, box, simplex"),
+        *(
+            (
+                {"mirror": "entropy", "domain": domain},
+                f"mirror = 'entropy' needs domain = 'simplex' and not '{domain}'",
+            )
+            for domain in ("space", "ball", "box")
+        ),
+        ({"mirror": "entropy"}, "mirror = 'entropy' needs domain = 'simplex' and not 'space'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replay("mirror_descent", {"w": np.zeros(2)}, [], {"learning_rate": 0.1}, "numpy", options=options)
+
+
+@pytest.mark.parametrize("domain", ["space", "simplex"])
+def test_a_radius_belongs_to_the_ball_and_the_box(domain: str) -> None:
+    hyper, options = {"learning_rate": 0.1, "radius": 2.0}, {"domain": domain}
+    with pytest.raises(InputError, match="mirror_descent has no hyperparameter 'radius'"):
+        replay("mirror_descent", {"w": np.zeros(2)}, [], hyper, "numpy", options=options)

@@ -1,0 +1,267 @@
+"""SOAP alone: another implementation at every cadence, closed forms, bases at full rank, sizes, wrong options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import replay
+from harness.backends.numpy_ops import numpy_ops
+from harness.errors import InputError
+from harness.layout import layout
+from harness.program import Update, Work
+from optimizers import rules
+from tests.optimizers.families.soap import SOAP, oracle, soap
+from tests.optimizers.loops import Leaf
+from tests.optimizers.oracles import pytorch_path
+
+Arrays = dict[str, np.ndarray]
+# shapes whose first statistics have full rank, or a null space of one dimension
+SHAPES = {"square": (4, 4), "tall": (4, 3), "convolution": (3, 2, 2, 2), "cube": (3, 2, 4)}
+BARE = {"learning_rate": 0.5, "weight_decay": 0.0, "epsilon": 0.0}
+STEPS = 12
+
+
+def instance(
+    seed: int, shapes: dict[str, tuple[int, ...]], steps: int = STEPS
+) -> tuple[Arrays, list[Arrays]]:
+    rng = np.random.default_rng(seed)
+    draws = [
+        {name: np.asarray(rng.standard_normal(shape)) for name, shape in shapes.items()}
+        for _ in range(steps + 1)
+    ]
+    return draws[0], draws[1:]
+
+
+def assert_equal_paths(path: list[Arrays], expected: list[Arrays], tolerance: float) -> None:
+    for step, (found, wanted) in enumerate(zip(path, expected, strict=True), start=1):
+        for name in wanted:
+            np.testing.assert_allclose(
+                found[name], wanted[name], rtol=tolerance, atol=tolerance, err_msg=f"step {step}, {name}"
+            )
+
+
+# --- pytorch_optimizer, in float64 and with epsilon 0 ---------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+def test_path_is_that_of_pytorch_optimizer(every: int) -> None:
+    params, grads = instance(0, {**SHAPES, "vector": (5,), "scalar": ()})
+    hyper = {**SOAP, "epsilon": 0.0}
+    options = {} if every == 10 else {"refresh_every": every}
+    path = replay("soap", params, grads, hyper, "numpy", options=options)
+    theirs = pytorch_path(oracle(precondition_frequency=every), params, grads, hyper)
+    assert_equal_paths(path, theirs, 1e-12)
+
+
+def test_vectors_of_two_are_rotated_like_theirs() -> None:
+    """A longer vector's first statistic has a null space of two dimensions or more, and no one basis."""
+    params, grads = instance(1, {"vector": (2,)})
+    hyper = {**SOAP, "epsilon": 0.0}
+    options = {"precondition_vectors": True, "refresh_every": 2}
+    theirs = oracle(precondition_frequency=2, precondition_1d=True)
+    expected = pytorch_path(theirs, params, grads, hyper)
+    assert_equal_paths(replay("soap", params, grads, hyper, "numpy", options=options), expected, 1e-12)
+
+
+# --- closed forms ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("basis", ["orthogonal_iteration", "eigendecomposition"])
+def test_with_diagonal_statistics_soap_is_adam_one_step_later(basis: str, backend: str) -> None:
+    """G = diag(g): both statistics are diagonal, and every basis permutes entries."""
+    rng = np.random.default_rng(2)
+    sizes = np.array([8.0, 4.0, 2.0, 1.0])
+    grads = [{"w": np.diag(sizes * rng.uniform(0.9, 1.1, 4) * rng.choice([-1, 1], 4))} for _ in range(8)]
+    start = {"w": rng.standard_normal((4, 4))}
+    hyper = {"learning_rate": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.1}
+    options = {"refresh_every": 1, "basis": basis}
+    path = replay("soap", start, grads, {**hyper, "weight_decay": 0.0}, backend, options=options)
+    np.testing.assert_array_equal(path[0]["w"], start["w"])
+    adam = replay("adam", start, grads[1:], hyper, "numpy")
+    assert_equal_paths(path[1:], adam, 1e-13)
+
+
+def test_the_second_step_is_the_sign_in_the_basis_of_the_first_gradient() -> None:
+    """Adam's first direction is the sign: W <- W - eta Q_L sign(Q_L^T G_2 Q_R) Q_R^T."""
+    rng = np.random.default_rng(3)
+    one, two = (rng.standard_normal((4, 4)) for _ in range(2))
+    u, _, vh = np.linalg.svd(one)
+    path = replay("soap", {"w": np.zeros((4, 4))}, [{"w": one}, {"w": two}], BARE, "numpy")
+    np.testing.assert_array_equal(path[0]["w"], 0.0)
+    np.testing.assert_allclose(path[1]["w"], -0.5 * u @ np.sign(u.T @ two @ vh.T) @ vh, atol=1e-12)
+
+
+def test_without_skipping_the_first_step_is_the_polar_factor() -> None:
+    """In its own basis the first gradient is diag(sigma): its sign is I, and Q_L Q_R^T is Muon's direction."""
+    grad = np.random.default_rng(4).standard_normal((4, 3))
+    u, _, vh = np.linalg.svd(grad, full_matrices=False)
+    hyper = {**BARE, "epsilon": 1e-7}  # what is rounding beside sigma stays small
+    (after,) = replay(
+        "soap", {"w": np.zeros((4, 3))}, [{"w": grad}], hyper, "numpy", options={"skip_first_step": False}
+    )
+    np.testing.assert_allclose(after["w"], -0.5 * u @ vh, atol=1e-5)
+
+
+def test_vectors_and_single_rows_are_adams() -> None:
+    params, grads = instance(
+        5, {"vector": (4,), "row": (1, 4), "column": (4, 1), "scalar": (), "one": (1, 1, 1)}
+    )
+    hyper = {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.02}
+    options = {"skip_first_step": False}
+    path = replay("soap", params, grads, {**hyper, "weight_decay": 0.0}, "numpy", options=options)
+    for found, wanted in zip(path, replay("adam", params, grads, hyper, "numpy"), strict=True):
+        for name in wanted:
+            np.testing.assert_array_equal(found[name], wanted[name])
+
+
+def test_weight_decay_comes_after_the_step() -> None:
+    """w <- (w - eta sign(g)) (1 - eta lambda), as in the authors' code and not as in AdamW."""
+    given = {"learning_rate": 0.5, "weight_decay": 0.5, "beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}
+    path = replay("soap", {"w": np.array([4.0])}, [{"w": np.array([3.0])}] * 3, given, "numpy")
+    np.testing.assert_array_equal(
+        [arrays["w"][0] for arrays in path], [4.0, 3.5 * 0.75, (3.5 * 0.75 - 0.5) * 0.75]
+    )
+
+
+# --- properties at full rank -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("basis", ["orthogonal_iteration", "eigendecomposition"])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_the_path_turns_with_the_sides_of_the_gradient(backend: str, basis: str) -> None:
+    rng = np.random.default_rng(6)
+    params, grads = instance(6, {"w": (4, 4)})
+    left, right = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(2))
+    options = {"refresh_every": 2, "basis": basis}
+
+    def path(turn: Any) -> list[np.ndarray]:
+        moved = [{"w": turn(grad["w"])} for grad in grads]
+        return [
+            arrays["w"]
+            for arrays in replay("soap", {"w": turn(params["w"])}, moved, SOAP, backend, options=options)
+        ]
+
+    for found, plain in zip(path(lambda w: left @ w @ right), path(lambda w: w), strict=True):
+        np.testing.assert_allclose(found, left @ plain @ right, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e140), ("float64", 1e-140), ("float32", 1e-15)])
+def test_without_epsilon_the_scale_of_gradients_does_not_matter(
+    dtype: str, scale: float, backend: str
+) -> None:
+    params, grads = instance(7, {"square": (3, 3), "tall": (3, 2), "vector": (4,)})
+    hyper = {**SOAP, "epsilon": 0.0}
+    scaled = [{name: scale * value for name, value in grad.items()} for grad in grads]
+    options = {"refresh_every": 3}
+    path = replay("soap", params, scaled, hyper, backend, dtype, options=options)
+    plain = replay("soap", params, grads, hyper, "numpy", options=options)
+    assert_equal_paths(path, plain, 1e-11 if dtype == "float64" else 1e-3)
+
+
+def test_squares_that_underflow_and_a_late_first_gradient_leave_finite_parameters() -> None:
+    """Statistics stay 0 and give some basis; the last gradient then moves by the rate in it."""
+    tiny, late = np.full((3, 3), 1e-200), np.eye(3)
+    path = replay("soap", {"w": np.zeros((3, 3))}, [{"w": tiny}] * 3 + [{"w": late}], BARE, "numpy")
+    np.testing.assert_array_equal(path[2]["w"], 0.0)
+    assert np.isfinite(path[3]["w"]).all()
+    assert path[3]["w"].any()
+
+
+def test_a_basis_that_is_refreshed_comes_nearer_to_the_one_of_the_mean() -> None:
+    """With statistics that hardly change, iterations end where a decomposition is (002 Q.2)."""
+    rng = np.random.default_rng(8)
+    left, right = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
+    grads = [
+        {"w": left @ (np.diag([4.0, 2.0, 1.0]) + 0.5 * rng.standard_normal((3, 3))) @ right}
+        for _ in range(400)
+    ]
+    hyper = {"learning_rate": 1e-3, "shampoo_beta": 0.98, "weight_decay": 0.0}
+    paths = {
+        name: replay("soap", {"w": np.zeros((3, 3))}, grads, hyper, "numpy", options=options)
+        for name, options in {
+            "iterated": {"refresh_every": 1},
+            "decomposed": {"refresh_every": 1, "basis": "eigendecomposition"},
+            "never": {"refresh_every": None},
+        }.items()
+    }
+    steps = {name: path[-1]["w"] - path[-51]["w"] for name, path in paths.items()}
+    apart = {name: np.linalg.norm(steps[name] - steps["decomposed"]) for name in ("iterated", "never")}
+    assert apart["iterated"] < 0.2 * apart["never"]
+
+
+# --- cadence, state, options ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("every", "works"),
+    [
+        (1, [Work.START, Work.REFRESH, Work.REFRESH, Work.REFRESH]),
+        (3, [Work.START, Work.NONE, Work.NONE, Work.REFRESH]),
+        (None, [Work.START, Work.NONE, Work.NONE, Work.NONE]),
+    ],
+)
+def test_the_first_step_decomposes_and_the_others_iterate(every: int | None, works: list[Work]) -> None:
+    rule = rules()["soap"].choose({"refresh_every": every})
+    for shape in ((3, 2), (3,)):
+        update = Update(rule, layout({"w": shape}, {"w": "weight"}))
+        assert [update.refreshes(step) for step in (1, 2, 3, 4)] == works
+        assert update.cadence == set(works)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "numbers"),
+    [
+        ((6, 4), {}, 2 * 24 + 2 * 36 + 2 * 16),
+        ((6, 4), {"one_sided": True}, 2 * 24 + 2 * 16),
+        ((6, 4), {"maximum_dimension": 5}, 2 * 24 + 2 * 16),
+        ((6, 4), {"maximum_dimension": 3}, 2 * 24),
+        ((6,), {}, 2 * 6),
+        ((6,), {"precondition_vectors": True}, 2 * 6 + 2 * 36),
+        ((1, 6), {}, 2 * 6),
+        ((), {}, 2),
+        ((4, 3, 2, 2), {}, 2 * 48 + 2 * (16 + 9 + 4 + 4)),
+    ],
+)
+def test_state_sizes(shape: tuple[int, ...], options: dict[str, Any], numbers: int) -> None:
+    update = Update(rules()["soap"].choose(options), layout({"w": shape}, {"w": "weight"}))
+    (state,) = update.init(numpy_ops("float64"), np.zeros((1, 1, int(np.prod(shape)))))
+    assert sum(leaf.size for leaf in (*state.moments, *state.statistics, *state.bases)) == numbers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"refresh_every": 2, "skip_first_step": False},
+        {"refresh_every": 2, "basis": "eigendecomposition", "one_sided": True},
+        {"refresh_every": None, "maximum_dimension": None},
+        {"maximum_dimension": 3, "one_sided": True},
+    ],
+)
+def test_choices_together_are_the_plain_loop(options: dict[str, Any]) -> None:
+    params, grads = instance(9, SHAPES)
+    chosen = rules()["soap"].choose(options).chosen
+    path = replay("soap", params, grads, SOAP, "numpy", options=options)
+    for name in SHAPES:
+        loop = soap(Leaf("weight", params[name], [grad[name] for grad in grads]), SOAP, **chosen)
+        for found, wanted in zip(path, loop, strict=True):
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"refresh_every": 0}, r"refresh_every = 0 is not a whole number from 1 on, or null \(never after"),
+        ({"basis": "qr"}, "basis = 'qr' is not one of orthogonal_iteration, eigendecomposition"),
+        ({"skip_first_step": 1}, "skip_first_step = 1 is neither true nor false"),
+        ({"maximum_dimension": 2.5}, "maximum_dimension = 2.5 is not a whole number from 1 on"),
+        ({"max_dimension": 4}, "did you mean 'maximum_dimension'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replay("soap", {"w": np.zeros(2)}, [], {"learning_rate": 0.1}, "numpy", options=options)

@@ -1,0 +1,413 @@
+"""Spheres alone: the trust region against linear programming, first orders, lengths, what is a vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from harness import replay
+from harness.backends.numpy_ops import numpy_ops
+from harness.errors import InputError
+from optimizers import rules
+from optimizers.spheres import NORMS, unit_tangential
+
+OPS = numpy_ops("float64")
+RULES: list[tuple[str, dict[str, Any]]] = [
+    ("pin_to_sphere", {}),
+    ("riemannian_sgd", {}),
+    ("trust_region_sphere", {}),
+    ("trust_region_sphere", {"norm": "l1"}),
+    ("trust_region_sphere", {"norm": "linfinity"}),
+    ("weight_normalization", {"scale": "frozen"}),
+]
+FREE: tuple[str, dict[str, Any]] = ("weight_normalization", {})
+TRUST_REGIONS = [options for name, options in RULES if name == "trust_region_sphere"]
+named = pytest.mark.parametrize(("optimizer", "options"), RULES, ids=str)
+
+
+def after(
+    optimizer: str,
+    w: Any,
+    grads: Any,
+    rate: float = 0.5,
+    options: dict[str, Any] | None = None,
+    backend: str = "numpy",
+    dtype: str = "float64",
+    kind: str = "vector",
+) -> list[np.ndarray]:
+    """The path of one parameter."""
+    path = replay(
+        optimizer,
+        {"w": np.asarray(w, float)},
+        [{"w": np.asarray(g, float)} for g in grads],
+        {
+            "learning_rate": rate,
+            **({"others_learning_rate": 0.25} if options and "others" in options else {}),
+        },
+        backend,
+        dtype,
+        options=options or {},
+        kinds={"w": kind},
+    )
+    return [arrays["w"] for arrays in path]
+
+
+def direction(norm: str, g: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """z of one vector."""
+    tangent, rounding = unit_tangential(OPS, g, w)
+    found = NORMS[norm](OPS, tangent, w / np.linalg.norm(w), rounding)
+    return np.asarray(found)
+
+
+# --- the trust region (002 eq. 73, Lemma S.21) --------------------------------------------------------
+
+
+def best(norm: str, g: np.ndarray, w: np.ndarray) -> float:
+    """max g^T z over |z| <= 1 and w^T z = 0, by linear programming in the two parts of z."""
+    n = len(w)
+    sums = {"A_ub": np.ones((1, 2 * n)), "b_ub": [1.0]} if norm == "l1" else {}
+    found = linprog(
+        -np.concatenate([g, -g]),
+        A_eq=np.concatenate([w, -w])[None],
+        b_eq=[0.0],
+        bounds=(0, 1),
+        method="highs",
+        **sums,
+    )
+    assert found.success
+    return -float(found.fun)
+
+
+def check_direction(norm: str, g: np.ndarray, w: np.ndarray) -> None:
+    z, unit = direction(norm, g, w), w / np.linalg.norm(w)
+    size = {"l1": np.abs(z).sum(), "l2": np.linalg.norm(z), "linfinity": np.abs(z).max()}[norm]
+    assert size <= 1 + 1e-12
+    assert abs(unit @ z) <= 1e-12
+    tangent = g - unit * (unit @ g)
+    wanted = np.linalg.norm(tangent) if norm == "l2" else best(norm, tangent, unit)
+    assert abs(tangent @ z - wanted) <= 1e-9 * np.linalg.norm(g)
+
+
+few = st.integers(-3, 3).map(float)
+wide = st.builds(lambda x, k: x * 10.0**k, st.floats(-1, 1, width=16), st.integers(-6, 6))
+
+
+@given(data=st.data(), norm=st.sampled_from(list(NORMS)), entries=st.sampled_from([few, wide]))
+@settings(max_examples=300)
+def test_the_trust_region_step_is_feasible_and_best(data: st.DataObject, norm: str, entries: Any) -> None:
+    """With zeros and ties among the entries of both, and over twelve orders of magnitude."""
+    n = data.draw(st.integers(1, 8))
+    w, g = (np.array(data.draw(st.lists(entries, min_size=n, max_size=n))) for _ in range(2))
+    if np.abs(w).max() > 0:
+        check_direction(norm, g, w)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_long_vectors(norm: str) -> None:
+    rng = np.random.default_rng(0)
+    for spread in (0.0, 1.0, 4.0):
+        w, g = (rng.standard_normal(300) * np.exp(spread * rng.standard_normal(300)) for _ in range(2))
+        check_direction(norm, g, w)
+        check_direction(norm, np.round(g), np.round(w))
+
+
+def test_what_is_tied_gets_equal_shares() -> None:
+    """lambda = -1/2 leaves two entries at 1/2 and two at -1/2; of the cube's face all z are the signs."""
+    w, g = np.ones(4), np.array([1.0, 1.0, 0.0, 0.0])
+    np.testing.assert_allclose(direction("l1", g, w), [0.25, 0.25, -0.25, -0.25], atol=1e-15)
+    np.testing.assert_allclose(direction("linfinity", g, w), [1, 1, -1, -1], atol=1e-15)
+    # the median is at the two equal entries, which balance the others
+    w, g = np.array([1.0, 1.0, 1.0, 2.0]), np.array([3.0, 0.0, 0.0, -4.0])
+    np.testing.assert_allclose(direction("linfinity", g, w), [1, 0.5, 0.5, -1], atol=1e-15)
+    # an entry orthogonal to w by itself takes all of an l1 step
+    w, g = np.array([1.0, 1.0, 0.0, 0.0]), np.array([1.0, 0.0, 7.0, -7.0])
+    np.testing.assert_allclose(direction("l1", g, w), [0, 0, 0.5, -0.5], atol=1e-15)
+
+
+@given(seed=st.integers(0, 2**31), dimension=st.integers(2, 7))
+@settings(max_examples=40)
+def test_the_trust_region_is_riemannian_sgd_with_the_length_taken_out(seed: int, dimension: int) -> None:
+    """002 Sec. 8.1.3: with the l2 norm the step is eta g_perp / |g_perp|."""
+    w, g = np.random.default_rng(seed).standard_normal((2, dimension))
+    tangent = g - w * (w @ g) / (w @ w)
+    (one,) = after("trust_region_sphere", w, [g], 0.3)
+    (other,) = after("riemannian_sgd", w, [g], 0.3 / float(np.linalg.norm(tangent)))
+    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e140])
+@pytest.mark.parametrize("options", TRUST_REGIONS, ids=str)
+def test_the_trust_region_does_not_notice_the_scale_of_gradients(
+    options: dict[str, Any], scale: float
+) -> None:
+    w, *grads = np.random.default_rng(1).standard_normal((6, 5))
+    plain = after("trust_region_sphere", w, grads, options=options)
+    scaled = after("trust_region_sphere", w, [scale * g for g in grads], options=options)
+    np.testing.assert_allclose(scaled, plain, rtol=1e-12)
+
+
+# --- changes of coordinates ----------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 2**31), dimension=st.integers(1, 7), case=st.sampled_from([*RULES, FREE]))
+@settings(max_examples=80)
+def test_one_vector_turns_with_its_gradients(
+    seed: int, dimension: int, case: tuple[str, dict[str, Any]]
+) -> None:
+    """By any orthogonal matrix, for the l1 and l infinity norms by signed permutations."""
+    optimizer, options = case
+    rng = np.random.default_rng(seed)
+    draws = rng.standard_normal((5, dimension))
+    if options.get("norm", "l2") == "l2":
+        turn = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]
+    else:
+        turn = np.eye(dimension)[rng.permutation(dimension)] * rng.choice([-1.0, 1.0], dimension)
+    plain = after(optimizer, draws[0], draws[1:], options=options)
+    turned = after(optimizer, turn @ draws[0], draws[1:] @ turn.T, options=options)
+    np.testing.assert_allclose(turned, np.array(plain) @ turn.T, rtol=0, atol=1e-9)
+
+
+# --- first orders --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["pin_to_sphere", "riemannian_sgd"])
+def test_the_first_order_is_the_projected_gradient(optimizer: str) -> None:
+    """002 eq. 71, Lemma S.19: what is left falls by 4 where eta halves."""
+    w, g = np.random.default_rng(2).standard_normal((2, 6))
+    tangent = g - w * (w @ g) / (w @ w)
+    errors = []
+    for rate in 1e-2 / 2.0 ** np.arange(5):
+        (new,) = after(optimizer, w, [g], rate)
+        errors.append(np.linalg.norm(new - (w - rate * tangent)))
+    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 4, rtol=0.03)
+
+
+def test_the_first_order_of_weight_normalization() -> None:
+    """002 eq. 75, after 3 steps, where |v| is not s: the error falls by 4 where eta halves."""
+    draws = np.random.default_rng(3).standard_normal((5, 6))
+    start, *past, g = draws
+    v, s = start, np.linalg.norm(start)
+    for earlier in past:
+        unit = v / np.linalg.norm(v)
+        v, s = (
+            v - 0.5 * s / np.linalg.norm(v) * (earlier - unit * (unit @ earlier)),
+            s - 0.5 * unit @ earlier,
+        )
+    unit = v / np.linalg.norm(v)
+    along = np.outer(unit, unit)
+    preconditioner = s**2 / (v @ v) * (np.eye(6) - along) + along
+    assert abs(s**2 / (v @ v) - 1) > 0.1
+    errors = []
+    for rate in 1e-2 / 2.0 ** np.arange(5):
+        # the last gradient times rate / 0.5 is a step with that rate
+        path = after("weight_normalization", start, [*past, g * rate / 0.5])
+        np.testing.assert_allclose(path[-2], s * unit, rtol=1e-12)
+        errors.append(np.linalg.norm(path[-1] - (path[-2] - rate * preconditioner @ g)))
+    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 4, rtol=0.05)
+
+
+@given(seed=st.integers(0, 2**31), dimension=st.integers(1, 7))
+@settings(max_examples=40)
+def test_a_frozen_scale_is_the_classical_update_with_an_adaptive_rate(seed: int, dimension: int) -> None:
+    """002 Lemma 8.1, eq. 76: alpha = eta r^2 / |v|^2, where v moves orthogonally to itself."""
+    w, *grads = np.random.default_rng(seed).standard_normal((6, dimension))
+    path = after("weight_normalization", w, grads, 0.4, {"scale": "frozen"})
+    r = np.linalg.norm(w)
+    square_of_v = r**2
+    for g, found in zip(grads, path, strict=True):
+        alpha = float(0.4 * r**2 / square_of_v)
+        (expected,) = after("riemannian_sgd", w, [g], alpha)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+        tangent = g - w * (w @ g) / r**2
+        square_of_v += 0.4**2 * r**2 / square_of_v * (tangent @ tangent)
+        w = expected
+
+
+def test_a_free_scale_begins_as_gradient_descent() -> None:
+    """002 Sec. 8.1.4: with s = |v| the preconditioner is the identity, so to the first order w - eta g."""
+    w, g = np.random.default_rng(4).standard_normal((2, 5))
+    (new,) = after("weight_normalization", w, [g], 1e-6)
+    np.testing.assert_allclose((w - new) / 1e-6, g, rtol=1e-4)
+
+
+# --- exact cases ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_right_triangles_are_exact(backend: str) -> None:
+    """On JAX but for one unit in the last place: XLA fuses products and sums."""
+
+    def check(expected: list[float], optimizer: str, w: Any, g: Any, rate: float, **options: str) -> None:
+        (found,) = after(optimizer, w, [g], rate, options, backend)
+        np.testing.assert_allclose(found, expected, rtol=3e-16 if backend == "jax" else 0)
+
+    check([3, 4], "pin_to_sphere", [5, 0], [4, -8], 0.5)
+    check([3.2, 2.4], "riemannian_sgd", [4, 0], [7, -6], 0.5)
+    for norm in NORMS:
+        check([3.2, 2.4], "trust_region_sphere", [4, 0], [7, -6], 3.0, norm=norm)
+    # v becomes (4, 3), s becomes 4 - 1 or stays
+    check([3 * 0.8, 3 * 0.6], "weight_normalization", [4, 0], [2, -6], 0.5)
+    check([3.2, 2.4], "weight_normalization", [4, 0], [2, -6], 0.5, scale="frozen")
+
+
+# --- lengths and edge cases ----------------------------------------------------------------------------
+
+
+@named
+def test_lengths_do_not_drift(optimizer: str, options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(5)
+    w = rng.standard_normal((3, 4))
+    path = after(optimizer, w, rng.standard_normal((3000, 3, 4)), 0.1, options, kind="weight")
+    lengths = np.linalg.norm(w, axis=1)
+    for found in path[::100] + path[-1:]:
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-14)
+    assert np.abs(path[-1] - w).max() > 0.1
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("scale", "dtype"), [(1e140, "float64"), (1e-140, "float64"), (1e30, "float32"), (1e-30, "float32")]
+)
+@named
+def test_huge_and_tiny_gradients_stay_on_the_sphere(
+    optimizer: str, options: dict[str, Any], scale: float, dtype: str, backend: str
+) -> None:
+    w, *grads = np.random.default_rng(6).standard_normal((5, 4))
+    for found in after(optimizer, w, [scale * g for g in grads], 0.5, options, backend, dtype):
+        np.testing.assert_allclose(np.linalg.norm(found), np.linalg.norm(w), rtol=1e-6)
+
+
+@named
+def test_a_vector_of_zeros_stays(optimizer: str, options: dict[str, Any]) -> None:
+    path = after(optimizer, np.zeros(3), np.random.default_rng(7).standard_normal((3, 3)), options=options)
+    np.testing.assert_array_equal(path, 0)
+    free = after("weight_normalization", np.zeros(3), [np.ones(3)])
+    np.testing.assert_array_equal(free, 0)
+
+
+@named
+def test_a_gradient_along_the_vector_moves_nothing(optimizer: str, options: dict[str, Any]) -> None:
+    """It has no tangential part beyond rounding, which a trust region must not blow up."""
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        w = rng.standard_normal(6)
+        (found,) = after(optimizer, w, [-rng.uniform() * w], 0.5, options)
+        np.testing.assert_allclose(found, w, rtol=1e-13)
+
+
+@named
+def test_a_single_number_keeps_its_size(optimizer: str, options: dict[str, Any]) -> None:
+    for found in after(optimizer, [3.0], [[1.0], [-2.0]], 0.5, options):
+        assert found == [3.0]
+
+
+def test_a_step_onto_the_centre_is_not_taken() -> None:
+    np.testing.assert_array_equal(after("pin_to_sphere", [2.0, 4.0], [[4.0, 8.0]])[0], [2, 4])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@named
+def test_a_gradient_that_is_not_finite_shows(optimizer: str, options: dict[str, Any], backend: str) -> None:
+    w = np.ones((2, 3))
+    for bad in (np.nan, np.inf):
+        grad = np.array([[1.0, bad, 2.0], [1.0, 0.0, 2.0]])
+        with np.errstate(invalid="ignore"):
+            (found,) = after(optimizer, w, [grad], 0.5, options, backend, kind="weight")
+        assert np.isnan(found[0]).all()
+        assert np.isfinite(found[1]).all()
+
+
+# --- what is a vector ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["pin_to_sphere", "weight_normalization"])
+@pytest.mark.parametrize(
+    ("kind", "shape", "vectors"),
+    [
+        ("vector", (4,), 1),
+        ("weight", (3, 4), 3),
+        ("convolution", (3, 2, 2, 1), 3),
+        ("embedding", (5, 2), 5),
+        ("weight", (4,), 0),
+        ("bias", (4,), 0),
+        ("norm", (4,), 0),
+        ("vector", (), 0),
+    ],
+)
+def test_vectors_are_slices_of_the_first_axis(
+    optimizer: str, kind: str, shape: tuple[int, ...], vectors: int
+) -> None:
+    w, g = np.random.default_rng(9).standard_normal((2, *shape))
+    options = {"others": "sgd"} | ({"scale": "frozen"} if optimizer == "weight_normalization" else {})
+    (found,) = after(optimizer, w, [g], 0.5, options, kind=kind)
+    if vectors:
+        np.testing.assert_allclose(
+            np.linalg.norm(found.reshape(vectors, -1), axis=1),
+            np.linalg.norm(w.reshape(vectors, -1), axis=1),
+            rtol=1e-14,
+        )
+    else:
+        np.testing.assert_allclose(found, w - 0.25 * g, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("optimizer", "options"), [*RULES, FREE], ids=str)
+def test_states_hold_a_number_or_a_copy_for_each_vector(optimizer: str, options: dict[str, Any]) -> None:
+    part = rules()[optimizer].choose(options).part
+    assert part is not None
+    rule = part("weight", (3, 4)).rule
+    assert rule is part("weight", (7, 2)).rule, "rows of any shape are one rule"
+    shapes = [array.shape for array in rule.init(OPS, np.ones((2, 3, 4)))]
+    assert shapes == ([(2, 3, 4), (2, 3, 1)] if optimizer == "weight_normalization" else [(2, 3, 1)])
+
+
+# --- use -----------------------------------------------------------------------------------------------
+
+
+@named
+def test_the_leading_eigenvector_is_found(optimizer: str, options: dict[str, Any]) -> None:
+    """Minimize -w^T A w / 2 on the unit sphere; steps of fixed size come within their size."""
+    rng = np.random.default_rng(10)
+    basis = np.linalg.qr(rng.standard_normal((5, 5)))[0]
+    matrix = (basis * [4.0, 2.0, 1.0, 0.5, 0.1]) @ basis.T
+    w = rng.standard_normal(5)
+    w /= np.linalg.norm(w)
+    rule = rules()[optimizer].choose(options).part
+    assert rule is not None
+    functions = rule("vector", (5,)).rule
+    state: Any = functions.init(OPS, w)
+    steps = 400
+    for step in range(steps):
+        rate = 0.2 * (1 - step / steps)
+        w, state = functions.update(OPS, -matrix @ w, state, w, {"learning_rate": np.array([rate])})
+    assert 4.0 - w @ matrix @ w < 1e-4
+
+
+@pytest.mark.parametrize("norm", ["l1", "linfinity"])
+def test_compiled_programs_find_the_same_ties_at_each_use(norm: str) -> None:
+    """XLA calculates z once for the step and once for its length: if they differed, so would lengths."""
+    rng = np.random.default_rng(11)
+    w = rng.standard_normal((3, 2))
+    path = after(
+        "trust_region_sphere", w, rng.standard_normal((2000, 3, 2)), 0.2, {"norm": norm}, "jax", kind="weight"
+    )
+    lengths = np.linalg.norm(path, axis=-1)
+    np.testing.assert_allclose(lengths / np.linalg.norm(w, axis=1), 1, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "message"),
+    [
+        ("trust_region_sphere", {"norm": "l3"}, "norm = 'l3' is not one of l1, l2, linfinity"),
+        ("weight_normalization", {"scale": "fixed"}, "scale = 'fixed' is not one of free, frozen"),
+        ("pin_to_sphere", {"others": "muon"}, "others = 'muon' is not one of adamw, adam, momentum, sgd"),
+        ("riemannian_sgd", {"norm": "l2"}, "riemannian_sgd has no option 'norm'"),
+    ],
+)
+def test_wrong_options_are_refused(optimizer: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        after(optimizer, np.ones(2), [], options=options)
