@@ -91,11 +91,13 @@ class Online:
         shapes = {name: value.shape for name, value in start.items()}
         try:
             lay = layout(shapes, kinds or kinds_of(shapes), tuple(blocks), learning_rate_factors)
+            update = Update(rule, lay)
+            assert update.pieces  # an option may be wrong for a shape
         except ValueError as error:
             raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)
         self._dtype, self._start, self._steps = dtype, start, 0
-        self._program = Program(self._ops, Update(rule, lay), _no_gradient, stop_gradient_norm=None)
+        self._program = Program(self._ops, update, _no_gradient, stop_gradient_norm=None)
         self._moves: dict[int, Any] = {}
         with self._context():
             self._constants = Constants(

@@ -207,8 +207,10 @@ def shampoo(options: Options) -> Rule:
     axis is longer than `block_size` is preconditioned as if its blocks were parameters of their own. Grafting
     (Agarwal et al. 2020, "Disentangling adaptive gradient methods from learning rates"): the direction stays,
     the Frobenius norm of a whole parameter's step becomes that of the named rule's step by the same learning
-    rate. State: for an m x n matrix 2 m^2 + 2 n^2 numbers, half as many more with a tracked basis; with blocks
-    of size b, 2 m n (b / n + b / m); and the grafting rule's own.
+    rate.
+
+    State: for an m x n matrix 2 m^2 + 2 n^2 numbers, and m^2 + n^2 more with a tracked basis; 4 m n for whole
+    blocks of any size, and 2 m n more; and the grafting rule's own.
 
     Raises:
         OptionError: where a root is not one for the power.

@@ -115,10 +115,7 @@ class _Soap:
         if isinstance(state, Started) and self.skips_first:
             return param, state.state
         refreshed = state if isinstance(state, Refreshed) else None
-        if isinstance(state, Rotated):
-            state = self.accumulated(ops, grad, state, hyper)
-        else:
-            state = state.state
+        state = self.accumulated(ops, grad, state, hyper) if isinstance(state, Rotated) else state.state
         turned = grad
         for axis, basis in zip(self.axes, state.bases, strict=True):
             turned = multiplied(ops, ops.matrix_transpose(basis), turned, self.order, axis)
@@ -174,8 +171,8 @@ OPTIONS = {
 def soap(options: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
-    A gradient changes the basis of the steps after its own. Where the statistics of a parameter have not full
-    rank, as the first of an m x n matrix with m - n > 1, eigenvectors of the null space are arbitrary and so is
+    A gradient changes the basis of the steps after its own. Where first statistics have a null space of two
+    dimensions or more, as those of an m x n matrix with m - n > 1, its eigenvectors are arbitrary, and so is
     the path (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors are Adam's by default.
     After a decomposition the second moment of the i-th eigenvector is that of the i-th before.
 

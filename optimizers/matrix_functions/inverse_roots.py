@@ -45,7 +45,8 @@ def inverse_root_in_basis(
 def _inverse_root(ops: Any, values: Any, vectors: Any, exponent: float, epsilon: Any, cutoff: float) -> Any:
     """V diag(values + epsilon)^(-exponent) V^T, values in any order."""
     damped = ops.maximum(values, 0.0)[..., None, :] + epsilon
-    counts = damped > cutoff * ops.max(damped, axis=-1, keepdims=True)
+    # what is not a number counts: a lane that diverged must not go on as if its roots were 0
+    counts = ~(damped <= cutoff * ops.max(damped, axis=-1, keepdims=True))
     roots = ops.power(ops.where(counts, damped, 1.0), -exponent) * ops.astype_float(counts)
     return (vectors * roots) @ ops.matrix_transpose(vectors)
 

@@ -1,4 +1,4 @@
-"""Shampoo and its idealized form alone: closed forms, roots, blocks, lengths, singular statistics, options."""
+"""Shampoo and its idealized form alone: closed forms, roots, blocks, lengths, wrong options."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int,
 
 ROOTS: list[dict[str, Any]] = [
     {"root": "eigendecomposition"},
-    {"root": "coupled_newton", "steps": 40},
-    {"root": "newton_schulz", "steps": 40},
+    {"root": "coupled_newton", "steps": 20},
+    {"root": "newton_schulz", "steps": 20},
     {"root": "tracked_basis"},
 ]
 
@@ -208,7 +208,9 @@ def test_singular_statistics_in_float32_stay_finite_by_every_root(
     path = replay(
         "shampoo", {"w": np.zeros((8, 3))}, [{"w": grad}] * 6, hyper, backend, "float32", options=options
     )
-    expected = list(shampoo(Leaf("weight", np.zeros((8, 3)), [grad] * 6), hyper, "sum", None, 1))
+    expected = list(
+        shampoo(Leaf("weight", np.zeros((8, 3)), [grad] * 6), hyper, "sum", None, 1, options["root"])
+    )
     np.testing.assert_allclose(path[-1]["w"], expected[-1], atol=0.02)
 
 
@@ -350,20 +352,20 @@ def test_the_idealized_step_is_newtons_where_the_fisher_matrix_is_a_kronecker_pr
     left, right = roots
     count, kept = rows * columns, 0.5
     shares = (1 - kept) * kept ** np.arange(count - 1, -1, -1) / (1 - kept**count)
-    # g g^T of A^(1/2) e_i e_j^T B^(1/2) sum to A x B over all i and j, whatever share each is given
+    # g g^T of A^(1/2) U B^(1/2) sum to A x B over orthonormal U, whatever share each is given
+    turn = np.linalg.qr(rng.standard_normal((count, count)))[0]
     grads = [
-        np.outer(left[:, i], right[j]) / np.sqrt(share)
-        for (i, j), share in zip(np.ndindex(shape), shares, strict=True)
+        left @ column.reshape(shape) @ right / np.sqrt(share)
+        for column, share in zip(turn.T, shares, strict=True)
     ]
     fisher = sum(share * np.outer(g.ravel(), g.ravel()) for share, g in zip(shares, grads, strict=True))
-    np.testing.assert_allclose(fisher, np.kron(left @ left, right @ right), rtol=1e-12)
+    np.testing.assert_allclose(fisher, np.kron(left @ left, right @ right), atol=1e-12)
     path = replay(
         "idealized_shampoo",
         {"w": np.zeros(shape)},
         [{"w": g} for g in grads],
         {"learning_rate": 0.5, "beta2": kept},
         "numpy",
-        options={"refresh_every": 1} if count == 1 else {},
     )
     step = path[-1]["w"] - path[-2]["w"]
     newton = -0.5 * fractional_matrix_power(fisher, -0.5) @ grads[-1].ravel()
@@ -454,12 +456,12 @@ def test_beta2_belongs_to_the_running_mean_alone() -> None:
 
 def test_newton_schulz_needs_a_power_that_it_has_for_every_parameter() -> None:
     with pytest.raises(
-        InputError, match="newton_schulz' needs a power of 1/2, 1/4, 1/8 or 1/16, and the power is 0.16"
+        InputError, match="newton_schulz' needs a power of 1/2, 1/4, 1/8 or 1/16, and the power is 0"
     ):
         replay("shampoo", {"w": np.zeros((2, 2, 2))}, [], RATE, "numpy", options={"root": "newton_schulz"})
 
 
 def test_grafting_numbers_belong_to_the_chosen_rule() -> None:
+    given = {**RATE, "grafting_beta1": 0.9}
     with pytest.raises(InputError, match="shampoo has no hyperparameter 'grafting_beta1'"):
-        given = {**RATE, "grafting_beta1": 0.9}
         replay("shampoo", {"w": np.zeros(2)}, [], given, "numpy", options={"grafting": "adagrad"})

@@ -43,16 +43,16 @@ def onto_simplex(vector: np.ndarray) -> np.ndarray:
 def mirror_descent(leaf: Leaf, hyper: Hyper, mirror: str, domain: str) -> Iterator[np.ndarray]:
     """The mirrored step and the projection in the parameters' own coordinates."""
     w, rate = leaf.start, hyper["learning_rate"]
-    projection = {
+    projections: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
         ("euclidean", "space"): np.asarray,
         ("euclidean", "ball"): partial(onto_ball, radius=hyper.get("radius", 0.0)),
         ("euclidean", "box"): partial(onto_box, radius=hyper.get("radius", 0.0)),
         ("euclidean", "simplex"): onto_simplex,
         ("entropy", "simplex"): lambda vector: vector / vector.sum(),
-    }[mirror, domain]
+    }
     for g in leaf.grads:
         mirrored = w - rate * g if mirror == "euclidean" else w * np.exp(-rate * g)
-        w = by_vectors(projection, mirrored)
+        w = by_vectors(projections[mirror, domain], mirrored)
         yield w
 
 

@@ -94,14 +94,14 @@ def pytorch_optimizer_soap(**options: Any) -> Callable[[list[Any], Hyper], list[
     """
 
     def make(tensors: list[Any], hyper: Hyper) -> list[Any]:
-        from pytorch_optimizer import SOAP as Theirs
+        import pytorch_optimizer
 
         flat = [tensor for tensor in tensors if sum(length > 1 for length in tensor.shape) < 2]
         flat = [] if options.get("precondition_1d") else flat
         rotated = [tensor for tensor in tensors if all(tensor is not one for one in flat)]
         groups = [{"params": rotated}, {"params": flat, "max_precondition_dim": 1}]
         return [
-            Theirs(
+            pytorch_optimizer.SOAP(
                 [group for group in groups if group["params"]],
                 lr=hyper["learning_rate"],
                 betas=(hyper["beta1"], hyper["beta2"]),

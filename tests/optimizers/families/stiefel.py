@@ -123,8 +123,8 @@ ENTRIES = {
         options={
             "orthogonalization": "newton_schulz",
             "coefficients": "quintic",
-            "steps": 7,
-            "dual_steps": 2,
+            "steps": 6,
+            "dual_steps": 1,
         },
     ),
 }

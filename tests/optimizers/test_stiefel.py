@@ -1,0 +1,305 @@
+"""Manifold Muon alone: the direction against other solvers, orthonormal columns, which leaves, use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from harness import replay
+from harness.backends.numpy_ops import numpy_ops
+from harness.errors import InputError
+from optimizers import rules
+from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
+from optimizers.stiefel import clipped_by, clipped_by_svd, tangency_error, tangential_direction
+
+OPS = numpy_ops("float64")
+SHAPES = [(3, 2), (5, 3), (4, 4), (6, 5), (10, 8), (16, 8), (40, 32)]
+shapes = st.integers(1, 5).flatmap(lambda d: st.tuples(st.integers(d, 2 * d + 2), st.just(d)))
+
+
+def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+    return np.asarray(np.linalg.qr(rng.standard_normal((rows, columns)))[0])
+
+
+def direction(g: np.ndarray, w: np.ndarray, steps: int, tolerance: float = 0.0) -> np.ndarray:
+    """Z with exact polar factors."""
+    found = tangential_direction(
+        OPS, g, w, np.full((1, 1), tolerance), steps, orthogonal_factor, clipped_by_svd
+    )
+    return np.asarray(found)
+
+
+def after(
+    w: np.ndarray,
+    grads: Any,
+    rate: float = 0.1,
+    options: dict[str, Any] | None = None,
+    kind: str = "weight",
+    **hyper: float,
+) -> list[np.ndarray]:
+    """The path of one parameter."""
+    values = {"learning_rate": rate, "others_learning_rate": 0.25, **hyper}
+    path = replay(
+        "manifold_muon",
+        {"w": w},
+        [{"w": g} for g in grads],
+        values,
+        "numpy",
+        options=options or {},
+        kinds={"w": kind},
+    )
+    return [arrays["w"] for arrays in path]
+
+
+def error(z: np.ndarray, w: np.ndarray) -> float:
+    return float(tangency_error(OPS, z, w).squeeze())
+
+
+# --- the direction (002 eqs. 78-79, Lemma S.22) -------------------------------------------------------
+
+
+def least_dual(g: np.ndarray, w: np.ndarray) -> float:
+    """min over symmetric Lambda of |G + W Lambda|_nuc by BFGS on smoothed singular values, ever less so."""
+    d = w.shape[1]
+    upper = np.triu_indices(d)
+
+    def matrix(x: np.ndarray) -> np.ndarray:
+        half = np.zeros((d, d))
+        half[upper] = x
+        return half + half.T
+
+    def smoothed(x: np.ndarray, mu: float) -> tuple[float, np.ndarray]:
+        u, s, vh = np.linalg.svd(g + w @ matrix(x), full_matrices=False)
+        slope = w.T @ (u * (s / np.hypot(s, mu))) @ vh
+        return float(np.hypot(s, mu).sum()), (slope + slope.T)[upper]
+
+    x = np.zeros(d * (d + 1) // 2)
+    for mu in 10.0 ** -np.arange(1, 8):
+        x = minimize(smoothed, x, (mu,), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+    return float(np.linalg.svd(g + w @ matrix(x), compute_uv=False).sum())
+
+
+@given(seed=st.integers(0, 2**31), shape=shapes, rank=st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_the_direction_is_feasible_and_best(seed: int, shape: tuple[int, int], rank: int) -> None:
+    """<Z, G> is the least of the dual problem, also for gradients of low rank."""
+    rng = np.random.default_rng(seed)
+    w = orthonormal(rng, *shape)
+    g = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
+    z = direction(g, w, 1500)
+    assert np.linalg.norm(z, 2) <= 1 + 1e-12
+    assert error(z, w) < 1e-2
+    bound = least_dual(g, w)
+    assert abs(np.sum(z * g) - bound) <= 1e-3 * np.linalg.norm(g)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (5, 3), (6, 5), (12, 4)], ids=str)
+def test_the_direction_of_a_full_gradient_is_exact_in_the_limit(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    w, g = orthonormal(rng, *shape), rng.standard_normal(shape)
+    z = direction(g, w, 400)
+    assert error(z, w) < 1e-9
+    np.testing.assert_allclose(np.sum(z * g), least_dual(g, w), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_few_iterations_bring_it_near_the_tangent_space(shape: tuple[int, int]) -> None:
+    """What the default number of iterations gives, where the polar factor of G is far off."""
+    rng = np.random.default_rng(1)
+    errors = []
+    for _ in range(10):
+        w, g = orthonormal(rng, *shape), rng.standard_normal(shape)
+        errors.append([error(direction(g, w, steps), w) for steps in (12, 100)])
+        if shape[0] > shape[1]:
+            assert error(np.asarray(orthogonal_factor(OPS, g)), w) > 0.2
+    first, second = np.median(errors, axis=0)
+    assert first < 0.01 * np.sqrt(shape[1])
+    assert second < 2e-4
+
+
+@given(seed=st.integers(0, 2**31), d=st.integers(1, 6))
+@settings(max_examples=30)
+def test_of_a_square_matrix_it_is_the_polar_factor_of_the_skew_part(seed: int, d: int) -> None:
+    """The dual minimum is at Lambda = -sym(W^T G), where G + W Lambda = W skew(W^T G)."""
+    rng = np.random.default_rng(seed)
+    w, g = orthonormal(rng, d, d), rng.standard_normal((d, d))
+    skew = (w.T @ g - g.T @ w) / 2
+    np.testing.assert_allclose(direction(g, w, 2), w @ orthogonal_factor(OPS, skew), atol=1e-8)
+
+
+@given(seed=st.integers(0, 2**31), d=st.integers(1, 4))
+@settings(max_examples=30)
+def test_of_a_gradient_without_skew_part_it_is_the_polar_factor_beside_the_columns(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    w, n = orthonormal(rng, 2 * d + 1, d), rng.standard_normal((2 * d + 1, d))
+    n -= w @ (w.T @ n)
+    s = rng.standard_normal((d, d))
+    np.testing.assert_allclose(direction(n + w @ (s + s.T), w, 2), orthogonal_factor(OPS, n), atol=1e-8)
+
+
+@given(seed=st.integers(0, 2**31), dimension=st.integers(1, 7))
+@settings(max_examples=30)
+def test_a_single_column_is_the_trust_region_on_the_sphere(seed: int, dimension: int) -> None:
+    """At every step: with d = 1 the spectral norm is the l2 norm, and Orth divides by it."""
+    rng = np.random.default_rng(seed)
+    w, *grads = rng.standard_normal((5, dimension))
+    w /= np.linalg.norm(w)
+    path = after(w[:, None], [g[:, None] for g in grads], 0.4)
+    sphere = replay(
+        "trust_region_sphere", {"w": w}, [{"w": g} for g in grads], {"learning_rate": 0.4}, "numpy"
+    )
+    for found, expected in zip(path, sphere, strict=True):
+        np.testing.assert_allclose(found[:, 0], expected["w"], rtol=1e-9, atol=1e-12)
+
+
+def test_the_first_order_is_the_direction() -> None:
+    """W' = W - eta Z + O(eta^2), as in 002 eq. 71: the error falls by 4 where eta halves."""
+    rng = np.random.default_rng(2)
+    w, g = orthonormal(rng, 6, 3), rng.standard_normal((6, 3))
+    z = direction(g, w, 300)
+    errors = [
+        np.linalg.norm(after(w, [g], rate, {"dual_steps": 300}, tangency_tolerance=0.0)[0] - (w - rate * z))
+        for rate in 1e-2 / 2.0 ** np.arange(4)
+    ]
+    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 4, rtol=0.05)
+
+
+def test_a_matrix_within_the_tolerance_is_frozen_while_others_go_on() -> None:
+    rng = np.random.default_rng(3)
+    w = np.stack([orthonormal(rng, 6, 4), np.eye(6, 4)])
+    g = rng.standard_normal((2, 6, 4))
+    g[1, :4] = 0.0  # of no skew part: its direction stays as it begins
+    tolerance = np.array([1e-9, 1e-2]).reshape(2, 1, 1)
+    both = tangential_direction(OPS, g, w, tolerance, 60, orthogonal_factor, clipped_by_svd)
+    np.testing.assert_array_equal(both[1], direction(g[1], w[1], 1))
+    np.testing.assert_allclose(both[0], direction(g[0], w[0], 60), atol=1e-8)
+    assert np.abs(both[0] - direction(g[0], w[0], 1)).max() > 1e-3
+    coarse = direction(g[0], w[0], 60, 0.05)
+    assert 1e-6 < error(coarse, w[0]) <= 0.05
+
+
+@given(seed=st.integers(0, 2**31), shape=shapes)
+@settings(max_examples=30)
+def test_clipping_by_polar_factors_is_clipping_of_singular_values(seed: int, shape: tuple[int, int]) -> None:
+    matrix = 2 * np.random.default_rng(seed).standard_normal(shape)
+    u, s, vh = np.linalg.svd(matrix, full_matrices=False)
+    wanted = (u * np.minimum(s, 1)) @ vh
+    np.testing.assert_allclose(clipped_by_svd(OPS, matrix), wanted, atol=1e-12)
+    np.testing.assert_allclose(clipped_by(OPS, orthogonal_factor, matrix), wanted, atol=1e-12)
+
+    def iterated(ops: Any, matrix: Any) -> Any:
+        return newton_schulz(ops, matrix, COEFFICIENTS["quintic"], 40)
+
+    np.testing.assert_allclose(clipped_by(OPS, iterated, matrix), wanted, atol=1e-9)
+
+
+# --- the manifold --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shape", [(6, 3), (3, 6), (4, 4), (5, 1), (4, 2, 3, 3)], ids=lambda shape: "x".join(map(str, shape))
+)
+def test_columns_stay_orthonormal(shape: tuple[int, ...]) -> None:
+    """For 1000 steps; rows of a wide matrix; a convolution as outputs x the rest."""
+    rng = np.random.default_rng(4)
+    kind = "weight" if len(shape) == 2 else "convolution"
+    path = after(
+        rng.standard_normal(shape), rng.standard_normal((1000, *shape)), 0.2, {"dual_steps": 3}, kind
+    )
+    for found in path[::50] + path[-1:]:
+        matrix = found.reshape(shape[0], -1)
+        matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+        np.testing.assert_allclose(matrix.T @ matrix, np.eye(matrix.shape[1]), rtol=0, atol=1e-12)
+    assert np.abs(path[-1] - path[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (8, 5), (64, 32)], ids=str)
+def test_the_default_iteration_is_nearly_svd(shape: tuple[int, int]) -> None:
+    """Eight steps of Polar Express fall short of the smallest singular values alone."""
+    rng = np.random.default_rng(5)
+    w, grads = orthonormal(rng, *shape), rng.standard_normal((3, *shape))
+    exact = after(w, grads)
+    iterated = after(w, grads, options={"orthogonalization": "newton_schulz"})
+    np.testing.assert_allclose(iterated, exact, rtol=0, atol=1e-6)
+
+
+def test_a_gradient_that_the_constraint_takes_away_moves_nothing() -> None:
+    """G = W S with a symmetric S has no tangential part, though rounding leaves one."""
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        w, s = orthonormal(rng, 5, 3), rng.standard_normal((3, 3))
+        np.testing.assert_allclose(after(w, [w @ (s + s.T)])[0], w, atol=1e-14)
+    np.testing.assert_allclose(after(np.eye(1), [np.ones((1, 1))])[0], 1, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "is_matrix"),
+    [
+        ("weight", (3, 2), True),
+        ("convolution", (3, 2, 1, 1), True),
+        ("embedding", (3, 2), False),
+        ("norm", (3,), False),
+        ("weight", (3,), False),
+        ("vector", (), False),
+    ],
+)
+def test_weights_and_convolutions_alone_are_matrices(
+    kind: str, shape: tuple[int, ...], is_matrix: bool
+) -> None:
+    w, g = np.random.default_rng(7).standard_normal((2, *shape))
+    (found,) = after(w, [g], options={"others": "sgd"}, kind=kind)
+    if is_matrix:
+        matrix = found.reshape(shape[0], -1)
+        np.testing.assert_allclose(matrix.T @ matrix, np.eye(2), atol=1e-14)
+    else:
+        np.testing.assert_allclose(found, w - 0.25 * g, rtol=1e-14)
+
+
+def test_the_state_is_one_copy_of_each_matrix() -> None:
+    part = rules()["manifold_muon"].part
+    assert part is not None
+    for shape, tall in (((5, 3), (5, 3)), ((3, 5), (5, 3)), ((2, 3, 2, 2), (12, 2))):
+        state = part("weight", shape).rule.init(OPS, np.ones((2, *shape)))
+        assert [array.shape for array in state] == [(2, *tall)]
+
+
+# --- use -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"orthogonalization": "newton_schulz"}], ids=str)
+def test_the_leading_eigenspace_is_found(options: dict[str, Any]) -> None:
+    """Minimize -<W, A W> / 2 over orthonormal columns: the two greatest eigenvalues; steps of fixed size."""
+    rng = np.random.default_rng(8)
+    basis = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    matrix = (basis * [4.0, 3.0, 1.0, 0.5, 0.2, 0.1]) @ basis.T
+    found = rules()["manifold_muon"].choose(options).part
+    assert found is not None
+    rule = found("weight", (6, 2)).rule
+    w = orthonormal(rng, 6, 2)
+    state: Any = rule.init(OPS, w)
+    for step in range(200):
+        hyper = {
+            "learning_rate": np.full((1, 1), 0.3 * (1 - step / 200)),
+            "tangency_tolerance": np.full((1, 1), 1e-6),
+        }
+        w, state = rule.update(OPS, -matrix @ w, state, w, hyper)
+    assert 7.0 - np.sum(w * (matrix @ w)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"orthogonalization": "qr"}, "orthogonalization = 'qr' is not one of newton_schulz, svd"),
+        ({"dual_steps": 0}, "dual_steps = 0 is not a whole number from 1 on"),
+        ({"others": "muon"}, "others = 'muon' is not one of adamw, adam, momentum, sgd"),
+        ({"nesterov": True}, "manifold_muon has no option 'nesterov'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        after(np.eye(2), [], options=options)
