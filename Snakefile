@@ -1,6 +1,6 @@
 """The main job: studies, run on every backend, become tables, figures and a report.
 
-bases -> sweep -> refine -> final -> tables -> figures -> reports, and timing and parity beside them.
+bases -> sweep -> refine -> final -> tables -> figures -> reports, and timing, parity and checks beside them.
 
 snakemake --cores all reports                          everything, at quick scale
 snakemake -n reports                                   the plan
@@ -205,6 +205,45 @@ rule parity:
         "parity of {wildcards.optimizer}: PyTorch against JAX, NumPy against PyTorch"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
+
+
+rule checks:
+    input:
+        spec=PLAN.spec("checks"),
+    output:
+        PLAN.table("checks", "checks"),
+        PLAN.table("checks", "jobs"),
+    log:
+        PLAN.log("checks"),
+    conda:
+        "environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2500,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    message:
+        "claims of {wildcards.optimizer}, on random instances"
+    shell:
+        RUN + " --threads {threads} 2>&1 | tee {log:q}"
+
+
+rule claims:
+    input:
+        PLAN.checks,
+        plan=PLAN.claims_plan(),
+    output:
+        directory(PLAN.claims()),
+    log:
+        f"{PLAN.results}/logs/claims.{{hash}}.log",
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=lambda wildcards, attempt: 10 * attempt,
+    message:
+        "claims: figures of their checks"
+    shell:
+        "python -m reports claims --plan {input.plan:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule tables:

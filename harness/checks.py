@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import math
+import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
 import numpy as np
 
-FOLDER = Path(__file__).resolve().parent.parent / "benchmarks" / "claims"
-PRINTED, CORRECTED = "as printed", "as corrected"
+from harness.errors import InputError
+from results.verdicts import Relation, Variant, Verdict
+from results.verdicts import verdicts as verdicts_of_parts
 
-Relation = Literal["<=", ">=", "=="]
-Variant = Literal["", "as printed", "as corrected"]
-Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
+PACKAGE = "benchmarks.claims"
+FOLDER = Path(__file__).resolve().parent.parent.joinpath(*PACKAGE.split("."))
+DEFAULT_SCALE = "paper"
+PRINTED: Final = "as printed"
+CORRECTED: Final = "as corrected"
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class Check:
     instances: Mapping[str, int]
     variant: Variant = ""
 
+    def count(self, scale: str) -> int:
+        """How many instances are drawn at a scale."""
+        return self.instances.get(scale, self.instances[DEFAULT_SCALE])
+
 
 @dataclass(frozen=True)
 class PropertyClaim:
@@ -88,55 +98,131 @@ class PropertyClaim:
 
 @dataclass(frozen=True)
 class Row:
-    """A measure with its claim, part and instance."""
+    """A measure with its claim, part and instance, and the seconds that the instance took."""
 
     claim: str
     part: str
     variant: Variant
     instance: int
     measure: Measure
+    seconds: float = field(default=0.0, compare=False)  # two runs of one instance give equal rows
 
 
-def modules() -> tuple[str, ...]:
-    """The modules of benchmarks/claims that define claims, by their last name."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_")))
+# --- finding claims ------------------------------------------------------------------------------
+
+
+def modules(folder: Path | None = None) -> tuple[str, ...]:
+    """The modules of benchmarks/claims, or of another folder, that define claims, by their last name."""
+    files = (FOLDER if folder is None else folder).glob("*.py")
+    return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
 
 
 def claims_of(module: str) -> tuple[PropertyClaim, ...]:
-    """The claims that a module defines."""
-    found: tuple[PropertyClaim, ...] = importlib.import_module(f"benchmarks.claims.{module}").CLAIMS
+    """The claims that a module defines.
+
+    Raises:
+        InputError: naming the file, where it cannot be imported or what it defines cannot be checked.
+    """
+    path = f"{PACKAGE.replace('.', '/')}/{module}.py"
+    try:
+        found = getattr(importlib.import_module(f"{PACKAGE}.{module}"), "CLAIMS", None)
+    except Exception as error:  # whatever a module raises when it is imported
+        raise InputError(f"{path}: cannot be imported ({type(error).__name__}: {error}); mend it") from error
+    if (
+        not found
+        or not isinstance(found, tuple)
+        or not all(isinstance(claim, PropertyClaim) for claim in found)
+    ):
+        raise InputError(
+            f"{path}: CLAIMS is not there, is empty, or is no tuple of PropertyClaim; define CLAIMS = (...,)"
+        )
+    problems = [f"{path}: {claim.id}: {problem}" for claim in found for problem in _problems(claim)]
+    if problems:
+        raise InputError("\n".join(problems))
     return found
+
+
+def _problems(claim: PropertyClaim) -> Iterator[str]:
+    if not claim.checks:
+        yield "has no checks; give it one for each part"
+    for (part, variant), count in Counter((check.part, check.variant) for check in claim.checks).items():
+        if count > 1:
+            yield f"the part {part!r} {variant} is given {count} times; parts of a variant must differ"
+    for check in claim.checks:
+        wrong = {scale: count for scale, count in check.instances.items() if count < 1}
+        if DEFAULT_SCALE not in check.instances or wrong:
+            yield (
+                f"instances of the part {check.part!r} are {dict(check.instances)}; give a number above 0 by "
+                f"scale, {DEFAULT_SCALE!r} among them"
+            )
+
+
+def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyClaim]]:
+    """Every claim with its module, by the claim's id.
+
+    Raises:
+        InputError: as `claims_of`, with a line for each problem of each module, and for an id that is given
+            twice.
+    """
+    found: dict[str, tuple[str, PropertyClaim]] = {}
+    problems: list[str] = []
+    for module in modules(folder):
+        try:
+            claims = claims_of(module)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        for claim in claims:
+            home, _ = found.setdefault(claim.id, (module, claim))
+            if found[claim.id][1] is not claim:
+                file = PACKAGE.replace(".", "/")
+                problems.append(
+                    f"{file}/{module}.py: the id {claim.id!r} is also in {file}/{home}.py; ids must differ"
+                )
+    if problems:
+        raise InputError("\n".join(problems))
+    return found
+
+
+# --- checking them -------------------------------------------------------------------------------
 
 
 def rows(claim: PropertyClaim, scale: str) -> Iterator[Row]:
     """Every measure of every instance of a claim; an instance is the same whatever else is run."""
     for check in claim.checks:
-        key = zlib.crc32(f"{claim.id} {check.part}".encode())  # printed and corrected see the same instances
-        for instance in range(check.instances.get(scale, check.instances["paper"])):
-            random = np.random.default_rng([key, instance])
-            for measure in check.measures(random):
-                yield Row(claim.id, check.part, check.variant, instance, measure)
+        yield from part_rows(claim.id, check, scale)
+
+
+def part_rows(claim: str, check: Check, scale: str) -> Iterator[Row]:
+    """Every measure of every instance of one part of a claim.
+
+    Raises:
+        ValueError: for an instance that measures nothing, or against what is no limit: it could not miss.
+    """
+    key = zlib.crc32(f"{claim} {check.part}".encode())  # printed and corrected see the same instances
+    for instance in range(check.count(scale)):
+        began = time.perf_counter()
+        measures = list(check.measures(np.random.default_rng([key, instance])))
+        seconds = time.perf_counter() - began
+        if not measures:
+            raise ValueError(f"instance {instance} has no measures; every instance must give one")
+        for measure in measures:
+            if not (math.isfinite(measure.limit) and 0 <= measure.tolerance < math.inf):
+                raise ValueError(
+                    f"instance {instance}: {measure.quantity}: the limit {measure.limit} with the tolerance "
+                    f"{measure.tolerance} is none; give finite ones, the tolerance not below 0"
+                )
+            yield Row(claim, check.part, check.variant, instance, measure, seconds)
 
 
 def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdict]:
-    """The verdict by variant; by the empty one alone where nothing is misprinted.
+    """The verdict by variant; by the empty one alone where nothing is misprinted (results.verdicts).
 
-    A part holds where each of its measures does. Parts that are printed well count in both variants.
+    A part holds where each of its measures does, and there are some.
     """
-    variants = sorted({check.variant for check in claim.checks} - {""}) or [""]
-    holding = {
-        (check.part, check.variant): all(
-            row.measure.holds for row in found if (row.part, row.variant) == (check.part, check.variant)
-        )
-        for check in claim.checks
+    holding: dict[tuple[str, Variant], list[bool]] = {
+        (check.part, check.variant): [] for check in claim.checks
     }
-    return {
-        variant: _verdict([holds for (_, own), holds in holding.items() if own in ("", variant)])
-        for variant in variants
-    }
-
-
-def _verdict(parts: Sequence[bool]) -> Verdict:
-    if all(parts):
-        return "reproduced"
-    return "partly reproduced" if any(parts) else "not reproduced"
+    for row in found:
+        holding[row.part, row.variant].append(row.measure.holds)
+    return verdicts_of_parts({part: bool(each) and all(each) for part, each in holding.items()})

@@ -1,4 +1,4 @@
-"""The command line of the harness: list, check, run, parity, compare and show."""
+"""The command line of the harness: list, check, run, parity, checks, compare and show."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ EXAMPLES = """examples:
   python -m harness check                     is every study valid? computes nothing
   python -m harness run results/specs/S.json  compute one job, as Snakemake does
   python -m harness parity adam               does it take the same steps on torch, jax and numpy?
+  python -m harness checks notes.regret       does this claim hold on random instances?
   python -m harness compare digits_mlp adam "adam @ egop" --backend jax     which step is faster?
   python -m harness show 3f9a6c1e5b7d-0004    one run: its settings, metrics and curve
 
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         commands, "list", _list, "list workloads, optimizers, bases, backends, studies, claims"
     )
     listing.add_argument("--json", action="store_true", help="print JSON for programs")
+    listing.add_argument("--markdown", action="store_true", help="print the page of all optimizers")
     _add_studies(listing)
 
     checking = _command(commands, "check", _check, "validate all studies without computing")
@@ -93,6 +95,13 @@ def _parser() -> argparse.ArgumentParser:
     comparing = _command(commands, "parity", _parity, "compare the backends step by step, in float64")
     comparing.add_argument("optimizers", nargs="*", metavar="OPTIMIZER", help="names (default: all)")
     comparing.add_argument("--json", action="store_true", help="print JSON for programs")
+
+    claims = _command(
+        commands, "checks", _checks, "check claims on random instances, and print their verdicts"
+    )
+    claims.add_argument("claims", nargs="*", metavar="CLAIM", help="ids of property claims (default: all)")
+    claims.add_argument("--scale", default="quick", metavar="NAME", help="default: %(default)s")
+    claims.add_argument("--json", action="store_true", help="print JSON for programs")
 
     timing = _command(commands, "compare", _compare, "time two methods of a study in turn, as a ratio")
     timing.add_argument("study", metavar="STUDY", help="a study file's stem")
@@ -200,6 +209,29 @@ def _parity_value(row: Mapping[str, Any]) -> str:
     return f"{row['difference']:.1e} {verdict}"
 
 
+# --- checks --------------------------------------------------------------------------------------
+
+
+def _checks(given: argparse.Namespace) -> None:
+    from harness.check_jobs import check, lines, summary
+    from harness.checks import DEFAULT_SCALE, claims_by_id
+    from optimizers.names import unknown
+
+    known = {name: claim for name, (_, claim) in claims_by_id().items()}
+    for name in given.claims:
+        if name not in known:
+            raise InputError(unknown("benchmarks/claims", "property claim", name, known))
+    claims = [known[name] for name in dict.fromkeys(given.claims)] or list(known.values())
+    named = [scale for claim in known.values() for part in claim.checks for scale in part.instances]
+    scales = sorted({"quick", DEFAULT_SCALE, *named})
+    if given.scale not in scales:
+        raise InputError(f"--scale: {unknown('benchmarks/claims', 'scale', given.scale, scales)}")
+    found = check(claims, given.scale, "property checks")
+    said = [summary(claim, given.scale, found) for claim in claims]
+    print(json.dumps(said, indent=1) if given.json else "\n".join(lines(said)))
+    found.raise_errors()
+
+
 # --- compare -------------------------------------------------------------------------------------
 
 
@@ -232,6 +264,11 @@ def _compare(given: argparse.Namespace) -> None:
 
 def _list(given: argparse.Namespace) -> None:
     content = catalogue(given.studies)
+    if given.markdown:
+        from harness.reference import page
+
+        print(page(content["optimizers"]), end="")
+        return
     print(json.dumps(content, indent=1) if given.json else _catalogue_text(content))
 
 

@@ -32,6 +32,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "final": ("harness.run_jobs", "run_lanes"),
     "timing": ("harness.timing_jobs", "time_study"),
     "parity": ("harness.parity", "compare_backends"),
+    "checks": ("harness.check_jobs", "check_claims"),
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from harness import tuning
 from harness.backends import BACKENDS
+from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of
 from harness.contestants import RULES, WORKLOADS, find_workload, origin
 from harness.errors import InputError
 from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
@@ -33,6 +34,7 @@ from workloads.data import FOLDER_VARIABLE
 
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
 ALL = "all"  # parity compares every backend with every other
+CLAIMS = "claims"  # what the checks of claims have for a study
 PACKAGES = {
     "jax": ("jax", "jaxlib", "numpy"),
     "torch": ("numpy", "torch"),
@@ -53,7 +55,7 @@ class Config:
 
     Args:
         scale: the size of the studies.
-        studies: file stems or claim ids; empty for all.
+        studies: file stems or claim ids, of studies and of property checks; empty for all.
         backends: names; empty for all that a study uses.
         results: the folder that specs, runs, tables and figures are written to.
         site: the folder of the report.
@@ -111,19 +113,20 @@ def _names(key: str, value: Any) -> tuple[str, ...]:
     return tuple(name.strip() for name in names)
 
 
-def _select(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
-    """The studies asked for, by file stem or claim id."""
+def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
+    """The studies asked for, by file stem or claim id; `claims` are the ids of property checks."""
     by_name = {claim.id: study for study in studies for claim in study.claims}
     by_name |= {study.name: study for study in studies}
+    known = [*by_name, *claims]
     for name in config.studies:
-        if name not in by_name:
-            raise InputError(f"--config studies: {unknown(str(config.study_folder), 'study', name, by_name)}")
+        if name not in known:
+            raise InputError(f"--config studies: {unknown(str(config.study_folder), 'study', name, known)}")
     scales = sorted({scale for study in studies for scale in study.scales})
     if config.scale not in scales:
         raise InputError(
             f"--config scale: {unknown(str(config.study_folder), 'scale', config.scale, scales)}"
         )
-    wanted = {by_name[name].name for name in config.studies} or {study.name for study in studies}
+    wanted = {by_name[name].name for name in config.studies or by_name if name in by_name}
     return tuple(study for study in studies if study.name in wanted)
 
 
@@ -147,7 +150,8 @@ class PlannedJob:
 
     Args:
         upstream: the jobs whose tables it reads.
-        lanes: how many runs it holds; for bases how many estimates, for timing how many methods.
+        lanes: how many runs it holds; for bases how many estimates, for timing how many methods, for checks
+            how many claims.
     """
 
     spec: JobSpec
@@ -353,6 +357,40 @@ def parity_job(
     return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
 
 
+def _sources_of_checks(module: str, root: Path) -> dict[str, str]:
+    """SHA-256 by file of what decides the measures of a module's claims."""
+    followed = (*FOLLOWED, "harness", "benchmarks")
+    return sources(("harness.checks", f"{PACKAGE}.{module}"), root, followed)
+
+
+def checks_job(module: str, scale: str, results: Path, root: Path) -> PlannedJob:
+    """The job that checks the claims of a module of benchmarks/claims."""
+    spec = JobSpec(
+        stage="checks",
+        study=CLAIMS,
+        scale=scale,
+        backend=HOST,
+        device="cpu",
+        optimizers=(OptimizerSpec(module),),
+        workloads=(),
+        bases=(),
+        seeds=(0,),
+        settings=None,
+        tuning={},
+        budget={},
+        evaluations=0,
+        schedule={},
+        stop={},
+        targets={},
+        bundle_memory_bytes=0,
+        upstream={},
+        sources=_sources_of_checks(module, root),
+        versions={package: version(package) for package in (*PACKAGES[ALL], "scipy")},
+    )
+    lanes = len(claims_of(module))
+    return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
+
+
 # --- the whole -----------------------------------------------------------------------------------
 
 
@@ -364,7 +402,9 @@ class Plan:
     studies: tuple[PlannedStudy, ...]
     skipped: tuple[tuple[str, str], ...]
     parity: tuple[PlannedJob, ...]
+    checks: tuple[PlannedJob, ...]
     reports_code: str
+    results_code: str
     kernels: Path | None  # what is shown of kernel speed; None where nothing is stored
 
     @property
@@ -375,6 +415,7 @@ class Plan:
             "studies": [study.description for study in self.studies],
             "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
             "parity": describe_parity(self.parity) if self.parity else None,
+            "checks": self._checks if self.checks else None,
             "code": self.reports_code,
             "kernels": str(self.kernels) if self.kernels else None,
         }
@@ -383,10 +424,29 @@ class Plan:
         """What the figures of one study show, in the form of the site's."""
         return {"scale": self.config.scale, "studies": [planned.description], "skipped": []}
 
+    @cached_property
+    def _checks(self) -> dict[str, Any]:
+        """The checks of claims as the report shows them; the name of their figures carries their hash."""
+        described = describe_checks(self.checks)
+        hash_ = _digest(_json([described, self.results_code, self.reports_code]))
+        return {**described, "figures": str(self.config.results / "figures" / f"{CLAIMS}.{hash_}")}
+
+    @property
+    def claims_path(self) -> Path:
+        """The file that tells the figures of property checks what to show."""
+        return (
+            self.config.results / "specs" / f"{CLAIMS}.figures.{_hash_of(Path(self._checks['figures']))}.json"
+        )
+
+    @property
+    def report_of_claims(self) -> dict[str, Any]:
+        """What the figures of property checks show, in the form of the site's."""
+        return {"scale": self.config.scale, "studies": [], "skipped": [], "checks": self._checks}
+
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs, upstream first."""
-        return (*(job for planned in self.studies for job in planned.jobs), *self.parity)
+        return (*(job for planned in self.studies for job in planned.jobs), *self.parity, *self.checks)
 
     @property
     def report_path(self) -> Path:
@@ -413,8 +473,10 @@ class Plan:
                 *merged,
                 *(str(study.figures) for study in self.studies),
                 *([str(self.kernels)] if self.kernels else []),
-                *(str(path) for job in self.parity for path in job.outputs),
+                *(str(path) for job in (*self.parity, *self.checks) for path in job.outputs),
+                *([self._checks["figures"]] if self.checks else []),
             ],
+            checks=[str(job.folder / "checks.parquet") for job in self.checks],
             stored_kernels=str(stored_kernels(self.config.results)),
             inputs={job.spec.hash: [str(path) for path in job.inputs] for job in self.jobs},
             seeds={job.spec.hash: f"seeds {job.spec.seeds[0]} to {job.spec.seeds[-1]}" for job in self.jobs},
@@ -443,6 +505,9 @@ class Plan:
             lines.append(
                 f"  parity of {' and '.join(BACKENDS)}: {len(self.parity)} jobs, {compared} problems"
             )
+        if self.checks:
+            claims = sum(job.lanes for job in self.checks)
+            lines.append(f"  property checks: {len(self.checks)} jobs, {claims} claims")
         lines += [f"  skipped {name}: {reason}" for name, reason in self.skipped]
         return "\n".join(lines)
 
@@ -461,16 +526,44 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         InputError: for bad studies or a configuration that they do not know.
     """
     planned, skipped = [], []
-    reports_code = _code(root, REPORTS_CODE)
-    for study in _select(read_studies(config.study_folder, config.studies), config):
+    reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
+    claims = _property_claims(config, root)
+    studies = read_studies(config.study_folder, config.studies)
+    _check_ids(studies, claims)
+    for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
         if reason is not None:
             skipped.append((study.name, reason))
         else:
-            planned.append(_planned(study, config, root, reports_code))
+            planned.append(_planned(study, config, root, reports_code, results_code))
     kernels = _kernels(config.results, reports_code)
     parity = tuple(parity_job(*one, config.results, root) for one in _compared(planned, config))
-    return Plan(config, tuple(planned), tuple(skipped), parity, reports_code, kernels)
+    modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
+    checks = tuple(checks_job(module, config.scale, config.results, root) for module in modules)
+    return Plan(config, tuple(planned), tuple(skipped), parity, checks, reports_code, results_code, kernels)
+
+
+def _property_claims(config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
+    """The claims that property checks decide, with their modules, by id.
+
+    None where each name that is asked for is a study's file: a broken module is then in nobody's way.
+    """
+    files = {path.stem for path in config.study_folder.glob("*.yaml")}
+    if config.studies and files.issuperset(config.studies):
+        return {}
+    return claims_by_id(root / FOLDER.relative_to(ROOT))
+
+
+def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
+    """Check that a name that is asked for can mean one thing only."""
+    homes = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
+    twice = [
+        f"{FOLDER.relative_to(ROOT) / module}.py: the id {name!r} is also in {homes[name]}; ids must differ"
+        for name, (module, _) in claims.items()
+        if name in homes
+    ]
+    if twice:
+        raise InputError("\n".join(twice))
 
 
 def _compared(
@@ -499,14 +592,14 @@ def _kernels(results: Path, reports_code: str) -> Path | None:
     return results / "figures" / f"kernels.{_digest(_json([files_hash(files, stored), *made_by]))}"
 
 
-def _planned(study: Study, config: Config, root: Path, reports_code: str) -> PlannedStudy:
+def _planned(study: Study, config: Config, root: Path, reports_code: str, results_code: str) -> PlannedStudy:
     own = study.scales[config.scale].backends
     backends = tuple(
         name for name in own if study.running_on(name) and (not config.backends or name in config.backends)
     )
     jobs = Planner(study, config.scale, config.results, root).jobs(backends)
     hashes = sorted(job.spec.hash for job in jobs)
-    tables_hash = _digest(_json([hashes, _code(root, RESULTS_CODE)]))
+    tables_hash = _digest(_json([hashes, results_code]))
     description = describe(study, config.scale, backends)
     figures_hash = _digest(_json([tables_hash, description, reports_code]))
     name = f"{study.name}.{config.scale}"
@@ -588,6 +681,25 @@ def describe_parity(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
     }
 
 
+def describe_checks(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
+    """The claims that property checks decide as the report shows them, and where the tables are."""
+    modules = {job.spec.optimizers[0].name: job for job in jobs}
+    return {
+        "claims": [
+            {
+                "id": claim.id,
+                "sentence": claim.sentence,
+                "source": claim.source,
+                "setting": claim.setting,
+                "file": f"{PACKAGE.replace('.', '/')}/{module}.py",
+            }
+            for module in modules
+            for claim in claims_of(module)
+        ],
+        "tables": [str(job.folder) for job in modules.values()],
+    }
+
+
 def _json(content: Any) -> str:
     return json.dumps(content, sort_keys=True, indent=1) + "\n"
 
@@ -616,6 +728,8 @@ def write_specs(plan: Plan) -> None:
     files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
     files[plan.report_path] = _json(plan.report)
     files[plan.wiring_path] = plan.wiring.to_json()
+    if plan.checks:
+        files[plan.claims_path] = _json(plan.report_of_claims)
     specs = plan.report_path.parent
     files |= {
         specs / f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.figures)}.json": _json(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from harness.errors import InputError
 
-Stage = Literal["bases", "sweep", "refine", "final", "timing", "parity"]
+Stage = Literal["bases", "sweep", "refine", "final", "timing", "parity", "checks"]
 TRAJECTORY_VERSION = 1  # raised when the harness changes what a run computes (tests/harness/golden)
 
 
@@ -68,6 +68,7 @@ class JobSpec:
     """One job. Two jobs with equal hashes compute the same tables.
 
     Args:
+        optimizers: the contestants; of checks, the module of claims, by whose name the job goes.
         settings: the hyperparameter settings of a sweep (random and Halton search: all of them), or
             None where refine and final take them from the tables of `upstream`.
         tuning: the tuning protocol of the study, resolved.

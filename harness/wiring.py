@@ -19,6 +19,7 @@ TABLES: Mapping[Stage, tuple[str, ...]] = {
     "final": ("runs", "curves", "jobs"),
     "timing": ("timings", "memory", "jobs"),
     "parity": ("parity", "jobs"),
+    "checks": ("checks", "jobs"),
 }
 MERGED = ("runs", "curves", "timings", "memory", "jobs")
 JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in harness.paths.job_name
@@ -40,7 +41,9 @@ class Wiring:
         results: the results folder.
         site: the folder of the site.
         report_path: the file that tells the report what to show.
-        shown: what the site shows: merged tables and figures of all studies, those of kernels, and parity.
+        shown: what the site shows: merged tables and figures of all studies, those of kernels, parity, and
+            the checks of claims with their figures.
+        checks: the tables of the checks of claims.
         stored_kernels: the folder of asv's results.
         inputs: the tables that a job reads, by the job's hash.
         seeds: the seeds of a job in words, by the job's hash.
@@ -54,6 +57,7 @@ class Wiring:
     site: str
     report_path: str
     shown: list[str]
+    checks: list[str]
     stored_kernels: str
     inputs: Mapping[str, list[str]]
     seeds: Mapping[str, str]
@@ -89,6 +93,14 @@ class Wiring:
     def kernels(self) -> str:
         """The pattern of the folder of what is shown of kernel speed."""
         return f"{self.results}/figures/kernels.{{hash}}"
+
+    def claims(self) -> str:
+        """The pattern of the folder of figures of the checks of claims."""
+        return f"{self.results}/figures/claims.{{hash}}"
+
+    def claims_plan(self) -> str:
+        """The pattern of the file that tells these figures what to show."""
+        return f"{self.results}/specs/claims.figures.{{hash}}.json"
 
     def figures_plan(self) -> str:
         """The pattern of the files that tell the figures what to show."""

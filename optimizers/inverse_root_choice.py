@@ -17,7 +17,7 @@ ROOT_OPTIONS = {
     "root": Option(
         "eigendecomposition",
         "how roots are computed: eigendecomposition; by products alone, coupled_newton (1 / power whole) or "
-        "newton_schulz (power 1/2, 1/4, 1/8 or 1/16); tracked_basis, an orthogonal iteration of a kept eigenbasis",
+        "newton_schulz (power 1/2, 1/4, 1/8, 1/16); tracked_basis, one orthogonal iteration of a kept basis",
         choice("eigendecomposition", "coupled_newton", "newton_schulz", "tracked_basis"),
     ),
     "steps": Option(30, "iterations of coupled_newton and newton_schulz", whole(1)),

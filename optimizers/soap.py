@@ -173,7 +173,7 @@ def soap(options: Options) -> Rule:
 
     A gradient changes the basis of the steps after its own. Where first statistics have a null space of two
     dimensions or more, as those of an m x n matrix with m - n > 1, its eigenvectors are arbitrary, and so is
-    the path (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors are Adam's by default.
+    the path (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors have Adam by default.
     After a decomposition the second moment of the i-th eigenvector is that of the i-th before.
 
     State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers; one-sided, m <= n, 2 m n + 2 m^2; for a

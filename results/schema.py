@@ -1,4 +1,4 @@
-"""The typed tables: runs, curves, timings, memory and jobs of studies, and the parity of backends."""
+"""The typed tables: runs, curves, timings, memory and jobs of studies, the parity of backends, and checks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ COMPARISONS = (
     "float32 against float64 on jax",
     "float32 against float64 on torch",
 )
+
+RELATIONS = ("<=", ">=", "==")
+VARIANTS = ("", "as printed", "as corrected")
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
 Target = pl.Struct(
@@ -118,8 +121,8 @@ JOBS = _schema(
         "spec_hash": pl.String,
         "study": pl.String,
         "scale": pl.String,
-        "stage": pl.String,  # bases, sweep, refine, final, timing, parity
-        "optimizer": pl.String,  # null where a job holds several
+        "stage": pl.String,  # bases, sweep, refine, final, timing, parity, checks
+        "optimizer": pl.String,  # null where a job holds several; of checks the module of claims
         "backend": pl.String,
         "device": pl.String,
         "import_seconds": pl.Float64,
@@ -167,6 +170,26 @@ PARITY = _schema(
     }
 )
 
+CHECKS = _schema(
+    {
+        "claim": pl.String,
+        "part": pl.String,
+        "variant": pl.Enum(VARIANTS),  # empty where the source is printed well
+        "source": pl.String,  # of the part
+        "instance": pl.Int64,
+        "quantity": pl.String,
+        "value": pl.Float64,  # NaN is a value, and never holds
+        "relation": pl.Enum(RELATIONS),
+        "limit": pl.Float64,
+        "tolerance": pl.Float64,
+        "holds": pl.Boolean,
+        "seconds": pl.Float64,  # of the instance, with all its measures
+        "scale": pl.String,
+        "spec_hash": pl.String,
+        "machine": pl.String,
+    }
+)
+
 # failure.parquet, one row beside the tables of a job that failed; never merged, never an output of a rule
 FAILURES = _schema(
     {
@@ -192,4 +215,5 @@ TABLES = {
     "memory": MEMORY,
     "jobs": JOBS,
     "parity": PARITY,
+    "checks": CHECKS,
 }

@@ -1,4 +1,4 @@
-"""Verdicts of property checks, and how near a measure is to its limit: pure, shared by harness and reports."""
+"""Verdicts of property checks, and how near measures are to limits: pure, shared by harness and reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdi
     Args:
         holding: whether each part of a claim holds, by part and variant.
     """
-    variants = sorted({variant for _, variant in holding} - {""}, reverse=True) or [""]
+    misprinted = {variant for _, variant in holding if variant}
+    variants: list[Variant] = sorted(misprinted, reverse=True) or [""]
     return {
         variant: _verdict([holds for (_, own), holds in holding.items() if own in ("", variant)])
         for variant in variants

@@ -191,6 +191,17 @@ def test_the_reference_of_study_files_leaves_no_part_out():
     assert parts - shorthand == set(MODELS.values())
 
 
+def test_the_reference_of_optimizers_is_what_the_command_prints():
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "list", "--markdown"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (ROOT / "docs/reference/optimizers.md").read_text() == done.stdout
+
+
 def test_the_reference_of_study_files_names_every_schedule():
     schedule = dict(sections("docs/reference/study-files.md"))["schedule"]
     assert set(SHAPES) <= set(re.findall(r"`(\w+)`", schedule[0][1]))

@@ -98,9 +98,9 @@ def shampoo_flops(rows: int, columns: int) -> tuple[int, int]:
     entries = rows * columns
     statistics = sum(2 * n * entries + n**2 for n in (rows, columns))  # G G^T and its sum, a side
     update = sum(2 * n * entries for n in (rows, columns)) + 2 * entries  # the two products, eta ., w - .
-    # the sums once more; a side: over 1, eigenvalues + epsilon, powers, those that count, V diag(.), . V^T
+    # a side: over 1, eigenvalues + epsilon, powers, those that count, V diag(.), . V^T
     roots = sum(eigh_flops(n) + n**2 + 3 * n + n**2 + 2 * n**3 for n in (rows, columns))
-    return statistics + update, statistics + roots
+    return statistics + update, roots
 
 
 def test_the_work_of_a_matrix_rule_is_what_a_hand_counts():

@@ -236,7 +236,14 @@ def test_any_tree_of_two_precisions(optimizer: str) -> None:
         layers = [(arrays["matrix"].astype(np.float32), None), (arrays["twin"], arrays["vector"])]
         return {"layers": layers, "scale": arrays["scalar"]}
 
-    found = path_of(as_optax(optimizer, learning_rate=0.1), tree(start), [tree(grad) for grad in grads])
+    transformation = as_optax(optimizer, learning_rate=0.1)
+    updates, _ = jax.eval_shape(
+        transformation.update, tree(grads[0]), transformation.init(tree(start)), tree(start)
+    )
+    assert jax.tree.map(lambda array: array.dtype, updates) == jax.tree.map(
+        lambda array: array.dtype, tree(start)
+    )
+    found = path_of(transformation, tree(start), [tree(grad) for grad in grads])
     expected = harness.replay(optimizer, start, grads, {"learning_rate": 0.1}, "numpy")
     for step, wanted in zip(found, expected, strict=True):
         single, (twin, vector) = step["layers"][0][0], step["layers"][1]

@@ -256,7 +256,7 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(tmp_path: Path) 
         "muon-3": {"jax"},
         "optax-lion": {"jax"},
     }
-    assert runs["state_bytes"].min() > 0
+    assert (runs["state_bytes"] > 0).all()
     assert (runs["outcome"] != "error").all()
     plan = make_plan(Config(study_folder=study.parent, results=tmp_path / "results"))
     timing = {job.spec.backend: job for job in plan.jobs if job.spec.stage == "timing"}

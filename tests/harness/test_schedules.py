@@ -69,7 +69,8 @@ def test_a_cool_down_lies_between_a_constant_and_a_linear_schedule(
     values = multipliers({"warmup": warmup, "cooldown": share * whole, "final": final}, steps)
     linear = multipliers({"name": "linear", "warmup": warmup, "final": final}, steps)
     warm = round(warmup * steps)
-    assert (values >= linear - 1e-12).all() and (values <= 1).all()
+    assert (values >= linear - 1e-12).all()
+    assert (values <= 1).all()
     assert (np.diff(values[warm:]) <= 1e-12).all()
     if steps > warm:
         assert values[warm] == 1

@@ -115,7 +115,7 @@ def tracked(
         rest = column
         for _ in range(2):
             rest = rest - sum((found * (found @ rest) for found in columns), np.zeros_like(rest))
-        length = np.linalg.norm(rest)
+        length = float(np.linalg.norm(rest))
         if length <= 1e-13 * np.linalg.norm(matrix):  # nothing is left: any vector orthogonal to the others
             rest = np.linalg.svd(np.array([*columns, np.zeros_like(rest)]))[2][-1]
             length = 1.0

@@ -99,7 +99,7 @@ def pytorch_optimizer_soap(**options: Any) -> Callable[[list[Any], Hyper], list[
         flat = [tensor for tensor in tensors if sum(length > 1 for length in tensor.shape) < 2]
         flat = [] if options.get("precondition_1d") else flat
         rotated = [tensor for tensor in tensors if all(tensor is not one for one in flat)]
-        groups = [{"params": rotated}, {"params": flat, "max_precondition_dim": 1}]
+        groups: list[dict[str, Any]] = [{"params": rotated}, {"params": flat, "max_precondition_dim": 1}]
         return [
             pytorch_optimizer.SOAP(
                 [group for group in groups if group["params"]],

@@ -1,0 +1,261 @@
+"""Online games that the claims play: convex losses, a rule that answers them, the best weights in hindsight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Kind = Literal["linear", "squared", "logistic", "adversarial"]
+KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
+ROUNDING = 1e-9  # of a ratio of regrets: sums of some hundred products, and least squares solved on a box
+
+Random = np.random.Generator
+# projection(weights (d,), gradients so far (t, d)) -> weights
+Projection = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Convex and differentiable losses l_1 ... l_T of weights, functions of the margins a_t^T w.
+
+    Args:
+        kind: linear, a^T w; squared, (a^T w - b)^2 / 2; logistic, log(1 + exp(-b a^T w)); adversarial, linear
+            with the signs of a chosen against the weights that are played.
+        features: a_t, (T, d).
+        targets: b_t, (T,).
+    """
+
+    kind: Kind
+    features: np.ndarray
+    targets: np.ndarray
+
+    def values(self, margins: np.ndarray) -> np.ndarray:
+        """The losses at margins (..., T)."""
+        if self.kind == "squared":
+            return 0.5 * (margins - self.targets) ** 2
+        if self.kind == "logistic":
+            return np.logaddexp(0.0, -self.targets * margins)
+        return margins
+
+    def slopes(self, margins: np.ndarray) -> np.ndarray:
+        """Their derivatives in the margins, (..., T)."""
+        if self.kind == "squared":
+            return margins - self.targets
+        if self.kind == "logistic":
+            return -self.targets * np.exp(-np.logaddexp(0.0, self.targets * margins))
+        return np.ones_like(margins)
+
+    def at(self, weights: np.ndarray) -> np.ndarray:
+        """l_t(w_t), (T,), for weights (T, d), or (d,) for the same at every step."""
+        return self.values((self.features * weights).sum(-1))
+
+    def one(self, number: int) -> Losses:
+        """The loss of one step."""
+        return Losses(self.kind, self.features[number : number + 1], self.targets[number : number + 1])
+
+    def gradient(self, weights: np.ndarray) -> np.ndarray:
+        """The gradient of the sum of the losses at weights (d,)."""
+        return self.slopes(self.features @ weights) @ self.features
+
+    def steepest(self, radius: float) -> float:
+        """A number that no |gradient of l_t| exceeds on the box of that radius; everywhere if not squared."""
+        lengths = np.linalg.norm(self.features, axis=1)
+        if self.kind == "squared":
+            return float((lengths * (np.abs(self.features).sum(1) * radius + np.abs(self.targets))).max())
+        return float(lengths.max())
+
+    def best(self, radius: float) -> np.ndarray:
+        """The weights (d,) of the box of that radius with the least sum of losses."""
+        from scipy.optimize import lsq_linear, minimize
+
+        if self.kind == "squared":
+            return lsq_linear(self.features, self.targets, (-radius, radius), method="bvls").x
+        if self.kind == "logistic":
+            size = self.features.shape[1]
+            found = minimize(
+                lambda weights: (self.at(weights).sum(), self.gradient(weights)),
+                np.zeros(size),
+                jac=True,
+                bounds=[(-radius, radius)] * size,
+            )
+            return found.x
+        return -radius * np.sign(self.features.sum(0))
+
+
+@dataclass(frozen=True)
+class Game:
+    """A sequence of losses on a box around 0.
+
+    Args:
+        losses: what is suffered.
+        radius: of the box, so that its diameter is 2 radius sqrt(d).
+        start: w_1, (d,), inside.
+    """
+
+    losses: Losses
+    radius: float
+    start: np.ndarray
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.losses.targets)
+
+    @property
+    def diameter(self) -> float:
+        """The greatest Euclidean distance of two points of the box."""
+        return 2 * self.radius * float(np.sqrt(len(self.start)))
+
+
+@dataclass(frozen=True)
+class Play:
+    """What happened in a game.
+
+    Args:
+        weights: w_1 ... w_T, (T, d).
+        gradients: g_1 ... g_T, (T, d).
+        losses: what was suffered: an adversary's losses are linear with the gradients that it chose.
+        best: u, (d,), the best weights of the box in hindsight.
+    """
+
+    weights: np.ndarray
+    gradients: np.ndarray
+    losses: Losses
+    best: np.ndarray
+
+    @property
+    def regret(self) -> float:
+        """Against the best weights."""
+        return self.regret_against(self.best)
+
+    def regret_against(self, weights: np.ndarray) -> float:
+        """sum_t l_t(w_t) - l_t(u) for weights u, (d,)."""
+        return float((self.losses.at(self.weights) - self.losses.at(weights)).sum())
+
+    @property
+    def distance(self) -> float:
+        """D, the greatest distance of the run from the best weights."""
+        return float(np.linalg.norm(self.weights - self.best, axis=1).max())
+
+    @property
+    def first_distance(self) -> float:
+        """D_1, that of the first weights."""
+        return float(np.linalg.norm(self.weights[0] - self.best))
+
+    @property
+    def squares(self) -> np.ndarray:
+        """Each coordinate's sum of squared gradients, (d,)."""
+        return (self.gradients**2).sum(0)
+
+
+def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
+    """Features (steps, size): dense, sparse, heavy-tailed, of few directions, or nearly all one direction."""
+    features = random.normal(size=(steps, size))
+    case = random.integers(5)
+    if case == 1:
+        features *= random.random((steps, size)) < 0.3
+    elif case == 2:
+        features *= 10 ** random.uniform(-2, 1, (steps, 1))
+    elif case == 3:
+        directions = random.normal(size=(max(1, size // 2), size))
+        features = random.normal(size=(steps, len(directions))) @ directions
+    elif case == 4:
+        features = random.normal(size=size) + 0.1 * features
+    return features * 10 ** random.uniform(-1, 1)
+
+
+def draw_low_rank_features(
+    random: Random, steps: int, rows: int, columns: int, rank: int
+) -> np.ndarray:
+    """Features (steps, rows * columns): matrices of at most that rank, raveled."""
+    left = random.normal(size=(steps, rows, rank))
+    right = random.normal(size=(steps, rank, columns))
+    return (left @ right).reshape(steps, rows * columns)
+
+
+def draw_game(
+    random: Random, features: np.ndarray | None = None, kinds: tuple[Kind, ...] = KINDS
+) -> Game:
+    """A game of 20 to 80 steps in 1 to 6 dimensions, or with features (T, d) that are given."""
+    if features is None:
+        features = draw_features(random, int(random.integers(20, 81)), int(random.integers(1, 7)))
+    steps, size = features.shape
+    kind = kinds[random.integers(len(kinds))]
+    radius = float(10 ** random.uniform(-1, 1))
+    targets = random.choice([-1.0, 1.0], steps)
+    if kind == "squared":  # at weights of which some lie outside the box
+        wanted = radius * random.normal(size=size) * random.uniform(0, 2)
+        targets = features @ wanted + random.normal(size=steps) * random.uniform(0, 1)
+    return Game(Losses(kind, features, targets), radius, random.uniform(-radius, radius, size))
+
+
+def play(
+    game: Game,
+    optimizer: str,
+    hyper: Mapping[str, float],
+    options: Mapping[str, Any] | None = None,
+    schedule: np.ndarray | None = None,
+    projection: Projection | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> Play:
+    """Play a game with one of the project's rules, one gradient after another.
+
+    A projection is applied to the weights after each step of the rule, whose next step begins there. That
+    takes a rule whose step does not depend on where it begins: all of them here but those that project
+    themselves, which are given none.
+
+    Args:
+        game: what is played.
+        optimizer, hyper, options: the rule.
+        schedule: multipliers of the learning rate, (T,); None for a constant one.
+        projection: onto the domain; None where the rule knows its own.
+        shape: of the weights, where the rule sees more than a vector.
+    """
+    from harness import Online
+
+    shape = shape or game.start.shape
+    online = Online(optimizer, {"w": game.start.reshape(shape)}, hyper, options=options)
+    weights, played = game.start, np.zeros((game.steps, len(game.start)))
+    gradients = np.zeros_like(played)
+    before = weights
+    for number in range(game.steps):
+        played[number] = weights
+        if game.losses.kind == "adversarial":
+            gradients[number] = np.abs(game.losses.features[number]) * np.where(weights >= 0, 1.0, -1.0)
+        else:
+            gradients[number] = game.losses.one(number).gradient(weights)
+        given = {"w": gradients[number].reshape(shape)}
+        after = online.step(given, 1.0 if schedule is None else schedule[number])["w"].ravel()
+        weights = after if projection is None else projection(weights + after - before, gradients[: number + 1])
+        before = after
+    losses = game.losses
+    if losses.kind == "adversarial":
+        losses = Losses("linear", gradients, losses.targets)
+    return Play(played, gradients, losses, losses.best(game.radius))
+
+
+def clipping(radius: float) -> Projection:
+    """The nearest point of the box, in the Euclidean norm and in every diagonal one."""
+    return lambda weights, gradients: np.clip(weights, -radius, radius)
+
+
+def weighted_clipping(radius: float, preconditioner: Callable[[np.ndarray], np.ndarray]) -> Projection:
+    """The nearest point of the box in the norm of a preconditioner A_t (d, d) of the gradients so far."""
+    from scipy.optimize import lsq_linear
+
+    def projection(weights: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        if np.abs(weights).max() <= radius:
+            return weights
+        root = power(preconditioner(gradients), 0.5)
+        return lsq_linear(root, root @ weights, (-radius, radius), method="bvls").x
+
+    return projection
+
+
+def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
+    """A positive power of a positive semi-definite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.maximum(values, 0.0) ** exponent) @ vectors.T

@@ -1,0 +1,366 @@
+"""Adafactor and AdamNMF: factored second moments and the I-divergence, and the bound on a clipped step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+
+NOTHING = 1e-150  # an entry without gradient: its square is lost in every sum, and its step still shows V
+ROUNDING = 1e-12
+ROUNDS = 10
+
+
+# --- what is drawn and read ---------------------------------------------------------------------------
+
+
+def _gradient(random: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+    """Normal entries; at random over 6 orders of magnitude, of rank one, with empty entries or empty rows."""
+    gradient = random.standard_normal((rows, columns))
+    kind = random.integers(5)
+    if kind == 1:
+        gradient *= 10.0 ** random.uniform(-3, 3, gradient.shape)
+    elif kind == 2:
+        gradient = np.outer(random.standard_normal(rows), random.standard_normal(columns))
+    elif kind == 3:
+        gradient[random.random(gradient.shape) < 0.5] = NOTHING
+        gradient[0, 0] = 1.0
+    elif kind == 4 and rows > 1:
+        gradient[random.integers(1, rows)] = NOTHING
+    return gradient
+
+
+def _shape(random: np.random.Generator) -> tuple[int, int]:
+    return int(random.integers(1, 8)), int(random.integers(1, 8))
+
+
+def _second_moments(
+    optimizer: str,
+    gradients: list[dict[str, np.ndarray]],
+    hyper: Mapping[str, float],
+    options: Mapping[str, Any],
+) -> list[dict[str, np.ndarray]]:
+    """The second moment by step and name of a rule that moves by G / sqrt(V), read from its steps."""
+    from harness import Online
+
+    online = Online(
+        optimizer,
+        {name: np.zeros_like(value) for name, value in gradients[0].items()},
+        {"learning_rate": 1.0, "epsilon": 0.0, **hyper},
+        options=options,
+    )
+    found, before = [], online.params
+    for gradient in gradients:
+        after = online.step(gradient)
+        found.append({name: np.square(g / (before[name] - after[name])) for name, g in gradient.items()})
+        before = after
+    return found
+
+
+def _adafactor_moments(
+    gradients: list[dict[str, np.ndarray]], hyper: Mapping[str, float], schedule: bool
+) -> list[dict[str, np.ndarray]]:
+    """Those of Adafactor without clipping and parameter scaling (002 eq. 52)."""
+    options = {"clipping": False, "parameter_scaling": False, "beta2_schedule": schedule}
+    return _second_moments("adafactor", gradients, hyper, options)
+
+
+def _averaging(random: np.random.Generator) -> tuple[dict[str, float], bool]:
+    """A constant beta_2 or a scheduled one."""
+    if random.integers(2):
+        return {"beta2_exponent": float(random.uniform(0.3, 1.5))}, True
+    return {"beta2": float(random.uniform(0.1, 0.999))}, False
+
+
+def _divergence(target: np.ndarray, product: np.ndarray) -> float:
+    """IDiv(C, A B) (002 eq. 119)."""
+    from scipy.special import kl_div
+
+    return float(kl_div(target, product).sum())
+
+
+# --- notes.adafactor ----------------------------------------------------------------------------------
+
+
+def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, Any]) -> int:
+    """How many numbers a rule keeps for a weight matrix."""
+    from harness.backends.numpy_ops import numpy_ops
+    from optimizers import rules
+
+    rule = rules()[optimizer].choose(options)
+    if rule.part is not None:
+        part = rule.part("weight", shape)
+        assert part is not None  # all three rules take matrices
+        rule = part.rule
+
+    def count(state: Any) -> int:
+        return sum(map(count, state)) if isinstance(state, tuple) else state.size
+
+    return count(rule.init(numpy_ops("float64"), np.zeros(shape)))
+
+
+def _state(random: np.random.Generator) -> Iterator[Measure]:
+    m, n, rank = (int(length) for length in random.integers(1, (300, 300, 9)))
+    adafactor = state_numbers("adafactor", (m, n), {})
+    nmf = state_numbers("adam_nmf", (m, n), {"rank": rank})
+    adam = state_numbers("adam", (m, n), {})
+    yield Measure("Adafactor's state over m + n", adafactor / (m + n), "==", 1.0)
+    yield Measure("AdamNMF's state over (m + n) r", nmf / ((m + n) * rank), "==", 1.0)
+    yield Measure("Adam's state over m n", adam / (m * n), ">=", 1.0)
+
+
+def least_rank_one_divergence(target: np.ndarray, random: np.random.Generator) -> float:
+    """IDiv(C, a b^T) where L-BFGS ends from a random start, in the logarithms of a and b."""
+    from scipy.optimize import minimize
+
+    rows = len(target)
+
+    def objective(logarithms: np.ndarray) -> tuple[float, np.ndarray]:
+        total = logarithms[:rows, None] + logarithms[rows:]
+        product = np.exp(total)
+        rest = product - target
+        slopes = np.concatenate([rest.sum(1), rest.sum(0)])
+        return float((product - target * total).sum()) / scale, slopes / scale
+
+    scale = target.sum()
+    start = random.standard_normal(sum(target.shape)) + np.log(target.mean()) / 2
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    return _divergence(target, np.exp(found[:rows, None] + found[rows:]))
+
+
+def _optimum(random: np.random.Generator) -> Iterator[Measure]:
+    size = np.abs(_gradient(random, *_shape(random)))
+    hyper, schedule = _averaging(random)
+    steps = int(random.integers(1, 6))
+    gradients = [{"w": random.choice([-1.0, 1.0], size.shape) * size} for _ in range(steps)]
+    target, moment = size**2, _adafactor_moments(gradients, hyper, schedule)[-1]["w"]
+    total = target.sum()
+    rows = np.abs(moment.sum(1) - target.sum(1)).max() / total
+    columns = np.abs(moment.sum(0) - target.sum(0)).max() / total
+    # in log a and log b the divergence is convex, and these are its derivatives there
+    yield Measure(
+        "derivative of the I-divergence by log a and log b, over the sum of G^2",
+        max(rows, columns),
+        "<=",
+        0.0,
+        ROUNDING,
+    )
+    excess = _divergence(target, moment) - least_rank_one_divergence(target, random)
+    yield Measure(
+        "I-divergence above the best that L-BFGS finds, over the sum of G^2", excess / total, "<=", 0.0, ROUNDING
+    )
+    if min(size.shape) > 1:
+        cross = np.abs(moment[1:, 1:] * moment[0, 0] / (moment[1:, :1] * moment[:1, 1:]) - 1).max()
+        yield Measure("V's distance from rank one, relative", cross, "<=", 0.0, 1e-9)
+
+
+def _bias(random: np.random.Generator) -> Iterator[Measure]:
+    m, n = (int(length) for length in random.integers(2, 6, 2))
+    population = [
+        random.standard_normal((m, n)) * np.exp(random.standard_normal((m, n))) for _ in range(3)
+    ]
+    hyper = {"beta2": float(random.uniform(0.5, 0.99))}
+    pairs = list(itertools.product(population, repeat=2))
+    steps = [{f"w{number}": pair[time] for number, pair in enumerate(pairs)} for time in range(2)]
+    moments = _adafactor_moments(steps, hyper, schedule=False)[-1]
+    expected = sum(moments.values()) / len(moments)
+    true = sum(gradient**2 for gradient in population) / len(population)
+    optimum = _adafactor_moments([{"w": np.sqrt(true)}], hyper, schedule=False)[0]["w"]
+    margins = np.abs(expected.sum(1) - true.sum(1)).max() / true.sum()
+    yield Measure("E[V_2]'s row sums less those of E[G^2], over its sum", margins, "==", 0.0, ROUNDING)
+    distance = np.linalg.norm(expected - optimum) / np.linalg.norm(optimum)
+    yield Measure("E[V_2] less the optimum for E[G^2], relative", float(distance), ">=", 1e-3)
+
+
+def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]:
+    from harness.backends.numpy_ops import numpy_ops
+    from optimizers.adam_nmf import Factors, multiplicative_round
+
+    gradient = _gradient(random, *_shape(random))
+    target, rank = gradient**2, int(random.integers(1, 6))
+    m, n = gradient.shape
+    start = float(10.0 ** random.uniform(-3, 1))
+    factors = Factors(random.uniform(0, start, (m, rank)), random.uniform(0, start, (rank, n)))
+    divergences = [_divergence(target, factors.left @ factors.right)]
+    for _ in range(ROUNDS):
+        factors = multiplicative_round(numpy_ops("float64"), target, factors, alternating)
+        divergences.append(_divergence(target, factors.left @ factors.right))
+    quantity = "greatest rise of the I-divergence in a round, over the sum of C"
+    yield Measure(quantity, float(np.diff(divergences).max() / target.sum()), "<=", 0.0, ROUNDING)
+
+    hyper = {} if alternating else {"initialization_range": start}
+    options = {"rank": rank, "steps": "alternating" if alternating else "simultaneous"}
+    moments = _second_moments("adam_nmf", [{"w": gradient}] * ROUNDS, hyper, options)
+    divergences = [_divergence(target, moment["w"]) for moment in moments]
+    quantity = "greatest rise of the I-divergence in a step of AdamNMF, over the sum of G^2"
+    yield Measure(quantity, float(np.diff(divergences).max() / target.sum()), "<=", 0.0, ROUNDING)
+
+
+NEVER_RAISES = "a round of multiplicative steps never raises the I-divergence"
+
+ADAFACTOR = PropertyClaim(
+    id="notes.adafactor",
+    sentence="Adafactor keeps m + n numbers and AdamNMF (m + n) r; for a fixed G^2 Adafactor's factors are the "
+    "rank-one optimum under the I-divergence, while its moving average is biased; multiplicative steps never "
+    "raise the I-divergence.",
+    source="002 Sec. 4.7, eq. 52, footnote 9, App. L, eqs. 119-124",
+    setting="Matrices of 1 to 7 rows and columns with normal entries, entries over 6 orders of magnitude, rank "
+    "one, empty entries or empty rows; the second moment is read from the rule's own steps. The optimum: G^2 is "
+    "fixed and signs change over 1 to 5 steps, beta_2 is constant or scheduled. The bias: the expectation over "
+    "all 9 sequences of two gradients out of three. Multiplicative steps: 10 rounds at rank 1 to 5 from starts "
+    "in (0, epsilon), epsilon from 0.001 to 10; L.2 prints simultaneous steps for A and B, which is run as "
+    "printed; as corrected B is updated with the new A.",
+    checks=(
+        Check(
+            "the state is m + n numbers for Adafactor and (m + n) r for AdamNMF",
+            "002 Sec. 4.7, L.2",
+            _state,
+            {"quick": 20, "paper": 200},
+        ),
+        Check(
+            "for one fixed G^2 the factors are the optimum under the I-divergence",
+            "002 Sec. 4.7, App. L",
+            _optimum,
+            {"quick": 40, "paper": 400},
+        ),
+        Check(
+            "the factors of a moving average are biased",
+            "002 footnote 9",
+            _bias,
+            {"quick": 20, "paper": 200},
+        ),
+        Check(
+            NEVER_RAISES,
+            "002 L.2",
+            partial(_rounds, alternating=False),
+            {"quick": 40, "paper": 400},
+            PRINTED,
+        ),
+        Check(
+            NEVER_RAISES,
+            "002 eqs. 123-124",
+            partial(_rounds, alternating=True),
+            {"quick": 40, "paper": 400},
+            CORRECTED,
+        ),
+    ),
+)
+
+
+# --- notes.adafactor-clip -----------------------------------------------------------------------------
+
+
+def _root_mean_square(array: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(array))))
+
+
+def _relative_changes(
+    start: np.ndarray,
+    gradients: list[np.ndarray],
+    schedules: np.ndarray,
+    hyper: Mapping[str, float],
+    options: Mapping[str, Any],
+) -> list[float]:
+    """RMS(W_{t+1} - W_t) over eta_t RMS(W_t) of each step, no floor under RMS(W)."""
+    from harness import Online
+
+    rate = 0.05
+    online = Online(
+        "adafactor",
+        {"w": start},
+        {"learning_rate": rate, "parameter_scale_floor": 0.0, **hyper},
+        options=options,
+    )
+    ratios, before = [], online.params["w"]
+    for gradient, schedule in zip(gradients, schedules, strict=True):
+        after = online.step({"w": gradient}, float(schedule))["w"]
+        ratios.append(_root_mean_square(after - before) / (rate * schedule * _root_mean_square(before)))
+        before = after
+    return ratios
+
+
+def _tensor_shape(random: np.random.Generator) -> tuple[int, ...]:
+    return tuple(int(length) for length in random.integers(1, 6, random.integers(0, 5)))
+
+
+def _clipped(random: np.random.Generator) -> Iterator[Measure]:
+    shape, steps = _tensor_shape(random), 20
+    start = random.standard_normal(shape) * 10.0 ** random.uniform(-3, 3)
+    # heavy tails, some gradients empty, scales that jump by 8 orders of magnitude between steps
+    gradients = [
+        random.standard_t(1.5, shape) * 10.0 ** random.uniform(-4, 4) * (random.random(shape) < 0.8)
+        for _ in range(steps)
+    ]
+    options = {name: bool(random.integers(2)) for name in ("factored", "first_moment")}
+    hyper = {"beta2_exponent": float(random.uniform(0.1, 2))}
+    ratios = _relative_changes(start, gradients, random.uniform(0.1, 1, steps), hyper, options)
+    yield Measure("RMS of the change over eta RMS(W), greatest of 20 steps", max(ratios), "<=", 1.0, ROUNDING)
+
+
+def _reached(random: np.random.Generator) -> Iterator[Measure]:
+    shape = _tensor_shape(random)
+    start, gradient = random.standard_normal((2, *shape))
+    # at t = 1 beta_2 is 0: without factors each entry moves by its sign
+    (ratio,) = _relative_changes(start, [gradient], np.ones(1), {}, {"factored": False})
+    yield Measure("RMS of the first change over eta RMS(W), V not factored", ratio, "==", 1.0, ROUNDING)
+
+
+def _unclipped(random: np.random.Generator) -> Iterator[Measure]:
+    shape, growth = _shape(random), float(random.uniform(10, 1000))
+    start = random.standard_normal(shape)
+    sizes = [1.0] * 10 + [growth]
+    gradients = [size * random.choice([-1.0, 1.0], shape) for size in sizes]
+    schedules = np.ones(len(sizes))
+    with_clip = _relative_changes(start, gradients, schedules, {}, {})
+    without = _relative_changes(start, gradients, schedules, {}, {"clipping": False})
+    yield Measure("RMS of the change over eta RMS(W) after a jump, clipped", with_clip[-1], "<=", 1.0, ROUNDING)
+    yield Measure("the same, not clipped", without[-1], ">=", 1.1)
+
+
+def _no_correction(random: np.random.Generator) -> Iterator[Measure]:
+    size = np.abs(_gradient(random, *_shape(random)))
+    hyper = {"beta2_exponent": float(random.uniform(0.1, 2))}
+    gradients = [{"w": random.choice([-1.0, 1.0], size.shape) * size} for _ in range(10)]
+    moments = [moment["w"] for moment in _adafactor_moments(gradients, hyper, schedule=True)]
+    errors = [np.abs(moment / moments[0] - 1).max() for moment in moments]
+    yield Measure("V_t less V_1 for a fixed G^2, relative, greatest of 10 steps", max(errors), "<=", 0.0, 1e-11)
+
+
+CLIP = PropertyClaim(
+    id="notes.adafactor-clip",
+    sentence="With the update clipped to root mean square 1 and the learning rate scaled by RMS(W), the root "
+    "mean square of a weight change never exceeds eta RMS(W); beta_2 = 1 - t^-c needs no bias correction.",
+    source="002 Sec. 4.7.1",
+    setting="Parameters of 0 to 4 axes of 1 to 5, 20 steps of gradients with heavy tails, empty entries and "
+    "scales that jump by up to 8 orders of magnitude; c from 0.1 to 2, the second moment factored or not, with "
+    "and without a first moment, schedules from 0.1 to 1. The notes have no floor under RMS(W): it is set to 0 "
+    "here (the rule's default is 0.001, so that W = 0 moves).",
+    checks=(
+        Check(
+            "the change's root mean square is at most eta RMS(W)",
+            "002 Sec. 4.7.1, changes 3 and 4",
+            _clipped,
+            {"quick": 60, "paper": 600},
+        ),
+        Check("the bound is reached", "002 Sec. 4.7.1", _reached, {"quick": 20, "paper": 200}),
+        Check(
+            "it is the clipping that gives the bound",
+            "002 Sec. 4.7.1, change 3",
+            _unclipped,
+            {"quick": 20, "paper": 200},
+        ),
+        Check(
+            "beta_2 = 1 - t^-c leaves no bias to correct",
+            "002 Sec. 4.7.1, change 5",
+            _no_correction,
+            {"quick": 20, "paper": 200},
+        ),
+    ),
+)
+
+CLAIMS = (ADAFACTOR, CLIP)

@@ -1,0 +1,248 @@
+"""Claims of the adaptive-methods notes on online learning: regret, averages of iterates, mirror descent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import ceil, log
+
+import numpy as np
+
+from benchmarks.claims._online_games import (
+    KINDS,
+    ROUNDING,
+    Game,
+    Kind,
+    Losses,
+    Play,
+    Random,
+    clipping,
+    draw_features,
+    draw_game,
+    draw_low_rank_features,
+    play,
+    power,
+    weighted_clipping,
+)
+from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+
+OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
+LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")  # with the same constant everywhere
+REGRET = "regret over its bound"
+
+
+def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
+    return Measure(quantity, regret / bound if bound else regret, "<=", 1.0, ROUNDING)
+
+
+# --- regret -------------------------------------------------------------------------------------------------
+
+
+def _descent(
+    random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None
+) -> Play:
+    """Gradient descent on all weights, or projected onto the box."""
+    options, hyper = {"domain": "space"}, {"learning_rate": learning_rate}
+    if random.random() < 0.5:
+        options, hyper = {"domain": "box"}, {**hyper, "radius": game.radius}
+    return play(game, "mirror_descent", hyper, options, schedule)
+
+
+def _constant_rate(random: Random) -> Iterator[Measure]:
+    """D_1^2 / (2 eta) + (eta / 2) sum |g_t|^2, at most D_1^2 / (2 eta) + (eta / 2) L^2 T (eq. 22)."""
+    game = draw_game(random)
+    scale = game.diameter / (game.losses.steepest(game.radius) * np.sqrt(game.steps))
+    rate = float(scale * 10 ** random.uniform(-1, 0.5))
+    played = _descent(random, game, rate)
+    started = played.first_distance**2 / (2 * rate)
+    steepest = np.linalg.norm(played.gradients, axis=1).max()
+    yield _under(played.regret, started + rate / 2 * played.squares.sum(), "regret over the first bound")
+    yield _under(played.regret, started + rate / 2 * steepest**2 * game.steps, "regret over the second bound")
+
+
+def _best_constant_rate(random: Random) -> Iterator[Measure]:
+    """D_1 L sqrt(T) at eta = D_1 / (L sqrt(T)) (eq. 23), with L a bound on the box."""
+    game = draw_game(random, kinds=OBLIVIOUS)
+    steepest = game.losses.steepest(game.radius)
+    distance = float(np.linalg.norm(game.start - game.losses.best(game.radius)))
+    hyper = {"learning_rate": distance / (steepest * np.sqrt(game.steps)), "radius": game.radius}
+    played = play(game, "mirror_descent", hyper, {"domain": "box"})
+    yield _under(played.regret, distance * steepest * np.sqrt(game.steps))
+
+
+def _falling_rate(random: Random) -> Iterator[Measure]:
+    """(D^2 + 2 L^2) / 2 sqrt(T) at eta_t = 1 / sqrt(t) (eq. 24)."""
+    from harness.schedules import multipliers
+
+    game = draw_game(random)
+    played = _descent(random, game, 1.0, multipliers({"name": "inverse_sqrt"}, game.steps))
+    steepest = np.linalg.norm(played.gradients, axis=1).max()
+    yield _under(played.regret, (played.distance**2 + 2 * steepest**2) / 2 * np.sqrt(game.steps))
+
+
+def _adagrad_norm(random: Random) -> Iterator[Measure]:
+    """3/2 D sqrt(sum |g_t|^2) at eta_t = D / sqrt(sum so far) (eqs. 33-34)."""
+    game = draw_game(random)
+    rate = game.diameter
+    played = play(
+        game, "adagrad_norm", {"learning_rate": rate, "epsilon": 0.0}, projection=clipping(game.radius)
+    )
+    total = float(np.sqrt(played.squares.sum()))
+    yield _under(played.regret, 1.5 * rate * total)
+    # eq. 19 with the D of the run, before D is put in for the rate
+    yield _under(played.regret, (played.distance**2 / (2 * rate) + rate) * total, "regret over the run's own bound")
+
+
+def _adagrad_diagonal(random: Random) -> Iterator[Measure]:
+    """3/2 delta sum_i sqrt(sum_t g_ti^2), with the widths delta_i of the box for rates (eq. 39)."""
+    game = draw_game(random)
+    width = 2 * game.radius
+    played = play(game, "adagrad", {"learning_rate": width, "epsilon": 0.0}, projection=clipping(game.radius))
+    roots = np.sqrt(played.squares)
+    own = np.abs(played.weights - played.best).max(0)
+    yield _under(played.regret, 1.5 * width * float(roots.sum()))
+    yield _under(
+        played.regret, float(((own**2 / (2 * width) + width) * roots).sum()), "regret over the run's own bound"
+    )
+
+
+def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
+    """3/2 D sum_i sqrt(sum_t g_ti^2), with the diameter for a rate (Sec. 3.1.1)."""
+    game = draw_game(random)
+    hyper = {"learning_rate": game.diameter, "epsilon": 0.0}
+    played = play(game, "adagrad", hyper, projection=clipping(game.radius))
+    yield _under(played.regret, 1.5 * game.diameter * float(np.sqrt(played.squares).sum()))
+
+
+def _full_preconditioner(gradients: np.ndarray) -> np.ndarray:
+    """O_t^(1/2)."""
+    return power(gradients.T @ gradients, 0.5)
+
+
+def _adagrad_full(random: Random) -> Iterator[Measure]:
+    """3/2 D tr(O_T^(1/2)) with A_t = O_t^(1/2) and eta = D (eq. 43)."""
+    game = draw_game(random)
+    projection = weighted_clipping(game.radius, _full_preconditioner)
+    played = play(game, "adagrad_full", {"learning_rate": game.diameter}, projection=projection)
+    trace = float(np.trace(_full_preconditioner(played.gradients)))
+    own = played.distance**2 / (2 * game.diameter) + game.diameter
+    yield _under(played.regret, 1.5 * game.diameter * trace)
+    yield _under(played.regret, own * trace, "regret over the run's own bound")
+
+
+def _shampoo(random: Random) -> Iterator[Measure]:
+    """D sqrt(2 r) tr(L_T^(1/4)) tr(R_T^(1/4)) at eta = D / sqrt(2 r), gradients of rank r (Sec. 5)."""
+    rows, columns = (int(size) for size in random.integers(1, 5, 2))
+    rank = int(random.integers(1, min(rows, columns) + 1))
+    features = draw_low_rank_features(random, int(random.integers(20, 61)), rows, columns, rank)
+    game = draw_game(random, features, OBLIVIOUS)  # an adversary's signs would raise the rank
+
+    def statistics(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        matrices = gradients.reshape(-1, rows, columns)
+        left = np.einsum("tij,tkj->ik", matrices, matrices)
+        return power(left, 0.25), power(np.einsum("tij,tik->jk", matrices, matrices), 0.25)
+
+    projection = weighted_clipping(game.radius, lambda gradients: np.kron(*statistics(gradients)))
+    rate = game.diameter / float(np.sqrt(2 * rank))
+    hyper = {"learning_rate": rate, "epsilon": 0.0}
+    played = play(game, "shampoo", hyper, projection=projection, shape=(rows, columns))
+    left, right = statistics(played.gradients)
+    traces = float(np.trace(left) * np.trace(right))
+    yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
+    # eq. 18 with the D of the run
+    own = played.distance**2 / (2 * rate) + rate * rank
+    yield _under(played.regret, own * traces, "regret over the run's own bound")
+
+
+def _heavy_ball(random: Random, printed: bool) -> Iterator[Measure]:
+    """D_1 L sqrt(T) sqrt((1 + mu) / (1 - mu)) (eq. 155); the proof's rate has (1 + mu) T, printed (1 + mu)^T."""
+    game = draw_game(random, kinds=LIPSCHITZ)
+    momentum = float(random.choice([0.0, 0.5, 0.9, 0.95]))
+    steepest = game.losses.steepest(game.radius)
+    distance = float(np.linalg.norm(game.start - game.losses.best(game.radius)))
+    steps = game.steps
+    divisor = (1 + momentum) ** steps if printed else (1 + momentum) * steps
+    rate = distance / steepest * float(np.sqrt((1 - momentum) ** 3 / divisor))
+    played = play(game, "momentum", {"learning_rate": rate, "momentum": momentum})
+    bound = distance * steepest * float(np.sqrt(steps * (1 + momentum) / (1 - momentum)))
+    yield _under(played.regret, bound)
+
+
+LEARNERS = ("mirror_descent", "adagrad", "adam", "momentum")
+ENVIRONMENTS = 5000
+
+
+def _random_environment(random: Random) -> Iterator[Measure]:
+    """E[regret] = E|x_1 + ... + x_T|, which is sqrt(2 T / pi) up to a share of 1 / (4 T) (App. B)."""
+    from harness import Online
+
+    steps = int(random.integers(50, 201))
+    optimizer = LEARNERS[random.integers(len(LEARNERS))]
+    hyper = {"learning_rate": float(10 ** random.uniform(-2, 0))}
+    options = {"domain": "box"} if optimizer == "mirror_descent" else None
+    online = Online(optimizer, {"w": np.zeros(ENVIRONMENTS)}, hyper, options=options)  # one game an entry
+    signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))
+    weights = before = np.zeros(ENVIRONMENTS)
+    suffered = np.zeros(ENVIRONMENTS)
+    for sign in signs:
+        suffered -= sign * weights
+        after = online.step({"w": -sign})["w"]
+        weights, before = np.clip(weights + after - before, -1.0, 1.0), after
+    regrets = (suffered + np.abs(signs.sum(0))) / np.sqrt(2 * steps / np.pi)
+    error = float(regrets.std() / np.sqrt(ENVIRONMENTS))
+    yield Measure(
+        "mean regret over sqrt(2 T / pi)", float(regrets.mean()), "==", 1.0, 4 * error + 1 / (4 * steps)
+    )
+
+
+_FEW = {"quick": 12, "paper": 120}
+_PROJECTED = {"quick": 6, "paper": 60}
+
+NOTES_REGRET = PropertyClaim(
+    id="notes.regret",
+    sentence=(
+        "The regret of gradient descent, heavy ball, the three forms of AdaGrad and Shampoo stays below the bound "
+        "that is proved for each, and an environment of random signs costs every learner sqrt(2 T / pi) on average."
+    ),
+    source="002 eqs. 22-24, 34, 39, 43, Sec. 5, App. B, Lemma S.3",
+    setting=(
+        "Games of 20 to 80 steps in 1 to 6 dimensions (Shampoo: matrices up to 4 x 4, their gradients of rank r): "
+        "linear, squared and logistic losses with dense, sparse, heavy-tailed, rank-deficient and one-directional "
+        "features, and linear losses whose signs an adversary turns against the weights. The weights live in a box; "
+        "u is the best point of the box. AdaGrad and Shampoo have no epsilon (pseudo-inverses) and are projected "
+        "onto the box in the norm of their preconditioner; D in their learning rates is the diameter of the box, "
+        "since that of the run is not known before; each is also held to the same bound with the D of the run, "
+        "before D is put in for the rate. Gradient descent runs on all weights or projected onto the box, heavy "
+        "ball on all weights. In eqs. 22 and 24 L is the longest gradient of the run, in eq. 23 and Lemma S.3 a "
+        "bound on the box. Lemma S.3's proof prints (1 + mu)^T in its learning rate, where minimizing its own "
+        "bound gives (1 + mu) T. The random environment is played on [-1, 1], 5,000 games at once, by gradient "
+        "descent, AdaGrad, Adam and heavy ball; the printed set of -1 and 1 is not convex. Its tolerance is 4 "
+        "standard errors of the sample and the 1 / (4 T) by which the limit is missed at T steps."
+    ),
+    checks=(
+        Check("gradient descent at a constant rate", "002 eq. 22", _constant_rate, _FEW),
+        Check("gradient descent at the best constant rate", "002 eq. 23", _best_constant_rate, _FEW),
+        Check("gradient descent at the rate 1 / sqrt(t)", "002 eq. 24", _falling_rate, _FEW),
+        Check("AdaGrad with one norm", "002 eqs. 33-34", _adagrad_norm, _FEW),
+        Check("diagonal AdaGrad, widths of coordinates", "002 eq. 39", _adagrad_diagonal, _FEW),
+        Check("diagonal AdaGrad, Euclidean diameter", "002 Sec. 3.1.1", _adagrad_euclidean, _FEW),
+        Check("full AdaGrad", "002 eq. 43", _adagrad_full, _PROJECTED),
+        Check("Shampoo", "002 Sec. 5", _shampoo, _PROJECTED),
+        Check(
+            "heavy ball at the rate of the proof",
+            "002 Lemma S.3",
+            lambda random: _heavy_ball(random, printed=True),
+            _FEW,
+            PRINTED,
+        ),
+        Check(
+            "heavy ball at the rate of the proof",
+            "002 Lemma S.3",
+            lambda random: _heavy_ball(random, printed=False),
+            _FEW,
+            CORRECTED,
+        ),
+        Check("the random environment", "002 App. B", _random_environment, {"quick": 4, "paper": 40}),
+    ),
+)
+
+CLAIMS: tuple[PropertyClaim, ...] = (NOTES_REGRET,)

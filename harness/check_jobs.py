@@ -1,0 +1,190 @@
+"""Checking claims: one by one with its progress told, and as a job of the stage `checks`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from harness.checks import PropertyClaim, Row, claims_of, part_rows, verdicts
+from harness.job import Job
+from harness.progress import Progress
+from results import schema
+from results.verdicts import Variant, share_of_limit
+from results.writing import write_table
+
+INCOMPLETE = "incomplete.parquet"  # the rows of a job that failed; no output of it
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What checking gave: the rows of all parts, and the error of each that could not be measured."""
+
+    rows: list[Row] = field(default_factory=list)
+    errors: dict[tuple[str, str, Variant], Exception] = field(default_factory=dict)
+
+    def raise_errors(self) -> None:
+        """Raise what went wrong, if anything.
+
+        Raises:
+            ExceptionGroup: naming each claim and part.
+        """
+        if self.errors:
+            said = [
+                f"{_name(*part)} ({type(error).__name__}: {error})" for part, error in self.errors.items()
+            ]
+            raise ExceptionGroup(f"not measured: {'; '.join(said)}", list(self.errors.values()))
+
+
+def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
+    """Measure every part of every claim; one that raises does not keep the others from being measured."""
+    parts = [(claim.id, part) for claim in claims for part in claim.checks]
+    progress = Progress(title, sum(part.count(scale) for _, part in parts))
+    found = Checked()
+    for claim, part in parts:
+        total, begun = part.count(scale), 0
+        try:
+            for row in part_rows(claim, part, scale):
+                found.rows.append(row)
+                if row.instance > begun:  # those before it are done
+                    progress.advance(row.instance - begun, f"({claim})")
+                    begun = row.instance
+        except Exception as error:  # whatever a check raises
+            error.add_note(f"while checking {_name(claim, part.part, part.variant)}")
+            found.errors[claim, part.part, part.variant] = error
+        progress.advance(total - begun, f"({claim})")
+    return found
+
+
+def _name(claim: str, part: str, variant: Variant) -> str:
+    return f"{claim}: {part}{f' ({variant})' if variant else ''}"
+
+
+def check_claims(job: Job) -> list[str]:
+    """Check the claims of the spec's module and write their measures; returns notes.
+
+    Raises:
+        ExceptionGroup: when a part could not be measured; the rows of the others are then in
+            `incomplete.parquet`, which nothing reads as a result.
+    """
+    spec = job.spec
+    (module,) = (optimizer.name for optimizer in spec.optimizers)
+    claims = claims_of(module)
+    with job.clock.phase("evaluation"):
+        found = check(claims, spec.scale, f"claims of {module}")
+    sources = {(claim.id, part.part, part.variant): part.source for claim in claims for part in claim.checks}
+    table = [
+        {
+            **columns(row),
+            "source": sources[row.claim, row.part, row.variant],
+            "scale": spec.scale,
+            "spec_hash": spec.hash,
+            "machine": job.machine,
+        }
+        for row in found.rows
+    ]
+    frame = pl.DataFrame(table, schema=schema.CHECKS)
+    incomplete = job.folder / INCOMPLETE
+    if found.errors:
+        write_table(incomplete, frame, schema.CHECKS)
+    found.raise_errors()
+    write_table(job.folder / "checks.parquet", frame, schema.CHECKS)
+    incomplete.unlink(missing_ok=True)
+    return []
+
+
+def columns(row: Row) -> dict[str, Any]:
+    """What a row says, as columns of the table `checks`."""
+    return {
+        "claim": row.claim,
+        "part": row.part,
+        "variant": row.variant,
+        "instance": row.instance,
+        "quantity": row.measure.quantity,
+        "value": float(row.measure.value),
+        "relation": row.measure.relation,
+        "limit": float(row.measure.limit),
+        "tolerance": float(row.measure.tolerance),
+        "holds": row.measure.holds,
+        "seconds": row.seconds,
+    }
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+PART_WIDTH = 44
+HEADS = ("claim", "part", "variant", "instances", "worst measure", "verdict")
+
+
+def summary(claim: PropertyClaim, scale: str, found: Checked) -> dict[str, Any]:
+    """What was found of a claim, in plain JSON types: verdicts by variant, and the worst measure by part.
+
+    There are no verdicts where a part could not be measured.
+    """
+    own = [row for row in found.rows if row.claim == claim.id]
+    parts = []
+    for part in claim.checks:
+        measured = [row for row in own if (row.part, row.variant) == (part.part, part.variant)]
+        failed = (claim.id, part.part, part.variant) in found.errors
+        parts.append(
+            {
+                "part": part.part,
+                "variant": part.variant,
+                "source": part.source,
+                "instances": len({row.instance for row in measured}),
+                "seconds": sum({row.instance: row.seconds for row in measured}.values()),
+                "holds": None if failed else all(row.measure.holds for row in measured),
+                "worst": _measure(max(measured, key=_share)) if measured else None,
+            }
+        )
+    return {
+        "claim": claim.id,
+        "sentence": claim.sentence,
+        "source": claim.source,
+        "scale": scale,
+        "verdicts": {} if any(part["holds"] is None for part in parts) else verdicts(claim, own),
+        "parts": parts,
+    }
+
+
+def _share(row: Row) -> float:
+    measure = row.measure
+    return share_of_limit(measure.value, measure.relation, measure.limit, measure.tolerance)
+
+
+def _measure(row: Row) -> dict[str, Any]:
+    about = ("instance", "quantity", "value", "relation", "limit", "tolerance", "holds")
+    return {key: value for key, value in columns(row).items() if key in about}
+
+
+def lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The summaries as a table of text."""
+    cells = [HEADS, *(row for one in summaries for row in _cells(one))]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(HEADS))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def _cells(said: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    """The rows of one claim: a part may take several, and the verdicts come last."""
+    name = said["claim"]
+    for part in said["parts"]:
+        worst, holds = part["worst"], part["holds"]
+        measure = "" if worst is None else _worst(worst)
+        verdict = "not measured" if holds is None else "holds" if holds else "misses"
+        first, *rest = textwrap.wrap(part["part"], PART_WIDTH)
+        yield name, first, part["variant"], str(part["instances"]), measure, verdict
+        yield from (("", line, "", "", "", "") for line in rest)
+    for variant, verdict in said["verdicts"].items():
+        yield name, "all parts", variant, "", "", verdict
+
+
+def _worst(measure: Mapping[str, Any]) -> str:
+    tolerance = f" ± {measure['tolerance']:.2g}" if measure["tolerance"] else ""
+    compared = f"{measure['value']:.6g} {measure['relation']} {measure['limit']:.6g}"
+    return f"{measure['quantity']}: {compared}{tolerance}"

@@ -1,0 +1,313 @@
+"""Property checks: finding claims, measuring instances, and the job and the command that do it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from harness.check_jobs import check
+from harness.checks import (
+    CORRECTED,
+    PRINTED,
+    Check,
+    Measure,
+    PropertyClaim,
+    Row,
+    claims_by_id,
+    claims_of,
+    modules,
+    rows,
+    verdicts,
+)
+from harness.cli import main
+from harness.errors import InputError
+from harness.jobs import run_job
+from harness.paths import job_folder, spec_file
+from harness.spec import OptimizerSpec
+from results.reading import read
+from tests.harness.test_jobs import SWEEP
+from tests.harness.toy_claims import ToyClaims
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = dataclasses.replace(
+    SWEEP,
+    stage="checks",
+    study="claims",
+    backend="host",
+    optimizers=(OptimizerSpec("toy"),),
+    workloads=(),
+    bases=(),
+    seeds=(0,),
+    settings=None,
+)
+
+
+@pytest.fixture
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
+    return ToyClaims(tmp_path, monkeypatch)
+
+
+def run(results: Path) -> Path:
+    path = spec_file(results, SPEC)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(SPEC.to_json())
+    return run_job(path, results)
+
+
+# --- finding claims ------------------------------------------------------------------------------
+
+
+def test_modules_are_found_by_name_and_claims_by_id(toys):
+    toys.write()
+    toys.write(("toy.", "late."), name="late")
+    (toys.folder / "_shared.py").write_text("raise RuntimeError\n")
+    assert modules() == modules(toys.folder) == ("late", "toy")
+    found = claims_by_id()
+    assert {name: module for name, (module, _) in found.items()} == {
+        "late.mean": "late",
+        "late.other": "late",
+        "toy.mean": "toy",
+        "toy.other": "toy",
+    }
+    assert found["toy.mean"][1].sentence == "The mean of uniform numbers is a half."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("from __future__", "rom __future__", "cannot be imported (SyntaxError"),
+        ("import numpy as np", "import numpyy as np", "cannot be imported (ModuleNotFoundError"),
+        ("CLAIMS = ", "CLAIM = ", "CLAIMS is not there"),
+        ("CLAIMS = (", "CLAIMS = () and (", "is empty"),
+        ("CLAIMS = (", "CLAIMS = (1, ", "is no tuple of PropertyClaim"),
+        ('{"paper": 2}', '{"quick": 2}', "toy.other: instances of the part 'they are below 1'"),
+        ('{"paper": 2}', '{"paper": 0}', "give a number above 0"),
+        (", CORRECTED)", ", PRINTED)", "toy.mean: the part 'it is as said' as printed is given 2 times"),
+        ('checks=(Check("they', 'checks=() and (Check("they', "toy.other: has no checks"),
+        ('id="toy.other"', 'id="toy.mean"', "the id 'toy.mean' is also in benchmarks/claims/toy.py"),
+    ],
+)
+def test_a_broken_module_is_named_with_what_is_wrong(toys, old, new, said):
+    toys.write((old, new))
+    with pytest.raises(InputError) as caught:
+        claims_by_id()
+    assert str(caught.value).startswith("benchmarks/claims/toy.py: ")
+    assert said in str(caught.value)
+
+
+def test_every_broken_module_is_named(toys):
+    for name in ("one", "other"):
+        toys.write(("CLAIMS = ", "CLAIM = "), name=name)
+    with pytest.raises(InputError) as caught:
+        claims_by_id()
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == [
+        "benchmarks/claims/one.py",
+        "benchmarks/claims/other.py",
+    ]
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "relation", "limit", "tolerance", "holds"),
+    [
+        (1.0, "<=", 1.0, 0.0, True),
+        (1.1, "<=", 1.0, 0.05, False),
+        (1.0, ">=", 1.0, 0.0, True),
+        (0.9, ">=", 1.0, 0.05, False),
+        (0.96, "==", 1.0, 0.05, True),
+        (float("nan"), "<=", 1.0, 0.0, False),
+        (float("nan"), "==", 1.0, 1.0, False),
+    ],
+)
+def test_a_measure_holds_within_its_tolerance(value, relation, limit, tolerance, holds):
+    assert Measure("it", value, relation, limit, tolerance).holds is holds
+
+
+def test_instances_are_the_same_whatever_else_is_run_and_for_both_variants(toys):
+    toys.write()
+    (claim, _) = claims_of("toy")
+    assert claim.checks[0].count("quick") == 3
+    assert claim.checks[0].count("unheard of") == 5
+    found = list(rows(claim, "quick"))
+    assert [row.instance for row in found] == [0, 0, 1, 1, 2, 2, 0, 1, 0, 1]
+    alone = dataclasses.replace(claim, checks=claim.checks[2:])
+    assert list(rows(alone, "quick")) == found[8:]
+    printed, corrected = ([row for row in found if row.variant == one] for one in (PRINTED, CORRECTED))
+    assert [row.measure.value for row in printed] == [row.measure.value for row in corrected]
+    assert len({row.measure.value for row in printed}) == 2
+    assert all(row.seconds > 0 for row in found)
+
+
+def test_verdicts_come_from_the_rows(toys):
+    toys.write()
+    (claim, other) = claims_of("toy")
+    assert verdicts(claim, list(rows(claim, "quick"))) == {
+        PRINTED: "partly reproduced",
+        CORRECTED: "reproduced",
+    }
+    assert verdicts(other, list(rows(other, "quick"))) == {"": "reproduced"}
+    assert verdicts(other, []) == {"": "not reproduced"}, "what was not measured does not hold"
+
+
+def _claim(*measures: Measure) -> PropertyClaim:
+    def drawn(random: np.random.Generator) -> tuple[Measure, ...]:
+        return measures
+
+    return PropertyClaim("a.claim", "It is.", "none", "none", (Check("it is", "none", drawn, {"paper": 1}),))
+
+
+@pytest.mark.parametrize(
+    ("measures", "said"),
+    [
+        ((), "instance 0 has no measures"),
+        ((Measure("it", 1.0, "<=", float("inf")),), "it: the limit inf"),
+        ((Measure("it", 1.0, "<=", 1.0, float("inf")),), "with the tolerance inf"),
+        ((Measure("it", 1.0, "<=", 1.0, -1.0),), "not below 0"),
+    ],
+)
+def test_what_cannot_miss_is_an_error(measures, said):
+    with pytest.raises(ValueError, match=said):
+        list(rows(_claim(*measures), "quick"))
+
+
+# --- the job -------------------------------------------------------------------------------------
+
+
+def test_a_job_writes_every_measure(toys, tmp_path):
+    toys.write()
+    folder = run(tmp_path / "results")
+    assert folder.parent == tmp_path / "results/runs/claims/quick/checks"
+    assert folder.name == f"toy.host.{SPEC.hash}"
+    assert sorted(path.name for path in folder.iterdir()) == ["checks.parquet", "jobs.parquet"]
+    table = read(folder, "checks")
+    assert table.group_by("claim", "part", "variant", maintain_order=True).len().rows() == [
+        ("toy.mean", "it is between 0 and 1", "", 6),
+        ("toy.mean", "it is as said", PRINTED, 2),
+        ("toy.mean", "it is as said", CORRECTED, 2),
+        ("toy.other", "they are below 1", "", 4),
+    ]
+    assert table.select("quantity", "relation", "limit", "tolerance", "holds", "source").row(7) == (
+        *("mean", "==", 1.0, 1e-12, False),
+        "none, line 3",
+    )
+    expected = [row.measure.value for claim in claims_of("toy") for row in rows(claim, "quick")]
+    assert table["value"].to_list() == expected
+    assert set(table["spec_hash"]) == {SPEC.hash}
+    job = read(folder, "jobs").row(0, named=True)
+    assert (job["stage"], job["optimizer"]) == ("checks", "toy")
+    assert (
+        job["evaluation_seconds"] >= table.unique(["claim", "part", "variant", "instance"])["seconds"].sum()
+    )
+
+
+BREAKS = ('random.random(8).mean()), "==", 1.0', 'random.random(8).mn()), "==", 1.0')
+
+
+def test_a_check_that_raises_fails_the_job_at_its_end_and_keeps_the_rows_of_others(toys, tmp_path, capsys):
+    results = tmp_path / "results"
+    toys.write(BREAKS)
+    with pytest.raises(ExceptionGroup, match=r"toy\.mean: it is as said \(as printed\) \(AttributeError"):
+        run(results)
+    folder = job_folder(results, SPEC)
+    assert sorted(path.name for path in folder.iterdir()) == ["failure.parquet", "incomplete.parquet"]
+    reason = pl.read_parquet(folder / "failure.parquet")["reason"].item()
+    assert "toy.mean: it is as said (as printed)" in reason
+    kept = pl.read_parquet(folder / "incomplete.parquet")
+    assert kept.group_by("claim", "variant", maintain_order=True).len().rows() == [
+        ("toy.mean", "", 6),
+        ("toy.mean", CORRECTED, 2),
+        ("toy.other", "", 4),
+    ]
+    toys.write()
+    run(results)
+    assert sorted(path.name for path in folder.iterdir()) == ["checks.parquet", "jobs.parquet"]
+
+
+def test_progress_is_told_to_its_end_once(toys, capsys):
+    toys.write(BREAKS)
+    found = check(claims_of("toy"), "quick", "toys")
+    assert list(found.errors) == [("toy.mean", "it is as said", PRINTED)]
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "100%" in line] == said[-1:]
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command_prints_parts_and_verdicts_and_ends_well_whatever_they_are(toys, capsys):
+    toys.write()
+    assert main(["checks", "toy.mean"]) == 0
+    head, *said = capsys.readouterr().out.splitlines()
+    assert head.split() == ["claim", "part", "variant", "instances", "worst", "measure", "verdict"]
+    cells = [[cell for cell in line.split("  ") if cell] for line in said]
+    assert [(line[0], line[1], line[-1].strip()) for line in cells] == [
+        ("toy.mean", "it is between 0 and 1", "holds"),
+        ("toy.mean", "it is as said", "misses"),
+        ("toy.mean", "it is as said", "holds"),
+        ("toy.mean", "all parts", "partly reproduced"),
+        ("toy.mean", "all parts", "reproduced"),
+    ]
+    assert "== 1 ± 1e-12" in said[1]
+
+
+def test_the_command_as_json_says_the_worst_measure_of_every_part(toys, capsys):
+    toys.write()
+    assert main(["checks", "--json", "--scale", "paper"]) == 0
+    mean, other = json.loads(capsys.readouterr().out)
+    assert mean["verdicts"] == {PRINTED: "partly reproduced", CORRECTED: "reproduced"}
+    assert other["verdicts"] == {"": "reproduced"}
+    assert [part["instances"] for part in mean["parts"]] == [5, 5, 5]
+    claim, _ = claims_of("toy")
+    means: list[Row] = [row for row in rows(claim, "paper") if row.variant == PRINTED]
+    assert mean["parts"][1]["worst"]["value"] == min(row.measure.value for row in means)
+    assert mean["parts"][1]["holds"] is False
+
+
+def test_a_part_that_raises_is_no_verdict_and_does_not_end_well(toys, capsys):
+    toys.write(BREAKS)
+    with pytest.raises(ExceptionGroup, match=r"toy\.mean: it is as said"):
+        main(["checks"])
+    said = capsys.readouterr().out
+    assert "not measured" in said
+    assert "not reproduced" not in said
+    assert [line.split()[0] for line in said.splitlines() if "all parts" in line] == ["toy.other"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["toy.men"], "did you mean 'toy.mean'?"),
+        (["--scale", "qick"], "--scale: benchmarks/claims has no scale 'qick'"),
+    ],
+)
+def test_bad_input_of_the_command_is_named(toys, capsys, arguments, said):
+    toys.write()
+    assert main(["checks", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_broken_module_is_bad_input_of_the_command(toys, capsys):
+    toys.write(("CLAIMS = ", "CLAIM = "))
+    assert main(["checks"]) == 2
+    assert "error: benchmarks/claims/toy.py: CLAIMS is not there" in capsys.readouterr().err
+
+
+# --- those of the project ------------------------------------------------------------------------
+
+
+def test_the_claims_of_the_project_are_found_without_a_backend():
+    code = (
+        "import sys\nfrom harness.checks import claims_by_id\nclaims_by_id()\n"
+        "print([name for name in ('torch', 'jax', 'scipy', 'polars') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,68 @@
+"""Verdicts from parts, and how much of its limit a measure takes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results.verdicts import share_of_limit, verdicts
+
+
+@pytest.mark.parametrize(
+    ("holding", "expected"),
+    [
+        ({("a", ""): True, ("b", ""): True}, {"": "reproduced"}),
+        ({("a", ""): True, ("b", ""): False}, {"": "partly reproduced"}),
+        ({("a", ""): False, ("b", ""): False}, {"": "not reproduced"}),
+        (
+            {("a", ""): True, ("b", "as printed"): False, ("b", "as corrected"): True},
+            {"as printed": "partly reproduced", "as corrected": "reproduced"},
+        ),
+        ({("b", "as printed"): False}, {"as printed": "not reproduced"}),
+    ],
+)
+def test_all_some_or_none_of_the_parts_hold(holding, expected):
+    found = verdicts(holding)
+    assert found == expected
+    assert list(found) == list(expected), "as printed comes first"
+
+
+@pytest.mark.parametrize(
+    ("value", "relation", "limit", "tolerance", "share"),
+    [
+        (1.0, "<=", 4.0, 0.0, 0.25),
+        (1.0, "<=", 3.0, 1.0, 0.25),
+        (8.0, "<=", 4.0, 0.0, 2.0),
+        (-8.0, "<=", 4.0, 0.0, 0.0),
+        (-8.0, "<=", -4.0, 0.0, 0.5),
+        (4.0, "<=", -4.0, 0.0, math.inf),
+        (0.0, "<=", 0.0, 0.0, 0.0),
+        (1e-300, "<=", 0.0, 0.0, math.inf),
+        (8.0, ">=", 4.0, 0.0, 0.5),
+        (-1e-13, ">=", 0.0, 1e-12, 0.1),
+        (1.0, ">=", 0.0, 1e-12, 0.0),
+        (3.5, "==", 3.0, 2.0, 0.25),
+        (3.0, "==", 3.0, 0.0, 0.0),
+        (math.nan, "<=", 1.0, 0.0, math.inf),
+        (math.nan, "==", 1.0, 0.0, math.inf),
+        (math.inf, ">=", 1.0, 0.0, 0.0),
+    ],
+)
+def test_the_share_of_the_limit(value, relation, limit, tolerance, share):
+    assert share_of_limit(value, relation, limit, tolerance) == pytest.approx(share)
+
+
+NUMBERS = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) > 1e-6)
+
+
+@given(NUMBERS, st.sampled_from(["<=", ">=", "=="]), NUMBERS, st.floats(1e-3, 1e3))
+def test_a_share_above_1_is_a_miss_and_below_1_none(value, relation, limit, tolerance):
+    from harness.checks import Measure
+
+    share = share_of_limit(value, relation, limit, tolerance)
+    assert share >= 0
+    if abs(share - 1) > 1e-6:
+        assert Measure("it", value, relation, limit, tolerance).holds == (share < 1)
