@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,7 +116,7 @@ def columns(row: Row) -> dict[str, Any]:
 
 # --- the command ---------------------------------------------------------------------------------
 
-PART_WIDTH = 44
+COLUMN_WIDTH = 44  # of parts and measures, in letters
 HEADS = ("claim", "part", "variant", "instances", "worst measure", "verdict")
 
 
@@ -177,9 +178,10 @@ def _cells(said: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         worst, holds = part["worst"], part["holds"]
         measure = "" if worst is None else _worst(worst)
         verdict = "not measured" if holds is None else "holds" if holds else "misses"
-        first, *rest = textwrap.wrap(part["part"], PART_WIDTH)
-        yield name, first, part["variant"], str(part["instances"]), measure, verdict
-        yield from (("", line, "", "", "", "") for line in rest)
+        texts = [textwrap.wrap(text, COLUMN_WIDTH) for text in (part["part"], measure)]
+        (first, worst_first), *rest = itertools.zip_longest(*texts, fillvalue="")
+        yield name, first, part["variant"], str(part["instances"]), worst_first, verdict
+        yield from (("", line, "", "", more, "") for line, more in rest)
     for variant, verdict in said["verdicts"].items():
         yield name, "all parts", variant, "", "", verdict
 

@@ -117,13 +117,18 @@ def modules(folder: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
 
 
+def file_of(module: str) -> str:
+    """The file of a module of claims, from the root of the project."""
+    return f"{PACKAGE.replace('.', '/')}/{module}.py"
+
+
 def claims_of(module: str) -> tuple[PropertyClaim, ...]:
     """The claims that a module defines.
 
     Raises:
         InputError: naming the file, where it cannot be imported or what it defines cannot be checked.
     """
-    path = f"{PACKAGE.replace('.', '/')}/{module}.py"
+    path = file_of(module)
     try:
         found = getattr(importlib.import_module(f"{PACKAGE}.{module}"), "CLAIMS", None)
     except Exception as error:  # whatever a module raises when it is imported
@@ -175,9 +180,8 @@ def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyCla
         for claim in claims:
             home, _ = found.setdefault(claim.id, (module, claim))
             if found[claim.id][1] is not claim:
-                file = PACKAGE.replace(".", "/")
                 problems.append(
-                    f"{file}/{module}.py: the id {claim.id!r} is also in {file}/{home}.py; ids must differ"
+                    f"{file_of(module)}: the id {claim.id!r} is also in {file_of(home)}; ids must differ"
                 )
     if problems:
         raise InputError("\n".join(problems))

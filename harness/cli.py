@@ -279,6 +279,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
         InputError: for bad studies.
     """
     from harness.backends import BACKENDS
+    from harness.checks import claims_by_id, file_of
     from harness.contestants import RULES, WORKLOADS, known
     from harness.studies import read_studies
     from optimizers.bases import bases
@@ -327,6 +328,10 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
             claim.id: {"sentence": claim.sentence, "source": claim.source, "study": study.name}
             for study in studies
             for claim in study.claims
+        }
+        | {
+            name: {"sentence": claim.sentence, "source": claim.source, "checked in": file_of(module)}
+            for name, (module, claim) in claims_by_id().items()
         },
     }
 
@@ -361,7 +366,7 @@ def _details(item: Mapping[str, Any]) -> list[str]:
         default = "must be given" if one["default"] is None else f"{one['default']:g}"
         lines.append(f"{name} = {default}, in {one['interval']}: {one['description']}")
     lines += [f"{group}: {', '.join(item[group])}" for group in ("metrics", "scales") if group in item]
-    lines += [f"{key}: {item[key]}" for key in ("study", "missing") if item.get(key)]
+    lines += [f"{key}: {item[key]}" for key in ("study", "checked in", "missing") if item.get(key)]
     return lines
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from harness import tuning
 from harness.backends import BACKENDS
-from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of
+from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from harness.contestants import RULES, WORKLOADS, find_workload, origin
 from harness.errors import InputError
+from harness.lookups import looked_up
 from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file, stored_kernels
 from harness.sources import FOLLOWED, ROOT, data_files, files_hash, outside, sources
@@ -359,8 +360,9 @@ def parity_job(
 
 def _sources_of_checks(module: str, root: Path) -> dict[str, str]:
     """SHA-256 by file of what decides the measures of a module's claims."""
-    followed = (*FOLLOWED, "harness", "benchmarks")
-    return sources(("harness.checks", f"{PACKAGE}.{module}"), root, followed)
+    modules, followed = ("harness.checks", f"{PACKAGE}.{module}"), (*FOLLOWED, "harness", "benchmarks")
+    own = [root / file for file in sources(modules, root, followed) if file.startswith("benchmarks/")]
+    return sources((*modules, *looked_up(own)), root, followed)
 
 
 def checks_job(module: str, scale: str, results: Path, root: Path) -> PlannedJob:
@@ -558,7 +560,7 @@ def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, Propert
     """Check that a name that is asked for can mean one thing only."""
     homes = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
     twice = [
-        f"{FOLDER.relative_to(ROOT) / module}.py: the id {name!r} is also in {homes[name]}; ids must differ"
+        f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ"
         for name, (module, _) in claims.items()
         if name in homes
     ]
@@ -691,7 +693,7 @@ def describe_checks(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
                 "sentence": claim.sentence,
                 "source": claim.source,
                 "setting": claim.setting,
-                "file": f"{PACKAGE.replace('.', '/')}/{module}.py",
+                "file": file_of(module),
             }
             for module in modules
             for claim in claims_of(module)

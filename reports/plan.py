@@ -116,11 +116,31 @@ class ParityPlan:
 
 
 @dataclass(frozen=True)
+class ClaimPlan:
+    """A claim that property checks decide, and the file that does it; `id` is its name."""
+
+    id: str
+    sentence: str
+    source: str
+    setting: str
+    file: str
+
+
+@dataclass(frozen=True)
+class ChecksPlan:
+    """The checks of claims: folders of job tables, and the folder of their figures."""
+
+    claims: tuple[ClaimPlan, ...]
+    tables: tuple[Path, ...]
+    figures: Path
+
+
+@dataclass(frozen=True)
 class ReportPlan:
     """All studies of a report at one scale, and those left out, as (name, reason); `path` is its file.
 
     `kernels` is the folder of what is shown of kernel speed; None where nothing is stored. `parity` is None
-    where what is shown ran on one backend.
+    where what is shown ran on one backend, `checks` where no property of a claim is checked.
     """
 
     path: Path
@@ -129,6 +149,7 @@ class ReportPlan:
     skipped: tuple[tuple[str, str], ...]
     kernels: Path | None = None
     parity: ParityPlan | None = None
+    checks: ChecksPlan | None = None
 
     def study(self, name: str) -> StudyPlan:
         """The study of that name.
@@ -168,6 +189,7 @@ def read_plan(path: Path) -> ReportPlan:
             skipped=tuple((item["name"], item["reason"]) for item in raw.get("skipped", [])),
             kernels=Path(raw["kernels"]) if raw.get("kernels") else None,
             parity=_parity(raw["parity"]) if raw.get("parity") else None,
+            checks=_checks(raw["checks"]) if raw.get("checks") else None,
         )
     except KeyError as error:
         raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error
@@ -183,6 +205,14 @@ def _parity(raw: Mapping[str, Any]) -> ParityPlan:
         tolerance=raw["tolerance"],
         problems=tuple(ProblemPlan(**item) for item in raw["problems"]),
         tables=tuple(Path(folder) for folder in raw["tables"]),
+    )
+
+
+def _checks(raw: Mapping[str, Any]) -> ChecksPlan:
+    return ChecksPlan(
+        claims=tuple(ClaimPlan(**item) for item in raw["claims"]),
+        tables=tuple(Path(folder) for folder in raw["tables"]),
+        figures=Path(raw["figures"]),
     )
 
 

@@ -29,7 +29,7 @@ def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdi
 
 
 def _verdict(parts: list[bool]) -> Verdict:
-    if all(parts):
+    if parts and all(parts):
         return "reproduced"
     return "partly reproduced" if any(parts) else "not reproduced"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -118,13 +119,18 @@ class Play:
         weights: w_1 ... w_T, (T, d).
         gradients: g_1 ... g_T, (T, d).
         losses: what was suffered: an adversary's losses are linear with the gradients that it chose.
-        best: u, (d,), the best weights of the box in hindsight.
+        radius: of the box.
     """
 
     weights: np.ndarray
     gradients: np.ndarray
     losses: Losses
-    best: np.ndarray
+    radius: float
+
+    @cached_property
+    def best(self) -> np.ndarray:
+        """u, (d,), the best weights of the box in hindsight."""
+        return self.losses.best(self.radius)
 
     @property
     def regret(self) -> float:
@@ -234,7 +240,7 @@ def play(
     losses = game.losses
     if losses.kind == "adversarial":
         losses = Losses("linear", gradients, losses.targets)
-    return Play(played, gradients, losses, losses.best(game.radius))
+    return Play(played, gradients, losses, game.radius)
 
 
 def clipping(radius: float) -> Projection:

@@ -13,6 +13,7 @@ from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
 
 NOTHING = 1e-150  # an entry without gradient: its square is lost in every sum, and its step still shows V
 ROUNDING = 1e-12
+BEYOND_ROUNDING = 1e-9  # for what the notes call unequal, without saying by how much
 ROUNDS = 10
 
 
@@ -174,7 +175,7 @@ def _bias(random: np.random.Generator) -> Iterator[Measure]:
     margins = np.abs(expected.sum(1) - true.sum(1)).max() / true.sum()
     yield Measure("E[V_2]'s row sums less those of E[G^2], over its sum", margins, "==", 0.0, ROUNDING)
     distance = np.linalg.norm(expected - optimum) / np.linalg.norm(optimum)
-    yield Measure("E[V_2] less the optimum for E[G^2], relative", float(distance), ">=", 1e-3)
+    yield Measure("E[V_2] less the optimum for E[G^2], relative", float(distance), ">=", BEYOND_ROUNDING)
 
 
 def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]:
@@ -185,19 +186,22 @@ def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]
     target, rank = gradient**2, int(random.integers(1, 6))
     m, n = gradient.shape
     start = float(10.0 ** random.uniform(-3, 1))
-    factors = Factors(random.uniform(0, start, (m, rank)), random.uniform(0, start, (rank, n)))
-    divergences = [_divergence(target, factors.left @ factors.right)]
-    for _ in range(ROUNDS):
-        factors = multiplicative_round(numpy_ops("float64"), target, factors, alternating)
-        divergences.append(_divergence(target, factors.left @ factors.right))
-    quantity = "greatest rise of the I-divergence in a round, over the sum of C"
-    yield Measure(quantity, float(np.diff(divergences).max() / target.sum()), "<=", 0.0, ROUNDING)
+    ops = numpy_ops("float64")
+    first = Factors(random.uniform(0, start, (m, rank)), random.uniform(0, start, (rank, n)))
+    scaled = multiplicative_round(ops, target, first, alternating=True)
+    for factors, where in ((first, "any start"), (scaled, "a start of C's scale")):
+        divergences = [_divergence(target, factors.left @ factors.right)]
+        for _ in range(ROUNDS):
+            factors = multiplicative_round(ops, target, factors, alternating)
+            divergences.append(_divergence(target, factors.left @ factors.right))
+        quantity = f"greatest rise of the I-divergence in a round from {where}, over the sum of C"
+        yield Measure(quantity, float(np.diff(divergences).max() / target.sum()), "<=", 0.0, ROUNDING)
 
     hyper = {} if alternating else {"initialization_range": start}
     options = {"rank": rank, "steps": "alternating" if alternating else "simultaneous"}
     moments = _second_moments("adam_nmf", [{"w": gradient}] * ROUNDS, hyper, options)
     divergences = [_divergence(target, moment["w"]) for moment in moments]
-    quantity = "greatest rise of the I-divergence in a step of AdamNMF, over the sum of G^2"
+    quantity = "greatest rise of the I-divergence in a step of the rule, over the sum of G^2"
     yield Measure(quantity, float(np.diff(divergences).max() / target.sum()), "<=", 0.0, ROUNDING)
 
 

@@ -103,7 +103,8 @@ class TorchEngine:
             def value(vector: Any) -> Any:
                 return loss(ops, lay.unflatten(ops, vector), model, batch, noise)[0]
 
-            return torch.func.hessian(value)(flat)
+            # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
+            return torch.func.jacrev(torch.func.jacrev(value))(flat)
 
         over_settings = torch.func.vmap(one, in_dims=(0, 0, None, None))
         mapped: LaneHessian = torch.func.vmap(over_settings, in_dims=(0, 0, 0 if per_seed else None, 0))

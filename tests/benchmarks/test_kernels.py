@@ -15,7 +15,15 @@ from benchmarks.kernels.cases import cases, timed
 from benchmarks.kernels.counting import Counted, count, counted, counting_ops, eigh_flops
 from benchmarks.kernels.peers import OPTAX, TORCH, peers
 from benchmarks.kernels.shapes import SHAPE_SETS
-from benchmarks.kernels.steps import STEPS, optimizer_step, step_entries, step_flops
+from benchmarks.kernels.steps import (
+    SMALL_PROBLEMS_ONLY,
+    STEPS,
+    TRACKED,
+    optimizer_step,
+    sets_of,
+    step_entries,
+    step_flops,
+)
 from harness.backends.numpy_ops import numpy_ops
 from optimizers import rules
 from tests.harness.operations import CASES
@@ -61,8 +69,10 @@ def test_a_case_compiled_by_torch_as_it_is_timed_gives_it_too(case: KernelCase):
     assert measured_error(case, "torch", "float32") <= case.tolerance["float32"]
 
 
-def test_every_rule_is_timed_on_every_shape_set_and_backend():
-    labels = {f"step.{rule}.{kind}" for rule in rules() for kind in SHAPE_SETS}
+def test_every_rule_is_timed_on_each_backend():
+    labels = {f"step.{rule}.{kind}" for rule in rules() for kind in sets_of(rule)}
+    assert {f"step.{rule}.{kind}" for rule in TRACKED for kind in SHAPE_SETS} < labels
+    assert {rule for rule in rules() if not sets_of(rule)} == set(SMALL_PROBLEMS_ONLY)
     assert labels == {name for name, case in cases().items() if case.group == "step"}
     assert {f"{label} {backend} float32" for label in labels for backend in ("jax", "torch")} <= set(timed())
 

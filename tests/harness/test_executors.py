@@ -363,11 +363,18 @@ def test_a_kind_of_parameters_may_have_a_learning_rate_of_its_own(variant: str, 
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("starts", [False, True])
 @pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5, 6]), (4, [1, 5]), (None, [1])])
 def test_refresh_is_done_on_the_steps_of_its_cadence(
-    every: int | None, steps: list[int], backend: str
+    every: int | None, steps: list[int], starts: bool, backend: str
 ) -> None:
-    """A rule whose refresh notes the step that it is done before, as a sum of powers of two."""
+    """A rule whose refresh notes the step that it is done before, as a sum of powers of two.
+
+    With work of its own at the start, that step counts as step 0.
+    """
+
+    def start(ops: Any, grad: Any, state: Any, hyper: Any) -> Any:
+        return type(state)(state.velocity + 1.0)
 
     def refresh(ops: Any, grad: Any, state: Any, hyper: Any) -> Any:
         return type(state)(state.velocity + 2.0 ** hyper["step"])
@@ -376,7 +383,12 @@ def test_refresh_is_done_on_the_steps_of_its_cadence(
         return state.velocity, state  # the parameters tell what the state is
 
     rule = dataclasses.replace(
-        VARIANTS["momentum"], scope="leaf", refresh=refresh, refresh_every=every, update=update
+        VARIANTS["momentum"],
+        scope="leaf",
+        refresh=refresh,
+        refresh_every=every,
+        start=start if starts else None,
+        update=update,
     )
     bundle = make_bundle(rule=rule, basis=False, steps=6, evaluations=2)
     made = engine(backend, "float64")
@@ -387,7 +399,7 @@ def test_refresh_is_done_on_the_steps_of_its_cadence(
         )
         carry = segment(loaded.carry, loaded.constants, stretch_inputs(bundle, made, 0, 6))
         found = np.unique(made.ops.to_numpy(carry.coordinates))
-    assert found.tolist() == [sum(2.0**step for step in steps)]
+    assert found.tolist() == [sum(2.0**step for step in steps) - (1 if starts else 0)]
 
 
 def test_equal_leaves_are_one_array() -> None:

@@ -1,0 +1,351 @@
+"""Shampoo: its preconditioner and regret, the power 1/2, and where the idealized iteration is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.claims._matrices import (
+    loewner_ratio,
+    orthonormal,
+    power,
+    rearrange,
+    relative_error,
+    spread_values,
+    with_singular_values,
+)
+from benchmarks.claims._online_games import draw_game, draw_low_rank_features, play, weighted_clipping
+from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+
+ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude
+
+
+# --- gradients and their statistics ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A sequence of gradients.
+
+    Args:
+        matrices: each (m, n).
+        rank: the greatest rank of one, r.
+    """
+
+    matrices: list[np.ndarray]
+    rank: int
+
+    def statistics(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The weighted sums of g g^T, (m n, m n), of G G^T and of G^T G."""
+        stack = np.sqrt(weights)[:, None, None] * np.array(self.matrices)
+        flat = stack.reshape(len(stack), -1)
+        left = np.einsum("tik,tjk->ij", stack, stack)
+        right = np.einsum("tki,tkj->ij", stack, stack)
+        return flat.T @ flat, left, right
+
+
+def _gradients(random: np.random.Generator, longest: int = 8) -> Gradients:
+    """Of rank 1 to full, singular values over up to 3 orders of magnitude, few or many, some rows empty."""
+    m, n = (int(length) for length in random.integers(1, 5, 2))
+    rank = int(random.integers(1, min(m, n) + 1))
+    count = int(random.integers(1, longest + 1))
+    matrices = [
+        with_singular_values(random, m, n, spread_values(random, int(random.integers(1, rank + 1))))
+        for _ in range(count)
+    ]
+    matrices[0] = with_singular_values(random, m, n, spread_values(random, rank))
+    if m > 1 and random.integers(3) == 0:
+        for matrix in matrices:
+            matrix[-1] = 0.0
+    return Gradients(matrices, max(int(np.linalg.matrix_rank(matrix)) for matrix in matrices))
+
+
+def running_mean_weights(steps: int, beta2: float) -> np.ndarray:
+    """The share of each gradient in a bias-corrected running mean, (steps,), the last one's at the end."""
+    shares = (1 - beta2) * beta2 ** np.arange(steps - 1, -1, -1.0)
+    return np.asarray(shares / shares.sum())
+
+
+def _last_step(
+    optimizer: str, matrices: list[np.ndarray], options: dict[str, Any], **hyper: float
+) -> np.ndarray:
+    """A rule's last step over its learning rate, (m, n); it moves against it."""
+    from harness import Online
+
+    start = {"w": np.zeros_like(matrices[0])}
+    values = {"learning_rate": 1.0, "epsilon": 0.0, **hyper}
+    online = Online(optimizer, start, values, options=options)
+    before = after = start["w"]
+    for matrix in matrices:
+        before, after = after, online.step({"w": matrix})["w"]
+    return before - after
+
+
+def _draw_statistics(random: np.random.Generator) -> tuple[Gradients, np.ndarray, dict[str, Any], dict[str, float]]:
+    """Gradients, the weights of their sum or of their running mean, and Shampoo's settings for it."""
+    gradients = _gradients(random)
+    count = len(gradients.matrices)
+    if random.integers(2):
+        return gradients, np.ones(count), {"statistics": "sum"}, {}
+    beta2 = float(random.uniform(0.5, 0.99))
+    return gradients, running_mean_weights(count, beta2), {"statistics": "ema"}, {"beta2": beta2}
+
+
+# --- notes.shampoo --------------------------------------------------------------------------------------
+
+
+def _preconditioner(random: np.random.Generator) -> Iterator[Measure]:
+    gradients, weights, options, hyper = _draw_statistics(random)
+    outer, left, right = gradients.statistics(weights)
+    step = _last_step("shampoo", gradients.matrices, options, **hyper)
+    expected = np.kron(power(left, 0.25), power(right, 0.25)) @ step.ravel()
+    quantity = "(L^1/4 (x) R^1/4) vec(step) less vec(G), relative"
+    yield Measure(quantity, relative_error(expected, gradients.matrices[-1].ravel()), "<=", 0.0, ROUNDING)
+    ratio = loewner_ratio(power(outer, 0.5), np.kron(power(left, 0.25), power(right, 0.25)))
+    yield Measure(
+        "least c with O^1/2 <= c L^1/4 (x) R^1/4, over sqrt(r)",
+        ratio / np.sqrt(gradients.rank),
+        "<=",
+        1.0,
+        ROUNDING,
+    )
+
+
+def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
+    gradients = _gradients(random)
+    m, n = gradients.matrices[0].shape
+    beta2 = float(random.uniform(0.5, 0.99))
+    weights = running_mean_weights(len(gradients.matrices), beta2)
+    outer, *_ = gradients.statistics(weights)
+    rearranged = rearrange(outer, m, n, m, n)
+    left = (rearranged @ np.eye(n).ravel()).reshape(m, m)
+    right = (rearranged.T @ np.eye(m).ravel()).reshape(n, n)
+    step = _last_step("shampoo", gradients.matrices, {"statistics": "ema", "power": 0.5}, beta2=beta2)
+    expected = np.kron(power(left, 0.5), power(right, 0.5)) @ step.ravel()
+    quantity = "(l_1^1/2 (x) r_1^1/2) vec(step at power 1/2) less vec(G), relative"
+    yield Measure(quantity, relative_error(expected, gradients.matrices[-1].ravel()), "<=", 0.0, ROUNDING)
+
+
+def _cosine(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+    gradients = _gradients(random)
+    m, n = gradients.matrices[0].shape
+    outer, *_ = gradients.statistics(np.full(len(gradients.matrices), 1 / len(gradients.matrices)))
+    rearranged = rearrange(outer, m, n, m, n)
+    u, values, vh = np.linalg.svd(rearranged, full_matrices=False)
+    start = np.eye(n).ravel()
+    iterate = rearranged @ start
+    measured = abs(iterate @ u[:, 0]) / np.linalg.norm(iterate)
+    along = np.abs(vh @ start) * values
+    formula = along[0] / (along[0] if printed else np.linalg.norm(along))
+    yield Measure("cos(l_1, u_1) less its formula", float(measured - formula), "==", 0.0, 1e-10)
+
+
+def _separated(random: np.random.Generator) -> list[np.ndarray]:
+    """Gradients on one entry, and smaller ones on each entry of the other rows and columns, rotated."""
+    m, n = (int(length) for length in random.integers(2, 5, 2))
+    single = np.zeros((m, n))
+    single[0, 0] = np.sqrt(2.0 * np.sqrt((m - 1) * (n - 1)))
+    units = np.eye(m * n).reshape(m * n, m, n)
+    others = [unit for unit in units if not unit[0].any() and not unit[:, 0].any()]
+    left, right = orthonormal(random, m, m), orthonormal(random, n, n)
+    return [left @ matrix @ right for matrix in (single, *others)]
+
+
+def _leading_vectors(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The singular values of the rearranged sum of g g^T, and its right singular vectors as rows."""
+    m, n = matrices[0].shape
+    outer, *_ = Gradients(matrices, 0).statistics(np.ones(len(matrices)))
+    _, values, vh = np.linalg.svd(rearrange(outer, m, n, m, n), full_matrices=False)
+    return values, vh
+
+
+def _identity_start(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+    matrices = _separated(random) if random.integers(2) else _gradients(random).matrices
+    values, vh = _leading_vectors(matrices)
+    while len(values) > 1 and values[1] > (1 - 1e-6) * values[0]:  # v_1 is not determined
+        matrices = _gradients(random).matrices
+        values, vh = _leading_vectors(matrices)
+    traces = np.abs(vh @ np.eye(matrices[0].shape[1]).ravel())
+    if printed:
+        others = traces[1:].max(initial=0.0)
+        yield Measure("greatest v_i^T vec(I), i > 1, over v_1^T vec(I)", others / traces[0], "<=", 1.0)
+    else:
+        yield Measure("v_1^T vec(I)", float(traces[0]), ">=", 1.0, 1e-10)
+
+
+def _rank_one_rearrangement(random: np.random.Generator, weights: np.ndarray, m: int, n: int) -> Gradients:
+    """m n gradients whose weighted sum of g g^T is one Kronecker product A (x) B."""
+    left = with_singular_values(random, m, m, spread_values(random, int(random.integers(1, m + 1))))
+    right = with_singular_values(random, n, n, spread_values(random, int(random.integers(1, n + 1))))
+    # any orthonormal basis of R^(m n) has the sum of z z^T = I
+    basis = orthonormal(random, m * n, m * n).reshape(m * n, m, n)
+    matrices = [left @ z @ right / np.sqrt(weight) for z, weight in zip(basis, weights, strict=True)]
+    return Gradients(matrices, min(m, n))
+
+
+def _exact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
+    m, n = (int(length) for length in random.integers(1, 5, 2))
+    beta2 = float(random.uniform(0.7, 0.99))
+    weights = running_mean_weights(m * n, beta2)
+    gradients = _rank_one_rearrangement(random, weights, m, n)
+    outer, left, right = gradients.statistics(weights)
+    decomposed = np.kron(left, right) / np.trace(left)
+    yield Measure("eq. 64 less E[g g^T], relative, rank one", relative_error(decomposed, outer), "<=", 0.0, 1e-12)
+    step = _last_step("idealized_shampoo", gradients.matrices, {}, beta2=beta2)
+    expected = power(outer, -0.5) @ gradients.matrices[-1].ravel()
+    yield Measure(
+        "idealized Shampoo's step less E[g g^T]^-1/2 g, relative",
+        relative_error(step.ravel(), expected),
+        "<=",
+        0.0,
+        ROUNDING,
+    )
+
+
+def _inexact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
+    m, n = (int(length) for length in random.integers(2, 5, 2))
+    gradients = Gradients(list(random.standard_normal((3, m, n))), min(m, n))
+    outer, left, right = gradients.statistics(np.full(3, 1 / 3))
+    error = relative_error(np.kron(left, right) / np.trace(left), outer)
+    yield Measure("eq. 64 less E[g g^T], relative, three normal gradients", error, ">=", ROUNDING)
+
+
+def _preconditioner_of(gradients: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """L_t^1/4 (x) R_t^1/4 of raveled gradients (t, m n)."""
+    played = Gradients(list(gradients.reshape(-1, *shape)), 0)
+    _, left, right = played.statistics(np.ones(len(gradients)))
+    return np.kron(power(left, 0.25), power(right, 0.25))
+
+
+def _regret(random: np.random.Generator) -> Iterator[Measure]:
+    m, n = (int(length) for length in random.integers(1, 5, 2))
+    rank = int(random.integers(1, min(m, n) + 1))
+    features = draw_low_rank_features(random, int(random.integers(20, 61)), m, n, rank)
+    game = draw_game(random, features, ("linear", "squared", "logistic"))
+
+    rate = float(game.radius * 10.0 ** random.uniform(-2, 1))
+    free = play(game, "shampoo", {"learning_rate": rate, "epsilon": 0.0}, shape=(m, n))
+    trace = float(np.trace(_preconditioner_of(free.gradients, (m, n))))
+    bound = (free.distance**2 / (2 * rate) + rate * rank) * trace
+    quantity = "regret over D^2 tr A_T / (2 eta) + eta r tr A_T, any eta, D of the run"
+    yield Measure(quantity, free.regret / bound, "<=", 1.0, ROUNDING)
+
+    rate = game.diameter / float(np.sqrt(2 * rank))
+    projection = weighted_clipping(game.radius, lambda seen: _preconditioner_of(seen, (m, n)))
+    hyper = {"learning_rate": rate, "epsilon": 0.0}
+    boxed = play(game, "shampoo", hyper, projection=projection, shape=(m, n))
+    bound = game.diameter * np.sqrt(2 * rank) * np.trace(_preconditioner_of(boxed.gradients, (m, n)))
+    quantity = "regret over D sqrt(2 r) tr L^1/4 tr R^1/4, D of the box"
+    yield Measure(quantity, boxed.regret / bound, "<=", 1.0, ROUNDING)
+
+
+def _singular(random: np.random.Generator) -> Iterator[Measure]:
+    m, n = (int(length) for length in random.integers(2, 6, 2))
+    count = int(random.integers(1, 4))
+    matrices = list(random.standard_normal((count, m, n)))
+    for matrix in matrices:  # a dead unit and a dead input: statistics with rows of zeros
+        matrix[random.integers(1, m) if count == 1 else -1] = 0.0
+        matrix[:, -1] = 0.0
+    _, left, right = Gradients(matrices, 0).statistics(np.ones(count))
+    with np.errstate(all="ignore"):
+        roots = []
+        for side in (left, right):
+            values, vectors = np.linalg.eigh(side)
+            roots.append((vectors * values**-0.25) @ vectors.T)
+        plain = roots[0] @ matrices[-1] @ roots[1]
+    yield Measure("share of finite entries by plain inverse roots", float(np.isfinite(plain).mean()), "==", 0.0)
+
+    step = _last_step("shampoo", matrices, {})
+    expected = power(left, -0.25) @ matrices[-1] @ power(right, -0.25)
+    yield Measure("pseudo-inverse's step, relative error", relative_error(step, expected), "<=", 0.0, ROUNDING)
+    epsilon = float(10.0 ** random.uniform(-8, -4))
+    damped = _last_step("shampoo", matrices, {}, epsilon=epsilon)
+    # (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda) on each side
+    least = [np.linalg.eigvalsh(side) for side in (left, right)]
+    bound = sum(epsilon / (4 * values[values > 1e-12 * values[-1]][0]) for values in least)
+    yield Measure(
+        "distance of the step with epsilon from it, over its bound",
+        relative_error(damped, step) / bound,
+        "<=",
+        1.0,
+        ROUNDING / bound,
+    )
+
+
+COSINE = "one step of power iteration comes near to the leading singular vector by this cosine"
+IDENTITY = "the identity is a good start of the power iteration"
+
+SHAMPOO = PropertyClaim(
+    id="notes.shampoo",
+    sentence="Shampoo's preconditioner L^1/4 (x) R^1/4 bounds AdaGrad's full one, O^1/2, up to sqrt(r), for sums "
+    "and for means; so its regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4. The power 1/2 is one step of power "
+    "iteration for the best Kronecker approximation, which is exact where the rearranged matrix has rank one.",
+    source="002 Sec. 5, 5.1, 6.2, eqs. 53-56 and 61-64, Lemma 6.1",
+    setting="Sequences of 1 to 8 gradients of 1 to 4 rows and columns, of rank 1 to full, singular values over "
+    "up to 3 orders of magnitude, some with empty rows; sums, or running means with beta_2 from 0.5 to 0.99. "
+    "Singular statistics are inverted on their range. Regret: 20 to 60 linear, squared or logistic losses with "
+    "gradients of rank r, against the best point of a box; without projection, as in the notes, D is the "
+    "diameter of the run and eta any, since eta = D / sqrt(2 r) needs a D that is known before and may move the "
+    "run further than it; with that eta D is the diameter of the box, which the run is projected onto in the "
+    "norm of A_t. The cosine of l_1 and u_1 is printed with one term under the root and is then 1; as corrected "
+    "the sum over all i is there. That the "
+    "identity has a larger product with v_1 than with every other v_i is run as printed, on such sequences and "
+    "on gradients with a leading entry apart from all others, rotated; as corrected v_1, which is positive "
+    "semi-definite, has a trace of at least its norm; both where sigma_1 > sigma_2, as the notes assume.",
+    checks=(
+        Check(
+            "O^1/2 <= sqrt(r) L^1/4 (x) R^1/4, the preconditioner of the rule's step",
+            "002 eqs. 54-56",
+            _preconditioner,
+            {"quick": 60, "paper": 600},
+        ),
+        Check(
+            "the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4",
+            "002 Sec. 5, after eq. 55",
+            _regret,
+            {"quick": 10, "paper": 100},
+        ),
+        Check(
+            "the power 1/2 is one step of power iteration from the identity",
+            "002 Sec. 6.2, eq. 63",
+            _power_iteration,
+            {"quick": 40, "paper": 400},
+        ),
+        Check(COSINE, "002 Sec. 6.2", partial(_cosine, printed=True), {"quick": 40, "paper": 400}, PRINTED),
+        Check(COSINE, "002 Sec. 6.2", partial(_cosine, printed=False), {"quick": 40, "paper": 400}, CORRECTED),
+        Check(
+            IDENTITY, "002 Sec. 6.2", partial(_identity_start, printed=True), {"quick": 40, "paper": 400}, PRINTED
+        ),
+        Check(
+            IDENTITY,
+            "002 Sec. 6.2",
+            partial(_identity_start, printed=False),
+            {"quick": 40, "paper": 400},
+            CORRECTED,
+        ),
+        Check(
+            "where the rearranged matrix has rank one the decomposition and the idealized step are exact",
+            "002 Lemma 6.1, eq. 64",
+            _exact_decomposition,
+            {"quick": 40, "paper": 400},
+        ),
+        Check(
+            "elsewhere the decomposition is not exact",
+            "002 Sec. 6.2.1",
+            _inexact_decomposition,
+            {"quick": 20, "paper": 200},
+        ),
+        Check(
+            "singular statistics need a pseudo-inverse or epsilon",
+            "002 Sec. 1.3, footnote 2",
+            _singular,
+            {"quick": 30, "paper": 300},
+        ),
+    ),
+)
+
+CLAIMS = (SHAMPOO,)
