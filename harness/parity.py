@@ -129,6 +129,7 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
             {key: float(values[0]) for key, values in bundle.hyperparameters.items()},
             "numpy",
             basis=next((matrix[0] for matrix in bundle.matrices.values()), None),
+            kinds=bundle.layout.kinds,
             hessians=hessians,
         )
     yield parity("numpy against torch", "relative", _by_step(relative, numpy_path, torch_path), judged)

@@ -1,4 +1,4 @@
-"""Command line of the report: `python -m reports figures`, `kernels` and `site`."""
+"""Command line of the report: `python -m reports figures`, `kernels`, `claims` and `site`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def parser() -> argparse.ArgumentParser:
     kernels.add_argument("--stored", type=Path, required=True, help="asv's results, such as results/kernels")
     kernels.add_argument("--out", type=Path, required=True, help="folder for what is made; replaced")
 
+    claims = commands.add_parser("claims", help="draw the checks of claims")
+    claims.add_argument("--plan", **plan)
+    claims.add_argument("--out", type=Path, help="folder for the figures (default: what the plan says)")
+
     site = commands.add_parser("site", help="render the site; prints the path of its first page")
     site.add_argument("--plan", **plan)
     site.add_argument("--out", type=Path, default=Path("reports/site"), help="folder (default: %(default)s)")
@@ -58,6 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             study = plan.study(options.study)
             out = options.out or study.figures
             drawn = draw_study(study, read_tables(options.tables or study.tables), out)
+            print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
+        elif options.command == "claims":
+            from reports.claim_figures import draw_claims
+            from reports.claims import check_rows
+
+            if plan.checks is None:
+                raise ReportError(f"{options.plan}: no claims are checked in it")
+            out = options.out or plan.checks.figures
+            drawn = draw_claims(plan.checks, check_rows(plan.checks), out)
             print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
         else:
             from reports.site import render_site

@@ -125,11 +125,8 @@ def _thinned(part: pl.DataFrame) -> pl.DataFrame:
 
 
 def _caption(rows: pl.DataFrame, parts: Sequence[pl.DataFrame], low: float, high: float) -> str:
-    said = [
-        "How much each measure of each instance takes of what the claim allows, tolerance included: value over "
-        "limit, limit over value for a lower one, distance over tolerance for an equality. Boxes: quartiles, "
-        "and from the least to the greatest; × misses."
-    ]
+    said = ["How much each measure takes of what the claim allows; ×: it misses."]
+    said.append("Boxes: the quartiles, with lines to the least and the greatest.")
     if max(map(len, parts)) > DOTS:
         said.append(f"Of more than {DOTS} measures, {DOTS} are drawn, evenly by rank.")
     if float(rows["share"].min()) < low or float(rows["share"].max()) > high:  # type: ignore[arg-type]

@@ -13,7 +13,6 @@ from results.verdicts import share_of_limit, verdicts
 
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
-VERDICTS = ("reproduced", "partly reproduced", "not reproduced")
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
@@ -79,7 +78,10 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None) -> dict[str, Any]:
         "misprinted": sum(len(claim["verdicts"]) > 1 for claim in claims),
         "machines": rows["machine"].unique().sort().to_list() if rows is not None else [],
         "of_studies": [
-            {"study": study.name, **{key: " ".join(lines) for key, lines in claim.items()}}
+            {
+                "study": study.name,
+                **{key: " ".join(claim.get(key, ())) for key in ("id", "sentence", "source")},
+            }
             for study in plan.studies
             for claim in study.claims
         ],

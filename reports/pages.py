@@ -39,7 +39,7 @@ from reports.tables import Tables
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
-STAGES = ("bases", "sweep", "refine", "final", "timing", "parity")
+STAGES = ("bases", "sweep", "refine", "final", "timing", "parity", "checks")
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
 
 
@@ -376,7 +376,7 @@ def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.Data
     """Machines, environments and jobs of all studies and of `others`; a warning where hardware is mixed."""
     from results.merging import machines
 
-    if not studies:
+    if not studies and others.is_empty():
         return {"machines": [], "warnings": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
     jobs = pl.concat([*(tables.jobs for _, tables in studies), others]).unique(maintain_order=True)
     environments = {row["environment_hash"]: row for row in jobs.iter_rows(named=True)}
@@ -398,7 +398,7 @@ def machine_warnings(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[str]:
 
 def when_and_where(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
     """First and last start of a job (UTC), hardware, and the commits, for the overview."""
-    if not studies:
+    if not studies and others.is_empty():
         return {}
     jobs = pl.concat([*(tables.jobs for _, tables in studies), others])
     return {

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from reports.plan import ParityPlan
+from reports.plan import ChecksPlan, ParityPlan
 from results import schema
 from results.reading import read
 
@@ -23,8 +23,8 @@ def parity_rows(plan: ParityPlan) -> pl.DataFrame:
     return read([folder / "parity.parquet" for folder in plan.tables], "parity").with_columns(text)
 
 
-def jobs_of(plan: ParityPlan | None) -> pl.DataFrame:
-    """The jobs that compared the backends, for the provenance; none where there is no plan.
+def jobs_of(plan: ParityPlan | ChecksPlan | None) -> pl.DataFrame:
+    """The jobs that compared the backends or checked claims, for the provenance; none where no plan is.
 
     Raises:
         TableError: when a table is missing or damaged.

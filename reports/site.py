@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from reports import formatting
+from reports.claims import check_rows, claims_page
 from reports.kernels import CHANGES_SHOWN, COMMITS_SHOWN, read_kernels, site_files
 from reports.leaderboard import leaderboards
 from reports.pages import (
@@ -31,6 +34,7 @@ from reports.tables import read_tables
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
 SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
+CLAIM_FIGURES = "claim_figures"  # where the site keeps those of the claims; studies' are below `figures`
 WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
 
 
@@ -49,7 +53,9 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
     boards = leaderboards(studies)
     parity = parity_page(plan.parity, parity_rows(plan.parity)) if plan.parity else None
-    compared = jobs_of(plan.parity)
+    claims = claims_page(plan, check_rows(plan.checks) if plan.checks else None)
+    claim_figures = read_figures(plan.checks.figures) if plan.checks else []
+    others = pl.concat([jobs_of(plan.parity), jobs_of(plan.checks)])
 
     kernels = read_kernels(plan.kernels)
     warnings = machine_warnings(studies)
@@ -82,6 +88,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     }
     environment.globals |= {
         "plan": plan,
+        "any_claims": bool(claims["claims"] or claims["of_studies"]),
         "study_file": study_file,
         "runs_file": runs_file,
         "runs_link": lambda study, method: runs_link(runs[study], study, method),
@@ -99,8 +106,9 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         "index.html",
         "index",
         boards=boards,
-        where=when_and_where(studies, compared),
+        where=when_and_where(studies, others),
         parity=parity,
+        claims=claims,
         studies=studies,
         warnings=warnings,
     )
@@ -121,8 +129,14 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     render("kernels.html", "kernels", kernels=kernels, columns=COMMITS_SHOWN, changes_shown=CHANGES_SHOWN)
     if parity:
         render("parity.html", "parity", **parity)
-    render("provenance.html", "provenance", **provenance_page(studies, compared))
-    _write(out, pages, plan, [(study, figures[study.name]) for study in plan.studies])
+    if environment.globals["any_claims"]:
+        drawn = {figure["workload"]: figure for figure in claim_figures}
+        render("claims.html", "claims", figures=drawn, folder=CLAIM_FIGURES, **claims)
+    render("provenance.html", "provenance", **provenance_page(studies, others))
+    folders = [(figure_folder(study), study.figures, figures[study.name]) for study in plan.studies]
+    if plan.checks:
+        folders.append((CLAIM_FIGURES, plan.checks.figures, claim_figures))
+    _write(out, pages, plan, folders)
     return out / "index.html"
 
 
@@ -150,16 +164,17 @@ def figure_folder(study: StudyPlan) -> str:
 
 
 def _write(
-    out: Path, pages: Mapping[str, str], plan: ReportPlan, figures: Sequence[tuple[StudyPlan, Rows]]
+    out: Path, pages: Mapping[str, str], plan: ReportPlan, figures: Sequence[tuple[str, Path, Rows]]
 ) -> None:
+    """Write pages and copies; `figures` are the site's folder, the folder they come from, and their list."""
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
     copies[SHOWN] = plan.path
     copies |= site_files(plan.kernels)
-    for study, drawn in figures:
+    for folder, source, drawn in figures:
         for figure in drawn:
             for theme in ("light", "dark"):
                 name = f"{figure['name']}.{theme}.svg"
-                copies[f"{figure_folder(study)}/{name}"] = study.figures / name
+                copies[f"{folder}/{name}"] = source / name
     out.mkdir(parents=True, exist_ok=True)
     written = sorted([*pages, *copies])
     _remove_stale(out, set(written))

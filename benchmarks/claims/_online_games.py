@@ -158,7 +158,7 @@ class Play:
 
 
 def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
-    """Features (steps, size): dense, sparse, heavy-tailed, of few directions, or nearly all one direction."""
+    """Features (steps, size): dense, sparse, heavy-tailed, of few directions, or nearly one; not all 0."""
     features = random.normal(size=(steps, size))
     case = random.integers(5)
     if case == 1:
@@ -170,6 +170,8 @@ def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
         features = random.normal(size=(steps, len(directions))) @ directions
     elif case == 4:
         features = random.normal(size=size) + 0.1 * features
+    if not features.any():
+        features[0] = 1.0
     return features * 10 ** random.uniform(-1, 1)
 
 

@@ -14,7 +14,7 @@ from harness.basis_jobs import estimate, sampling_of
 from harness.cli import main
 from harness.execution import Clock
 from harness.gradients import sampler
-from harness.parity import Parity, Prepared, bundle_of, prepare, relative, trajectory, ulps
+from harness.parity import Parity, Prepared, bundle_of, parities, prepare, relative, trajectory, ulps
 from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.replaying import replay
 from optimizers import rules
@@ -75,6 +75,14 @@ def test_one_optimizer_can_be_asked_for_and_is_shown_as_lines(capsys: pytest.Cap
     assert lines[0].count("equal") == 2
     assert lines[0].count("ulps") == 2
     assert lines[list(BY_LABEL).index("wide least squares, EGOP")].count("as measured") == 2
+
+
+def test_numpy_takes_each_parameter_for_what_it_is() -> None:
+    """A bias is no vector on a sphere."""
+    (label,) = [label for label in BY_LABEL if label.startswith("digits")]
+    rows = list(parities(["trust_region_sphere"], [BY_LABEL[label]]))
+    numpy_row = next(row for row in rows if row.comparison == "numpy against torch")
+    assert numpy_row.difference < 1e-12
 
 
 def test_an_unknown_optimizer_is_bad_input_before_anything_is_computed(

@@ -1,0 +1,315 @@
+"""Claims of the adaptive-methods notes on momentum: Polyak's, Nesterov's, double momentum, and Nesterov's in Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.checks import Check, Measure, PropertyClaim
+
+Random = np.random.Generator
+Weights = np.ndarray
+Gradient = Callable[[int, Weights], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Valley:
+    """Losses l_t(w) = (w - c_t)^T Q (w - c_t) / 2 + sum_i cos(w_i) / 10, of which the minimum moves."""
+
+    curvature: np.ndarray  # Q, (d, d), its eigenvalues in (0, 1]
+    centers: np.ndarray  # c_t, (T, d)
+
+    def gradient(self, number: int, weights: Weights) -> np.ndarray:
+        """That of l_t."""
+        return self.curvature @ (weights - self.centers[number]) - 0.1 * np.sin(weights)
+
+
+def _valley(random: Random, steps: int) -> Valley:
+    """In 1 to 6 dimensions, with condition numbers up to 1e3, resting or moving."""
+    size = int(random.integers(1, 7))
+    turn = np.linalg.qr(random.normal(size=(size, size)))[0]
+    curvature = (turn * 10 ** random.uniform(-3, 0, size)) @ turn.T
+    moves = random.normal(size=(steps, size)) * random.choice([0.0, 0.3])
+    return Valley(curvature, random.normal(size=size) + moves)
+
+
+@dataclass(frozen=True)
+class Path:
+    """What a rule did.
+
+    Args:
+        weights: w_1 ... w_(T+1), (T + 1, d).
+        points: where gradients were taken, x_1 ... x_T, (T, d).
+        gradients: (T, d).
+    """
+
+    weights: np.ndarray
+    points: np.ndarray
+    gradients: np.ndarray
+
+
+def _run(
+    optimizer: str,
+    gradient: Gradient,
+    start: Weights,
+    steps: int,
+    hyper: Mapping[str, float],
+    options: Mapping[str, Any] | None = None,
+    schedule: np.ndarray | None = None,
+    point: Callable[[Weights, list[np.ndarray]], Weights] | None = None,
+) -> Path:
+    """Run a rule where gradients are taken where it asks for them, or at a point of the weights and past gradients."""
+    from harness import Online
+
+    online = Online(optimizer, {"w": start}, hyper, options=options)
+    weights, points, gradients = [start], [], []
+    for number in range(steps):
+        factor = 1.0 if schedule is None else float(schedule[number])
+        at = online.gradient_at(factor)["w"] if point is None else point(weights[-1], gradients)
+        points.append(at)
+        gradients.append(gradient(number, at))
+        weights.append(online.step({"w": gradients[-1]}, factor)["w"])
+    return Path(np.array(weights), np.array(points), np.array(gradients))
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    """The greatest difference of two paths over the distance that the second covers."""
+    span = np.abs(other - other[0]).max()
+    return float(np.abs(one - other).max() / span)
+
+
+def _draw_rates(random: Random) -> dict[str, float]:
+    momentum = float(random.choice([0.0, random.uniform(0, 0.9), 0.9, 0.99]))
+    return {"learning_rate": float(10 ** random.uniform(-2, 0)), "momentum": momentum}
+
+
+# --- momentum -----------------------------------------------------------------------------------------------
+
+
+def _double(random: Random) -> Iterator[Measure]:
+    """Sec. 2.3.1: the weights of double momentum are the points x_t of eqs. 28-31."""
+    steps = int(random.integers(10, 61))
+    valley, hyper = _valley(random, steps), _draw_rates(random)
+    start = random.normal(size=valley.centers.shape[1])
+    ahead = _run("nesterov_lookahead", valley.gradient, start, steps, hyper)
+    fast = _run("nesterov", valley.gradient, start, steps, hyper)
+    yield Measure("distance of both from each other, relative", _apart(fast.points, ahead.points), "<=", 0.0, 1e-11)
+
+
+def _classical(random: Random) -> Iterator[Measure]:
+    """Eq. 167 and footnote 3: w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t)."""
+    steps = int(random.integers(10, 61))
+    valley, hyper = _valley(random, steps), _draw_rates(random)
+    path = _run("nesterov_lookahead", valley.gradient, random.normal(size=valley.centers.shape[1]), steps, hyper)
+    stepped = path.points - hyper["learning_rate"] * path.gradients
+    yield Measure("error of eq. 167, relative", _apart(stepped, path.weights[1:]), "<=", 0.0, 1e-11)
+    led = path.weights[1:-1] + hyper["momentum"] * np.diff(path.weights, axis=0)[:-1]
+    yield Measure("error of footnote 3, relative", _apart(led, path.points[1:]), "<=", 0.0, 1e-11)
+
+
+def _changing_rate(random: Random) -> Iterator[Measure]:
+    """Lemma S.10 with changing rates: x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t."""
+    from harness.schedules import multipliers
+
+    steps = int(random.integers(10, 61))
+    valley, hyper = _valley(random, steps), _draw_rates(random)
+    name = ("cosine", "linear", "inverse_sqrt")[random.integers(3)]
+    rates = hyper["learning_rate"] * multipliers({"name": name, "warmup": 0.1}, steps)
+    start = random.normal(size=valley.centers.shape[1])
+    path = _run(
+        "nesterov_lookahead",
+        valley.gradient,
+        start,
+        steps,
+        hyper,
+        schedule=rates / hyper["learning_rate"],
+    )
+    velocities = -np.diff(path.weights, axis=0) / rates[:, None]
+    double = path.points - rates[:, None] * (path.gradients + hyper["momentum"] * velocities)
+    missed = hyper["momentum"] * -np.diff(rates)[:, None] * velocities[:-1]
+    error = float(np.abs(double[:-1] + missed - path.points[1:]).max())
+    yield Measure(
+        "error of Lemma S.10, relative", error / float(np.abs(path.points - start).max()), "<=", 0.0, 1e-11
+    )
+
+
+def _velocity(random: Random) -> Iterator[Measure]:
+    """v_t = (1 - mu^t) g / (1 - mu), which tends to g / (1 - mu) (eq. 27)."""
+    momentum = float(random.choice([0.0, 0.5, 0.9, 0.95, 0.99]))
+    steps = int(np.ceil(np.log(1e-9) / np.log(max(momentum, 1e-9)))) + 1
+    gradient = random.normal(size=int(random.integers(1, 7)))
+    rate = float(10 ** random.uniform(-3, 1))
+    hyper = {"learning_rate": rate, "momentum": momentum}
+    path = _run("momentum", lambda number, weights: gradient, np.zeros(len(gradient)), steps, hyper)
+    velocities = -np.diff(path.weights, axis=0) / rate
+    limit = gradient / (1 - momentum)
+    shares = (velocities / limit).mean(1)
+    stated = 1 - momentum ** np.arange(1, steps + 1)
+    # the differences of weights round at the size of the weights, which grow with the number of steps
+    rounding = 1e-13 * steps
+    yield Measure(
+        "velocity over g / (1 - mu), less 1 - mu^t", float(np.abs(shares - stated).max()), "<=", 0.0, rounding
+    )
+    yield Measure("last velocity over g / (1 - mu)", float(shares[-1]), "==", 1.0, 1e-9 + rounding)
+
+
+def _lagging(random: Random) -> Iterator[Measure]:
+    """Claims I and II of Lemma S.3's proof: y_t = w_t + mu / (1 - mu) (w_t - w_(t-1)) follows plain descent."""
+    steps = int(random.integers(10, 61))
+    valley, hyper = _valley(random, steps), _draw_rates(random)
+    path = _run("momentum", valley.gradient, random.normal(size=valley.centers.shape[1]), steps, hyper)
+    rate, momentum = hyper["learning_rate"], hyper["momentum"]
+    moves = np.diff(path.weights, axis=0)
+    before = np.concatenate([np.zeros((1, moves.shape[1])), moves[:-1]])  # v_0 = 0
+    points = path.weights[:-1] + momentum / (1 - momentum) * before
+    stepped = points - rate / (1 - momentum) * path.gradients
+    yield Measure("error of claim I, relative", _apart(stepped[:-1], points[1:]), "<=", 0.0, 1e-10)
+    longest = float(np.linalg.norm(moves, axis=1).max()) / rate
+    steepest = float(np.linalg.norm(path.gradients, axis=1).max())
+    yield Measure("longest velocity over L / (1 - mu)", longest * (1 - momentum) / steepest, "<=", 1.0, 1e-12)
+
+
+def _update_descent(random: Random) -> Iterator[Measure]:
+    """App. F: eq. 97 with J'(theta) is Polyak's momentum, with J'(theta + mu v) Nesterov's, mu = 1 - eta gamma."""
+    steps = int(random.integers(10, 61))
+    valley, hyper = _valley(random, steps), _draw_rates(random)
+    start = random.normal(size=valley.centers.shape[1])
+    rate = hyper["learning_rate"]
+    regularized = {"learning_rate": rate, "regularization": (1 - hyper["momentum"]) / rate}
+    for approximation, optimizer in (("polyak", "momentum"), ("nesterov", "nesterov_lookahead")):
+        one = _run(
+            "regularized_update_descent", valley.gradient, start, steps, regularized, {"gradient": approximation}
+        )
+        other = _run(optimizer, valley.gradient, start, steps, hyper)
+        yield Measure(f"distance from {optimizer}, relative", _apart(one.weights, other.weights), "<=", 0.0, 1e-11)
+
+
+def _update_descent_minimum(random: Random) -> Iterator[Measure]:
+    """App. F: exact regularized update descent rests at v = 0 and the minimum of J."""
+    size = int(random.integers(1, 7))
+    turn = np.linalg.qr(random.normal(size=(size, size)))[0]
+    curvature = (turn * random.uniform(0.3, 1, size)) @ turn.T
+    minimum = random.normal(size=size)
+    hyper = {"learning_rate": float(random.uniform(0.3, 0.8)), "regularization": float(random.uniform(0.2, 0.9))}
+    path = _run(
+        "regularized_update_descent",
+        lambda number, weights: curvature @ (weights - minimum),
+        minimum + random.normal(size=size),
+        400,
+        hyper,
+    )
+    left = np.linalg.norm(path.weights[-1] - minimum) / np.linalg.norm(path.weights[0] - minimum)
+    yield Measure("distance left after 400 steps, relative", float(left), "<=", 0.0, 1e-9)
+    last = np.abs(path.weights[-1] - path.weights[-2]).max() / np.abs(path.weights[1] - path.weights[0]).max()
+    yield Measure("last velocity over the first", float(last), "<=", 0.0, 1e-9)
+
+
+_RUNS = {"quick": 20, "paper": 200}
+
+NOTES_MOMENTUM = PropertyClaim(
+    id="notes.momentum",
+    sentence=(
+        "Double momentum moves through the very points where Nesterov's momentum takes its gradients, and on a "
+        "constant gradient g the velocity tends to g / (1 - mu)."
+    ),
+    source="002 Secs. 2.2, 2.3, App. F, Lemmas S.3, S.10",
+    setting=(
+        "Runs of 10 to 60 steps on losses in 1 to 6 dimensions, quadratics of condition numbers up to 1e3 with a "
+        "cosine added, so that they are not convex, whose minimum rests or moves at random. Learning rates of 0.01 "
+        "to 1, momentum of 0 to 0.99, constant in a run as in the rules; Lemma S.10 is also taken with cosine, "
+        "linear and inverse square root schedules, where double momentum alone is not exact and the lemma says by "
+        "how much. Regularized update descent has gamma = (1 - mu) / eta, above the printed (0, 1), where it is "
+        "compared with momentum; its minimum is looked for with gamma between 0.2 and 0.9. The bound of Lemma S.3 "
+        "is a part of notes.regret."
+    ),
+    checks=(
+        Check("double momentum is Nesterov's", "002 Sec. 2.3.1, Lemma S.10", _double, _RUNS),
+        Check("the classical form", "002 footnote 3, eq. 167", _classical, _RUNS),
+        Check("changing learning rates", "002 Lemma S.10", _changing_rate, _RUNS),
+        Check("the velocity of a constant gradient", "002 eq. 27", _velocity, {"quick": 10, "paper": 100}),
+        Check("the lagging weights of heavy ball", "002 Lemma S.3", _lagging, _RUNS),
+        Check("regularized update descent", "002 App. F", _update_descent, _RUNS),
+        Check("where it rests", "002 App. F", _update_descent_minimum, {"quick": 5, "paper": 50}),
+    ),
+)
+
+
+# --- Nesterov's momentum in Adam ----------------------------------------------------------------------------
+
+
+def _led_by_velocity(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarray]], Weights]:
+    """w_t - eta mu v_(t-1) (eq. 28), from the gradients so far."""
+
+    def point(weights: Weights, gradients: list[np.ndarray]) -> Weights:
+        velocity = np.zeros_like(weights)
+        for gradient in gradients:
+            velocity = gradient + hyper["momentum"] * velocity
+        return weights - hyper["learning_rate"] * hyper["momentum"] * velocity
+
+    return point
+
+
+def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarray]], Weights]:
+    """w_t - eta beta_1 times the corrected mean of the gradients so far (Sec. 4.3)."""
+    beta = hyper["beta1"]
+
+    def point(weights: Weights, gradients: list[np.ndarray]) -> Weights:
+        if not gradients:
+            return weights
+        shares = beta ** np.arange(len(gradients) - 1, -1, -1)
+        return weights - hyper["learning_rate"] * beta * (shares @ np.array(gradients)) / shares.sum()
+
+    return point
+
+
+def _without_transform(random: Random) -> Iterator[Measure]:
+    """Sec. 2.3.2: without a transform, gradients fed at the look-ahead point give double momentum."""
+    steps = int(random.integers(20, 61))
+    valley, hyper = _valley(random, steps), _draw_rates(random)
+    start = random.normal(size=valley.centers.shape[1])
+    ahead = _run("momentum", valley.gradient, start, steps, hyper, point=_led_by_velocity(hyper))
+    double = _run("nesterov", valley.gradient, start, steps, hyper)
+    yield Measure("distance of both, relative", _apart(double.points, ahead.points), "<=", 0.0, 1e-11)
+
+
+def _with_transform(random: Random) -> Iterator[Measure]:
+    """Sec. 4.3: Adam's double momentum moves neither through the points nor through the weights of the other."""
+    steps = int(random.integers(20, 61))
+    valley = _valley(random, steps)
+    start = random.normal(size=valley.centers.shape[1])
+    hyper = {
+        "learning_rate": float(10 ** random.uniform(-2, -0.5)),
+        "beta1": float(random.uniform(0.5, 0.95)),
+        "beta2": float(1 - 10 ** random.uniform(-3, -1)),
+        "epsilon": 0.0,
+    }
+    ahead = _run("adam", valley.gradient, start, steps, hyper, point=_led_by_mean(hyper))
+    double = _run("adam", valley.gradient, start, steps, hyper, {"nesterov": True})
+    yield Measure("distance from the points ahead, relative", _apart(double.points, ahead.points), ">=", 1e-3)
+    yield Measure("distance from the weights, relative", _apart(double.weights, ahead.weights), ">=", 1e-3)
+
+
+NOTES_NADAM = PropertyClaim(
+    id="notes.nadam",
+    sentence=(
+        "Adding the gradient to the momentum once more is Nesterov's momentum in gradient descent; in Adam it is "
+        "not Adam with the gradient of the look-ahead point."
+    ),
+    source="002 Secs. 2.3.2, 4.3, Fig. 1",
+    setting=(
+        "The losses of notes.momentum, 20 to 60 steps. The look-ahead point of Adam is w_t - eta beta_1 times the "
+        "corrected first moment, which the source does not divide by the root of the second. Gradients are fed at "
+        "that point to Adam and compared with the rule's own Nesterov option, weights with points and weights with "
+        "weights. The same feeding on heavy ball is the control. Not equal means apart by more than a thousandth "
+        "of the distance covered, where equal paths are within 1e-11."
+    ),
+    checks=(
+        Check("equal in gradient descent", "002 Sec. 2.3.2", _without_transform, _RUNS),
+        Check("not equal in Adam", "002 Sec. 4.3", _with_transform, _RUNS),
+    ),
+)
+
+CLAIMS: tuple[PropertyClaim, ...] = (NOTES_MOMENTUM, NOTES_NADAM)
