@@ -1,28 +1,28 @@
-"""Figures of property checks: one a claim, a row a part, how much each measure takes of its limit."""
+"""Figures of property checks: one a claim, a row a quantity, how much each measure takes of its limit."""
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from reports.claims import PART
-from reports.figures import MANIFEST, Drawn, save, styled
+from reports.figures import MANIFEST, Axes, Drawn, save, styled
 from reports.formatting import number, power_of_ten, ratio
-from reports.palette import BLUE, MUTED, TEXT, VERMILLION
+from reports.palette import BLUE, MUTED, PAPER, TEXT, VERMILLION
 from reports.plan import ChecksPlan, ClaimPlan
 
 LEAST, MOST = 1e-6, 1e6  # of the axis; what is beyond is drawn at its edge
 DOTS = 150  # a row, at most
-LETTERS = 46  # of a line beside a row
-WIDTH, LABELS, LINE = 8.6, 3.45, 0.165  # of the figure, of the texts, and the height of a line; inches
-MARGINS = (0.4, 0.55)  # top and bottom, inches
+LETTERS, HEAD_LETTERS = 46, 100  # of a line beside a row, and above the rows of a part
+WIDTH, LABELS, LINE = 8.6, 3.3, 0.165  # of the figure, of the texts, and the height of a line; inches
+MARGINS = (0.35, 0.55)  # top and bottom, inches
 GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -47,15 +47,16 @@ def draw_claims(plan: ChecksPlan, rows: pl.DataFrame, out: Path) -> list[Drawn]:
 
 
 def _draw(claim: ClaimPlan, rows: pl.DataFrame, out: Path) -> Drawn:
-    import seaborn
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    parts = rows.partition_by(PART, maintain_order=True)
-    labels = [_label(part) for part in parts]
-    spans = [max(2, label.count("\n") + 1) * LINE + 0.12 for label in labels]
-    middles = np.cumsum(spans) - np.array(spans) / 2
+    groups = [
+        (_label(part), part.partition_by("quantity", maintain_order=True))
+        for part in rows.partition_by(PART, maintain_order=True)
+    ]
+    laid = list(_laid_out(groups))
+    bottom_line = max(line.bottom for line in laid) + 0.05
     top, bottom = MARGINS
-    height = top + sum(spans) + bottom
+    height = top + bottom_line + bottom
     low, high = _limits(rows["share"])
     with styled((WIDTH, height), None) as (figure, panel):
         figure.subplots_adjust(
@@ -63,29 +64,26 @@ def _draw(claim: ClaimPlan, rows: pl.DataFrame, out: Path) -> Drawn:
         )
         panel.set_xscale("log")
         panel.set_xlim(low, high)
-        for part, middle in zip(parts, middles, strict=True):
-            shares = part["share"].clip(low, high).to_numpy()
-            seaborn.boxplot(
-                x=shares, y=np.full(len(shares), middle), ax=panel, orient="y", native_scale=True, width=0.22,
-                whis=(0, 100), fill=False, color=MUTED.light, linewidth=1, legend=False,
-            )  # fmt: skip
-            shown = _thinned(part.sort("share"))
-            place = np.arange(len(shown))
-            beside = middle + 0.2 * ((place * GOLDEN) % 1 - 0.5)
-            for holds, colour, marker in ((True, BLUE, "o"), (False, VERMILLION, "X")):
-                chosen = (shown["holds"] == holds).to_numpy()
-                seaborn.scatterplot(
-                    x=shown["share"].clip(low, high).to_numpy()[chosen], y=beside[chosen], ax=panel,
-                    color=colour.light, marker=marker, s=14 if holds else 22, alpha=0.75, linewidth=0,
-                    legend=False, clip_on=False, zorder=4,
-                )  # fmt: skip
         panel.axvline(1, color=TEXT.light, linewidth=1.2)
+        for line in laid:
+            if line.measures is not None:
+                _row(panel, line.measures, (line.top + line.bottom) / 2, low, high)
+                continue
+            panel.annotate(
+                line.text, (0, 1 - line.top / bottom_line), xycoords="axes fraction", ha="left", va="top",
+                xytext=(-72 * (LABELS - 0.1), -2), textcoords="offset points", fontsize=9, color=TEXT.light,
+                bbox={"facecolor": PAPER.light, "edgecolor": "none", "pad": 1}, zorder=5,
+            )  # fmt: skip
         panel.annotate("the limit", (1, 1), xycoords=("data", "axes fraction"), xytext=(0, 3),
                        textcoords="offset points", ha="center", fontsize=8.5, color=TEXT.light)  # fmt: skip
-        panel.set_ylim(sum(spans), 0)
-        panel.set_yticks(middles, labels, fontsize=8.5, color=TEXT.light)
+        panel.set_ylim(bottom_line, 0)
+        measured = [line for line in laid if line.measures is not None]
+        panel.set_yticks(
+            [(line.top + line.bottom) / 2 for line in measured], [line.text for line in measured],
+            fontsize=8, color=MUTED.light,
+        )  # fmt: skip
         panel.grid(axis="y", visible=False)
-        panel.set(xlabel="share of the limit (below 1 holds, above 1 misses)", ylabel="")
+        panel.set(xlabel="share of the limit (up to 1 holds, above 1 misses)", ylabel="")
         panel.xaxis.set_major_locator(LogLocator(numticks=9))
         panel.xaxis.set_major_formatter(FuncFormatter(power_of_ten))
         panel.xaxis.set_minor_locator(NullLocator())
@@ -98,15 +96,59 @@ def _draw(claim: ClaimPlan, rows: pl.DataFrame, out: Path) -> Drawn:
             backend="host",
             metric="share",
             title="Measures against their limits",
-            caption=_caption(rows, parts, low, high),
-            alt=f"How much of its limit each measure of {claim.id} takes, a row a part. "
-            + " ".join(_told(part) for part in parts),
+            caption=_caption(rows, low, high),
+            alt=f"How much of its limit each measure of {claim.id} takes, a row a quantity. "
+            + " ".join(_told(label, measures) for label, measures in groups),
         )
 
 
+class Line(NamedTuple):
+    """A part's head, or a row of measures of one quantity; `top` and `bottom` in inches from above."""
+
+    text: str
+    top: float
+    bottom: float
+    measures: pl.DataFrame | None = None
+
+
+def _laid_out(groups: Sequence[tuple[str, Sequence[pl.DataFrame]]]) -> Iterator[Line]:
+    """The lines of a figure from above: the head of each part, and below it its quantities."""
+    top = 0.0
+    for label, quantities in groups:
+        text = textwrap.fill(label, HEAD_LETTERS)
+        bottom = top + (text.count("\n") + 1) * LINE + 0.08
+        yield Line(text, top, bottom)
+        for measures in quantities:
+            top, text = bottom, textwrap.fill(measures["quantity"][0], LETTERS)
+            bottom = top + max(2, text.count("\n") + 1) * LINE
+            yield Line(text, top, bottom, measures)
+        top = bottom + 0.06
+
+
+def _row(panel: Axes, measures: pl.DataFrame, middle: float, low: float, high: float) -> None:
+    """The box and the dots of one quantity."""
+    import seaborn
+
+    shares = measures["share"].clip(low, high).to_numpy()
+    seaborn.boxplot(
+        x=shares, y=np.full(len(shares), middle), ax=panel, orient="y", native_scale=True, width=0.2,
+        whis=(0, 100), fill=False, color=MUTED.light, linewidth=1, legend=False,
+    )  # fmt: skip
+    shown = _thinned(measures.sort("share", maintain_order=True))
+    beside = middle + 0.18 * ((np.arange(len(shown)) * GOLDEN) % 1 - 0.5)
+    for holds, colour, marker, size in ((True, BLUE, "o", 12), (False, VERMILLION, "X", 20)):
+        chosen = (shown["holds"] == holds).to_numpy()
+        seaborn.scatterplot(
+            x=shown["share"].clip(low, high).to_numpy()[chosen], y=beside[chosen], ax=panel,
+            color=colour.light, marker=marker, s=size, alpha=0.75, linewidth=0, legend=False, clip_on=False,
+            zorder=4,
+        )  # fmt: skip
+
+
 def _label(part: pl.DataFrame) -> str:
+    """What a part is called, with its variant."""
     name, variant = part["part"][0], part["variant"][0]
-    return textwrap.fill(f"{name} ({variant})" if variant else name, LETTERS)
+    return f"{name} ({variant})" if variant else name
 
 
 def _limits(shares: pl.Series) -> tuple[float, float]:
@@ -124,22 +166,25 @@ def _thinned(part: pl.DataFrame) -> pl.DataFrame:
     return part[np.linspace(0, len(part) - 1, DOTS).round().astype(int)]
 
 
-def _caption(rows: pl.DataFrame, parts: Sequence[pl.DataFrame], low: float, high: float) -> str:
+def _caption(rows: pl.DataFrame, low: float, high: float) -> str:
     said = ["How much each measure takes of what the claim allows; ×: it misses."]
     said.append("Boxes: the quartiles, with lines to the least and the greatest.")
-    if max(map(len, parts)) > DOTS:
+    if rows.group_by(*PART, "quantity").len()["len"].max() > DOTS:  # type: ignore[operator]
         said.append(f"Of more than {DOTS} measures, {DOTS} are drawn, evenly by rank.")
     if float(rows["share"].min()) < low or float(rows["share"].max()) > high:  # type: ignore[arg-type]
         said.append("At an edge lies what is beyond it, 0 among that.")
     return " ".join(said)
 
 
-def _told(part: pl.DataFrame) -> str:
-    """A row in words."""
-    middle: Any = part["share"].median()
-    missed = len(part) - part["holds"].sum()
-    name = _label(part).replace("\n", " ")
-    return (
-        f"{name}: median {number(middle)}, worst {ratio(part['share'].max())}, "
-        f"{missed} of {len(part)} measures miss."
-    )
+def _told(label: str, quantities: Sequence[pl.DataFrame]) -> str:
+    """The rows of a part in words."""
+    told = [
+        f"{measures['quantity'][0]}: median {number(_middle(measures))}, worst {ratio(measures['share'].max())}, "
+        f"{len(measures) - measures['holds'].sum()} of {len(measures)} miss"
+        for measures in quantities
+    ]
+    return f"{label}: {'; '.join(told)}."
+
+
+def _middle(measures: pl.DataFrame) -> Any:
+    return measures["share"].median()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from harness.execution import Bundle, Trajectories, evaluator, execute, load, st
 from harness.parity import bundle_of as parity_bundle
 from harness.parity import prepare
 from harness.parity_problems import PROBLEMS, Problem
-from harness.program import step_of
+from harness.program import Carry, step_of
 from harness.seeding import WorkloadRandom, batch_order
 from optimizers.rule import Rule
 from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
@@ -359,6 +360,39 @@ def test_a_kind_of_parameters_may_have_a_learning_rate_of_its_own(variant: str, 
         assert still == (roles[name].kind == "weight"), name
 
 
+# --- checkpoints -------------------------------------------------------------------------------------
+
+
+def kept(carry: Carry, made: Engine) -> bytes:
+    """A carry as bytes, by way of the host."""
+    arrays = jax.tree.map(lambda leaf: np.array(made.ops.to_numpy(leaf)), carry)
+    return pickle.dumps(arrays)
+
+
+@pytest.mark.parametrize(
+    ("variant", "backend"),
+    [(one, "torch") for one in ALL]
+    + [(one, "jax") for one in ("adam", "nesterov_lookahead", "shampoo averaged, every 3 steps")],
+)
+def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str) -> None:
+    """After 5 of 8 steps, which is between two refreshes where there is a cadence."""
+    bundle, made = bundle_of(TANH, ALL[variant], steps=8), engine(backend, "float64")
+    ends = []
+    for interrupted in (False, True):
+        with made.context():
+            loaded = load(bundle, made)
+            pieces = [stretch_inputs(bundle, made, 0, 5), stretch_inputs(bundle, made, 5, 3)]
+            carry = loaded.carry
+            for number, inputs in enumerate(pieces):
+                if interrupted and number == 1:
+                    arrays = pickle.loads(kept(carry, made))
+                    carry = jax.tree.map(made.ops.asarray, arrays)
+                segment = made.segment(loaded.program, carry, loaded.constants, inputs, 8)
+                carry = segment(carry, loaded.constants, inputs)
+            ends.append(kept(carry, made))
+    assert ends[0] == ends[1]
+
+
 # --- amortized work, noise, streaming ---------------------------------------------------------------
 
 
@@ -383,7 +417,7 @@ def test_refresh_is_done_on_the_steps_of_its_cadence(
         return state.velocity, state  # the parameters tell what the state is
 
     rule = dataclasses.replace(
-        VARIANTS["momentum"],
+        RULES["momentum"],
         scope="leaf",
         refresh=refresh,
         refresh_every=every,

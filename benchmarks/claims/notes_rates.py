@@ -1,0 +1,265 @@
+"""Claims of the adaptive-methods notes on convergence rates: gradient descent, Nesterov's method, Newton's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.checks import Check, Measure, PropertyClaim
+
+Random = np.random.Generator
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """A convex function with minimum 0 at 0.
+
+    Args:
+        value, gradient: of weights (d,).
+        smoothness: L, of the gradient.
+    """
+
+    value: Callable[[np.ndarray], float]
+    gradient: Callable[[np.ndarray], np.ndarray]
+    smoothness: float
+
+
+def _quadratic(random: Random, size: int) -> Smooth:
+    """w^T Q w / 2, with eigenvalues down to 1e-5 of the greatest."""
+    turn = np.linalg.qr(random.normal(size=(size, size)))[0]
+    eigenvalues = 10 ** random.uniform(-5, 0, size) * 10 ** random.uniform(-2, 2)
+    matrix = (turn * eigenvalues) @ turn.T
+    return Smooth(lambda w: float(w @ matrix @ w) / 2, lambda w: matrix @ w, float(eigenvalues.max()))
+
+
+def _huber(random: Random, size: int) -> Smooth:
+    """sum_i of squares w_i^2 / 2 that go on linearly beyond a width: the hardest case of both methods."""
+    widths = 10 ** random.uniform(-4, 0, size)
+
+    def value(weights: np.ndarray) -> float:
+        inside = np.minimum(np.abs(weights), widths)
+        return float((inside**2 / 2 + inside * (np.abs(weights) - inside)).sum())
+
+    return Smooth(value, lambda w: np.clip(w, -widths, widths), 1.0)
+
+
+def _strongly_convex(random: Random, size: int) -> Smooth:
+    """A Bend with its smoothness."""
+    bend = _bend(random, size)
+    return Smooth(bend.value, bend.gradient, bend.bounds[1])
+
+
+def _smooth(random: Random) -> tuple[Smooth, np.ndarray]:
+    """A function and a start."""
+    size = int(random.integers(1, 7))
+    made = (_quadratic, _huber, _strongly_convex)[random.integers(3)](random, size)
+    return made, random.normal(size=size)
+
+
+# --- first order --------------------------------------------------------------------------------------------
+
+
+def _gradient_descent(random: Random) -> Iterator[Measure]:
+    """J(w_(T+1)) - J* <= L |w_1 - w*|^2 / (2 T) at eta = 1 / L, for every T (Lemma S.5)."""
+    from harness import Online
+
+    function, start = _smooth(random)
+    online = Online("sgd", {"w": start}, {"learning_rate": 1 / function.smoothness})
+    weights, ratios, losses = start, [], [function.value(start)]
+    for number in range(1, int(random.integers(50, 151))):
+        weights = online.step({"w": function.gradient(weights)})["w"]
+        losses.append(function.value(weights))
+        ratios.append(losses[-1] * 2 * number / (function.smoothness * float(start @ start)))
+    yield Measure("greatest gap over its bound", max(ratios), "<=", 1.0, ROUNDING)
+    rise = float(np.diff(losses).max()) / losses[0]
+    yield Measure("greatest rise of the loss in a step, relative", rise, "<=", 0.0, 1e-12)
+
+
+def _nesterov(random: Random) -> Iterator[Measure]:
+    """J(w_T) - J* <= 2 L |w_1 - w*|^2 / (T + 1)^2 for y_(t+1) = w_(t+1) + t / (t + 3) (w_(t+1) - w_t) (A.1).
+
+    In the look-ahead form (eqs. 28-31) that is the momentum mu_t = (t - 1) / (t + 2), which changes at every
+    step: the rule's functions are called with it.
+    """
+    from harness.backends.numpy_ops import numpy_ops
+    from optimizers import rules
+
+    function, start = _smooth(random)
+    ops, rule = numpy_ops("float64"), rules()["nesterov_lookahead"]
+    assert rule.gradient_at is not None
+    weights, state, ratios = start, rule.init(ops, start), []
+    for number in range(1, int(random.integers(50, 301))):
+        gap = function.value(weights)
+        ratios.append(gap * (number + 1) ** 2 / (2 * function.smoothness * float(start @ start)))
+        hyper = {"learning_rate": 1 / function.smoothness, "momentum": (number - 1) / (number + 2)}
+        gradient = function.gradient(rule.gradient_at(ops, state, weights, hyper))
+        weights, state = rule.update(ops, gradient, state, weights, hyper)
+    yield Measure("greatest gap over its bound", max(ratios), "<=", 1.0, ROUNDING)
+
+
+# --- Newton in its ball -------------------------------------------------------------------------------------
+
+STEEPEST_BEND = 4 / (3 * np.sqrt(3))  # the greatest slope of 1 / cosh^2
+QUADRATURE, SHARES = (numbers.tolist() for numbers in np.polynomial.legendre.leggauss(20))
+
+
+@dataclass(frozen=True)
+class Bend:
+    """w^T Q w / 2 + sum_i c_i (log cosh(a_i^T w - b_i) + tanh(b_i) a_i^T w), with its minimum at 0.
+
+    Args:
+        curvature: Q, (d, d).
+        features: a_i, (n, d).
+        shifts, sizes: b_i and c_i, (n,).
+    """
+
+    curvature: np.ndarray
+    features: np.ndarray
+    shifts: np.ndarray
+    sizes: np.ndarray
+
+    def gradient(self, weights: np.ndarray) -> np.ndarray:
+        """Of relative precision near 0, where tanh(x - b) + tanh(b) would cancel."""
+        margins = self.features @ weights
+        slopes = np.sinh(margins) / (np.cosh(margins - self.shifts) * np.cosh(self.shifts))
+        return self.curvature @ weights + (self.sizes * slopes) @ self.features
+
+    def hessian(self, weights: np.ndarray) -> np.ndarray:
+        """(d, d)."""
+        bends = self.sizes / np.cosh(self.features @ weights - self.shifts) ** 2
+        return self.curvature + (self.features.T * bends) @ self.features
+
+    def value(self, weights: np.ndarray) -> float:
+        """J - J*, as the integral of the slope from 0: of relative precision too."""
+        places = [(1 + place) / 2 for place in QUADRATURE]
+        slopes = [float(self.gradient(place * weights) @ weights) for place in places]
+        return sum(share * slope for share, slope in zip(SHARES, slopes, strict=True)) / 2
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """m of strong convexity, M of smoothness, L of the Hessian, all on the whole space."""
+        gram = (self.features.T * self.sizes) @ self.features
+        greatest = float(np.linalg.eigvalsh(gram).max())
+        longest = float(np.linalg.norm(self.features, axis=1).max())
+        return (
+            float(np.linalg.eigvalsh(self.curvature).min()),
+            float(np.linalg.eigvalsh(self.curvature + gram).max()),
+            STEEPEST_BEND * longest * greatest,
+        )
+
+
+def _bend(random: Random, size: int) -> Bend:
+    """With condition numbers M / m from about 1 to 1e4."""
+    turn = np.linalg.qr(random.normal(size=(size, size)))[0]
+    count = int(random.integers(1, 11))
+    return Bend(
+        (turn * 10 ** random.uniform(-1, 0, size)) @ turn.T,
+        random.normal(size=(count, size)),
+        random.normal(size=count),
+        10 ** random.uniform(-2, 2) * random.random(count),
+    )
+
+
+def _newton(random: Random) -> Iterator[Measure]:
+    """Theorem A.1 and Lemma S.6, from inside the Newton ball |w - w*| <= m / L."""
+    from harness import Online
+
+    size = int(random.integers(1, 7))
+    function = _bend(random, size)
+    convexity, smoothness, bending = function.bounds
+    radius = convexity / bending
+    start = random.normal(size=size)
+    start *= radius * random.choice([1.0, random.random()]) / np.linalg.norm(start)
+    burn_in = int(np.ceil(np.log(smoothness**2 / (2 * convexity**2)) / np.log(4)))
+    online = Online("newton", {"w": start}, {"learning_rate": 1.0})
+    weights = start
+    linear, halved, squared, quadratic = [], [], [], []
+    for number in range(1, burn_in + 8):
+        before, distance = weights, float(np.linalg.norm(weights))
+        weights = online.step({"w": function.gradient(before)}, hessian=function.hessian(before))["w"]
+        # a step rounds at the size of the weights that it moves
+        rounding = 1e-13 * distance
+        reached = max(float(np.linalg.norm(weights)) - rounding, 0.0)
+        gap = function.value(weights) if reached else 0.0
+        linear.append(gap / (smoothness * convexity**2 / (2 * bending**2) * 4.0**-number))
+        halved.append(reached / (radius * 2.0**-number))
+        squared.append(reached / (bending / (2 * convexity) * distance**2) if reached else 0.0)
+        after = number - burn_in
+        if after >= 1:
+            doubly = 2 * convexity**4 / (smoothness * bending**2) * 2.0 ** -(2.0**after)
+            quadratic.append((gap if gap > smoothness * rounding**2 else 0.0) / doubly)
+    yield Measure("gap over M m^2 / (2 L^2) 4^-k", max(linear), "<=", 1.0, ROUNDING)
+    yield Measure("distance over m / L 2^-k", max(halved), "<=", 1.0, ROUNDING)
+    yield Measure("distance over L / (2 m) times the last one squared", max(squared), "<=", 1.0, ROUNDING)
+    yield Measure("gap over 2 m^4 / (M L^2) 2^-2^k after the burn-in", max(quadratic), "<=", 1.0, ROUNDING)
+
+
+# --- Newton outside -----------------------------------------------------------------------------------------
+
+
+def _quartic(random: Random) -> Iterator[Measure]:
+    """On w^4 / 4 the gap is (16/81)^T of the first: w_(t+1) = 2/3 w_t (A.2.1)."""
+    from harness import Online
+
+    weights = float(random.choice([-1, 1]) * 10 ** random.uniform(-3, 3))
+    online = Online("newton", {"w": np.array([weights])}, {"learning_rate": 1.0})
+    first, error = weights**4 / 4, 0.0
+    for number in range(1, 41):
+        gradient, hessian = np.array([weights**3]), np.array([[3 * weights**2]])
+        weights = float(online.step({"w": gradient}, hessian=hessian)["w"][0])
+        error = max(error, abs(weights**4 / 4 / first / (16 / 81) ** number - 1))
+    yield Measure("greatest error of (16/81)^T, relative", error, "<=", 0.0, 1e-12)
+
+
+def _jump(random: Random) -> Iterator[Measure]:
+    """On e^w - w a step from -100 leads beyond 1e43, and no further step leads back (A.2.1)."""
+    from harness import Online
+
+    online = Online("newton", {"w": np.array([-100.0])}, {"learning_rate": 1.0})
+
+    def stepped(weights: float) -> float:
+        # the step is that of the function times any number; e^-w keeps both derivatives finite
+        gradient = np.array([-np.expm1(-weights)])
+        return float(online.step({"w": gradient}, hessian=np.ones((1, 1)))["w"][0])
+
+    weights = stepped(-100.0)
+    yield Measure("w after one step", weights, ">=", 1e43)
+    second = stepped(weights)
+    yield Measure("w after two steps, over w after one", second / weights, "==", 1.0, 1e-12)
+    for _ in range(100):
+        second = stepped(second)
+    yield Measure("w after 100 more", second, ">=", 1e43)
+
+
+_MANY = {"quick": 25, "paper": 250}
+
+NOTES_RATES = PropertyClaim(
+    id="notes.rates",
+    sentence=(
+        "Gradient descent comes as near as 1 / T, Nesterov's method as 1 / T^2, and Newton's, once near enough, "
+        "first as 4^-k and then as 2^-2^k; far from the minimum Newton's method may be slower or leave for good."
+    ),
+    source="002 App. A.1-A.2, Theorem A.1, Lemmas S.5-S.9",
+    setting=(
+        "Functions of 1 to 6 variables with a known minimum: quadratics with condition numbers up to 1e5, sums of "
+        "Huber functions (convex, not strongly, and the hardest case of both bounds), and quadratics with sums of "
+        "log cosh, whose m, M and L are known. Learning rate 1 / L; every T up to 150 (gradient descent) and 300 "
+        "(Nesterov, with the momentum t / (t + 3)). Newton's method starts on the edge of its ball or inside; L of "
+        "the Hessian is a bound on the whole space, so that the ball is no larger than the theorem's; a step's own "
+        "rounding, 1e-13 of the weights that it moves, is taken off. On e^w - w gradient and Hessian are both "
+        "multiplied by e^-w, which changes no step and keeps them finite. The notes print 2^(-2T) for the "
+        "quadratic phase in A.2.1, where Theorem A.1 has 2^(-2^T)."
+    ),
+    checks=(
+        Check("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, _MANY),
+        Check("Nesterov's method", "002 A.1", _nesterov, _MANY),
+        Check("Newton's method in its ball", "002 Theorem A.1, Lemma S.6", _newton, _MANY),
+        Check("Newton's method on w^4 / 4", "002 A.2.1", _quartic, {"quick": 5, "paper": 50}),
+        Check("Newton's method on e^w - w", "002 A.2.1", _jump, {"quick": 1, "paper": 1}),
+    ),
+)
+
+CLAIMS: tuple[PropertyClaim, ...] = (NOTES_RATES,)
