@@ -143,6 +143,8 @@ def _method(study: Study, name: str) -> Method:
 
 def _setting(study: Study, request: Request, methods: Sequence[Method]) -> dict[str, float]:
     """The first setting that the study tries, with the learning rate asked for."""
+    if any(optimizer.space for optimizer, _ in methods):
+        raise InputError(f"{study.path}: an optimizer has a space of its own; compare those that share one")
     setting = dict(tuning.settings(study.tuning, study.name)[0])
     if request.learning_rate is not None:
         setting["learning_rate"] = request.learning_rate

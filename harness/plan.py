@@ -237,7 +237,7 @@ class Planner:
         """The sweep, and its refinement where the protocol has one."""
         own = self.study.scales[self.scale]
         device, seeds = own.backends[backend].device, tuning_seeds(own)
-        settings = tuning.settings(self.study.tuning, self.study.name)
+        settings = tuning.settings(self.study.tuning_of(optimizer), self.study.name)
         cells = len(self.study.workloads[self.scale]) * len(self.study.bases) * len(seeds)
         spec = self._spec("sweep", backend, device, (optimizer,), seeds, bases, settings=settings)
         sweep = self._job(spec, bases, cells * len(settings))
@@ -301,7 +301,7 @@ class Planner:
             bases=used,
             seeds=seeds,
             settings=settings,
-            tuning={} if alone else study.tuning,
+            tuning={} if alone else study.tuning_of(optimizers[0]) if len(optimizers) == 1 else study.tuning,
             budget={} if alone else own.budget,
             evaluations=0 if alone else own.evaluations,
             schedule={} if alone else study.schedule,
@@ -640,6 +640,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
                     if spec.learning_rate_factors
                     else {}
                 ),
+                **({"space": dict(spec.space)} if spec.space else {}),
             }
             for spec in study.optimizers
         },

@@ -23,6 +23,7 @@ class OptimizerSpec:
         name: the rule's.
         label: what tables call it; the rule's name where none is given.
         learning_rate_factors: by parameter name or kind.
+        space: the axes of its own search space by hyperparameter; empty where it has the study's.
         locator: where the rule is found (harness.contestants); its name where none is given.
     """
 
@@ -31,6 +32,7 @@ class OptimizerSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    space: Mapping[str, Any] = field(default_factory=dict)
     locator: str = ""
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from harness.backends import BACKENDS
 from harness.contestants import canonical, find_rule, find_workload
@@ -20,6 +21,7 @@ from harness.schedules import SHAPES
 from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
 from harness.study_file import (
     MOST_TUNING_SEEDS,
+    Axis,
     Claim,
     Condition,
     Judged,
@@ -69,6 +71,12 @@ class Study:
     def running_on(self, backend: str) -> tuple[OptimizerSpec, ...]:
         """The optimizers that run on a backend: those of other libraries run on one alone."""
         return tuple(one for one in self.optimizers if rule_of(one).backend in (None, backend))
+
+    def tuning_of(self, optimizer: OptimizerSpec) -> Mapping[str, Any]:
+        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
+        if not optimizer.space:
+            return self.tuning
+        return {**self.tuning, "names": list(optimizer.space), "space": optimizer.space}
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -283,7 +291,7 @@ def _optimizers(file: StudyFile, folder: Path, report: Report) -> tuple[Optimize
     return tuple(specs)
 
 
-ABOUT = ("label", "learning_rate_factors")  # what is said of a contestant, and not to its rule
+ABOUT = ("label", "learning_rate_factors", "space")  # what is said of a contestant, and not to its rule
 
 
 def _optimizer(
@@ -293,7 +301,10 @@ def _optimizer(
     label = _label(entry, rule.name, key, report)
     factors = _factors(entry.options.get("learning_rate_factors", {}), f"{key}.learning_rate_factors", report)
     given = {name: value for name, value in entry.options.items() if name not in ABOUT}
-    tuned = _tuned_bounds(file)
+    space = _space(file, entry.options.get("space"), f"{key}.space", report)
+    if space is None:
+        return None
+    tuned = _bounds(space) if space else _tuned_bounds(file)
     both = [name for name in given if name in tuned[0]]
     for name in both:
         report(f"{key}.{name}", "is tuned by this study; remove it here or there")
@@ -313,7 +324,28 @@ def _optimizer(
     if strange or both or factors is None or label is None:
         return None
     fixed = _complete(rule, given, tuned, key, report)
-    return None if fixed is None else OptimizerSpec(rule.name, fixed, rule.chosen, label, factors, locator)
+    if fixed is None:
+        return None
+    names = sorted(space, key=lambda name: name != "learning_rate")  # which comes first
+    axes = {name: space[name].model_dump() for name in names}
+    return OptimizerSpec(rule.name, fixed, rule.chosen, label, factors, axes, locator)
+
+
+def _space(file: StudyFile, value: Any, key: str, report: Report) -> dict[str, Axis] | None:
+    """An optimizer's own search space, empty where it has none; None, and a report, where it is wrong."""
+    if value is None:
+        return {}
+    if not isinstance(file.tuning, Search):
+        report(key, f"{file.tuning.protocol} tunes the learning rate alone; leave the space out")
+        return None
+    if not isinstance(value, Mapping) or "learning_rate" not in value:
+        report(key, "is no mapping of hyperparameters to axes with learning_rate among them")
+        return None
+    try:
+        return {str(name): Axis.model_validate(axis) for name, axis in value.items()}
+    except ValidationError as error:
+        report(key, "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()))
+        return None
 
 
 def _factors(value: Any, key: str, report: Report) -> dict[str, float] | None:
@@ -339,12 +371,15 @@ def _label(entry: Named, name: str, key: str, report: Report) -> str | None:
     return None
 
 
+def _bounds(space: Mapping[str, Axis]) -> tuple[dict[str, float], dict[str, float]]:
+    low = {name: axis.low for name, axis in space.items()}
+    return low, {name: axis.high for name, axis in space.items()}
+
+
 def _tuned_bounds(file: StudyFile) -> tuple[dict[str, float], dict[str, float]]:
     """The lowest and the highest value of each tuned hyperparameter."""
     if isinstance(file.tuning, Search):
-        space = file.tuning.space
-        low = {name: axis.low for name, axis in space.items()}
-        return low, {name: axis.high for name, axis in space.items()}
+        return _bounds(file.tuning.space)
     low_rate, high_rate = file.tuning.coarse
     return {"learning_rate": low_rate}, {"learning_rate": high_rate}
 

@@ -273,6 +273,59 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(tmp_path: Path) 
     assert set(nadam.versions) == {"numpy", "torch"}
 
 
+SEARCH = """  protocol: random_search
+  budget: 3
+  space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
+"""
+OWN = "{b1: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-3, high: 1e-2, scale: log}}"
+
+
+def searched(folder: Path, space: str = OWN) -> Path:
+    """A search in which a contestant of another library has a space of its own."""
+    return write_study(
+        folder,
+        ("  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n", SEARCH),
+        ("[sgd, adam]", f"[adam, {{optax:optax.adamw: {{space: {space}, label: theirs}}}}]"),
+        ("shared_across: bases", "shared_across: none"),
+    )
+
+
+def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(tmp_path: Path) -> None:
+    runs = run_all(searched(tmp_path / "studies"), tmp_path / "results")
+    theirs = runs.filter(pl.col("optimizer") == "theirs")
+    assert theirs["learning_rate"].is_between(1e-3, 1e-2).all()
+    values = theirs["hyperparameters"].explode()
+    assert set(values.struct.field("name")) == {"b1"}
+    assert values.struct.field("value").is_between(0.5, 0.9).all()
+    ours = runs.filter(pl.col("optimizer") == "adam")
+    assert ours["learning_rate"].is_between(1e-2, 1e-1).all()
+    plan = make_plan(Config(study_folder=tmp_path / "studies", results=tmp_path / "results"))
+    sweeps = {job.spec.optimizers[0].label: job for job in plan.jobs if job.spec.stage == "sweep"}
+    assert sweeps["theirs"].lanes == sweeps["adam"].lanes
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("{b1: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
+        ("3", "with learning_rate among them"),
+        ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
+        ("{learning_rate: {low: 0.1}}", "learning_rate|high: Field required"),
+        (OWN.replace("b1", "beta1"), "has no argument 'beta1'"),
+    ],
+)
+def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_study(searched(tmp_path, space))
+
+
+def test_a_sweep_of_rates_has_no_space(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match="tunes the learning rate alone; leave the space out"
+    ):
+        read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, {{adam: {{space: {OWN}}}}}]")))
+
+
 def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tuple[float, ...]) -> Bundle:
     rule = find_rule(locator).choose({"arguments": arguments, "tuned": list(values)})
     bundle = make_bundle(rule=find_rule("sgd"), steps=8, basis=basis)
@@ -415,7 +468,8 @@ def test_a_name_without_a_transformation_is_said() -> None:
 def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) -> None:
     study = write_study(tmp_path, ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"))
     plan = make_plan(Config(study_folder=study.parent, backends=("jax",)))
-    assert {one.label for job in plan.jobs for one in job.spec.optimizers} == {"adam"}
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    assert {one.label for job in jobs for one in job.spec.optimizers} == {"adam"}
     only = write_study(
         tmp_path / "only",
         ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
