@@ -76,6 +76,25 @@ rule kernels:
         "python -m reports kernels --stored {params.stored:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
+rule claims:
+    input:
+        PLAN.checks,
+        plan=PLAN.claims_plan(),
+    output:
+        directory(PLAN.claims()),
+    log:
+        f"{PLAN.results}/logs/claims.{{hash}}.log",
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=lambda wildcards, attempt: 10 * attempt,
+    message:
+        "claims: figures of their checks"
+    shell:
+        "python -m reports claims --plan {input.plan:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
 rule bases:
     input:
         spec=PLAN.spec("bases"),
@@ -225,25 +244,6 @@ rule checks:
         "claims of {wildcards.optimizer}, on random instances"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
-
-
-rule claims:
-    input:
-        PLAN.checks,
-        plan=PLAN.claims_plan(),
-    output:
-        directory(PLAN.claims()),
-    log:
-        f"{PLAN.results}/logs/claims.{{hash}}.log",
-    conda:
-        "environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=lambda wildcards, attempt: 10 * attempt,
-    message:
-        "claims: figures of their checks"
-    shell:
-        "python -m reports claims --plan {input.plan:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule tables:

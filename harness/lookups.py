@@ -43,16 +43,17 @@ def looked_up(paths: Iterable[Path]) -> tuple[str, ...]:
     """
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_bytes()))]
     strings = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    imported = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    used = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     subscripted = [node.value for node in nodes if isinstance(node, ast.Subscript)]
     called = {
-        node.func.id
+        getattr(node.func, "attr", getattr(node.func, "id", ""))
         for node in nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node not in subscripted
+        if isinstance(node, ast.Call) and node not in subscripted
     }
-    modules = [module for entry, module in ENTRIES.items() if entry in imported]
+    modules = [module for entry, module in ENTRIES.items() if entry in used]
     for registry in REGISTRIES:
-        if imported.intersection({registry.all.__name__, *registry.also}):
+        if used.intersection({registry.all.__name__, *registry.also}):
             known = registry.all()
             named = [name for name in known if name in strings]
             everything = not named or registry.all.__name__ in called

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -130,9 +130,10 @@ def _row(panel: Axes, measures: pl.DataFrame, middle: float, low: float, high: f
     import seaborn
 
     shares = measures["share"].clip(low, high).to_numpy()
-    seaborn.boxplot(
-        x=shares, y=np.full(len(shares), middle), ax=panel, orient="y", native_scale=True, width=0.2,
-        whis=(0, 100), fill=False, color=MUTED.light, linewidth=1, legend=False,
+    lines = {"color": MUTED.light, "linewidth": 1}
+    panel.boxplot(  # seaborn's asks matplotlib for it in a way that matplotlib has deprecated
+        shares, positions=[middle], widths=0.2, orientation="horizontal", whis=(0, 100), manage_ticks=False,
+        boxprops=lines, medianprops=lines, whiskerprops=lines, capprops=lines,
     )  # fmt: skip
     shown = _thinned(measures.sort("share", maintain_order=True))
     beside = middle + 0.18 * ((np.arange(len(shown)) * GOLDEN) % 1 - 0.5)
@@ -179,12 +180,8 @@ def _caption(rows: pl.DataFrame, low: float, high: float) -> str:
 def _told(label: str, quantities: Sequence[pl.DataFrame]) -> str:
     """The rows of a part in words."""
     told = [
-        f"{measures['quantity'][0]}: median {number(_middle(measures))}, worst {ratio(measures['share'].max())}, "
-        f"{len(measures) - measures['holds'].sum()} of {len(measures)} miss"
+        f"{measures['quantity'][0]}: median {number(measures['share'].median())}, "
+        f"worst {ratio(measures['share'].max())}, {(~measures['holds']).sum()} of {len(measures)} miss"
         for measures in quantities
     ]
     return f"{label}: {'; '.join(told)}."
-
-
-def _middle(measures: pl.DataFrame) -> Any:
-    return measures["share"].median()

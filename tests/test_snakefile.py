@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from tests.harness.tiny import write_study
+from tests.harness.toy_claims import TOY
 from tests.reports.stored_kernels import write_stored
 
 RULES = ("bases", "sweep", "refine", "final", "timing", "parity", "tables", "figures", "reports")
@@ -147,3 +148,27 @@ def test_stored_kernel_results_are_drawn_once_and_again_when_they_change(snakema
     assert "kernels: speed over commits, as stored" not in jobs_of(snakemake("-n", "reports").stdout)
     (stored / "one" / ("a" * 8 + "-existing-py.json")).unlink()
     assert "kernels: speed over commits, as stored" in jobs_of(snakemake("-n", "reports").stdout)
+
+
+@pytest.mark.slow
+def test_claims_are_checked_alone_and_one_that_raises_is_no_success(snakemake, project):
+    asked = ("--config", "studies=toy.mean", "--", "reports")
+    module = project / "benchmarks/claims/toy.py"
+    module.write_text(TOY)
+    done = snakemake("--cores", "2", *asked)
+    assert done.returncode == 0, done.stdout
+    assert "as printed: ~ partly reproduced" in (project / "reports/site/claims.html").read_text()
+    assert "Nothing to be done" in snakemake("-n", *asked).stdout
+
+    touch(module)
+    assert sorted(jobs_of(snakemake("-n", *asked).stdout)) == [
+        "claims of toy, on random instances",
+        "claims: figures of their checks",
+        "report: reports/site/index.html",
+    ]
+    module.write_text(TOY.replace('.mean()), "==", 1.0', '.mn()), "==", 1.0'))
+    failed = snakemake("--cores", "2", *asked)
+    assert failed.returncode != 0
+    assert "not measured: toy.mean: it is as said (as printed) (AttributeError" in failed.stdout
+    written = [path.name for path in (project / "results/runs/claims").rglob("*.parquet")]
+    assert sorted(written) == ["checks.parquet", "failure.parquet", "incomplete.parquet", "jobs.parquet"]

@@ -1,4 +1,4 @@
-"""Online games that the claims play: convex losses, a rule that answers them, the best weights in hindsight."""
+"""Online games that the claims play: convex losses, a rule against them, the best weights in hindsight."""
 
 from __future__ import annotations
 
@@ -175,18 +175,14 @@ def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
     return features * 10 ** random.uniform(-1, 1)
 
 
-def draw_low_rank_features(
-    random: Random, steps: int, rows: int, columns: int, rank: int
-) -> np.ndarray:
+def draw_low_rank_features(random: Random, steps: int, rows: int, columns: int, rank: int) -> np.ndarray:
     """Features (steps, rows * columns): matrices of at most that rank, raveled."""
     left = random.normal(size=(steps, rows, rank))
     right = random.normal(size=(steps, rank, columns))
     return (left @ right).reshape(steps, rows * columns)
 
 
-def draw_game(
-    random: Random, features: np.ndarray | None = None, kinds: tuple[Kind, ...] = KINDS
-) -> Game:
+def draw_game(random: Random, features: np.ndarray | None = None, kinds: tuple[Kind, ...] = KINDS) -> Game:
     """A game of 20 to 80 steps in 1 to 6 dimensions, or with features (T, d) that are given."""
     if features is None:
         features = draw_features(random, int(random.integers(20, 81)), int(random.integers(1, 7)))
@@ -197,7 +193,7 @@ def draw_game(
     if kind == "squared":  # at weights of which some lie outside the box
         wanted = radius * random.normal(size=size) * random.uniform(0, 2)
         targets = features @ wanted + random.normal(size=steps) * random.uniform(0, 1)
-    return Game(Losses(kind, features, targets), radius, random.uniform(-radius, radius, size))
+    return Game(Losses(kind, features, targets), radius, random.uniform(-radius, radius, (size,)))
 
 
 def play(
@@ -237,7 +233,9 @@ def play(
             gradients[number] = game.losses.one(number).gradient(weights)
         given = {"w": gradients[number].reshape(shape)}
         after = online.step(given, 1.0 if schedule is None else schedule[number])["w"].ravel()
-        weights = after if projection is None else projection(weights + after - before, gradients[: number + 1])
+        weights = (
+            after if projection is None else projection(weights + after - before, gradients[: number + 1])
+        )
         before = after
     losses = game.losses
     if losses.kind == "adversarial":

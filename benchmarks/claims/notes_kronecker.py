@@ -49,7 +49,9 @@ def _definition(random: np.random.Generator) -> Iterator[Measure]:
     yield Measure("eq. 98, relative error", relative_error(product, by_entries), "<=", 0.0, EXACT)
     middle = _drawn(random, d, n)
     right = np.kron(a, b.T) @ middle.ravel()  # vec(A X B) = (A (x) B^T) vec(X)
-    yield Measure("eq. 99, relative error", _against(right, (a @ middle @ b).ravel(), a, middle, b), "<=", 0.0, EXACT)
+    yield Measure(
+        "eq. 99, relative error", _against(right, (a @ middle @ b).ravel(), a, middle, b), "<=", 0.0, EXACT
+    )
     transposed = relative_error(product.T, np.kron(a.T, b.T))
     yield Measure("the transpose, relative error", transposed, "<=", 0.0, EXACT)
 
@@ -62,11 +64,11 @@ def _against(found: np.ndarray, expected: np.ndarray, *factors: np.ndarray) -> f
 
 def _mixed_product(random: np.random.Generator) -> Iterator[Measure]:
     m, d, n, length, p, q = _sizes(random, 6, 3)
-    a, b, c, e = (
-        _drawn(random, *shape) for shape in ((m, d), (n, length), (d, p), (length, q))
-    )
+    a, b, c, e = (_drawn(random, *shape) for shape in ((m, d), (n, length), (d, p), (length, q)))
     found = np.kron(a, b) @ np.kron(c, e)
-    yield Measure("eq. 100, relative error", _against(found, np.kron(a @ c, b @ e), a, b, c, e), "<=", 0.0, EXACT)
+    yield Measure(
+        "eq. 100, relative error", _against(found, np.kron(a @ c, b @ e), a, b, c, e), "<=", 0.0, EXACT
+    )
 
 
 def _square(random: np.random.Generator) -> Iterator[Measure]:
@@ -78,7 +80,9 @@ def _square(random: np.random.Generator) -> Iterator[Measure]:
     yield Measure("eq. 104, relative error", float(trace), "<=", 0.0, EXACT * m * n)
     products = np.outer(np.linalg.eigvals(a), np.linalg.eigvals(b)).ravel()
     least = [np.linalg.svd(product - value * np.eye(m * n), compute_uv=False)[-1] for value in products]
-    yield Measure("least singular value of A (x) B - lambda mu I, relative", max(least) / size, "<=", 0.0, ROUNDING)
+    yield Measure(
+        "least singular value of A (x) B - lambda mu I, relative", max(least) / size, "<=", 0.0, ROUNDING
+    )
 
 
 def _powers(random: np.random.Generator) -> Iterator[Measure]:
@@ -147,7 +151,11 @@ def _nearest(random: np.random.Generator) -> Iterator[Measure]:
     distance, size = float(np.linalg.norm(matrix - np.kron(a, b))), float(np.linalg.norm(matrix))
     rest = float(np.linalg.norm(values[1:]))
     yield Measure(
-        "|C - A* (x) B*|_F less the other singular values', relative", abs(distance - rest) / size, "<=", 0.0, EXACT
+        "|C - A* (x) B*|_F less the other singular values', relative",
+        abs(distance - rest) / size,
+        "<=",
+        0.0,
+        EXACT,
     )
     found = _alternating_least_squares(matrix, m, n, d, length, random)
     yield Measure(
@@ -192,9 +200,7 @@ def _commuting_pairs(random: np.random.Generator, size: int) -> list[tuple[np.nd
     bases = [orthonormal(random, size, size) for _ in range(2)]
     pairs = []
     for _ in range(2):
-        lower, upper = (
-            (basis * 10.0 ** random.uniform(-1, 1, size)) @ basis.T for basis in bases
-        )
+        lower, upper = ((basis * 10.0 ** random.uniform(-1, 1, size)) @ basis.T for basis in bases)
         pairs.append((lower, loewner_ratio(lower, upper) * upper))  # the least multiple above it
     return pairs
 
@@ -207,7 +213,9 @@ def _mean_order(random: np.random.Generator, printed: bool) -> Iterator[Measure]
     if not printed:
         (x1, y1), (x2, y2) = commuting
         lower, upper = (power(a, share) @ power(b, 1 - share) for a, b in ((x1, x2), (y1, y2)))
-        yield Measure("least c with X <= c Y, products that commute", loewner_ratio(lower, upper), "<=", 1.0, ROUNDING)
+        yield Measure(
+            "least c with X <= c Y, products that commute", loewner_ratio(lower, upper), "<=", 1.0, ROUNDING
+        )
         (x1, y1), (x2, y2) = general
         ratio = loewner_ratio(geometric_mean(x1, x2, share), geometric_mean(y1, y2, share))
         yield Measure("least c with X <= c Y, geometric means", ratio, "<=", 1.0, ROUNDING)
@@ -217,10 +225,16 @@ def _mean_order(random: np.random.Generator, printed: bool) -> Iterator[Measure]
     symmetric = (difference + difference.T) / 2
     scale = float(np.linalg.norm(difference, 2))
     yield Measure(
-        "Y - X less its transpose, over its norm", float(np.linalg.norm(difference - difference.T, 2)) / scale, "<=", 0.0, ROUNDING
+        "Y - X less its transpose, over its norm",
+        float(np.linalg.norm(difference - difference.T, 2)) / scale,
+        "<=",
+        0.0,
+        ROUNDING,
     )
     least = float(np.linalg.eigvalsh(symmetric)[0]) / scale
-    yield Measure("least eigenvalue of the symmetric part of Y - X, over its norm", least, ">=", 0.0, ROUNDING)
+    yield Measure(
+        "least eigenvalue of the symmetric part of Y - X, over its norm", least, ">=", 0.0, ROUNDING
+    )
 
 
 MEANS = "means X_1^alpha X_2^(1 - alpha) keep the Loewner order"
@@ -229,16 +243,17 @@ TWICE = "rearranging twice gives the matrix back"
 KRONECKER = PropertyClaim(
     id="notes.kronecker",
     sentence="The identities of the Kronecker product hold; the leading singular pair of the rearranged matrix "
-    "gives the nearest Kronecker product; a a^T is at most r A A^T (x) I, r I (x) A^T A and, by the order of "
-    "geometric means, r (A A^T (x) A^T A)^1/2.",
+    "gives the nearest Kronecker product; a a^T is at most r A A^T (x) I, r I (x) A^T A and, by the order "
+    "of geometric means, r (A A^T (x) A^T A)^1/2.",
     source="002 App. G, eqs. 98-110, Lemmas G.1 and G.3, Cor. G.2 and G.5, Fact G.4",
     setting="Matrices of 1 to 5 rows and columns: normal, over 4 orders of magnitude, or small whole numbers with "
-    "zeros; positive semi-definite ones of any rank, whose negative powers are those of the pseudo-inverse; "
-    "singular values over up to 3 orders of magnitude, and equal ones. The nearest product is compared with where "
-    "alternating least squares end. Rearranging is printed as its own inverse for given sizes m, n, d, l: run so, "
-    "and as corrected with n and d exchanged in the second call. Fact G.4 is printed for all pairs X_i <= Y_i, "
-    "where the products need not be symmetric: run so, and as corrected where X_1 commutes with X_2 and Y_1 with "
-    "Y_2 (not X_i with Y_i), and else for the geometric mean, which is that product where they commute.",
+    "zeros; positive semi-definite ones of any rank, whose negative powers are those of the "
+    "pseudo-inverse; singular values over up to 3 orders of magnitude, and equal ones. The nearest "
+    "product is compared with where alternating least squares end. Rearranging is printed as its own "
+    "inverse for given sizes m, n, d, l: run so, and as corrected with n and d exchanged in the second "
+    "call. Fact G.4 is printed for all pairs X_i <= Y_i, where the products need not be symmetric: run "
+    "so, and as corrected where X_1 commutes with X_2 and Y_1 with Y_2 (not X_i with Y_i), and else for "
+    "the geometric mean, which is that product where they commute.",
     checks=(
         Check(
             "entries, vec(A X B) and transposes", "002 eqs. 98-99", _definition, {"quick": 40, "paper": 400}
@@ -247,14 +262,26 @@ KRONECKER = PropertyClaim(
         Check("trace and eigenvalues", "002 G.2, eq. 104", _square, {"quick": 40, "paper": 400}),
         Check("powers and order", "002 eqs. 105-107", _powers, {"quick": 40, "paper": 400}),
         Check(
-            "the rearranged product is an outer product", "002 eq. 101, Lemma G.1", _rearranged, {"quick": 40, "paper": 400}
+            "the rearranged product is an outer product",
+            "002 eq. 101, Lemma G.1",
+            _rearranged,
+            {"quick": 40, "paper": 400},
         ),
         Check(TWICE, "002 eq. 103", partial(_twice, printed=True), {"quick": 40, "paper": 400}, PRINTED),
         Check(TWICE, "002 eq. 103", partial(_twice, printed=False), {"quick": 40, "paper": 400}, CORRECTED),
         Check("the nearest Kronecker product", "002 Cor. G.2", _nearest, {"quick": 40, "paper": 400}),
-        Check("bounds on an outer product", "002 Lemma G.3, Cor. G.5", _outer_product, {"quick": 40, "paper": 400}),
-        Check(MEANS, "002 Fact G.4", partial(_mean_order, printed=True), {"quick": 30, "paper": 300}, PRINTED),
-        Check(MEANS, "002 Fact G.4", partial(_mean_order, printed=False), {"quick": 30, "paper": 300}, CORRECTED),
+        Check(
+            "bounds on an outer product",
+            "002 Lemma G.3, Cor. G.5",
+            _outer_product,
+            {"quick": 40, "paper": 400},
+        ),
+        Check(
+            MEANS, "002 Fact G.4", partial(_mean_order, printed=True), {"quick": 30, "paper": 300}, PRINTED
+        ),
+        Check(
+            MEANS, "002 Fact G.4", partial(_mean_order, printed=False), {"quick": 30, "paper": 300}, CORRECTED
+        ),
     ),
 )
 

@@ -1,8 +1,9 @@
-"""Claims of the adaptive-methods notes on mirror descent: proximal steps, projections, exponentiated gradient."""
+"""Claims of the adaptive-methods notes on mirror descent: steps, projections and regret."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -130,11 +131,13 @@ def _simplex_game(random: Random) -> Game:
 def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> Measure:
     """The greatest ratio of regret and bound over comparators u, (number, d)."""
     regrets = np.array([played.regret_against(one) for one in comparators])
-    return Measure("regret over its bound, greatest of all u", float((regrets / bounds).max()), "<=", 1.0, ROUNDING)
+    return Measure(
+        "regret over its bound, greatest of all u", float((regrets / bounds).max()), "<=", 1.0, ROUNDING
+    )
 
 
 def _entropy_regret(random: Random) -> Iterator[Measure]:
-    """KL(u, w_1) / eta + (eta / 2) sum |g_t|_inf^2: eq. 8 with the entropy, which is 1-strongly convex in l1."""
+    """KL(u, w_1) / eta + (eta / 2) sum |g_t|_inf^2: eq. 8 with the entropy, 1-strongly convex in l1."""
     game = _simplex_game(random)
     size = len(game.start)
     rate = float(10 ** random.uniform(-1.5, 0.5)) / game.losses.steepest(1.0)
@@ -174,12 +177,13 @@ NOTES_MIRROR = PropertyClaim(
     ),
     source="002 Sec. 1, App. D, eqs. 1-3, 8, 20, 90-91",
     setting=(
-        "Steps from random points of simplex, ball and box in 2 to 20 dimensions, with weights down to 1e-8 and "
-        "learning rates over five orders of magnitude. Eq. 91 is compared with a numerical solution of eq. 90 "
-        "(BFGS in the logarithms, which finds it to about 1e-8), and by the duality gap, which bounds the distance "
-        "from the minimum. Games of 20 to 80 steps with linear, squared and logistic losses; the bound is held "
-        "to every corner and to random points for u. The policy at the end of App. D is printed with weights "
-        "e^r and is e^(eta r); the proof's sign of tau is inconsistent and its result right."
+        "Steps from random points of simplex, ball and box in 2 to 20 dimensions, with weights down to 1e-8 "
+        "and learning rates over five orders of magnitude. Eq. 91 is compared with a numerical solution of "
+        "eq. 90 (BFGS in the logarithms, which finds it to about 1e-8), and by the duality gap, which bounds "
+        "the distance from the minimum. Games of 20 to 80 steps with linear, squared and logistic losses; "
+        "the bound is held to every corner and to random points for u. The policy at the end of App. D is "
+        "printed with weights e^r and is e^(eta r); the proof's sign of tau is inconsistent and its result "
+        "right."
     ),
     checks=(
         Check("eq. 91 solves the proximal step", "002 eqs. 90-91", _proximal, {"quick": 20, "paper": 200}),
@@ -190,14 +194,14 @@ NOTES_MIRROR = PropertyClaim(
         Check(
             "the policy with the best expected reward",
             "002 App. D",
-            lambda random: _policy(random, printed=True),
+            partial(_policy, printed=True),
             _MANY,
             PRINTED,
         ),
         Check(
             "the policy with the best expected reward",
             "002 App. D",
-            lambda random: _policy(random, printed=False),
+            partial(_policy, printed=False),
             _MANY,
             CORRECTED,
         ),

@@ -1,4 +1,4 @@
-"""Claims of the adaptive-methods notes on momentum: Polyak's, Nesterov's, double momentum, and Nesterov's in Adam."""
+"""Claims of the adaptive-methods notes on momentum: Polyak's, Nesterov's, double, and Nesterov's in Adam."""
 
 from __future__ import annotations
 
@@ -61,11 +61,13 @@ def _run(
     schedule: np.ndarray | None = None,
     point: Callable[[Weights, list[np.ndarray]], Weights] | None = None,
 ) -> Path:
-    """Run a rule where gradients are taken where it asks for them, or at a point of the weights and past gradients."""
+    """Run a rule on gradients where it asks for them, or at a point of the weights and past gradients."""
     from harness import Online
 
     online = Online(optimizer, {"w": start}, hyper, options=options)
-    weights, points, gradients = [start], [], []
+    weights = [start]
+    points: list[np.ndarray] = []
+    gradients: list[np.ndarray] = []
     for number in range(steps):
         factor = 1.0 if schedule is None else float(schedule[number])
         at = online.gradient_at(factor)["w"] if point is None else point(weights[-1], gradients)
@@ -93,17 +95,21 @@ def _double(random: Random) -> Iterator[Measure]:
     """Sec. 2.3.1: the weights of double momentum are the points x_t of eqs. 28-31."""
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
-    start = random.normal(size=valley.centers.shape[1])
+    start = random.normal(size=valley.centers.shape[1:])
     ahead = _run("nesterov_lookahead", valley.gradient, start, steps, hyper)
     fast = _run("nesterov", valley.gradient, start, steps, hyper)
-    yield Measure("distance of both from each other, relative", _apart(fast.points, ahead.points), "<=", 0.0, 1e-11)
+    yield Measure(
+        "distance of both from each other, relative", _apart(fast.points, ahead.points), "<=", 0.0, 1e-11
+    )
 
 
 def _classical(random: Random) -> Iterator[Measure]:
     """Eq. 167 and footnote 3: w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t)."""
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
-    path = _run("nesterov_lookahead", valley.gradient, random.normal(size=valley.centers.shape[1]), steps, hyper)
+    path = _run(
+        "nesterov_lookahead", valley.gradient, random.normal(size=valley.centers.shape[1:]), steps, hyper
+    )
     stepped = path.points - hyper["learning_rate"] * path.gradients
     yield Measure("error of eq. 167, relative", _apart(stepped, path.weights[1:]), "<=", 0.0, 1e-11)
     led = path.weights[1:-1] + hyper["momentum"] * np.diff(path.weights, axis=0)[:-1]
@@ -118,7 +124,7 @@ def _changing_rate(random: Random) -> Iterator[Measure]:
     valley, hyper = _valley(random, steps), _draw_rates(random)
     name = ("cosine", "linear", "inverse_sqrt")[random.integers(3)]
     rates = hyper["learning_rate"] * multipliers({"name": name, "warmup": 0.1}, steps)
-    start = random.normal(size=valley.centers.shape[1])
+    start = random.normal(size=valley.centers.shape[1:])
     path = _run(
         "nesterov_lookahead",
         valley.gradient,
@@ -157,10 +163,10 @@ def _velocity(random: Random) -> Iterator[Measure]:
 
 
 def _lagging(random: Random) -> Iterator[Measure]:
-    """Claims I and II of Lemma S.3's proof: y_t = w_t + mu / (1 - mu) (w_t - w_(t-1)) follows plain descent."""
+    """Claims I and II of Lemma S.3's proof: w_t + mu / (1 - mu) (w_t - w_(t-1)) follows plain descent."""
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
-    path = _run("momentum", valley.gradient, random.normal(size=valley.centers.shape[1]), steps, hyper)
+    path = _run("momentum", valley.gradient, random.normal(size=valley.centers.shape[1:]), steps, hyper)
     rate, momentum = hyper["learning_rate"], hyper["momentum"]
     moves = np.diff(path.weights, axis=0)
     before = np.concatenate([np.zeros((1, moves.shape[1])), moves[:-1]])  # v_0 = 0
@@ -173,18 +179,25 @@ def _lagging(random: Random) -> Iterator[Measure]:
 
 
 def _update_descent(random: Random) -> Iterator[Measure]:
-    """App. F: eq. 97 with J'(theta) is Polyak's momentum, with J'(theta + mu v) Nesterov's, mu = 1 - eta gamma."""
+    """App. F: eq. 97 is Polyak's momentum with J'(theta) and Nesterov's with J'(theta + mu v)."""
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
-    start = random.normal(size=valley.centers.shape[1])
+    start = random.normal(size=valley.centers.shape[1:])
     rate = hyper["learning_rate"]
     regularized = {"learning_rate": rate, "regularization": (1 - hyper["momentum"]) / rate}
     for approximation, optimizer in (("polyak", "momentum"), ("nesterov", "nesterov_lookahead")):
         one = _run(
-            "regularized_update_descent", valley.gradient, start, steps, regularized, {"gradient": approximation}
+            "regularized_update_descent",
+            valley.gradient,
+            start,
+            steps,
+            regularized,
+            {"gradient": approximation},
         )
         other = _run(optimizer, valley.gradient, start, steps, hyper)
-        yield Measure(f"distance from {optimizer}, relative", _apart(one.weights, other.weights), "<=", 0.0, 1e-11)
+        yield Measure(
+            f"distance from {optimizer}, relative", _apart(one.weights, other.weights), "<=", 0.0, 1e-11
+        )
 
 
 def _update_descent_minimum(random: Random) -> Iterator[Measure]:
@@ -193,7 +206,10 @@ def _update_descent_minimum(random: Random) -> Iterator[Measure]:
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     curvature = (turn * random.uniform(0.3, 1, size)) @ turn.T
     minimum = random.normal(size=size)
-    hyper = {"learning_rate": float(random.uniform(0.3, 0.8)), "regularization": float(random.uniform(0.2, 0.9))}
+    hyper = {
+        "learning_rate": float(random.uniform(0.3, 0.8)),
+        "regularization": float(random.uniform(0.2, 0.9)),
+    }
     path = _run(
         "regularized_update_descent",
         lambda number, weights: curvature @ (weights - minimum),
@@ -212,18 +228,18 @@ _RUNS = {"quick": 20, "paper": 200}
 NOTES_MOMENTUM = PropertyClaim(
     id="notes.momentum",
     sentence=(
-        "Double momentum moves through the very points where Nesterov's momentum takes its gradients, and on a "
-        "constant gradient g the velocity tends to g / (1 - mu)."
+        "Double momentum moves through the very points where Nesterov's momentum takes its gradients, and on "
+        "a constant gradient g the velocity tends to g / (1 - mu)."
     ),
     source="002 Secs. 2.2, 2.3, App. F, Lemmas S.3, S.10",
     setting=(
-        "Runs of 10 to 60 steps on losses in 1 to 6 dimensions, quadratics of condition numbers up to 1e3 with a "
-        "cosine added, so that they are not convex, whose minimum rests or moves at random. Learning rates of 0.01 "
-        "to 1, momentum of 0 to 0.99, constant in a run as in the rules; Lemma S.10 is also taken with cosine, "
-        "linear and inverse square root schedules, where double momentum alone is not exact and the lemma says by "
-        "how much. Regularized update descent has gamma = (1 - mu) / eta, above the printed (0, 1), where it is "
-        "compared with momentum; its minimum is looked for with gamma between 0.2 and 0.9. The bound of Lemma S.3 "
-        "is a part of notes.regret."
+        "Runs of 10 to 60 steps on losses in 1 to 6 dimensions, quadratics of condition numbers up to 1e3 "
+        "with a cosine added, so that they are not convex, whose minimum rests or moves at random. Learning "
+        "rates of 0.01 to 1, momentum of 0 to 0.99, constant in a run as in the rules; Lemma S.10 is also "
+        "taken with cosine, linear and inverse square root schedules, where double momentum alone is not "
+        "exact and the lemma says by how much. Regularized update descent has gamma = (1 - mu) / eta, above "
+        "the printed (0, 1), where it is compared with momentum; its minimum is looked for with gamma "
+        "between 0.2 and 0.9. The bound of Lemma S.3 is a part of notes.regret."
     ),
     checks=(
         Check("double momentum is Nesterov's", "002 Sec. 2.3.1, Lemma S.10", _double, _RUNS),
@@ -269,17 +285,17 @@ def _without_transform(random: Random) -> Iterator[Measure]:
     """Sec. 2.3.2: without a transform, gradients fed at the look-ahead point give double momentum."""
     steps = int(random.integers(20, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
-    start = random.normal(size=valley.centers.shape[1])
+    start = random.normal(size=valley.centers.shape[1:])
     ahead = _run("momentum", valley.gradient, start, steps, hyper, point=_led_by_velocity(hyper))
     double = _run("nesterov", valley.gradient, start, steps, hyper)
     yield Measure("distance of both, relative", _apart(double.points, ahead.points), "<=", 0.0, 1e-11)
 
 
 def _with_transform(random: Random) -> Iterator[Measure]:
-    """Sec. 4.3: Adam's double momentum moves neither through the points nor through the weights of the other."""
+    """Sec. 4.3: Adam's double momentum moves neither through the other's points nor through its weights."""
     steps = int(random.integers(20, 61))
     valley = _valley(random, steps)
-    start = random.normal(size=valley.centers.shape[1])
+    start = random.normal(size=valley.centers.shape[1:])
     hyper = {
         "learning_rate": float(10 ** random.uniform(-2, -0.5)),
         "beta1": float(random.uniform(0.5, 0.95)),
@@ -295,16 +311,16 @@ def _with_transform(random: Random) -> Iterator[Measure]:
 NOTES_NADAM = PropertyClaim(
     id="notes.nadam",
     sentence=(
-        "Adding the gradient to the momentum once more is Nesterov's momentum in gradient descent; in Adam it is "
-        "not Adam with the gradient of the look-ahead point."
+        "Adding the gradient to the momentum once more is Nesterov's momentum in gradient descent; in Adam "
+        "it is not Adam with the gradient of the look-ahead point."
     ),
     source="002 Secs. 2.3.2, 4.3, Fig. 1",
     setting=(
-        "The losses of notes.momentum, 20 to 60 steps. The look-ahead point of Adam is w_t - eta beta_1 times the "
-        "corrected first moment, which the source does not divide by the root of the second. Gradients are fed at "
-        "that point to Adam and compared with the rule's own Nesterov option, weights with points and weights with "
-        "weights. The same feeding on heavy ball is the control. Not equal means apart by more than a thousandth "
-        "of the distance covered, where equal paths are within 1e-11."
+        "The losses of notes.momentum, 20 to 60 steps. The look-ahead point of Adam is w_t - eta beta_1 "
+        "times the corrected first moment, which the source does not divide by the root of the second. "
+        "Gradients are fed at that point to Adam and compared with the rule's own Nesterov option, weights "
+        "with points and weights with weights. The same feeding on heavy ball is the control. Not equal "
+        "means apart by more than a thousandth of the distance covered, where equal paths are within 1e-11."
     ),
     checks=(
         Check("equal in gradient descent", "002 Sec. 2.3.2", _without_transform, _RUNS),

@@ -81,9 +81,13 @@ def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
         step = _step("steepest_descent", gradient, rate, {"norm": name, "principle": "trust_region"})
         yield Measure(f"|Delta| over eta, {name}", norm(step) / rate, "<=", 1.0, ROUNDING)
         gain = -float(np.sum(gradient * step))
-        yield Measure(f"-<G, Delta> over eta |G|_*, {name}", gain / (rate * dual(gradient)), ">=", 1.0, ROUNDING)
+        yield Measure(
+            f"-<G, Delta> over eta |G|_*, {name}", gain / (rate * dual(gradient)), ">=", 1.0, ROUNDING
+        )
         rivals = [-float(np.sum(gradient * rival)) * rate / norm(rival) for rival in _rivals(random, step)]
-        yield Measure(f"-<G, Delta> of the best of 30 rivals over it, {name}", max(rivals) / gain, "<=", 1.0, ROUNDING)
+        yield Measure(
+            f"-<G, Delta> of the best of 30 rivals over it, {name}", max(rivals) / gain, "<=", 1.0, ROUNDING
+        )
         error = relative_error(step, -rate * _closed_form(name, gradient))
         yield Measure(f"Delta less eq. 69's, relative, {name}", error, "<=", 0.0, REACHED)
 
@@ -101,7 +105,13 @@ def _majorization(random: np.random.Generator) -> Iterator[Measure]:
         yield Measure(f"objective over -eta |G|_*^2 / 2, {name}", -least / bound, ">=", 1.0, ROUNDING)
         rivals = [objective(rival) for rival in _rivals(random, step)]
         rivals += [objective(factor * step) for factor in (0.0, 0.9, 1.1)]
-        yield Measure(f"objective less that of the best of 33 rivals, relative, {name}", (least - min(rivals)) / bound, "<=", 0.0, ROUNDING)
+        yield Measure(
+            f"objective less that of the best of 33 rivals, relative, {name}",
+            (least - min(rivals)) / bound,
+            "<=",
+            0.0,
+            ROUNDING,
+        )
         error = relative_error(step, -rate * dual(gradient) * _closed_form(name, gradient))
         yield Measure(f"Delta less eq. 69's, relative, {name}", error, "<=", 0.0, REACHED)
 
@@ -123,7 +133,13 @@ def _directions(random: np.random.Generator) -> Iterator[Measure]:
     descent = _step("sgd", column, rate, {})
     for name in ("frobenius", "spectral"):
         step = _step("steepest_descent", column, rate, {"norm": name, "principle": "majorization"})
-        yield Measure(f"a column's step less gradient descent's, {name}", relative_error(step, descent), "<=", 0.0, ROUNDING)
+        yield Measure(
+            f"a column's step less gradient descent's, {name}",
+            relative_error(step, descent),
+            "<=",
+            0.0,
+            ROUNDING,
+        )
     sign = _step("sign_descent", column, rate, {})
     step = _step("steepest_descent", column, rate, {"norm": "max"})
     yield Measure("a column's step less sign descent's, max", relative_error(step, sign), "<=", 0.0, ROUNDING)
@@ -132,7 +148,9 @@ def _directions(random: np.random.Generator) -> Iterator[Measure]:
 # --- Newton-Schulz (002 Q.3) ------------------------------------------------------------------------------
 
 
-def _flattened(left: np.ndarray, values: np.ndarray, right: np.ndarray, coefficients: str, steps: int) -> np.ndarray:
+def _flattened(
+    left: np.ndarray, values: np.ndarray, right: np.ndarray, coefficients: str, steps: int
+) -> np.ndarray:
     """The singular values to which Muon's iteration brings U diag(values) V^T, in their order."""
     options = {
         "coefficients": coefficients,
@@ -155,13 +173,23 @@ def _convergence(random: np.random.Generator) -> Iterator[Measure]:
     scale = 10.0 ** random.uniform(-8, 8)
     for name in ("cubic", "quintic"):
         reached = _flattened(left, scale * values, right, name, steps)
-        yield Measure(f"distance of singular values from 1, {name}", float(np.abs(reached - 1).max()), "<=", 0.0, REACHED)
+        yield Measure(
+            f"distance of singular values from 1, {name}",
+            float(np.abs(reached - 1).max()),
+            "<=",
+            0.0,
+            REACHED,
+        )
 
 
 def _rising(random: np.random.Generator) -> Iterator[Measure]:
     from optimizers.matrix_functions.polynomials import CUBIC, QUINTIC, evaluate
 
-    inside = [*random.uniform(0, 1, 50), *10.0 ** random.uniform(-6, -1, 50), *1 - 10.0 ** random.uniform(-6, -1, 50)]
+    inside = [
+        *random.uniform(0, 1, 50),
+        *10.0 ** random.uniform(-6, -1, 50),
+        *1 - 10.0 ** random.uniform(-6, -1, 50),
+    ]
     for name, polynomial in (("cubic", CUBIC), ("quintic", QUINTIC)):
         values = [evaluate(polynomial, x) for x in inside]
         rises = [(value - x) / (1 - x) for value, x in zip(values, inside, strict=True)]
@@ -193,21 +221,36 @@ FLATTENS = "five steps of (3.4445, -4.7750, 2.0315) flatten singular values"
 MUON = PropertyClaim(
     id="notes.muon",
     sentence="Steepest descent under the Frobenius, max and spectral norm has eq. 69's closed forms, with one "
-    "direction for both principles; the polynomials (3/2, -1/2) and (15/8, -5/4, 3/8) converge to the polar "
-    "factor, and Jordan's brings singular values near to 1 in 5 steps.",
+    "direction for both principles; the polynomials (3/2, -1/2) and (15/8, -5/4, 3/8) converge to the "
+    "polar factor, and Jordan's brings singular values near to 1 in 5 steps.",
     source="002 Sec. 7, eqs. 65-69, Q.3, eqs. 146-147",
     setting="Gradients of 1 to 6 rows and columns of any rank, singular values over up to 3 orders of magnitude, "
-    "some entries 0; the optimum by the dual norm and against 30 rivals. Of a singular gradient U V^T is taken "
-    "without its null space, where any choice is as good. Iterations: matrices of up to 12 rows and columns, "
-    "scales over 16 orders of magnitude. That Jordan's polynomial brings all singular values to 1 +- 0.3 is run "
-    "as printed, on normalized values from about 1e-5 to 1; as corrected those of at least 1.5e-3 come into "
-    "[0.68, 1.21], two digits, so with a tolerance of 0.005.",
+    "some entries 0; the optimum by the dual norm and against 30 rivals. Of a singular gradient U V^T is "
+    "taken without its null space, where any choice is as good. Iterations: matrices of up to 12 rows and "
+    "columns, scales over 16 orders of magnitude. That Jordan's polynomial brings all singular values to "
+    "1 +- 0.3 is run as printed, on normalized values from about 1e-5 to 1; as corrected those of at "
+    "least 1.5e-3 come into [0.68, 1.21], two digits, so with a tolerance of 0.005.",
     checks=(
         Check("the trust-region principle", "002 eqs. 67 and 69", _trust_region, {"quick": 30, "paper": 300}),
-        Check("the majorization-minimization principle", "002 eqs. 68 and 69", _majorization, {"quick": 30, "paper": 300}),
-        Check("directions, vectors and Muon's", "002 Sec. 7, after eq. 69", _directions, {"quick": 20, "paper": 200}),
+        Check(
+            "the majorization-minimization principle",
+            "002 eqs. 68 and 69",
+            _majorization,
+            {"quick": 30, "paper": 300},
+        ),
+        Check(
+            "directions, vectors and Muon's",
+            "002 Sec. 7, after eq. 69",
+            _directions,
+            {"quick": 20, "paper": 200},
+        ),
         Check("the first two polynomials rise to 1", "002 eq. 146", _rising, {"quick": 10, "paper": 100}),
-        Check("their iterations converge to the polar factor", "002 eq. 147", _convergence, {"quick": 30, "paper": 300}),
+        Check(
+            "their iterations converge to the polar factor",
+            "002 eq. 147",
+            _convergence,
+            {"quick": 30, "paper": 300},
+        ),
         Check(FLATTENS, "002 Q.3.1", partial(_jordan, printed=True), {"quick": 10, "paper": 100}, PRINTED),
         Check(FLATTENS, "002 Q.3.1", partial(_jordan, printed=False), {"quick": 10, "paper": 100}, CORRECTED),
     ),
@@ -225,7 +268,13 @@ def _systems(random: np.random.Generator) -> Iterator[Measure]:
     for name, polynomial in (("cubic", CUBIC), ("quintic", QUINTIC)):
         size = len(polynomial)
         solved = np.linalg.solve(conditions[:size, :size], np.eye(size)[0])
-        yield Measure(f"coefficients less the solution, {name}", relative_error(np.array(polynomial), solved), "<=", 0.0, ROUNDING)
+        yield Measure(
+            f"coefficients less the solution, {name}",
+            relative_error(np.array(polynomial), solved),
+            "<=",
+            0.0,
+            ROUNDING,
+        )
 
 
 def _error_after_a_step(random: np.random.Generator, error: float, coefficients: str) -> float:
@@ -242,7 +291,13 @@ def _orders(random: np.random.Generator) -> Iterator[Measure]:
         whole = _error_after_a_step(random, error, name)
         half = _error_after_a_step(random, error / 2, name)
         yield Measure(f"local order, {name}", float(np.log2(whole / half)), "==", order, error)
-        yield Measure(f"error after a step over {leading} e^{order}, {name}", whole / (leading * error**order), "==", 1.0, error)
+        yield Measure(
+            f"error after a step over {leading} e^{order}, {name}",
+            whole / (leading * error**order),
+            "==",
+            1.0,
+            error,
+        )
 
 
 def _no_fixed_point(random: np.random.Generator) -> Iterator[Measure]:
@@ -253,9 +308,7 @@ def _no_fixed_point(random: np.random.Generator) -> Iterator[Measure]:
     size = min(m, n)
     left, right = orthonormal(random, m, size), orthonormal(random, n, size)
     values = random.uniform(0.1, 1, size)
-    distances = [
-        np.abs(_flattened(left, values, right, "jordan", steps) - 1) for steps in (20, 21, 22, 23)
-    ]
+    distances = [np.abs(_flattened(left, values, right, "jordan", steps) - 1) for steps in (20, 21, 22, 23)]
     # from within 0.1 of 1 a step leads out of it
     least = float(np.max(distances, axis=0).min())
     quantity = "distance from 1, greatest of steps 20 to 23, least of all singular values"
@@ -302,13 +355,18 @@ ORDER = PropertyClaim(
     "no fixed point at 1; 5 steps of a quintic cost about 30 m^3 operations for a square matrix.",
     source="002 Q.3, Q.3.1",
     setting="2 x 2 matrices whose leading normalized singular value is 1 - e, e from 0.003 to 0.03: orders and "
-    "leading terms are met up to e, the size of the next term. Jordan's: 20 to 23 steps on matrices of up to 8 "
-    "rows and columns. Operations are counted while the project's iteration runs on matrices of 60 to 200 rows "
-    "and columns; 'about' is taken as 5 %, for the terms in m^2.",
+    "leading terms are met up to e, the size of the next term. Jordan's: 20 to 23 steps on matrices of up "
+    "to 8 rows and columns. Operations are counted while the project's iteration runs on matrices of 60 "
+    "to 200 rows and columns; 'about' is taken as 5 %, for the terms in m^2.",
     checks=(
         Check("the conditions at 1 give both polynomials", "002 Q.3.1", _systems, {"quick": 1, "paper": 1}),
         Check("local orders 2 and 3", "002 Q.3", _orders, {"quick": 20, "paper": 200}),
-        Check("Jordan's polynomial has no fixed point at 1", "002 Q.3.1", _no_fixed_point, {"quick": 20, "paper": 200}),
+        Check(
+            "Jordan's polynomial has no fixed point at 1",
+            "002 Q.3.1",
+            _no_fixed_point,
+            {"quick": 20, "paper": 200},
+        ),
         Check("5 steps cost about 30 m^3 operations", "002 Q.3.1, Compute", _cost, {"quick": 5, "paper": 50}),
     ),
 )

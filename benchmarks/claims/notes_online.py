@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,7 @@ def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
 # --- regret -------------------------------------------------------------------------------------------------
 
 
-def _descent(
-    random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None
-) -> Play:
+def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None) -> Play:
     """Gradient descent on all weights, or projected onto the box."""
     options, hyper = {"domain": "space"}, {"learning_rate": learning_rate}
     if random.random() < 0.5:
@@ -89,7 +88,9 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
     # eq. 19 with the D of the run, before D is put in for the rate
-    yield _under(played.regret, (played.distance**2 / (2 * rate) + rate) * total, "regret over the run's own bound")
+    yield _under(
+        played.regret, (played.distance**2 / (2 * rate) + rate) * total, "regret over the run's own bound"
+    )
 
 
 def _adagrad_diagonal(random: Random) -> Iterator[Measure]:
@@ -101,7 +102,9 @@ def _adagrad_diagonal(random: Random) -> Iterator[Measure]:
     own = np.abs(played.weights - played.best).max(0)
     yield _under(played.regret, 1.5 * width * float(roots.sum()))
     yield _under(
-        played.regret, float(((own**2 / (2 * width) + width) * roots).sum()), "regret over the run's own bound"
+        played.regret,
+        float(((own**2 / (2 * width) + width) * roots).sum()),
+        "regret over the run's own bound",
     )
 
 
@@ -154,7 +157,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
 
 
 def _heavy_ball(random: Random, printed: bool) -> Iterator[Measure]:
-    """D_1 L sqrt(T) sqrt((1 + mu) / (1 - mu)) (eq. 155); the proof's rate has (1 + mu) T, printed (1 + mu)^T."""
+    """D_1 L sqrt(T) sqrt((1 + mu) / (1 - mu)) (eq. 155), at a rate with (1 + mu) T, printed (1 + mu)^T."""
     game = draw_game(random, draw_features(random, int(random.integers(100, 301)), 2), LIPSCHITZ)
     momentum = float(random.choice([0.0, 0.5, 0.9, 0.95]))
     steepest = game.losses.steepest(game.radius)
@@ -200,24 +203,26 @@ _PROJECTED = {"quick": 6, "paper": 60}
 NOTES_REGRET = PropertyClaim(
     id="notes.regret",
     sentence=(
-        "The regret of gradient descent, heavy ball, the three forms of AdaGrad and Shampoo stays below the bound "
-        "that is proved for each, and an environment of random signs costs every learner sqrt(2 T / pi) on average."
+        "The regret of gradient descent, heavy ball, the three forms of AdaGrad and Shampoo stays below the "
+        "bound that is proved for each, and an environment of random signs costs every learner sqrt(2 T / "
+        "pi) on average."
     ),
     source="002 eqs. 22-24, 34, 39, 43, Sec. 5, App. B, Lemma S.3",
     setting=(
-        "Games of 20 to 80 steps in 1 to 6 dimensions (Shampoo: matrices up to 4 x 4, their gradients of rank r; "
-        "heavy ball: 100 to 300 steps in 2 dimensions): "
-        "linear, squared and logistic losses with dense, sparse, heavy-tailed, rank-deficient and one-directional "
-        "features, and linear losses whose signs an adversary turns against the weights. The weights live in a box; "
-        "u is the best point of the box. AdaGrad and Shampoo have no epsilon (pseudo-inverses) and are projected "
-        "onto the box in the norm of their preconditioner; D in their learning rates is the diameter of the box, "
-        "since that of the run is not known before; each is also held to the same bound with the D of the run, "
-        "before D is put in for the rate. Gradient descent runs on all weights or projected onto the box, heavy "
-        "ball on all weights. In eqs. 22 and 24 L is the longest gradient of the run, in eq. 23 and Lemma S.3 a "
-        "bound on the box. Lemma S.3's proof prints (1 + mu)^T in its learning rate, where minimizing its own "
-        "bound gives (1 + mu) T. The random environment is played on [-1, 1], 5,000 games at once, by gradient "
-        "descent, AdaGrad, Adam and heavy ball; the printed set of -1 and 1 is not convex. Its tolerance is 4 "
-        "standard errors of the sample and the 1 / (4 T) by which the limit is missed at T steps."
+        "Games of 20 to 80 steps in 1 to 6 dimensions (Shampoo: matrices up to 4 x 4, their gradients of "
+        "rank r; heavy ball: 100 to 300 steps in 2 dimensions): linear, squared and logistic losses with "
+        "dense, sparse, heavy-tailed, rank-deficient and one-directional features, and linear losses whose "
+        "signs an adversary turns against the weights. The weights live in a box; u is the best point of the "
+        "box. AdaGrad and Shampoo have no epsilon (pseudo-inverses) and are projected onto the box in the "
+        "norm of their preconditioner; D in their learning rates is the diameter of the box, since that of "
+        "the run is not known before; each is also held to the same bound with the D of the run, before D is "
+        "put in for the rate. Gradient descent runs on all weights or projected onto the box, heavy ball on "
+        "all weights. In eqs. 22 and 24 L is the longest gradient of the run, in eq. 23 and Lemma S.3 a "
+        "bound on the box. Lemma S.3's proof prints (1 + mu)^T in its learning rate, where minimizing its "
+        "own bound gives (1 + mu) T. The random environment is played on [-1, 1], 5,000 games at once, by "
+        "gradient descent, AdaGrad, Adam and heavy ball; the printed set of -1 and 1 is not convex. Its "
+        "tolerance is 4 standard errors of the sample and the 1 / (4 T) by which the limit is missed at T "
+        "steps."
     ),
     checks=(
         Check("gradient descent at a constant rate", "002 eq. 22", _constant_rate, _FEW),
@@ -231,14 +236,14 @@ NOTES_REGRET = PropertyClaim(
         Check(
             "heavy ball at the rate of the proof",
             "002 Lemma S.3",
-            lambda random: _heavy_ball(random, printed=True),
+            partial(_heavy_ball, printed=True),
             _FEW,
             PRINTED,
         ),
         Check(
             "heavy ball at the rate of the proof",
             "002 Lemma S.3",
-            lambda random: _heavy_ball(random, printed=False),
+            partial(_heavy_ball, printed=False),
             _FEW,
             CORRECTED,
         ),
@@ -256,7 +261,7 @@ class Learner:
     Args:
         optimizer, options: the rule.
         hyper: what it takes besides the learning rate.
-        kinds: the losses that it plays; without a bounded domain squared ones alone surely have a best weight.
+        kinds: the losses that it plays; without a bounded domain only squared ones surely have a best weight.
         together: whether it updates named parameters apart, so that one call plays many games.
         inverse_sqrt: whether its rate falls as 1 / sqrt(t).
         matrix: whether its weights are a matrix.
@@ -376,23 +381,21 @@ def _online_to_batch(random: Random) -> Iterator[Measure]:
 NOTES_ONLINE_TO_BATCH = PropertyClaim(
     id="notes.online-to-batch",
     sentence=(
-        "On independent examples the average of an online method's weights is on average no further above the "
-        "least expected loss than its regret against the best weights, divided by the number of steps."
+        "On independent examples the average of an online method's weights is on average no further above "
+        "the least expected loss than its regret against the best weights, divided by the number of steps."
     ),
     source="002 App. A, eq. 82",
     setting=(
-        "Populations of 5 to 30 equally likely examples in 2 to 6 dimensions, so that the expected loss is a sum; "
-        "60 sequences of 10 to 30 examples each. Methods: gradient descent at a constant and at a falling rate, "
-        "projected onto a box, exponentiated gradient, heavy ball, the three forms of AdaGrad, Shampoo. Squared "
-        "losses; on box and simplex linear and logistic ones too. The two steps of the proof are measured as well: "
-        "the loss suffered has the expected loss for its mean, and the average's loss is below the average loss, "
-        "which holds for every sequence and not only on average. Tolerances of the means: 4 standard errors of "
-        "the 60 sequences."
+        "Populations of 5 to 30 equally likely examples in 2 to 6 dimensions, so that the expected loss is a "
+        "sum; 60 sequences of 10 to 30 examples each. Methods: gradient descent at a constant and at a "
+        "falling rate, projected onto a box, exponentiated gradient, heavy ball, the three forms of AdaGrad, "
+        "Shampoo. Squared losses; on box and simplex linear and logistic ones too. The two steps of the "
+        "proof are measured as well: the loss suffered has the expected loss for its mean, and the average's "
+        "loss is below the average loss, which holds for every sequence and not only on average. Tolerances "
+        "of the means: 4 standard errors of the 60 sequences."
     ),
     checks=(
-        Check(
-            "the average against the regret", "002 App. A", _online_to_batch, {"quick": 24, "paper": 240}
-        ),
+        Check("the average against the regret", "002 App. A", _online_to_batch, {"quick": 24, "paper": 240}),
     ),
 )
 

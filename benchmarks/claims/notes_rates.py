@@ -1,4 +1,4 @@
-"""Claims of the adaptive-methods notes on convergence rates: gradient descent, Nesterov's method, Newton's."""
+"""Claims of the adaptive-methods notes on convergence rates: gradient descent, Nesterov, Newton."""
 
 from __future__ import annotations
 
@@ -124,12 +124,17 @@ class Bend:
     def gradient(self, weights: np.ndarray) -> np.ndarray:
         """Of relative precision near 0, where tanh(x - b) + tanh(b) would cancel."""
         margins = self.features @ weights
-        slopes = np.sinh(margins) / (np.cosh(margins - self.shifts) * np.cosh(self.shifts))
+        near = np.clip(margins, -1.0, 1.0)
+        slopes = np.where(
+            near == margins,
+            np.sinh(near) / (np.cosh(near - self.shifts) * np.cosh(self.shifts)),
+            np.tanh(margins - self.shifts) + np.tanh(self.shifts),
+        )
         return self.curvature @ weights + (self.sizes * slopes) @ self.features
 
     def hessian(self, weights: np.ndarray) -> np.ndarray:
         """(d, d)."""
-        bends = self.sizes / np.cosh(self.features @ weights - self.shifts) ** 2
+        bends = self.sizes * (1 - np.tanh(self.features @ weights - self.shifts) ** 2)
         return self.curvature + (self.features.T * bends) @ self.features
 
     def value(self, weights: np.ndarray) -> float:
@@ -154,12 +159,15 @@ class Bend:
 def _bend(random: Random, size: int) -> Bend:
     """With condition numbers M / m from about 1 to 1e4."""
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
-    count = int(random.integers(1, 11))
+    count = max(1, int(random.integers(-9, 11)))
+    hardest = np.full(count, np.arctanh(1 / np.sqrt(3)))  # at the minimum the Hessian changes fastest
+    features, sizes = random.normal(size=(count, size)), random.random(count)
+    greatest = np.linalg.eigvalsh((features.T * sizes) @ features).max()
     return Bend(
         (turn * 10 ** random.uniform(-1, 0, size)) @ turn.T,
-        random.normal(size=(count, size)),
-        random.normal(size=count),
-        10 ** random.uniform(-2, 2) * random.random(count),
+        features,
+        hardest if random.random() < 0.5 else random.normal(size=count),
+        10 ** random.uniform(-1, 3) * sizes / greatest,
     )
 
 
@@ -172,7 +180,7 @@ def _newton(random: Random) -> Iterator[Measure]:
     convexity, smoothness, bending = function.bounds
     radius = convexity / bending
     start = random.normal(size=size)
-    start *= radius * random.choice([1.0, random.random()]) / np.linalg.norm(start)
+    start *= radius * max(random.random(), random.random() < 0.5) / np.linalg.norm(start)
     burn_in = int(np.ceil(np.log(smoothness**2 / (2 * convexity**2)) / np.log(4)))
     online = Online("newton", {"w": start}, {"learning_rate": 1.0})
     weights = start
@@ -180,8 +188,8 @@ def _newton(random: Random) -> Iterator[Measure]:
     for number in range(1, burn_in + 8):
         before, distance = weights, float(np.linalg.norm(weights))
         weights = online.step({"w": function.gradient(before)}, hessian=function.hessian(before))["w"]
-        # a step rounds at the size of the weights that it moves
-        rounding = 1e-13 * distance
+        # a step rounds at the size of the weights that it moves, times the condition number
+        rounding = 1e-14 * smoothness / convexity * distance
         reached = max(float(np.linalg.norm(weights)) - rounding, 0.0)
         gap = function.value(weights) if reached else 0.0
         linear.append(gap / (smoothness * convexity**2 / (2 * bending**2) * 4.0**-number))
@@ -239,19 +247,20 @@ _MANY = {"quick": 25, "paper": 250}
 NOTES_RATES = PropertyClaim(
     id="notes.rates",
     sentence=(
-        "Gradient descent comes as near as 1 / T, Nesterov's method as 1 / T^2, and Newton's, once near enough, "
-        "first as 4^-k and then as 2^-2^k; far from the minimum Newton's method may be slower or leave for good."
+        "Gradient descent comes as near as 1 / T, Nesterov's method as 1 / T^2, and Newton's, once near "
+        "enough, first as 4^-k and then as 2^-2^k; far from the minimum Newton's method may be slower or "
+        "leave for good."
     ),
     source="002 App. A.1-A.2, Theorem A.1, Lemmas S.5-S.9",
     setting=(
-        "Functions of 1 to 6 variables with a known minimum: quadratics with condition numbers up to 1e5, sums of "
-        "Huber functions (convex, not strongly, and the hardest case of both bounds), and quadratics with sums of "
-        "log cosh, whose m, M and L are known. Learning rate 1 / L; every T up to 150 (gradient descent) and 300 "
-        "(Nesterov, with the momentum t / (t + 3)). Newton's method starts on the edge of its ball or inside; L of "
-        "the Hessian is a bound on the whole space, so that the ball is no larger than the theorem's; a step's own "
-        "rounding, 1e-13 of the weights that it moves, is taken off. On e^w - w gradient and Hessian are both "
-        "multiplied by e^-w, which changes no step and keeps them finite. The notes print 2^(-2T) for the "
-        "quadratic phase in A.2.1, where Theorem A.1 has 2^(-2^T)."
+        "Functions of 1 to 6 variables with a known minimum: quadratics with condition numbers up to 1e5, "
+        "sums of Huber functions (convex, not strongly, and the hardest case of both bounds), and quadratics "
+        "with sums of log cosh, whose m, M and L are known. Learning rate 1 / L; every T up to 150 (gradient "
+        "descent) and 300 (Nesterov, with the momentum t / (t + 3)). Newton's method starts on the edge of "
+        "its ball or inside; L of the Hessian is a bound on the whole space, so that the ball is no larger "
+        "than the theorem's; a step's own rounding, 1e-14 M / m of the weights that it moves, is taken off. On e^w "
+        "- w gradient and Hessian are both multiplied by e^-w, which changes no step and keeps them finite. "
+        "The notes print 2^(-2T) for the quadratic phase in A.2.1, where Theorem A.1 has 2^(-2^T)."
     ),
     checks=(
         Check("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, _MANY),

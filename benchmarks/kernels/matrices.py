@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,8 @@ from .counting import eigh_flops, qr_flops, svd_flops
 ROWS, COLUMNS = 512, 128  # of a weight
 LANES, DIMENSION = 4, 128  # of preconditioners
 STEPS = 5  # of Newton-Schulz
+SQUARE = 1024  # of the matrix whose iteration is timed beside plain products
+PRODUCTS = f"matrix.newton_schulz.{SQUARE}x{SQUARE}"
 ROOT, EPSILON = 1 / 4, 1e-3
 DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
 VECTORS, ITERATIONS = 24, 2  # of the randomized singular value decomposition
@@ -58,19 +60,55 @@ def _on_backend(
 # --- orthogonalization ---------------------------------------------------------------------------
 
 
-def _weight() -> Arrays:
-    return (representable(np.random.default_rng(5), (ROWS, COLUMNS)),)
+def _weight(rows: int = ROWS, columns: int = COLUMNS) -> Arrays:
+    return (representable(np.random.default_rng(5), (rows, columns)),)
 
 
 @cache
-def _orthogonalized() -> np.ndarray:
+def _orthogonalized(rows: int, columns: int) -> np.ndarray:
     """U p(S) V^T with the polynomial of each step on singular values alone."""
-    u, values, vh = np.linalg.svd(_weight()[0], full_matrices=False)
+    u, values, vh = np.linalg.svd(_weight(rows, columns)[0], full_matrices=False)
     values /= np.linalg.norm(values)
     ((a, b, c),) = COEFFICIENTS["jordan"]
     for _ in range(STEPS):
         values = a * values + b * values**3 + c * values**5
     return (u * values) @ vh
+
+
+def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) -> KernelCase:
+    """Five of Jordan's steps on a matrix of at least as many rows as columns."""
+    return KernelCase(
+        name=f"matrix.newton_schulz.{rows}x{columns}",
+        group="matrix",
+        sizes={"rows": rows, "columns": columns, "steps": STEPS},
+        flops=STEPS * (4 * columns**2 * rows + 2 * columns**3),
+        entries=2 * rows * columns,
+        prepare=lambda backend, dtype: _on_backend(
+            backend,
+            dtype,
+            lambda ops, x: newton_schulz(ops, x, COEFFICIENTS["jordan"], STEPS),
+            _weight(rows, columns),
+        ),
+        reference=lambda: _orthogonalized(rows, columns),
+        tolerance=tolerance,
+    )
+
+
+def matrix_products(backend: str, dtype: str) -> Prepared:
+    """As many plain products of square matrices as the iteration has: what it can be as fast as."""
+    made = engine(backend, dtype)
+    ops = made.ops
+    with made.context():
+        matrix = ops.asarray(_weight(SQUARE, SQUARE)[0])
+        product = made.compiled(ops.matmul, matrix, matrix)
+    results: list[Any] = []
+
+    def run() -> None:
+        for _ in range(3 * STEPS):
+            results[:] = [product(matrix, matrix)]
+            made.finish(results)
+
+    return Prepared(run, lambda: np.array(ops.to_numpy(results[0]), np.float64), made.context)
 
 
 # --- preconditioners -----------------------------------------------------------------------------
@@ -150,18 +188,8 @@ def matrix_cases() -> tuple[KernelCase, ...]:
     weight_sizes = {"rows": ROWS, "columns": COLUMNS}
     square_sizes = {"lanes": LANES, "dimension": DIMENSION}
     return (
-        KernelCase(
-            name=f"matrix.newton_schulz.{ROWS}x{COLUMNS}",
-            group="matrix",
-            sizes={**weight_sizes, "steps": STEPS},
-            flops=STEPS * (4 * COLUMNS**2 * ROWS + 2 * COLUMNS**3),
-            entries=2 * weight,
-            prepare=lambda backend, dtype: _on_backend(
-                backend, dtype, lambda ops, x: newton_schulz(ops, x, COEFFICIENTS["jordan"], STEPS), _weight()
-            ),
-            reference=_orthogonalized,
-            tolerance={"float64": 5e-14, "float32": 1e-5},
-        ),
+        newton_schulz_case(ROWS, COLUMNS, {"float64": 5e-14, "float32": 1e-5}),
+        newton_schulz_case(SQUARE, SQUARE, {"float64": 5e-13, "float32": 1e-4}),
         KernelCase(
             name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
             group="matrix",

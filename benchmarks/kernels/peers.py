@@ -1,4 +1,4 @@
-"""Other libraries' steps on the same parameters and gradients: torch.optim and Optax."""
+"""Other libraries' steps on the same parameters and gradients: torch.optim, Optax, pytorch_optimizer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from harness.backends import BACKENDS
+from optimizers import rules
+from optimizers.options import Options
+
 from .case import Prepared
+from .matrix_peers import TORCH_MATRIX_PEERS, TorchPeer, optax_muon
 from .shapes import Shapes
-from .steps import LEARNING_RATE, end_to_end, start
+from .steps import LEARNING_RATE, Phase, end_to_end, start
 
 # Class and arguments that make a peer take the same step as our rule of that name with its defaults.
 TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -32,7 +37,7 @@ TORCH_PATHS: Mapping[str, Mapping[str, bool]] = {
     "foreach": {"foreach": True},
     "loop": {"foreach": False},
 }
-Prepare = Callable[[Shapes, str], Prepared]
+Prepare = Callable[..., Prepared]  # of shapes, precision and, where work is amortized, a phase
 
 
 def _torch_step(name: str, path: str, shapes: Shapes, dtype: str) -> Prepared:
@@ -61,7 +66,16 @@ def _torch_step(name: str, path: str, shapes: Shapes, dtype: str) -> Prepared:
 
 
 def _torch_peer(name: str, path: str) -> Prepare:
-    return lambda shapes, dtype: _torch_step(name, path, shapes, dtype)
+    return lambda shapes, dtype, phase=Phase.CADENCE: _torch_step(name, path, shapes, dtype)
+
+
+def _transformation(name: str) -> Any:
+    import optax
+
+    if name == "muon":
+        return optax_muon()
+    function, given = OPTAX[name]
+    return getattr(optax, function)(LEARNING_RATE, **given)
 
 
 def _optax_step(name: str, shapes: Shapes, dtype: str) -> Prepared:
@@ -70,8 +84,7 @@ def _optax_step(name: str, shapes: Shapes, dtype: str) -> Prepared:
     import jax.numpy as jnp
     import optax
 
-    function, given = OPTAX[name]
-    transformation = getattr(optax, function)(LEARNING_RATE, **given)
+    transformation = _transformation(name)
 
     def take(params: Any, state: Any, grads: Any) -> tuple[Any, Any]:
         updates, state = transformation.update(grads, state, params)
@@ -107,18 +120,30 @@ def torch_paths(name: str) -> list[str]:
     return usable or ["loop"]
 
 
-def peers(optimizer: str, backend: str) -> dict[str, Prepare]:
+def _matrix_peer(peer: TorchPeer, optimizer: str, options: Options) -> Prepare:
+    rule = rules()[optimizer].choose(options)
+    return lambda shapes, dtype, phase=Phase.CADENCE: peer.prepare(rule, shapes, dtype, phase)
+
+
+def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[str, Prepare]:
     """The peers of an optimizer's step on a backend, by label; none for a rule that no library has.
 
     Args:
         optimizer: a rule's name.
-        backend: jax or torch.
+        backend: jax or torch; what no library of JAX has is taken from PyTorch's.
+        options: the rule's, of which peers have the cadence.
 
     Returns:
-        `prepare(shapes, dtype) -> Prepared` by label; hyperparameters are those of `optimizer_step`.
+        `prepare(shapes, dtype, phase) -> Prepared` by label; hyperparameters are those of `optimizer_step`,
+        but for epsilon, which is the peer's own default where work is amortized.
     """
     if backend == "torch" and optimizer in TORCH:
         return {f"torch.optim {path}": _torch_peer(optimizer, path) for path in torch_paths(optimizer)}
-    if backend == "jax" and optimizer in OPTAX:
-        return {"optax": lambda shapes, dtype: _optax_step(optimizer, shapes, dtype)}
+    if backend == "jax" and (optimizer in OPTAX or optimizer == "muon"):
+        return {"optax": lambda shapes, dtype, phase=Phase.CADENCE: _optax_step(optimizer, shapes, dtype)}
+    if backend in BACKENDS and optimizer in TORCH_MATRIX_PEERS:
+        return {
+            label: _matrix_peer(peer, optimizer, options or {})
+            for label, peer in TORCH_MATRIX_PEERS[optimizer].items()
+        }
     return {}

@@ -1,49 +1,139 @@
-"""`python -m benchmarks.kernels.ratios`: our steps over those of the peers, timed in turn."""
+"""`python -m benchmarks.kernels.ratios`: our steps over those of the peers, timed in turn.
+
+A rule with amortized work is timed over whole turns of its cadence, and its two kinds of steps apart.
+Newton-Schulz is timed beside as many plain matrix products as it takes.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+from optimizers import rules
+
+from .case import Prepared
 from .cases import Timed, timed
 from .clock import one_thread
 from .interleaving import Ratios, interleaved
+from .matrices import PRODUCTS, matrix_products
+from .matrix_peers import TORCH_MATRIX_PEERS
 from .peers import peers
 from .shapes import SHAPE_SETS
+from .steps import STEPS, Phase, optimizer_step
+
+WIDTH = 68  # of labels
+# The options that are compared besides a rule's defaults, by what is said of them.
+VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "shampoo": {
+        "": {"refresh_every": 10},
+        "coupled_newton": {"refresh_every": 10, "root": "coupled_newton", "steps": 24},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A case of ours beside what computes the same.
+
+    Args:
+        label: case, options and phase, backend and precision.
+        backend: ours.
+        group: what a mean is taken over: a rule's kind, or the case's group.
+        ours: prepares our side.
+        peers: prepares each other side, by label.
+        calls: how many steps make a sample whole: those of a cadence.
+    """
+
+    label: str
+    backend: str
+    group: str
+    ours: Callable[[], Prepared]
+    peers: Mapping[str, Callable[[], Prepared]]
+    calls: int = 1
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A step of ours over a peer's."""
+    """Our side over another's."""
 
-    ours: Timed
+    contest: Contest
     peer: str
     ratios: Ratios
 
 
+def contests(pattern: str) -> list[Contest]:
+    """What is compared, of the labels that have the pattern."""
+    found = [contest for each in timed().values() for contest in _contests(each)]
+    return [contest for contest in found if contest.peers and re.search(pattern, contest.label)]
+
+
+def _contests(each: Timed) -> Iterator[Contest]:
+    case, backend, dtype = each.case, each.backend, each.dtype
+    if case.name == PRODUCTS:
+        products = {"products": partial(matrix_products, backend, dtype)}
+        yield Contest(each.label, backend, PRODUCTS, partial(case.prepare, backend, dtype), products)
+    if not case.optimizer:
+        return
+    kind = case.name.rsplit(".", 1)[1]
+    shapes = SHAPE_SETS[kind]
+    for variant, options in VARIANTS.get(case.optimizer, {"": {}}).items():
+        rule = rules()[case.optimizer].choose(options)
+        group = case.optimizer if case.optimizer in TORCH_MATRIX_PEERS else "entrywise"
+        every = rule.refresh_every or 1
+        for phase in Phase if every > 1 else (Phase.CADENCE,):
+            told = "".join(f" {word}" for word in (variant, phase if every > 1 else "") if word)
+            yield Contest(
+                label=f"{case.name}{told} {backend} {dtype}",
+                backend=backend,
+                group=f"{group}{told}",
+                ours=partial(optimizer_step, backend, rule, shapes, dtype, phase=phase),
+                peers={
+                    label: partial(prepare, shapes, dtype, phase)
+                    for label, prepare in peers(case.optimizer, backend, options).items()
+                },
+                calls=every if phase == Phase.CADENCE else 1,
+            )
+
+
 def compare(pattern: str, repetitions: int) -> Iterator[Compared]:
-    """Every timed step whose label has the pattern, over each of its peers; call inside `one_thread`."""
-    for ours in timed(pattern).values():
-        if not ours.case.optimizer:
-            continue
-        shapes = SHAPE_SETS[ours.case.name.rsplit(".", 1)[1]]
-        for label, prepare in peers(ours.case.optimizer, ours.backend).items():
-            mine, theirs = ours.case.prepare(ours.backend, ours.dtype), prepare(shapes, ours.dtype)
+    """Every contest whose label has the pattern, with each peer; call inside `one_thread`."""
+    for contest in contests(pattern):
+        for label, prepare in contest.peers.items():
+            mine, theirs = contest.ours(), prepare()
             with ExitStack() as stack:
                 stack.enter_context(theirs.context())
                 stack.enter_context(mine.context())
-                yield Compared(ours, label, interleaved(mine.run, theirs.run, repetitions))
+                for _ in range(STEPS):
+                    mine.run()
+                    theirs.run()
+                sides = (repeated(one.run, contest.calls) for one in (mine, theirs))
+                yield Compared(contest, label, interleaved(*sides, repetitions))
+
+
+def repeated(run: Callable[[], None], calls: int) -> Callable[[], None]:
+    """So many calls as one."""
+    if calls == 1:
+        return run
+
+    def several() -> None:
+        for _ in range(calls):
+            run()
+
+    return several
 
 
 def fastest(compared: Sequence[Compared]) -> list[Compared]:
     """For each of our steps the comparison with its fastest peer."""
     chosen: dict[str, Compared] = {}
     for each in compared:
-        label = each.ours.label
+        label = each.contest.label
         if label not in chosen or each.ratios.ratio.median > chosen[label].ratios.ratio.median:
             chosen[label] = each
     return list(chosen.values())
@@ -57,34 +147,50 @@ def geometric_mean(values: Sequence[float]) -> float:
 def line(compared: Compared) -> str:
     """A comparison as a row of the printed table."""
     ratio, same = compared.ratios.ratio, compared.ratios.same
-    ours, peer = (1e3 * seconds for seconds in compared.ratios.seconds)
+    calls = compared.contest.calls
+    ours, peer = (1e3 * seconds / calls for seconds in compared.ratios.seconds)
     return (
-        f"{compared.ours.label:44} {compared.peer:20} {ours:9.3f} {peer:9.3f}   "
+        f"{compared.contest.label:{WIDTH}} {compared.peer:28} {ours:9.3f} {peer:9.3f}   "
         f"{ratio.median:6.3f} [{ratio.low:.3f}, {ratio.high:.3f}]   [{same.low:.3f}, {same.high:.3f}]"
     )
 
 
+def summary(compared: Sequence[Compared]) -> Iterator[str]:
+    """For each backend and group the mean and worst ratio over the fastest peers; a share for products."""
+    best = fastest(compared)
+    for backend, group in sorted({(each.contest.backend, each.contest.group) for each in best}):
+        ratios = [
+            each.ratios.ratio.median
+            for each in best
+            if (each.contest.backend, each.contest.group) == (backend, group)
+        ]
+        if group == PRODUCTS:
+            yield f"{backend}: {group} at {1 / ratios[0]:.0%} of the rate of matrix products"
+            continue
+        yield (
+            f"{backend}: {group}: {len(ratios)} steps over their fastest peers: "
+            f"geometric mean {geometric_mean(ratios):.3f}, worst {max(ratios):.3f}"
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table, and for each backend mean and worst ratio over the fastest peers."""
+    """Print the table, and for each backend and kind of rule mean and worst ratio over the fastest peers."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.kernels.ratios",
-        description="Time each optimizer's step in turn with the same step of torch.optim or Optax.",
+        description="Time each optimizer's step in turn with the same step of other libraries.",
     )
     parser.add_argument("--case", default="", metavar="REGEX", help="only labels that contain this")
     parser.add_argument("--repetitions", type=int, default=41, help="samples of each (41)")
     given = parser.parse_args(arguments)
-    print(f"{'step':44} {'peer':20} {'ours ms':>9} {'peer ms':>9}   {'ours / peer [95 %]':24}   A/A [95 %]")
+    header = "ours / peer [95 %]"
+    print(f"{'step':{WIDTH}} {'peer':28} {'ours ms':>9} {'peer ms':>9}   {header:24}   A/A [95 %]")
     compared = []
     with one_thread():
         for each in compare(given.case, given.repetitions):
             compared.append(each)
             print(line(each), flush=True)
-    for backend in sorted({each.ours.backend for each in compared}):
-        ratios = [each.ratios.ratio.median for each in fastest(compared) if each.ours.backend == backend]
-        print(
-            f"{backend}: {len(ratios)} steps over their fastest peers: "
-            f"geometric mean {geometric_mean(ratios):.3f}, worst {max(ratios):.3f}"
-        )
+    for told in summary(compared):
+        print(told)
     if not compared:
         print(f"error: --case {given.case!r}: no step with a peer has such a label", file=sys.stderr)
     return 0 if compared else 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from functools import partial
 from math import prod
 from typing import Any
@@ -38,6 +40,30 @@ EVERY_RULE_ON = "transformer_like"
 SMALL_PROBLEMS_ONLY = ("adagrad_full", "newton")  # a matrix of all parameters by all parameters
 
 
+class Phase(StrEnum):
+    """Which steps of a rule with amortized work are taken, after the first few."""
+
+    CADENCE = "cadence"  # as in a run
+    REFRESH = "refresh"  # those with the amortized work alone
+    PLAIN = "plain"  # those without
+
+
+def numbers(every: int, phase: Phase) -> Iterator[int]:
+    """The numbers of the steps of a phase without end, each from 1: the first STEPS, and then in turns.
+
+    Args:
+        every: the steps of a turn; the amortized work is done in the first.
+        phase: which of them come after the first STEPS.
+    """
+    after = range(STEPS + 1, STEPS + 1 + every)
+    turn = {
+        Phase.CADENCE: after,
+        Phase.REFRESH: [number for number in after if (number - 1) % every == 0],
+        Phase.PLAIN: [number for number in after if (number - 1) % every],
+    }[phase]
+    return itertools.chain(range(1, STEPS + 1), itertools.cycle(turn))
+
+
 def given(rule: Rule) -> dict[str, float]:
     """The hyperparameters of a rule's case that are not at their defaults."""
     return {"learning_rate": LEARNING_RATE, **HYPERPARAMETERS.get(rule.name, {})}
@@ -56,7 +82,12 @@ def _given(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any) -> Any
 
 
 def optimizer_step(
-    backend: str, rule: Rule, shapes: Shapes, dtype: str, steps: int | None = None
+    backend: str,
+    rule: Rule,
+    shapes: Shapes,
+    dtype: str,
+    steps: int | None = None,
+    phase: Phase = Phase.CADENCE,
 ) -> Prepared:
     """A step of a rule through the engine's own compiled segment of length 1, one lane, buffers donated.
 
@@ -69,6 +100,7 @@ def optimizer_step(
         dtype: float32 or float64.
         steps: how many are planned, by which an engine decides whether compiling is worth its time; None:
             many, as where a step is timed.
+        phase: the steps that are taken after the first few.
 
     Returns:
         `run` takes a step; `result` gives all parameters end to end, in the order of `shapes`.
@@ -98,19 +130,17 @@ def optimizer_step(
             },
         )
         turn = rule.refresh_every or 1
-        inputs = [
-            Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)))
-            for number in range(1, STEPS + turn)
-        ]
+        inputs = {
+            number: Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)))
+            for number in range(1, STEPS + turn + 1)
+        }
         carry = program.start(lane(params), {}, constants)
-        segment = made.segment(program, carry, constants, inputs[0], steps)
-    taken = 0
+        segment = made.segment(program, carry, constants, inputs[1], steps)
+    coming = numbers(turn, phase)
 
     def run() -> None:
-        nonlocal carry, taken
-        after = taken - STEPS + 1
-        carry = segment(carry, constants, inputs[taken if after < 0 else STEPS - 1 + after % turn])
-        taken += 1
+        nonlocal carry
+        carry = segment(carry, constants, inputs[next(coming)])
         made.finish(carry)
 
     def result() -> np.ndarray:

@@ -320,9 +320,7 @@ def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: 
 
 
 def test_a_sweep_of_rates_has_no_space(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match="tunes the learning rate alone; leave the space out"
-    ):
+    with pytest.raises(InputError, match="tunes the learning rate alone; leave the space out"):
         read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, {{adam: {{space: {OWN}}}}}]")))
 
 

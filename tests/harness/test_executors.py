@@ -45,6 +45,9 @@ VARIANTS: dict[str, Rule] = {
     "muon by svd": RULES["muon"].choose({"orthogonalization": "svd"}),
 }
 ALL = {**RULES, **VARIANTS}
+# Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone, where
+# test_parity.py and tests/optimizers compare them.
+IN_A_NULL_SPACE = ("soap",)
 NETWORKS = {workload.name: workload for workload in (SMALL_CONVOLUTION, SMALL_ATTENTION)}
 
 
@@ -158,7 +161,8 @@ def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, 
 )
 def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str) -> None:
     bundle = bundle_of(workload, ALL[variant])
-    assert_compiled_once(bundle if workload.mapped else bundle.part(slice(0, 1), slice(0, 1)))
+    equal = ALL[variant].name not in IN_A_NULL_SPACE
+    assert_compiled_once(bundle if workload.mapped else bundle.part(slice(0, 1), slice(0, 1)), equal)
 
 
 @pytest.mark.long

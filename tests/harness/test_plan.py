@@ -20,6 +20,7 @@ from harness.plan import Config, make_plan, prepare, read_config, write_specs
 from harness.spec import read_spec
 from optimizers import rules
 from tests.harness.tiny import write_study
+from tests.harness.toy_claims import ToyClaims
 
 ROOT = Path(__file__).resolve().parents[2]
 SEARCH = (
@@ -151,7 +152,8 @@ def test_a_study_is_chosen_by_its_name_or_a_claim(config):
 
 def test_the_default_plan_is_about_eighty_jobs():
     plan = make_plan(Config(study_folder=ROOT / "benchmarks/studies"))
-    for_studies = len(plan.jobs) + 2 * len(plan.studies) + 1  # tables and figures of each, and the site
+    # tables and figures of each, figures of claims, and the site
+    for_studies = len(plan.jobs) + 2 * len(plan.studies) + 2
     assert len(plan.studies) == 3
     assert for_studies <= 100
 
@@ -162,7 +164,9 @@ def test_paths_are_those_of_the_harness_and_match_the_rules(config):
         assert job.spec_path == spec_file(config.results, job.spec)
         assert job.folder == job_folder(config.results, job.spec)
         who, backend, hash_ = job.folder.name.split(".")
-        study, scale = ("parity", "all") if job.spec.stage == "parity" else ("tiny", "quick")
+        study, scale = {"parity": ("parity", "all"), "checks": ("claims", "quick")}.get(
+            job.spec.stage, ("tiny", "quick")
+        )
         values = {"study": study, "scale": scale, "optimizer": who, "backend": backend, "hash": hash_}
         assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
         assert plan.wiring.table(job.spec.stage, "jobs").format(**values) == str(job.folder / "jobs.parquet")
@@ -258,6 +262,120 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
     assert compared() == {name: on_all if name in ("sgd", "adam") else on_few for name in rules()}
     assert compared(studies=("tiny",)) == {"adam": on_all, "sgd": on_all}
     assert compared(backends=("jax",)) == {}  # nothing to compare with
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
+    root = tmp_path / "root"
+    for folder in ("harness", "optimizers", "workloads"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    made = ToyClaims(root, monkeypatch)
+    made.write()
+    made.write(('"toy.', '"late.'), name="late")
+    return made
+
+
+def checks(config, toys, **changes):
+    plan = make_plan(dataclasses.replace(config, **changes), toys.root)
+    jobs = {job.spec.optimizers[0].name: job for job in plan.jobs if job.spec.stage == "checks"}
+    assert bool(plan.report["checks"]) == bool(jobs)
+    shown = [str(path) for job in jobs.values() for path in job.outputs]
+    assert set(shown) == {path for path in plan.wiring.shown if "/runs/claims/" in path}
+    return plan, jobs
+
+
+def test_every_module_of_claims_is_a_job_unless_studies_are_asked_for(config, toys):
+    plan, jobs = checks(config, toys)
+    assert {name: (job.spec.study, job.spec.scale, job.lanes) for name, job in jobs.items()} == {
+        "late": ("claims", "quick", 2),
+        "toy": ("claims", "quick", 2),
+    }
+    assert jobs["toy"].folder.name.startswith("toy.host.")
+    assert {"torch", "jax", "scipy", "numpy"} < set(jobs["toy"].spec.versions)
+    assert [claim["id"] for claim in plan.report["checks"]["claims"]] == [
+        *("late.mean", "late.other", "toy.mean", "toy.other"),
+    ]
+    assert "property checks: 2 jobs, 4 claims" in plan.summary()
+    assert plan.report["checks"]["figures"] in plan.wiring.shown
+    assert set(checks(config, toys, backends=("jax",))[1]) == {"late", "toy"}
+    assert not checks(config, toys, studies=("tiny",))[1]
+
+
+def test_a_property_claim_asks_for_the_job_of_its_module(config, toys):
+    plan, jobs = checks(config, toys, studies=("toy.other",))
+    assert set(jobs) == {"toy"}
+    assert not plan.studies
+    plan, jobs = checks(config, toys, studies=("toy.mean", "toy.other", "tiny.claim"))
+    assert set(jobs) == {"toy"}
+    assert [planned.study.name for planned in plan.studies] == ["tiny"]
+    with pytest.raises(
+        InputError, match=r"--config studies: .*'toy\.men'.*did you mean 'toy\.mean'.*late\.other"
+    ):
+        checks(config, toys, studies=("toy.men",))
+
+
+def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
+    plan, _ = checks(config, toys)
+    write_specs(plan)
+    written = json.loads(plan.claims_path.read_text())
+    assert written["checks"] == plan.report["checks"]
+    hash_ = plan.report["checks"]["figures"].rpartition(".")[2]
+    assert plan.wiring.claims().format(hash=hash_) == plan.report["checks"]["figures"]
+    assert plan.wiring.claims_plan().format(hash=hash_) == str(plan.claims_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("benchmarks/claims/toy.py", {"toy"}),
+        ("harness/checks.py", {"late", "toy"}),
+        ("harness/cli.py", set()),
+        ("optimizers/adam.py", set()),
+    ],
+)
+def test_touching_a_module_of_claims_reruns_its_job_alone(config, toys, file, changed):
+    def run():
+        plan, jobs = checks(config, toys)
+        return {name: job.spec.hash for name, job in jobs.items()}, plan.report["checks"]["figures"]
+
+    before, figures = run()
+    path = toys.root / file
+    original = path.read_text()
+    path.write_text(original + "\n# a remark\n")
+    after, other_figures = run()
+    assert {name for name in before if before[name] != after[name]} == changed
+    assert (figures != other_figures) == bool(changed)
+    path.write_text(original)
+    assert run() == (before, figures)
+
+
+def test_optimizers_that_claims_find_by_name_are_sources_of_their_jobs(config, toys):
+    toys.write(
+        (
+            '    yield Measure("least"',
+            "    from harness import Online\n\n    print(Online, 'adam')\n    yield Measure(\"least\"",
+        ),
+    )
+    _, jobs = checks(config, toys)
+    found = set(jobs["toy"].spec.sources)
+    assert {"optimizers/adam.py", "harness/replaying.py", "harness/program.py"} < found
+    assert "optimizers/shampoo.py" not in found
+    assert "optimizers/adam.py" not in jobs["late"].spec.sources
+
+
+def test_a_broken_module_of_claims_is_in_the_way_of_those_who_ask_for_claims_alone(config, toys):
+    toys.write(("CLAIMS = ", "CLAIM = "))
+    assert not checks(config, toys, studies=("tiny",))[1]
+    for studies in ((), ("late.mean",), ("tiny.claim",)):
+        with pytest.raises(InputError, match=r"benchmarks/claims/toy\.py: CLAIMS is not there"):
+            checks(config, toys, studies=studies)
+
+
+def test_a_name_means_one_thing_only(config, toys):
+    toys.write(("toy.mean", "tiny.claim"))
+    with pytest.raises(InputError, match=r"claims/toy\.py: the id 'tiny\.claim' is also in .*tiny\.yaml"):
+        checks(config, toys)
 
 
 def test_parsing_imports_neither_torch_nor_jax_nor_other_heavy_packages():

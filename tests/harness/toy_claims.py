@@ -63,7 +63,7 @@ class ToyClaims:
     """A folder of modules of claims that stands for benchmarks/claims in this process."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = root / "benchmarks" / "claims"
+        self.root, self.folder = root, root / "benchmarks" / "claims"
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "__init__.py").write_text('"""Claims of a test."""\n')
         (self.folder.parent / "__init__.py").write_text('"""Claims of a test."""\n')

@@ -40,9 +40,10 @@ class Report:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """The figures and the site of the made-up studies, made by the command line."""
     folder = tmp_path_factory.mktemp("report")
-    plan_file = write_plan(folder, SHAPES)
+    plan_file = write_plan(folder, SHAPES, checks=True)
     for shape in SHAPES:
         assert main(["figures", "--plan", str(plan_file), "--study", shape.name]) == 0
+    assert main(["claims", "--plan", str(plan_file)]) == 0
     assert main(["site", "--plan", str(plan_file), "--out", str(folder / "site")]) == 0
     return Report(folder, plan_file, read_plan(plan_file), folder / "site")
 

@@ -97,13 +97,14 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
     }
 
 
-def write_plan(folder: Path, shapes: Sequence[Shape]) -> Path:
-    """Write made-up studies and the plan that names them."""
+def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> Path:
+    """Write made-up studies and the plan that names them; with checks of claims where they are asked for."""
     plan = {
         "scale": "quick",
         "studies": [write_study(folder, shape) for shape in shapes],
         "skipped": [{"name": "fashion", "reason": "Fashion-MNIST is not on this machine <b>yet</b>"}],
         "parity": write_parity(folder) if shapes else None,
+        "checks": write_checks(folder) if checks else None,
     }
     path = folder / "plan.json"
     path.write_text(json.dumps(plan))
@@ -164,6 +165,75 @@ def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
                 "steps": 20,
                 "learning_rate": 0.01,
                 "spec_hash": "p" * 16,
+                "machine": "m1",
+            }
+
+
+CLAIMS = ("notes.regret", "notes.misprint", HOSTILE)  # reproduced; partly as printed; not
+INSTANCES = 200
+
+
+def write_checks(folder: Path) -> dict[str, Any]:
+    """Write made-up checks of claims, in one job, and return their entry in the plan."""
+    job = folder / "checks"
+    frame = pl.DataFrame(list(_checks()), schema=TABLES["checks"])
+    write_table(job / "checks.parquet", frame, TABLES["checks"])
+    row = next(_jobs(Shape())) | {"stage": "checks", "study": "claims", "optimizer": "notes_toy"}
+    row |= {"spec_hash": "c" * 16, "notes": []}
+    write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
+    return {
+        "claims": [
+            {
+                "id": claim,
+                "sentence": f"What {claim} says <b>is so</b>.",
+                "source": "002 eq. 22",
+                "setting": f"{INSTANCES} <i>games</i>",
+                "file": "benchmarks/claims/notes_toy.py",
+            }
+            for claim in CLAIMS
+        ],
+        "tables": [str(job)],
+        "figures": str(folder / "figures" / "claims"),
+    }
+
+
+def _checks() -> Iterator[dict[str, Any]]:
+    regret, misprint, hostile = CLAIMS
+    random = np.random.default_rng(0)
+    regrets = ("regret over its bound", "<=", 1.0, 0.0)
+    errors = ("relative error <i>e</i>", "==", 0.0, 1e-12)
+    for number, values in enumerate(random.uniform(0, 1, (INSTANCES, 6))):
+        parts: tuple[tuple[str, str, str, tuple[str, str, float, float], float], ...] = (
+            (regret, "gradient descent", "", regrets, 0.9 * values[0]),
+            (regret, "full AdaGrad", "", regrets, 1 - 1e-6 * values[1]),
+            (regret, "full AdaGrad", "", ("least eigenvalue", ">=", 0.0, 1e-12), values[1]),
+            (misprint, "an identity", "", errors, 1e-15 * values[2]),
+            (misprint, "a bound <u>b</u>", "as printed", regrets, 1.1 * values[3]),
+            (misprint, "a bound <u>b</u>", "as corrected", regrets, values[3]),
+            (hostile, "an inequality", "", ("a trace", ">=", 4.0, 0.0), values[4] if number else np.nan),
+            (hostile, HOSTILE, "", ("a difference", "<=", 0.0, 0.0), values[5]),
+        )
+        for claim, part, variant, (quantity, relation, limit, tolerance), value in parts:
+            holds = {
+                "<=": value <= limit + tolerance,
+                ">=": value >= limit - tolerance,
+                "==": abs(value - limit) <= tolerance,
+            }[relation]
+            yield {
+                "claim": claim,
+                "part": part,
+                "variant": variant,
+                "source": "002 eq. 24",
+                "instance": number,
+                "quantity": quantity,
+                "value": value,
+                "relation": relation,
+                "limit": limit,
+                "tolerance": tolerance,
+                "holds": bool(holds),
+                "seconds": 0.002,
+                "scale": "quick",
+                "spec_hash": "c" * 16,
                 "machine": "m1",
             }
 

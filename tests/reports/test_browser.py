@@ -81,7 +81,8 @@ def column(page: Any, place: int) -> list[str]:
 def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
     page.goto((report.site / "index.html").as_uri())
     labels = page.locator("header nav a").all_text_contents()
-    assert labels == ["Overview", "digits_mlp", "convex", "Leaderboard", "Kernels", "Parity", "Provenance"]
+    shown = ("Overview", "digits_mlp", "convex", "Leaderboard", "Claims", "Kernels", "Parity", "Provenance")
+    assert labels == list(shown)
     for label in labels:
         page.locator("header nav").get_by_role("link", name=label, exact=True).click()
         assert page.locator("header nav a[aria-current=page]").text_content() == label
@@ -154,7 +155,7 @@ def test_a_name_from_data_runs_nothing(page: Any, report: Report):
         dialog.dismiss()
 
     page.on("dialog", dismiss)
-    for name in ("index", "leaderboard", "study_convex", "runs_convex", "provenance"):
+    for name in ("index", "leaderboard", "study_convex", "runs_convex", "claims", "provenance"):
         page.goto((report.site / f"{name}.html").as_uri())
     assert dialogs == []
 

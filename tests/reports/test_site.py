@@ -56,7 +56,7 @@ def pages(report: Report) -> dict[str, Page]:
 def test_every_page_is_there_and_its_tags_are_closed(pages: dict[str, Page]):
     assert set(pages) == {
         "index.html", "leaderboard.html", "provenance.html", "study_digits_mlp.html", "study_convex.html",
-        "runs_digits_mlp.html", "runs_convex.html", "kernels.html", "parity.html",
+        "runs_digits_mlp.html", "runs_convex.html", "kernels.html", "parity.html", "claims.html",
     }  # fmt: skip
     assert not [tag for page in pages.values() for tag in page.open]
 
@@ -87,7 +87,8 @@ def test_pages_are_small(report: Report):
 
 
 def test_names_from_data_are_text(pages: dict[str, Page]):
-    for name in ("index.html", "leaderboard.html", "study_convex.html", "runs_convex.html", "parity.html"):
+    shown = ("index.html", "leaderboard.html", "study_convex.html", "runs_convex.html", "parity.html")
+    for name in (*shown, "claims.html"):
         assert HOSTILE in pages[name].text
     assert "EGOP-Adam ends <i>lower</i> EGOP-Adagrad too" in pages["study_convex.html"].text
     assert "<b>yet</b>" in pages["index.html"].text

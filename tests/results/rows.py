@@ -94,6 +94,23 @@ PARITY = {
     "spec_hash": "pppppppppppppppp",
     "machine": "m1",
 }
+CHECK = {
+    "claim": "toy.mean",
+    "part": "it is below 1",
+    "variant": "",
+    "source": "none",
+    "instance": 0,
+    "quantity": "mean",
+    "value": 0.5,
+    "relation": "<=",
+    "limit": 1.0,
+    "tolerance": 0.0,
+    "holds": True,
+    "seconds": 0.01,
+    "scale": "quick",
+    "spec_hash": "cccccccccccccccc",
+    "machine": "m1",
+}
 BASE: dict[str, dict[str, Any]] = {
     "runs": RUN,
     "curves": CURVE,
@@ -101,6 +118,7 @@ BASE: dict[str, dict[str, Any]] = {
     "memory": MEMORY,
     "jobs": JOB,
     "parity": PARITY,
+    "checks": CHECK,
 }
 
 

@@ -1,0 +1,367 @@
+"""Claims of the adaptive-methods notes on Adam: its convergence, and the size and scale of its updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+
+Random = np.random.Generator
+
+
+def _moves(
+    optimizer: str,
+    gradients: np.ndarray,
+    hyper: Mapping[str, float],
+    options: Mapping[str, Any] | None = None,
+) -> np.ndarray:
+    """w_(t+1) - w_t of a rule that is given gradients (T, d) and starts at 0, (T, d)."""
+    from harness import Online
+
+    start = np.zeros(gradients.shape[1])
+    online = Online(optimizer, {"w": start}, {"learning_rate": 1.0, **hyper}, options=options)
+    weights = np.stack([start, *(online.step({"w": gradient})["w"] for gradient in gradients)])
+    return np.diff(weights, axis=0)
+
+
+# --- AMSGrad ------------------------------------------------------------------------------------------------
+
+ORDERS: Mapping[str, bool | str] = {"after": True, "before": "before_correction"}
+STEPS = 3000
+
+
+def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, np.ndarray, np.ndarray]:
+    """C, eta, the weights w_1 ... w_(T+1) on [-1, 1] and the regrets after each step (Reddi et al. 2019).
+
+    The losses are C w at every third step and -w else, C > 2, so that u = -1; beta_1 = 0,
+    beta_2 = 1 / (1 + C^2), and the rate eta / sqrt(t).
+    """
+    from harness import Online
+    from harness.schedules import multipliers
+
+    height, rate = float(random.uniform(2.5, 6)), float(random.uniform(0.3, 0.9))
+    hyper = {"learning_rate": rate, "beta1": 0.0, "beta2": 1 / (1 + height**2), "epsilon": 0.0}
+    online = Online("adam", {"w": np.zeros(1)}, hyper, options={"amsgrad": amsgrad})
+    slopes = np.where(np.arange(STEPS) % 3 == 0, height, -1.0)
+    weights, before = [1.0], 0.0
+    for slope, factor in zip(slopes, multipliers({"name": "inverse_sqrt"}, STEPS), strict=True):
+        after = float(online.step({"w": np.array([slope])}, float(factor))["w"][0])
+        weights.append(min(max(weights[-1] + after - before, -1.0), 1.0))
+        before = after
+    path = np.array(weights)
+    return height, rate, path, np.cumsum(slopes * (path[:-1] + 1))
+
+
+def _adam_fails(random: Random) -> Iterator[Measure]:
+    """Adam ends at 1, and its regret grows by 2 (C - 2) in every cycle of three steps."""
+    height, rate, path, regrets = _counterexample(random, False)
+    # v_t >= (1 - beta_2) g_t^2: steps are at most eta / sqrt((1 - beta_2) t); two a cycle start so far off
+    step = rate * float(np.sqrt(1 + height**2)) / height
+    slack = 2 * step / float(np.sqrt(STEPS))
+    yield Measure(
+        "regret / T over 2 (C - 2) / 3",
+        float(regrets[-1]) / STEPS / (2 * (height - 2) / 3),
+        "==",
+        1.0,
+        slack / (2 * (height - 2) / 3),
+    )
+    half = STEPS // 2
+    growth = float(regrets[-1] / regrets[half - 1])
+    yield Measure("regret over that at half the time", growth, ">=", 1.9)
+    yield Measure("final weight", float(path[-1]), "==", 1.0, 2 * step / float(np.sqrt(STEPS)))
+
+
+def _amsgrad_converges(random: Random, order: str) -> Iterator[Measure]:
+    """With the maximum the regret stays below (2 C / eta + eta sqrt(1 + C^2)) sqrt(T), and w ends at -1.
+
+    The bound is eq. 18 with A_t = sqrt(v^max_t) <= C, D = 2 and v^max_t >= (1 - beta_2) g_t^2.
+    """
+    height, rate, path, regrets = _counterexample(random, ORDERS[order])
+    bounds = (2 * height / rate + rate * float(np.sqrt(1 + height**2))) * np.sqrt(np.arange(1, STEPS + 1))
+    yield Measure("regret over its bound", float((regrets / bounds).max()), "<=", 1.0, 1e-9)
+    # two steps with the gradient -1 lead away from -1
+    away = 2 * rate * float(np.sqrt(1 + height**2)) / height**2 / float(np.sqrt(STEPS - 2))
+    yield Measure("final weight", float(path[-1]), "==", -1.0, away)
+
+
+def _rate_never_rises(random: Random, order: str) -> Iterator[Measure]:
+    """The learning rate of an entry, its move over its gradient with beta_1 = 0, against the one before."""
+    gradients = random.normal(size=(100, 50)) * 10 ** random.uniform(-1, 1, (100, 1))
+    hyper = {"beta1": 0.0, "beta2": float(1 - 10 ** random.uniform(-3, -1)), "epsilon": 0.0}
+    rates = _moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) / gradients
+    rise = float((rates[1:] / rates[:-1]).max())
+    if order == "after":
+        yield Measure("greatest ratio of successive rates", rise, "<=", 1.0, 1e-9)
+    else:
+        yield Measure("greatest ratio of successive rates", rise, ">=", 1.01)
+
+
+EARLY, LATE = 30, 500
+LITTLE = 0.05
+
+
+def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
+    """Root mean square of the difference of both orders' moves over that of the moves, by step, (T,)."""
+    hyper = {"beta1": 0.9, "beta2": beta2, "epsilon": 0.0}
+    after, before = (
+        _moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) for order in ("after", "before")
+    )
+    return np.sqrt(((after - before) ** 2).mean(1) / (after**2).mean(1))
+
+
+def _order_matters_early(random: Random) -> Iterator[Measure]:
+    """The orders differ in the first steps."""
+    differences = _differences(random.normal(size=(EARLY, 500)), 0.99)
+    yield Measure("greatest difference of the moves, relative", float(differences.max()), ">=", LITTLE)
+
+
+def _order_on_noise(random: Random) -> Iterator[Measure]:
+    """After 500 steps, where 1 - beta_2^t > 0.99, on independent normal gradients."""
+    differences = _differences(random.normal(size=(LATE + 100, 500)), 0.99)
+    late = float(np.sqrt((differences[LATE:] ** 2).mean()))
+    yield Measure("difference of the moves after 500 steps, relative", late, "<=", LITTLE)
+
+
+def _order_on_growth(random: Random) -> Iterator[Measure]:
+    """The same where gradients grow by up to a factor of 10, so that no early maximum lasts."""
+    growth = 10 ** (np.arange(LATE + 100) / (LATE + 100))[:, None]
+    differences = _differences(random.normal(size=(LATE + 100, 500)) * growth, 0.99)
+    late = float(np.sqrt((differences[LATE:] ** 2).mean()))
+    yield Measure("difference of the moves after 500 steps, relative", late, "<=", LITTLE)
+
+
+_ONCE = {"quick": 2, "paper": 20}
+
+NOTES_AMSGRAD = PropertyClaim(
+    id="notes.amsgrad",
+    sentence=(
+        "On a convex problem in one dimension Adam's regret grows linearly, AMSGrad's like sqrt(T); whether "
+        "the maximum is taken after bias correction or before it matters in early steps only."
+    ),
+    source="002 Sec. 4.2, Fig. 1",
+    setting=(
+        "The notes cite the counterexample; it is Reddi et al. (2019): w in [-1, 1], losses C w at every "
+        "third step and -w else, C from 2.5 to 6, beta_1 = 0, beta_2 = 1 / (1 + C^2), rate eta / sqrt(t) "
+        "with eta from 0.3 to 0.9, 3,000 steps from w = 1, clipped to the interval after each step; Adam "
+        "with bias correction, as in the notes. The order of maximum and correction is compared by the moves "
+        "of 500 entries, beta_1 = 0.9, beta_2 = 0.99, in three settings: the first 30 steps; steps 500 to "
+        "600, where 1 - beta_2^t is above 0.99, on independent normal gradients; and the same with gradients "
+        "that grow tenfold. A difference above 5 % of the moves counts. On gradients that do not grow the "
+        "corrected second moments of the first steps, means of few squares, are the largest of all and stay "
+        "the maximum for good: the correction is 1 later on, the maximum is not."
+    ),
+    checks=(
+        Check("Adam's regret is linear", "002 Sec. 4.2", _adam_fails, _ONCE),
+        *(
+            Check(
+                f"AMSGrad converges, maximum {order} correction",
+                "002 Sec. 4.2",
+                partial(_amsgrad_converges, order=order),
+                _ONCE,
+            )
+            for order in ORDERS
+        ),
+        *(
+            Check(
+                f"the rate {'never rises' if order == 'after' else 'can rise'}, maximum {order} correction",
+                "002 Sec. 4.2",
+                partial(_rate_never_rises, order=order),
+                {"quick": 5, "paper": 50},
+            )
+            for order in ORDERS
+        ),
+        Check("the order matters early", "002 Sec. 4.2", _order_matters_early, {"quick": 3, "paper": 30}),
+        Check(
+            "and little later, growing gradients", "002 Sec. 4.2", _order_on_growth, {"quick": 2, "paper": 20}
+        ),
+        Check(
+            "and little later, steady gradients", "002 Sec. 4.2", _order_on_noise, {"quick": 2, "paper": 20}
+        ),
+    ),
+)
+
+
+# --- the size of updates ------------------------------------------------------------------------------------
+
+ENTRIES, AVERAGED = 1000, 100
+
+
+def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float, float]:
+    """Of Adam's updates on g ~ N(0, 42) at rest, over sqrt((1 - beta_1) / (1 + beta_1)), and its error."""
+    from harness import Online
+
+    hyper = {"learning_rate": 1.0, "beta1": beta1, "beta2": beta2, "epsilon": 0.0}
+    online = Online("adam", {"w": np.zeros(ENTRIES)}, hyper)
+    steps = int(5 / (1 - beta2)) + int(5 / (1 - beta1))
+    before, squares = np.zeros(ENTRIES), np.zeros(ENTRIES)
+    for number in range(steps + AVERAGED):
+        after = online.step({"w": random.normal(scale=np.sqrt(42), size=ENTRIES)})["w"]
+        if number >= steps:
+            squares += (after - before) ** 2 / AVERAGED
+        before = after
+    size = float(np.sqrt(squares.mean()))
+    error = float(squares.std()) / float(np.sqrt(ENTRIES)) / (2 * size)
+    limit = float(np.sqrt((1 - beta1) / (1 + beta1)))
+    return size / limit, error / limit
+
+
+def _update_size(random: Random) -> Iterator[Measure]:
+    """Eq. 50, with 1 for the constant of its O(1 - beta_2), relative to eq. 51."""
+    beta1, beta2 = (
+        float(random.choice([0.0, random.uniform(0, 0.95)])),
+        float(1 - 10 ** random.uniform(-2.7, -1)),
+    )
+    ratio, error = _root_mean_square(random, beta1, beta2)
+    yield Measure(
+        "root mean square over sqrt((1 - beta_1) / (1 + beta_1))", ratio, "==", 1.0, (1 - beta2) + 4 * error
+    )
+
+
+def _mild(random: Random) -> Iterator[Measure]:
+    """From beta_2 = 0.9 to 0.998 the size changes by at most a tenth, where beta_1 alone sets it (eq. 51)."""
+    beta1 = float(random.uniform(0, 0.95))
+    low, low_error = _root_mean_square(random, beta1, 0.9)
+    high, high_error = _root_mean_square(random, beta1, 0.998)
+    error = 4 * float(np.hypot(low_error, high_error))
+    yield Measure("size at beta_2 = 0.9 over that at 0.998", low / high, "==", 1.0, 0.1 + error)
+
+
+NOTES_UPDATE_SIZE = PropertyClaim(
+    id="notes.update-size",
+    sentence=(
+        "On centred gradients the root mean square of Adam's updates tends to sqrt((1 - beta_1) / (1 + "
+        "beta_1)) times the learning rate; beta_2 changes it little."
+    ),
+    source="002 Sec. 4.5, eqs. 50-51, Lemma S.16",
+    setting=(
+        "Independent normal gradients of variance 42, as in the notes' figure; 1,000 entries, 100 steps "
+        "after the means have come to rest (5 / (1 - beta)); beta_1 from 0 to 0.95, beta_2 from 0.9 to "
+        "0.998; no epsilon. The notes give no constant for O(1 - beta_2); 1 is taken, relative to the limit. "
+        "Tolerances add 4 standard errors of the entries' means. Lemma S.16 assumes E[1 / V^2] bounded for "
+        "all beta_2 from 0 on, which normal gradients do not fulfil near 0; it is not needed above 0.9."
+    ),
+    checks=(
+        Check("the root mean square", "002 eqs. 50-51", _update_size, {"quick": 10, "paper": 100}),
+        Check("beta_2 is mild", "002 eq. 50", _mild, {"quick": 1, "paper": 10}),
+    ),
+)
+
+
+# --- scale invariance ---------------------------------------------------------------------------------------
+
+INVARIANT: Mapping[str, Mapping[str, float]] = {
+    "adam": {"epsilon": 0.0},
+    "rmsprop": {"epsilon": 0.0},
+    "adagrad": {"epsilon": 0.0},
+    "adam_atan2": {},
+}
+
+
+def _gradients(random: Random) -> np.ndarray:
+    """(T, d), T from 5 to 60 and d from 1 to 20, of sizes over four orders of magnitude, some of them 0."""
+    shape = (int(random.integers(5, 61)), int(random.integers(1, 21)))
+    gradients = random.normal(size=shape) * 10 ** random.uniform(-2, 2, shape[1])
+    return gradients * (random.random(shape) < random.choice([1.0, 0.5]))
+
+
+def _betas(random: Random) -> dict[str, float]:
+    return {"beta1": float(random.uniform(0, 0.95)), "beta2": float(1 - 10 ** random.uniform(-3, -0.5))}
+
+
+def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
+    """Eq. 47 for each rule: positive factors c, one an entry, change no move; printed for arbitrary ones."""
+    gradients, betas = _gradients(random), _betas(random)
+    scales = 10 ** random.uniform(-6, 6, (gradients.shape[1],))
+    if printed:
+        scales *= random.choice([-1.0, 1.0], len(scales))
+    for optimizer, hyper in INVARIANT.items():
+        given = {**hyper, **({} if optimizer == "adagrad" else betas)}
+        plain = _moves(optimizer, gradients, given)
+        scaled = _moves(optimizer, gradients * scales, given)
+        apart = float(np.abs(scaled - plain).max()) / max(float(np.abs(plain).max()), 1e-300)
+        yield Measure(f"greatest difference of {optimizer}'s moves, relative", apart, "<=", 0.0, 1e-11)
+
+
+def _epsilon_breaks(random: Random) -> Iterator[Measure]:
+    """Where |g| is far below epsilon, Adam's moves shrink with the gradient (Sec. 4.1.1)."""
+    gradients, betas = random.normal(size=(20, 10)), _betas(random)
+    hyper = {**betas, "epsilon": 1.0}
+    large = _moves("adam", 1e-3 * gradients, hyper)
+    small = _moves("adam", 1e-5 * gradients, hyper)
+    ratio = float(np.abs(small).sum() / np.abs(large).sum())
+    yield Measure("moves over moves on gradients 100 times as large", ratio, "<=", 0.05)
+
+
+def _epsilon_harmless(random: Random) -> Iterator[Measure]:
+    """Where |g| is far above epsilon, a move changes by at most epsilon max(1, 1/c) / min |g| of itself."""
+    gradients = random.choice([-1.0, 1.0], (30, 10)) * 10 ** random.uniform(0, 2, (30, 10))
+    epsilon, scale = float(10 ** random.uniform(-8, -3)), float(10 ** random.uniform(-2, 2))
+    hyper = {**_betas(random), "epsilon": epsilon}
+    plain, scaled = _moves("adam", gradients, hyper), _moves("adam", scale * gradients, hyper)
+    change = float(np.abs(scaled / plain - 1).max())
+    bound = epsilon * max(1, 1 / scale) / float(np.abs(gradients).min())
+    yield Measure("greatest change of a move over its bound", change / bound, "<=", 1.0, 1e-9 + 1e-9 / bound)
+
+
+def _spike(random: Random) -> Iterator[Measure]:
+    """After many small gradients a large one moves Adam far, Adam-atan2 by at most pi / 2 times the rate."""
+    steps = int(random.integers(100, 301))
+    gradients = 1e-3 * random.normal(size=(steps, 10))
+    gradients[-1] = random.choice([-1.0, 1.0], 10) * 10 ** random.uniform(0, 3)
+    betas = {"beta1": float(random.uniform(0, 0.5)), "beta2": 0.999}
+    clipped = float(np.abs(_moves("adam_atan2", gradients, betas)).max())
+    free = float(np.abs(_moves("adam", gradients, {**betas, "epsilon": 0.0})[-1]).min())
+    yield Measure("greatest move of Adam-atan2 over pi / 2", clipped / (np.pi / 2), "<=", 1.0)
+    yield Measure("least move of Adam at the spike over pi / 2", free / (np.pi / 2), ">=", 1.0)
+
+
+def _bounded(random: Random) -> Iterator[Measure]:
+    """On any gradients, and 0 where all of them are 0."""
+    gradients, betas = _gradients(random), _betas(random)
+    gradients[:, 0] = 0.0
+    moves = _moves("adam_atan2", gradients, betas)
+    yield Measure("greatest move over pi / 2", float(np.abs(moves).max()) / (np.pi / 2), "<=", 1.0)
+    yield Measure("move of an entry without gradient", float(np.abs(moves[:, 0]).max()), "==", 0.0)
+
+
+_SOME = {"quick": 20, "paper": 200}
+
+NOTES_SCALE_INVARIANCE = PropertyClaim(
+    id="notes.scale-invariance",
+    sentence=(
+        "Positive factors on the entries of all gradients change nothing in Adam, RMSProp, AdaGrad and "
+        "Adam-atan2; an epsilon that is not small changes that in Adam, and atan2 bounds every move by pi / "
+        "2 learning rates."
+    ),
+    source="002 Sec. 4.1, eq. 47",
+    setting=(
+        "Paths of 5 to 60 steps in 1 to 20 entries, of sizes over four orders of magnitude, some gradients "
+        "0; factors from 1e-6 to 1e6, one an entry. Eq. 47 is printed for an arbitrary c; negative ones turn "
+        "the update's sign, so that it is taken as printed, with random signs, and as corrected. Epsilon is "
+        "broken at 1 with gradients of 1e-3 and 1e-5, harmless below the least gradient, with the bound that "
+        "follows from sqrt(v) >= min |g|. A spike after 100 to 300 small gradients shows the bound of atan2 "
+        "beside Adam."
+    ),
+    checks=(
+        *(
+            Check(
+                "moves do not depend on the gradients' scale",
+                "002 eq. 47",
+                partial(_invariance, printed=printed),
+                _SOME,
+                PRINTED if printed else CORRECTED,
+            )
+            for printed in (True, False)
+        ),
+        Check("a large epsilon breaks that", "002 Sec. 4.1.1", _epsilon_breaks, _SOME),
+        Check("a small one hardly", "002 Sec. 4.1.1", _epsilon_harmless, _SOME),
+        Check("atan2 bounds every move", "002 Sec. 4.1.2", _bounded, _SOME),
+        Check("and clips a spike", "002 Sec. 4.1.2", _spike, {"quick": 5, "paper": 50}),
+    ),
+)
+
+CLAIMS: tuple[PropertyClaim, ...] = (NOTES_AMSGRAD, NOTES_UPDATE_SIZE, NOTES_SCALE_INVARIANCE)

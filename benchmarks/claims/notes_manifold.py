@@ -1,0 +1,340 @@
+"""Optimization on manifolds: steps on the sphere in four forms, and on the Stiefel manifold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.claims._matrices import orthonormal, relative_error
+from harness.checks import Check, Measure, PropertyClaim
+
+ROUNDING = 1e-12
+READ = 1e-9  # of a step that is read from where the retraction brought it
+TANGENT = 1e-3  # of the iteration for the tangential direction, relative, after 1000 steps
+STEPS = 12
+
+
+# --- what is drawn and run --------------------------------------------------------------------------------
+
+
+def _pair(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A weight vector and a gradient, (d,): of any scale, with zeros, ties, or nearly parallel."""
+    size, kind = int(random.integers(2, 9)), random.integers(4)
+    if kind == 0:
+        weight, gradient = (np.asarray(random.integers(-2, 3, size), np.float64) for _ in range(2))
+    else:
+        weight, gradient = random.standard_normal((2, size))
+    if kind == 1:
+        weight[random.integers(size)] = 0.0
+    elif kind == 2:
+        gradient = random.choice([-1.0, 1.0]) * weight + 1e-3 * gradient
+    if not weight.any():
+        weight[0] = 1.0
+    if np.linalg.norm(tangential(gradient, weight)) < 1e-6:
+        gradient = random.standard_normal(size)
+    return weight * 10.0 ** random.uniform(-2, 2), gradient * 10.0 ** random.uniform(-2, 2)
+
+
+def tangential(gradient: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """(I - w w^T / r^2) g (002 eq. 71)."""
+    return gradient - weight * (weight @ gradient / (weight @ weight))
+
+
+def _path(
+    optimizer: str,
+    weight: np.ndarray,
+    gradients: list[np.ndarray],
+    rate: float,
+    options: Mapping[str, Any],
+    schedules: list[float] | None = None,
+) -> list[np.ndarray]:
+    """The weights before the first step and after each."""
+    from harness import Online
+
+    kind = "vector" if weight.ndim == 1 else "weight"
+    online = Online(
+        optimizer, {"w": weight}, {"learning_rate": rate}, options=options, kinds={"w": kind}
+    )
+    factors = [1.0] * len(gradients) if schedules is None else schedules
+    return [weight] + [
+        online.step({"w": gradient}, factor)["w"] for gradient, factor in zip(gradients, factors, strict=True)
+    ]
+
+
+# --- the sphere (002 eqs. 70-73) ----------------------------------------------------------------------------
+
+
+def _first_order(random: np.random.Generator) -> Iterator[Measure]:
+    weight, gradient = _pair(random)
+    radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
+    along = tangential(gradient, weight)
+    # the terms in (eta |g| / r)^2 are |3 cos^2 / 2 - 1 / 2| + |cos sin| <= 2, and |g_perp|^2 / 2 |g|^2
+    for optimizer, constant in (("pin_to_sphere", 2.0), ("riemannian_sgd", 0.5)):
+        for share in (1e-2, 1e-3, 1e-4):
+            rate = share * radius / size
+            after = _path(optimizer, weight, [gradient], rate, {})[1]
+            error = float(np.linalg.norm(after - (weight - rate * along))) / radius
+            quantity = f"|w' - (w - eta g_perp)| r over (eta |g|)^2, {optimizer}, eta |g| / r = {share:g}"
+            yield Measure(quantity, error / share**2, "<=", constant, 10 * share)
+
+
+def _updates(random: np.random.Generator) -> Iterator[Measure]:
+    weight, gradient = _pair(random)
+    radius = float(np.linalg.norm(weight))
+    rate = float(10.0 ** random.uniform(-3, 1)) * radius / float(np.linalg.norm(gradient))
+    along = tangential(gradient, weight)
+    moved = weight - rate * gradient
+    pinned = radius / np.linalg.norm(moved) * moved  # eq. 70
+    classical = radius / np.sqrt(radius**2 + rate**2 * along @ along) * (weight - rate * along)  # eq. 72
+    for optimizer, expected, equation in (
+        ("pin_to_sphere", pinned, 70),
+        ("riemannian_sgd", classical, 72),
+    ):
+        after = _path(optimizer, weight, [gradient], rate, {})[1]
+        yield Measure(f"eq. {equation}, relative error", relative_error(after, expected), "<=", 0.0, READ)
+    for optimizer in ("pin_to_sphere", "riemannian_sgd", "trust_region_sphere"):
+        path = _path(optimizer, weight, list(random.standard_normal((STEPS, weight.size))), rate, {})
+        lengths = [float(np.linalg.norm(point)) / radius for point in path]
+        quantity = f"|w| over r, farthest from 1 of {STEPS} steps, {optimizer}"
+        yield Measure(quantity, max(lengths, key=lambda length: abs(length - 1)), "==", 1.0, ROUNDING)
+        still = _path(optimizer, weight, [weight / 2], 1.0, {})[1]
+        yield Measure(f"a step along w, relative, {optimizer}", relative_error(still, weight), "<=", 0.0, ROUNDING)
+
+
+def least_dual_norm(gradient: np.ndarray, weight: np.ndarray, norm: str) -> float:
+    """The minimum over lambda of the norm that is dual to a step's, of g + lambda w (002 Lemma S.21).
+
+    The dual of l-infinity is piecewise linear with its minimum where an entry is 0, that of l1 where two
+    entries are equal in size or one has w_i = 0.
+    """
+    if norm == "l2":
+        return float(np.linalg.norm(tangential(gradient, weight)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if norm == "linfinity":
+            multipliers = -gradient / weight
+        else:
+            differences = -np.subtract.outer(gradient, gradient) / np.subtract.outer(weight, weight)
+            sums = -np.add.outer(gradient, gradient) / np.add.outer(weight, weight)
+            multipliers = np.concatenate([differences.ravel(), sums.ravel()])
+    multipliers = multipliers[np.isfinite(multipliers)]
+    values = np.abs(gradient + multipliers[:, None] * weight)
+    return float((values.sum(1) if norm == "linfinity" else values.max(1)).min())
+
+
+def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
+    weight, gradient = _pair(random)
+    radius = float(np.linalg.norm(weight))
+    rate = float(10.0 ** random.uniform(-2, 0)) * radius
+    for norm, order in (("l1", 1), ("l2", 2), ("linfinity", np.inf)):
+        after = _path("trust_region_sphere", weight, [gradient], rate, {"norm": norm})[1]
+        step = weight - after * (radius**2 / (weight @ after))  # the tangential one that is retracted there
+        yield Measure(f"|Delta| over eta, {norm}", float(np.linalg.norm(step, order)) / rate, "<=", 1.0, READ)
+        gain = float(step @ gradient) / (rate * least_dual_norm(gradient, weight, norm))
+        yield Measure(f"Delta^T g over eta min |g + lambda w|_*, {norm}", gain, "==", 1.0, 1e-7)
+    along = tangential(gradient, weight)
+    after = _path("trust_region_sphere", weight, [gradient], rate, {"norm": "l2"})[1]
+    step = weight - after * (radius**2 / (weight @ after))
+    error = relative_error(step, rate * along / np.linalg.norm(along))
+    yield Measure("Delta less eta g_perp / |g_perp|, relative, l2", error, "<=", 0.0, 1e-7)
+
+
+# --- weight normalization (002 eqs. 74-76) ------------------------------------------------------------------
+
+
+def _draw_path(random: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray], float]:
+    """A weight, gradients and a rate that moves it by up to its own length in a step."""
+    size = int(random.integers(2, 9))
+    weight = random.standard_normal(size) * 10.0 ** random.uniform(-1, 1)
+    gradients = list(random.standard_normal((STEPS, size)))
+    return weight, gradients, float(10.0 ** random.uniform(-2, 0) * np.linalg.norm(weight) / np.sqrt(size))
+
+
+def _squared_lengths(path: list[np.ndarray], gradients: list[np.ndarray], rate: float) -> list[float]:
+    """|v_t|^2 before each step: v_1 = w_1, and g_v = s / |v| g_perp is orthogonal to v (eq. 74)."""
+    squares = [float(path[0] @ path[0])]
+    for weight, gradient in zip(path[:-1], gradients, strict=True):
+        along = tangential(gradient, weight)
+        squares.append(squares[-1] + rate**2 * float(weight @ weight) * float(along @ along) / squares[-1])
+    return squares
+
+
+def _frozen(random: np.random.Generator) -> Iterator[Measure]:
+    weight, gradients, rate = _draw_path(random)
+    path = _path("weight_normalization", weight, gradients, rate, {"scale": "frozen"})
+    squares = _squared_lengths(path, gradients, rate)
+    schedules = [float(weight @ weight) / square for square in squares[:-1]]  # alpha_t / eta_t (eq. 76)
+    classical = _path("riemannian_sgd", weight, gradients, rate, {}, schedules)
+    error = relative_error(np.array(path), np.array(classical))
+    yield Measure(f"{STEPS} steps less classical ones at alpha_t, relative", error, "<=", 0.0, READ)
+    constant = _path("riemannian_sgd", weight, gradients, rate, {})
+    apart = relative_error(np.array(path), np.array(constant))
+    yield Measure(f"{STEPS} steps less classical ones at a constant rate, relative", apart, ">=", READ)
+
+
+def _reparameterized(random: np.random.Generator) -> Iterator[Measure]:
+    import torch
+
+    weight, gradients, rate = _draw_path(random)
+    for scale in ("free", "frozen"):
+        path = _path("weight_normalization", weight, gradients, rate, {"scale": scale})
+        direction = torch.tensor(weight, requires_grad=True)
+        length = torch.tensor(float(np.linalg.norm(weight)), dtype=torch.float64, requires_grad=True)
+        for gradient in gradients:
+            loss = torch.tensor(gradient) @ (length * direction / torch.linalg.vector_norm(direction))
+            by_direction, by_length = torch.autograd.grad(loss, (direction, length))
+            with torch.no_grad():
+                direction -= rate * by_direction
+                if scale == "free":
+                    length -= rate * by_length
+        found = (length * direction / torch.linalg.vector_norm(direction)).detach().numpy()
+        quantity = f"w after {STEPS} steps less gradient descent on v and s by autograd, relative, {scale}"
+        yield Measure(quantity, relative_error(path[-1], found), "<=", 0.0, READ)
+
+
+def _locally(random: np.random.Generator) -> Iterator[Measure]:
+    weight, gradients, rate = _draw_path(random)
+    last = gradients[-1]
+    for share in (1e-2, 1e-4):
+        schedules = [1.0] * (STEPS - 1) + [share]
+        path = _path("weight_normalization", weight, gradients, rate, {}, schedules)
+        before, after = path[-2:]
+        square = _squared_lengths(path[:-1], gradients[:-1], rate)[-1]
+        scale, unit, small = float(np.linalg.norm(before)), before / np.linalg.norm(before), rate * share
+        along, outward = tangential(last, before), unit @ last
+        predicted = -small * (scale**2 / square * along + unit * outward)  # eq. 75
+        turn, change = small * scale / square * float(np.linalg.norm(along)), abs(small * outward)
+        # what eq. 75 leaves out: the direction's turn of second order, and turn times change of scale
+        bound = (scale + change) * (turn**2 + turn**3) / 2 + change * turn
+        error = float(np.linalg.norm(after - before - predicted))
+        quantity = f"error of eq. 75 over its terms of second order, eta times {share:g}"
+        yield Measure(quantity, error / bound, "<=", 1.0, 1e-5)
+
+
+# --- the Stiefel manifold (002 eqs. 77-79) ------------------------------------------------------------------
+
+
+def _nearest(random: np.random.Generator) -> Iterator[Measure]:
+    from harness.backends.numpy_ops import numpy_ops
+    from optimizers.matrix_functions import orthogonal_factor
+
+    d = int(random.integers(1, 5))
+    rows = int(random.integers(d, 9))
+    matrix = random.standard_normal((rows, d)) * 10.0 ** random.uniform(-1, 1)
+    nearest = orthogonal_factor(numpy_ops("float64"), matrix)
+    gram = relative_error(nearest.T @ nearest, np.eye(d))
+    yield Measure("|Orth(M)^T Orth(M) - I|_F, relative", gram, "<=", 0.0, ROUNDING)
+    distance = np.linalg.norm(nearest - matrix)
+    rivals = [orthonormal(random, rows, d) for _ in range(20)]
+    rivals += [np.linalg.qr(nearest + 0.01 * rival)[0] for rival in rivals]
+    rivals = [rival * np.where(np.sum(rival * nearest, axis=0) < 0, -1.0, 1.0) for rival in rivals]
+    best = min(float(np.linalg.norm(rival - matrix)) for rival in rivals)
+    yield Measure("|Orth(M) - M|_F over that of the best of 40 rivals", float(distance) / best, "<=", 1.0, ROUNDING)
+
+
+def _orthonormal_steps(random: np.random.Generator) -> Iterator[Measure]:
+    rows, columns = (int(length) for length in random.integers(1, 9, 2))
+    start = orthonormal(random, max(rows, columns), min(rows, columns))
+    start = start if rows >= columns else start.T
+    gradients = list(random.standard_normal((STEPS, rows, columns)) * 10.0 ** random.uniform(-3, 3))
+    path = _path("manifold_muon", start, gradients, float(10.0 ** random.uniform(-2, 0)), {})
+    tall = [point if rows >= columns else point.T for point in path]
+    errors = [float(np.linalg.norm(point.T @ point - np.eye(point.shape[1]))) for point in tall]
+    yield Measure(f"|W^T W - I|_F, greatest of {STEPS} steps", max(errors), "<=", 0.0, ROUNDING)
+
+
+def least_nuclear_norm(gradient: np.ndarray, weight: np.ndarray) -> float:
+    """The minimum over symmetric Lambda of |G + W Lambda|_nuc (002 Lemma S.22), from above.
+
+    BFGS on singular values smoothed ever less, sqrt(s^2 + mu^2).
+    """
+    from scipy.optimize import minimize
+
+    d = weight.shape[1]
+    upper = np.triu_indices(d)
+
+    def shifted(half: np.ndarray) -> np.ndarray:
+        matrix = np.zeros((d, d))
+        matrix[upper] = half
+        return gradient + weight @ (matrix + matrix.T)
+
+    def smoothed(half: np.ndarray, mu: float) -> tuple[float, np.ndarray]:
+        u, values, vh = np.linalg.svd(shifted(half), full_matrices=False)
+        smooth = np.hypot(values, mu)
+        slope = weight.T @ (u * (values / smooth)) @ vh
+        return float(smooth.sum()), (slope + slope.T)[upper]
+
+    half = np.zeros(d * (d + 1) // 2)
+    for mu in (0.1, 1e-2, 1e-3, 1e-4):
+        half = minimize(smoothed, half, (mu,), jac=True, method="BFGS").x
+    return float(np.linalg.svd(shifted(half), compute_uv=False).sum())
+
+
+def _tangent_steps(random: np.random.Generator) -> Iterator[Measure]:
+    from scipy.linalg import solve_continuous_lyapunov
+
+    d = int(random.integers(1, 4))
+    rows = int(random.integers(d, 6))
+    if rows == d == 1:
+        rows = 2
+    weight = orthonormal(random, rows, d)
+    rank = int(random.integers(1, d + 1))
+    gradient = random.standard_normal((rows, rank)) @ random.standard_normal((rank, d))
+    rate = float(10.0 ** random.uniform(-2, -0.5))
+    options = {"dual_steps": 1000}
+    after = _path("manifold_muon", weight, [gradient], rate, options)[1]
+    # the tangential step that is retracted there: W - Delta = W' P with a symmetric P
+    step = weight - after @ solve_continuous_lyapunov(weight.T @ after, 2 * np.eye(d))
+    yield Measure("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, "<=", 1.0, TANGENT)
+    best = least_nuclear_norm(gradient, weight)
+    gain = float(np.sum(step * gradient)) / rate
+    yield Measure("<Delta, G> over eta less min |G + W Lambda|_nuc, relative", (gain - best) / float(np.linalg.norm(gradient)), "==", 0.0, TANGENT)
+
+
+def _tangent_directions(random: np.random.Generator) -> Iterator[Measure]:
+    from harness.backends.numpy_ops import numpy_ops
+    from optimizers.matrix_functions import orthogonal_factor
+    from optimizers.stiefel import clipped_by_svd, tangential_direction
+
+    d = int(random.integers(1, 5))
+    rows = int(random.integers(d, 9))
+    weight, gradient = orthonormal(random, rows, d), random.standard_normal((rows, d))
+    direction = tangential_direction(
+        numpy_ops("float64"), gradient, weight, np.full((1, 1), 1e-9), 1000, orthogonal_factor, clipped_by_svd
+    )
+    error = float(np.linalg.norm(direction.T @ weight + weight.T @ direction)) / np.sqrt(d)
+    yield Measure("|Z^T W + W^T Z|_F over sqrt(d)", error, "<=", 0.0, TANGENT)
+    yield Measure("|Z|_2", float(np.linalg.norm(direction, 2)), "<=", 1.0, ROUNDING)
+
+
+MANIFOLD = PropertyClaim(
+    id="notes.manifold",
+    sentence="Pinning to the sphere and the classical step agree with w - eta g_perp to first order; the "
+    "trust-region step is the best tangential one of its length under any norm; weight normalization with a frozen "
+    "scale is the classical step at the rate eta r^2 / |v|^2; steps on the Stiefel manifold stay tangent and "
+    "orthonormal.",
+    source="002 Sec. 8, eqs. 70-79, Lemmas 8.1, S.19, S.21 and S.22, R.2",
+    setting="Vectors of 2 to 8 entries over 4 orders of magnitude, with zeros, ties and gradients nearly along w. "
+    "A trust-region step is read from where its retraction brought it, and compared with the dual optimum, found "
+    "at all kinks of the dual function. Weight normalization: 12 steps, also against gradient descent on v and s "
+    "by autograd; eq. 75's error against its own terms of second order. Stiefel: up to 8 x 4; steps on the "
+    "manifold with the rule's 12 iterations for the tangential direction, directions and optimality with 1000, to "
+    "1e-3, since they converge slowly where G + W Lambda is singular; the dual optimum by BFGS on smoothed "
+    "singular values. Of eq. 78's |Delta| = eta and eq. 175's |Delta| <= eta the second is taken: it is convex, "
+    "and a gradient without a tangential part then moves nothing.",
+    checks=(
+        Check("first-order view", "002 eq. 71, Lemma S.19", _first_order, {"quick": 20, "paper": 200}),
+        Check("updates, lengths and steps along w", "002 eqs. 70 and 72", _updates, {"quick": 20, "paper": 200}),
+        Check("the trust-region step is optimal", "002 eq. 73, Lemma S.21", _trust_region, {"quick": 30, "paper": 300}),
+        Check("weight normalization with a frozen scale is the classical step", "002 eq. 76, Lemma 8.1", _frozen, {"quick": 20, "paper": 200}),
+        Check("weight normalization is gradient descent on v and s", "002 eq. 74", _reparameterized, {"quick": 10, "paper": 100}),
+        Check("weight normalization as a preconditioner", "002 eq. 75", _locally, {"quick": 20, "paper": 200}),
+        Check("Orth is the nearest orthonormal matrix", "002 eq. 77", _nearest, {"quick": 20, "paper": 200}),
+        Check("Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, {"quick": 10, "paper": 100}),
+        Check("Stiefel directions are tangent", "002 eq. 78", _tangent_directions, {"quick": 6, "paper": 60}),
+        Check("Stiefel steps are optimal", "002 eq. 79, Lemma S.22", _tangent_steps, {"quick": 6, "paper": 60}),
+    ),
+)
+
+CLAIMS = (MANIFOLD,)

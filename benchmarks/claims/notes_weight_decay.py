@@ -1,0 +1,288 @@
+"""Claims of the adaptive-methods notes on weight decay: its steps, the sizes it leads to, sensitivity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+
+Random = np.random.Generator
+DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
+SIGNS = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}  # Adam's update is then the gradient's sign
+ENTRIES = 2000
+
+
+# --- one step -----------------------------------------------------------------------------------------------
+
+
+def _stepped(
+    optimizer: str,
+    weights: np.ndarray,
+    gradients: Sequence[np.ndarray],
+    hyper: Mapping[str, float],
+    options: Mapping[str, Any] | None = None,
+    schedule: Sequence[float] | None = None,
+) -> np.ndarray:
+    """The weights after the steps of a rule."""
+    from harness import Online
+
+    online = Online(optimizer, {"w": weights}, hyper, options=options)
+    for gradient, factor in zip(gradients, schedule or [1.0] * len(gradients), strict=True):
+        online.step({"w": gradient}, factor)
+    return online.params["w"]
+
+
+def _draw(random: Random) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Weights and a gradient (d,), a learning rate and a decay."""
+    size = int(random.integers(1, 21))
+    rate, decay = float(10 ** random.uniform(-4, 0)), float(10 ** random.uniform(-4, -0.1))
+    return random.normal(size=size), random.normal(size=size), rate, decay
+
+
+def _error(found: np.ndarray, stated: np.ndarray) -> float:
+    return float(np.abs(found - stated).max() / np.abs(stated).max())
+
+
+def _coupled(random: Random, printed: bool) -> Iterator[Measure]:
+    """(1 - eta lambda) w beside Adam's step; printed at the end of Sec. 4.4 with (1 + eta lambda)."""
+    weights, gradient, rate, decay = _draw(random)
+    factor = float(random.uniform(0, 1))
+    free = _stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
+    found = _stepped(
+        "adamw", weights, [gradient], {"learning_rate": rate, "weight_decay": decay}, schedule=[factor]
+    )
+    stated = free + (1 if printed else -1) * factor * rate * decay * weights
+    yield Measure("error of the step, relative", _error(found, stated), "<=", 0.0, 1e-13)
+
+
+def _decoupled(random: Random) -> Iterator[Measure]:
+    """(1 - s lambda) w beside Adam's step, whatever the learning rate."""
+    weights, gradient, rate, decay = _draw(random)
+    factor = float(random.uniform(0, 1))
+    free = _stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
+    hyper = {"learning_rate": rate, "weight_decay": decay}
+    found = _stepped("adamw", weights, [gradient], hyper, DECOUPLED, [factor])
+    yield Measure(
+        "error of the step, relative", _error(found, free - factor * decay * weights), "<=", 0.0, 1e-13
+    )
+
+
+def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
+    """SGD on l + lambda |w|^2 / 2 shrinks w by 1 - eta lambda; printed with l - lambda |w|^2 / 2."""
+    weights, gradient, rate, decay = _draw(random)
+    sign = -1 if printed else 1
+    found = _stepped("sgd", weights, [gradient + sign * decay * weights], {"learning_rate": rate})
+    stated = (1 - rate * decay) * weights - rate * gradient
+    yield Measure("error of the step, relative", _error(found, stated), "<=", 0.0, 1e-13)
+
+
+def _not_a_penalty(random: Random) -> Iterator[Measure]:
+    """In Adam the penalty is not that decay: both steps differ by more than a tenth of what decay moves."""
+    size = int(random.integers(2, 21))
+    weights, rate, decay = random.normal(size=size), 0.01, 0.1
+    gradients = [random.normal(size=size) * 10 ** np.linspace(-2, 2, size) for _ in range(5)]
+    hyper = {"learning_rate": rate}
+    free = _stepped("adam", weights, gradients, hyper)
+    decayed = _stepped("adamw", weights, gradients, {**hyper, "weight_decay": decay})
+    penalized = _stepped("adam", weights, [one + decay * weights for one in gradients], hyper)
+    moved = np.abs(decayed - free)
+    share = float((np.abs(penalized - decayed) / moved).max())
+    yield Measure("greatest difference over what decay moves", share, ">=", 0.1)
+
+
+# --- stationary sizes ---------------------------------------------------------------------------------------
+
+
+def _sizes(
+    random: Random, settings: Sequence[tuple[float, float]], options: Mapping[str, Any] | None = None
+) -> list[np.ndarray]:
+    """w at rest for settings (eta, share of w lost in a step), on the same random signs: (ENTRIES,) each.
+
+    At rest: the share of the variance that is still missing is below 1e-6.
+    """
+    from harness import Online
+
+    least = min(share for _, share in settings)
+    steps = int(np.ceil(np.log(1e-6) / (2 * np.log1p(-least))))
+    players = [
+        Online(
+            "adamw",
+            {"w": np.zeros(ENTRIES)},
+            {**SIGNS, "learning_rate": rate, "weight_decay": share if options else share / rate},
+            options=options,
+        )
+        for rate, share in settings
+    ]
+    for _ in range(steps):
+        gradient = random.normal(size=ENTRIES)
+        for player in players:
+            player.step({"w": gradient})
+    return [player.params["w"] for player in players]
+
+
+def _size(weights: np.ndarray) -> tuple[float, float]:
+    """Root mean square, and 4 standard errors of it relative to it."""
+    squares = weights**2
+    mean = float(squares.mean())
+    return float(np.sqrt(mean)), 4 * float(squares.std()) / float(np.sqrt(len(squares))) / (2 * mean)
+
+
+def _decoupled_size(random: Random) -> Iterator[Measure]:
+    """eta sigma / sqrt(lambda (2 - lambda)) (eq. 48, exact)."""
+    rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2, -0.1))
+    size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
+    stated = rate / float(np.sqrt(decay * (2 - decay)))
+    yield Measure("size over the exact one of eq. 48", size / stated, "==", 1.0, error)
+
+
+def _approximate_size(random: Random) -> Iterator[Measure]:
+    """eta sigma / sqrt(2 lambda) at lambda of at most 0.01 (eq. 48, approximate)."""
+    rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
+    size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
+    stated = rate / float(np.sqrt(2 * decay))
+    yield Measure("size over the approximate one of eq. 48", size / stated, "==", 1.0, error + decay / 2)
+
+
+def _coupled_size(random: Random) -> Iterator[Measure]:
+    """sqrt(eta / (2 lambda)) sigma (eq. 49), for eta lambda of at most 0.03."""
+    rate, share = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -1.5))
+    size, error = _size(_sizes(random, [(rate, share)])[0])
+    stated = float(np.sqrt(rate / (2 * share / rate)))
+    yield Measure("size over that of eq. 49", size / stated, "==", 1.0, error + share / 2)
+
+
+def _scaling(random: Random) -> Iterator[Measure]:
+    """eta -> c eta with lambda -> c^2 lambda keeps the size, up to sqrt((2 - lambda) / (2 - c^2 lambda))."""
+    rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
+    factor = float(random.uniform(0.6, 2))
+    plain, scaled = _sizes(random, [(rate, decay), (factor * rate, factor**2 * decay)], DECOUPLED)
+    (one, error), (other, other_error) = _size(plain), _size(scaled)
+    tolerance = float(np.hypot(error, other_error)) + max(1.0, factor**2) * decay / 2
+    yield Measure("size over that before scaling", other / one, "==", 1.0, tolerance)
+
+
+# --- sensitivity to the learning rate -----------------------------------------------------------------------
+
+DIGITS_STEPS = 160  # 40 epochs of minibatches of 300
+TUNING_SEEDS, FINAL_SEEDS = 3, 5
+COARSE = 10.0 ** np.arange(-3, 0.01, 0.5)
+AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)
+
+
+def _digits(
+    seeds: Sequence[int], rates: np.ndarray, decays: np.ndarray, options: Mapping[str, Any]
+) -> np.ndarray:
+    """Final training losses of the digits network under AdamW, at most the initial ones: (seeds, rates)."""
+    from harness.backends.engine import engine
+    from harness.execution import Bundle, execute
+    from harness.schedules import multipliers
+    from harness.seeding import WorkloadRandom, batch_order
+    from optimizers import rules
+    from workloads.digits import DIGITS_MLP
+
+    settings = DIGITS_MLP.complete({})
+    randoms = [WorkloadRandom("digits_mlp", seed) for seed in seeds]
+    problems = [DIGITS_MLP.problem(settings, one) for one in randoms]
+    examples = len(problems[0].splits["train"]["labels"])
+    orders = [batch_order(one, examples, settings["batch_size"], DIGITS_STEPS) for one in randoms]
+    rule = rules()["adamw"].choose(options)
+    given = rule.complete({"learning_rate": 1.0})
+    bundle = Bundle(
+        workload=DIGITS_MLP,
+        rule=rule,
+        problems=problems,
+        orders=np.stack(orders, 1),
+        hyperparameters={name: np.full(len(rates), value) for name, value in given.items()}
+        | {"learning_rate": rates, "weight_decay": decays},
+        schedule=multipliers({"name": "cosine", "warmup": 0.1}, DIGITS_STEPS),
+        evaluations=1,
+        settings=settings,
+    )
+    first, last = execute(bundle, engine("jax", "float32")).metrics["train_loss"]
+    return np.where(np.isfinite(last), np.minimum(last, first), first)
+
+
+def _sensitivities(losses: np.ndarray) -> np.ndarray:
+    """Of each seed, the mean number of decades that a rate's loss is above the best rate's: (seeds,)."""
+    decades = np.log10(losses)
+    return (decades - decades.min(1, keepdims=True)).mean(1)
+
+
+def _sensitivity(random: Random) -> Iterator[Measure]:
+    """Whether decoupled decay makes the final loss depend less on the learning rate (Sec. 4.4)."""
+    from scipy.stats import t
+
+    seeds = [int(seed) for seed in random.choice(10**6, TUNING_SEEDS + FINAL_SEEDS, replace=False)]
+    tuned = _digits(seeds[:TUNING_SEEDS], COARSE, np.zeros(len(COARSE)), {})
+    best = float(COARSE[np.median(tuned, 0).argmin()])
+    decay = float(10 ** random.uniform(-3, -2))
+    rates, same = best * AROUND, np.ones(len(AROUND))
+    coupled = _sensitivities(_digits(seeds[TUNING_SEEDS:], rates, decay / best * same, {}))
+    decoupled = _sensitivities(_digits(seeds[TUNING_SEEDS:], rates, decay * same, DECOUPLED))
+    yield Measure("sensitivity, decoupled over coupled", float(decoupled.mean() / coupled.mean()), "<=", 1.0)
+    difference = decoupled - coupled
+    margin = float(t.ppf(0.95, FINAL_SEEDS - 1) * difference.std(ddof=1) / np.sqrt(FINAL_SEEDS))
+    yield Measure(
+        "decoupled less coupled in decades, upper 95 % limit", float(difference.mean()) + margin, "<=", 0.0
+    )
+
+
+_MANY = {"quick": 30, "paper": 300}
+_FEW = {"quick": 4, "paper": 40}
+
+NOTES_WEIGHT_DECAY = PropertyClaim(
+    id="notes.weight-decay",
+    sentence=(
+        "Decoupled weight decay takes the share lambda of the weights in a step and coupled decay eta "
+        "lambda; they leave weights of the size eta / sqrt(lambda (2 - lambda)) and sqrt(eta / (2 lambda)); "
+        "decoupled decay makes training less sensitive to the learning rate."
+    ),
+    source="002 Sec. 4.4, eqs. 48-49",
+    setting=(
+        "Sizes: AdamW with beta_1 = beta_2 = 0 and no epsilon on normal gradients, whose update is a random "
+        "sign, independent and of variance 1; 2,000 entries, from 0 until less than 1e-6 of the variance is "
+        "missing; 4 standard errors, and where the notes drop lambda beside 2, lambda / 2 more. Sensitivity: "
+        "the digits network, 160 steps, warm-up and cosine schedule; the rate eta* is the best of plain "
+        "Adam's on 3 tuning seeds; both decays are equal there (lambda from 0.001 to 0.01 a step, coupled "
+        "lambda / eta*), so that they differ in what other rates do to them; 7 rates from eta* / 30 to 30 "
+        "eta*; 5 seeds. Sensitivity is the mean over rates of the decades by which the final training loss, "
+        "at most the initial one, is above that of the best rate; less sensitive means that the mean "
+        "difference of pairs is below 0 with 95 % confidence. Wrong as printed: the l2 penalty and coupled "
+        "decay both have the sign that makes weights grow."
+    ),
+    checks=(
+        *(
+            Check(
+                "a step with coupled decay",
+                "002 Sec. 4.4, Fig. 1",
+                partial(_coupled, printed=printed),
+                _MANY,
+                PRINTED if printed else CORRECTED,
+            )
+            for printed in (True, False)
+        ),
+        Check("a step with decoupled decay", "002 Sec. 4.4, Fig. 1", _decoupled, _MANY),
+        *(
+            Check(
+                "in SGD decay is an l2 penalty",
+                "002 Sec. 4.4",
+                partial(_penalty, printed=printed),
+                _MANY,
+                PRINTED if printed else CORRECTED,
+            )
+            for printed in (True, False)
+        ),
+        Check("in Adam it is not", "002 Sec. 4.4", _not_a_penalty, _MANY),
+        Check("the size with decoupled decay", "002 eq. 48", _decoupled_size, _FEW),
+        Check("its approximation", "002 eq. 48", _approximate_size, {"quick": 2, "paper": 20}),
+        Check("the size with coupled decay", "002 eq. 49", _coupled_size, _FEW),
+        Check("scaling both", "002 Sec. 4.4.1", _scaling, {"quick": 2, "paper": 20}),
+        Check("sensitivity to the learning rate", "002 Sec. 4.4", _sensitivity, {"quick": 1, "paper": 10}),
+    ),
+)
+
+CLAIMS: tuple[PropertyClaim, ...] = (NOTES_WEIGHT_DECAY,)
