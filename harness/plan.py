@@ -360,9 +360,9 @@ def parity_job(
 
 def _sources_of_checks(module: str, root: Path) -> dict[str, str]:
     """SHA-256 by file of what decides the measures of a module's claims."""
-    modules, followed = ("harness.checks", f"{PACKAGE}.{module}"), (*FOLLOWED, "harness", "benchmarks")
-    own = [root / file for file in sources(modules, root, followed) if file.startswith("benchmarks/")]
-    return sources((*modules, *looked_up(own)), root, followed)
+    name = f"{PACKAGE}.{module}"
+    named = looked_up(root / file for file in sources([name], root, ("benchmarks",)))
+    return sources(("harness.checks", name, *named), root, (*FOLLOWED, "harness", "benchmarks"))
 
 
 def checks_job(module: str, scale: str, results: Path, root: Path) -> PlannedJob:

@@ -17,6 +17,7 @@ from harness.errors import InputError
 from harness.foreign import is_foreign
 from harness.layout import layout
 from harness.paths import STUDY_FOLDER
+from harness.program import Update
 from harness.schedules import SHAPES
 from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
 from harness.study_file import (
@@ -444,10 +445,10 @@ def _check_layouts(
                 report(f"bases.{basis.label}", f"{spec.name}: {error}")
                 continue
             for optimizer in optimizers_:
-                _check_factors(optimizer, spec.name, shapes, kinds, groups, report)
+                _check_leaves(optimizer, spec.name, shapes, kinds, groups, report)
 
 
-def _check_factors(
+def _check_leaves(
     optimizer: OptimizerSpec,
     workload: str,
     shapes: Mapping[str, tuple[int, ...]],
@@ -460,9 +461,14 @@ def _check_factors(
         report(key, f"{optimizer.name} has one learning rate for all parameters; leave them out")
         return
     try:
-        layout(shapes, kinds, groups, factors)
+        made = layout(shapes, kinds, groups, factors)
     except ValueError as error:
         report(key, f"{workload}: {error}")
+        return
+    try:
+        tuple(Update(rule_of(optimizer), made).pieces)  # an option may be wrong for a shape
+    except OptionError as error:
+        report(f"optimizers.{optimizer.label}", f"{workload}: {error}")
 
 
 def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:

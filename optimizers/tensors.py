@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from optimizers.matrix_functions import gram
 from optimizers.rule import Array, Ops
 
 OUTER, INNER = "abcdefgh", "ijklmnop"  # einsum's names of a cut's axes
@@ -33,8 +34,7 @@ def multiplied(ops: Ops, matrix: Array, tensor: Array, order: int, axis: int) ->
 
 def second_moment(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
     """G G^T of the matricization G of an axis, (..., n_axis, n_axis)."""
-    matrix = matricized(ops, tensor, order, axis)
-    return matrix @ ops.matrix_transpose(matrix)
+    return gram(ops, matricized(ops, tensor, order, axis))
 
 
 def beside_matrices(ops: Ops, value: Array, order: int) -> Array:

@@ -176,9 +176,10 @@ def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
 
 
 def draw_low_rank_features(random: Random, steps: int, rows: int, columns: int, rank: int) -> np.ndarray:
-    """Features (steps, rows * columns): matrices of at most that rank, raveled."""
-    left = random.normal(size=(steps, rows, rank))
-    right = random.normal(size=(steps, rank, columns))
+    """Features (steps, rows * columns): raveled matrices of at most that rank, unlike or nearly equal."""
+    spread, common = (1.0, 0.0) if random.random() < 0.5 else (0.1, 1.0)
+    left = common * random.normal(size=(rows, rank)) + spread * random.normal(size=(steps, rows, rank))
+    right = common * random.normal(size=(rank, columns)) + spread * random.normal(size=(steps, rank, columns))
     return (left @ right).reshape(steps, rows * columns)
 
 

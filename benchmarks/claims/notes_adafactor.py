@@ -171,8 +171,8 @@ def _bias(random: np.random.Generator) -> Iterator[Measure]:
     pairs = list(itertools.product(population, repeat=2))
     steps = [{f"w{number}": pair[time] for number, pair in enumerate(pairs)} for time in range(2)]
     moments = _adafactor_moments(steps, hyper, schedule=False)[-1]
-    expected = sum(moments.values()) / len(moments)
-    true = sum(gradient**2 for gradient in population) / len(population)
+    expected = np.mean(list(moments.values()), axis=0)
+    true = np.mean(np.square(population), axis=0)
     optimum = _adafactor_moments([{"w": np.sqrt(true)}], hyper, schedule=False)[0]["w"]
     margins = np.abs(expected.sum(1) - true.sum(1)).max() / true.sum()
     yield Measure("E[V_2]'s row sums less those of E[G^2], over its sum", margins, "==", 0.0, ROUNDING)
@@ -212,16 +212,20 @@ NEVER_RAISES = "a round of multiplicative steps never raises the I-divergence"
 
 ADAFACTOR = PropertyClaim(
     id="notes.adafactor",
-    sentence="Adafactor keeps m + n numbers and AdamNMF (m + n) r; for a fixed G^2 Adafactor's factors are the "
-    "rank-one optimum under the I-divergence, while its moving average is biased; multiplicative steps "
-    "never raise the I-divergence.",
+    sentence=(
+        "Adafactor keeps m + n numbers and AdamNMF (m + n) r; for a fixed G^2 Adafactor's factors are the "
+        "rank-one optimum under the I-divergence, while its moving average is biased; multiplicative steps "
+        "never raise the I-divergence."
+    ),
     source="002 Sec. 4.7, eq. 52, footnote 9, App. L, eqs. 119-124",
-    setting="Matrices of 1 to 7 rows and columns with normal entries, entries over 6 orders of magnitude, rank "
-    "one, empty entries or empty rows; the second moment is read from the rule's own steps. The optimum: "
-    "G^2 is fixed and signs change over 1 to 5 steps, beta_2 is constant or scheduled. The bias: the "
-    "expectation over all 9 sequences of two gradients out of three. Multiplicative steps: 10 rounds at "
-    "rank 1 to 5 from starts in (0, epsilon), epsilon from 0.001 to 10; L.2 prints simultaneous steps for "
-    "A and B, which is run as printed; as corrected B is updated with the new A.",
+    setting=(
+        "Matrices of 1 to 7 rows and columns with normal entries, entries over 6 orders of magnitude, rank "
+        "one, empty entries or empty rows; the second moment is read from the rule's own steps. The "
+        "optimum: G^2 is fixed and signs change over 1 to 5 steps, beta_2 is constant or scheduled. The "
+        "bias: the expectation over all 9 sequences of two gradients out of three. Multiplicative steps: 10 "
+        "rounds at rank 1 to 5 from starts in (0, epsilon), epsilon from 0.001 to 10; L.2 prints "
+        "simultaneous steps for A and B, which is run as printed; as corrected B is updated with the new A."
+    ),
     checks=(
         Check(
             "the state is m + n numbers for Adafactor and (m + n) r for AdamNMF",
@@ -344,13 +348,18 @@ def _no_correction(random: np.random.Generator) -> Iterator[Measure]:
 
 CLIP = PropertyClaim(
     id="notes.adafactor-clip",
-    sentence="With the update clipped to root mean square 1 and the learning rate scaled by RMS(W), the root mean "
-    "square of a weight change never exceeds eta RMS(W); beta_2 = 1 - t^-c needs no bias correction.",
+    sentence=(
+        "With the update clipped to root mean square 1 and the learning rate scaled by RMS(W), the root "
+        "mean square of a weight change never exceeds eta RMS(W); beta_2 = 1 - t^-c needs no bias "
+        "correction."
+    ),
     source="002 Sec. 4.7.1",
-    setting="Parameters of 0 to 4 axes of 1 to 5, 20 steps of gradients with heavy tails, empty entries and "
-    "scales that jump by up to 8 orders of magnitude; c from 0.1 to 2, the second moment factored or not, "
-    "with and without a first moment, schedules from 0.1 to 1. The notes have no floor under RMS(W): it "
-    "is set to 0 here (the rule's default is 0.001, so that W = 0 moves).",
+    setting=(
+        "Parameters of 0 to 4 axes of 1 to 5, 20 steps of gradients with heavy tails, empty entries and "
+        "scales that jump by up to 8 orders of magnitude; c from 0.1 to 2, the second moment factored or "
+        "not, with and without a first moment, schedules from 0.1 to 1. The notes have no floor under "
+        "RMS(W): it is set to 0 here (the rule's default is 0.001, so that W = 0 moves)."
+    ),
     checks=(
         Check(
             "the change's root mean square is at most eta RMS(W)",

@@ -81,6 +81,11 @@ def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
 # --- the best diagonal and the best norm --------------------------------------------------------------------
 
 
+def _best_diagonal(squares: np.ndarray, distances: np.ndarray) -> np.ndarray:
+    """Eq. 37."""
+    return np.sqrt(squares) / np.abs(distances)
+
+
 def _diagonal_optimum(random: Random) -> Iterator[Measure]:
     """a_i = sqrt(sum_t g_ti^2) / |delta_i| minimizes eq. 36, and half of the minimum is the bound (38)."""
     from scipy.optimize import minimize
@@ -94,7 +99,7 @@ def _diagonal_optimum(random: Random) -> Iterator[Measure]:
     def objective(logarithms: np.ndarray) -> float:
         return float(np.sum(parts(logarithms)))
 
-    stated = np.log(np.sqrt(squares) / np.abs(distances))
+    stated = np.log(_best_diagonal(squares, distances))
     least = objective(stated)
     found = minimize(
         lambda logarithms: objective(logarithms) / least,

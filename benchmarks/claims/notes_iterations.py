@@ -1,4 +1,4 @@
-"""Power, orthogonal and online orthogonal iteration: what they converge to, how fast, and what they follow."""
+"""Power, orthogonal and online orthogonal iteration: their limits, their rates, and what they follow."""
 
 from __future__ import annotations
 
@@ -262,20 +262,24 @@ COLUMNS = "each column converges at a rate of its own"
 
 ITERATIONS = PropertyClaim(
     id="notes.iterations",
-    sentence="Power iteration converges like (lambda_2 / lambda_1)^k, orthogonal iteration's subspace like "
-    "(lambda_m+1 / lambda_m)^k and its whole basis like the greatest such ratio; one iteration a step "
-    "with sign and order correction follows the exact basis of a matrix that drifts.",
+    sentence=(
+        "Power iteration converges like (lambda_2 / lambda_1)^k, orthogonal iteration's subspace like "
+        "(lambda_m+1 / lambda_m)^k and its whole basis like the greatest such ratio; one iteration a step "
+        "with sign and order correction follows the exact basis of a matrix that drifts."
+    ),
     source="002 Q.1, Q.2, Q.2.1, eqs. 141-145, footnotes 27 and 28",
-    setting="Symmetric matrices of 2 to 8 rows, eigenvalues at scales over 200 orders of magnitude, random "
-    "starts. Bounds hold for the tangent of the angle at every step. Rates are read where errors lie "
-    "between 1e-9 and 1e-13, with ratios 0.3 to 0.75 that differ by 0.15 or more so that one leads, from "
-    "eigenvectors whose pairs are mixed by 0.1 to 0.3 radians, so that no term starts too small to be "
-    "seen, and are met up to 10 % in the logarithm. Footnote 28 gives column i the rate lambda_i+1 / "
-    "lambda_i: run as printed (for all but the last, which has none); as corrected it is the greater of "
-    "that and lambda_i / lambda_i-1, since a column is what two leading spans differ by. Drift: 150 steps "
-    "that rotate the eigenvectors by 1e-4 to 5e-3 each, from the exact basis, with signs that QR does "
-    "not give; and eigenvalues that cross while eigenvectors stay, where without the correction the old "
-    "order is a fixed point in exact arithmetic.",
+    setting=(
+        "Symmetric matrices of 2 to 8 rows, eigenvalues at scales over 200 orders of magnitude, random "
+        "starts. Bounds hold for the tangent of the angle at every step. Rates are read where errors lie "
+        "between 1e-9 and 1e-13, with ratios 0.3 to 0.75 that differ by 0.15 or more so that one leads, "
+        "from eigenvectors whose pairs are mixed by 0.1 to 0.3 radians, so that no term starts too small to "
+        "be seen, and are met up to 10 % in the logarithm. Footnote 28 gives column i the rate lambda_i+1 / "
+        "lambda_i: run as printed (for all but the last, which has none); as corrected it is the greater of "
+        "that and lambda_i / lambda_i-1, since a column is what two leading spans differ by. Drift: 150 "
+        "steps that rotate the eigenvectors by 1e-4 to 5e-3 each, from the exact basis, with signs that QR "
+        "does not give; and eigenvalues that cross while eigenvectors stay, where without the correction "
+        "the old order is a fixed point in exact arithmetic."
+    ),
     checks=(
         Check("power iteration", "002 Q.1, eq. 141", _power_iteration, {"quick": 40, "paper": 400}),
         Check(

@@ -189,7 +189,8 @@ def _outer_product(random: np.random.Generator) -> Iterator[Measure]:
 def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.ndarray:
     """The mean of positive definite matrices, X^1/2 (X^-1/2 Y X^-1/2)^(1 - share) X^1/2.
 
-    It is X^share Y^(1 - share) where X and Y commute (Kubo and Ando 1980, "Means of positive linear operators").
+    It is X^share Y^(1 - share) where X and Y commute (Kubo and Ando 1980, "Means of positive linear
+    operators").
     """
     root, inverse = power(first, 0.5), power(first, -0.5)
     return np.asarray(root @ power(inverse @ second @ inverse, 1 - share) @ root)
@@ -242,18 +243,22 @@ TWICE = "rearranging twice gives the matrix back"
 
 KRONECKER = PropertyClaim(
     id="notes.kronecker",
-    sentence="The identities of the Kronecker product hold; the leading singular pair of the rearranged matrix "
-    "gives the nearest Kronecker product; a a^T is at most r A A^T (x) I, r I (x) A^T A and, by the order "
-    "of geometric means, r (A A^T (x) A^T A)^1/2.",
+    sentence=(
+        "The identities of the Kronecker product hold; the leading singular pair of the rearranged matrix "
+        "gives the nearest Kronecker product; a a^T is at most r A A^T (x) I, r I (x) A^T A and, by the "
+        "order of geometric means, r (A A^T (x) A^T A)^1/2."
+    ),
     source="002 App. G, eqs. 98-110, Lemmas G.1 and G.3, Cor. G.2 and G.5, Fact G.4",
-    setting="Matrices of 1 to 5 rows and columns: normal, over 4 orders of magnitude, or small whole numbers with "
-    "zeros; positive semi-definite ones of any rank, whose negative powers are those of the "
-    "pseudo-inverse; singular values over up to 3 orders of magnitude, and equal ones. The nearest "
-    "product is compared with where alternating least squares end. Rearranging is printed as its own "
-    "inverse for given sizes m, n, d, l: run so, and as corrected with n and d exchanged in the second "
-    "call. Fact G.4 is printed for all pairs X_i <= Y_i, where the products need not be symmetric: run "
-    "so, and as corrected where X_1 commutes with X_2 and Y_1 with Y_2 (not X_i with Y_i), and else for "
-    "the geometric mean, which is that product where they commute.",
+    setting=(
+        "Matrices of 1 to 5 rows and columns: normal, over 4 orders of magnitude, or small whole numbers "
+        "with zeros; positive semi-definite ones of any rank, whose negative powers are those of the "
+        "pseudo-inverse; singular values over up to 3 orders of magnitude, and equal ones. The nearest "
+        "product is compared with where alternating least squares end. Rearranging is printed as its own "
+        "inverse for given sizes m, n, d, l: run so, and as corrected with n and d exchanged in the second "
+        "call. Fact G.4 is printed for all pairs X_i <= Y_i, where the products need not be symmetric: run "
+        "so, and as corrected where X_1 commutes with X_2 and Y_1 with Y_2 (not X_i with Y_i), and else for "
+        "the geometric mean, which is that product where they commute."
+    ),
     checks=(
         Check(
             "entries, vec(A X B) and transposes", "002 eqs. 98-99", _definition, {"quick": 40, "paper": 400}

@@ -54,9 +54,7 @@ def _path(
     from harness import Online
 
     kind = "vector" if weight.ndim == 1 else "weight"
-    online = Online(
-        optimizer, {"w": weight}, {"learning_rate": rate}, options=options, kinds={"w": kind}
-    )
+    online = Online(optimizer, {"w": weight}, {"learning_rate": rate}, options=options, kinds={"w": kind})
     factors = [1.0] * len(gradients) if schedules is None else schedules
     return [weight] + [
         online.step({"w": gradient}, factor)["w"] for gradient, factor in zip(gradients, factors, strict=True)
@@ -70,8 +68,9 @@ def _first_order(random: np.random.Generator) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
-    # the terms in (eta |g| / r)^2 are |3 cos^2 / 2 - 1 / 2| + |cos sin| <= 2, and |g_perp|^2 / 2 |g|^2
-    for optimizer, constant in (("pin_to_sphere", 2.0), ("riemannian_sgd", 0.5)):
+    # of second order, with c the cosine of w and g: |(3 c^2 - 1) w / 2 r - c g / |g|| is greatest, 1 / sqrt(3),
+    # at c^2 = 1/3; of the classical step it is |g_perp|^2 / 2 |g|^2
+    for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size
             after = _path(optimizer, weight, [gradient], rate, {})[1]
@@ -100,7 +99,9 @@ def _updates(random: np.random.Generator) -> Iterator[Measure]:
         quantity = f"|w| over r, farthest from 1 of {STEPS} steps, {optimizer}"
         yield Measure(quantity, max(lengths, key=lambda length: abs(length - 1)), "==", 1.0, ROUNDING)
         still = _path(optimizer, weight, [weight / 2], 1.0, {})[1]
-        yield Measure(f"a step along w, relative, {optimizer}", relative_error(still, weight), "<=", 0.0, ROUNDING)
+        yield Measure(
+            f"a step along w, relative, {optimizer}", relative_error(still, weight), "<=", 0.0, ROUNDING
+        )
 
 
 def least_dual_norm(gradient: np.ndarray, weight: np.ndarray, norm: str) -> float:
@@ -230,7 +231,9 @@ def _nearest(random: np.random.Generator) -> Iterator[Measure]:
     rivals += [np.linalg.qr(nearest + 0.01 * rival)[0] for rival in rivals]
     rivals = [rival * np.where(np.sum(rival * nearest, axis=0) < 0, -1.0, 1.0) for rival in rivals]
     best = min(float(np.linalg.norm(rival - matrix)) for rival in rivals)
-    yield Measure("|Orth(M) - M|_F over that of the best of 40 rivals", float(distance) / best, "<=", 1.0, ROUNDING)
+    yield Measure(
+        "|Orth(M) - M|_F over that of the best of 40 rivals", float(distance) / best, "<=", 1.0, ROUNDING
+    )
 
 
 def _orthonormal_steps(random: np.random.Generator) -> Iterator[Measure]:
@@ -289,7 +292,13 @@ def _tangent_steps(random: np.random.Generator) -> Iterator[Measure]:
     yield Measure("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, "<=", 1.0, TANGENT)
     best = least_nuclear_norm(gradient, weight)
     gain = float(np.sum(step * gradient)) / rate
-    yield Measure("<Delta, G> over eta less min |G + W Lambda|_nuc, relative", (gain - best) / float(np.linalg.norm(gradient)), "==", 0.0, TANGENT)
+    yield Measure(
+        "<Delta, G> over eta less min |G + W Lambda|_nuc, relative",
+        (gain - best) / float(np.linalg.norm(gradient)),
+        "==",
+        0.0,
+        TANGENT,
+    )
 
 
 def _tangent_directions(random: np.random.Generator) -> Iterator[Measure]:
@@ -310,30 +319,58 @@ def _tangent_directions(random: np.random.Generator) -> Iterator[Measure]:
 
 MANIFOLD = PropertyClaim(
     id="notes.manifold",
-    sentence="Pinning to the sphere and the classical step agree with w - eta g_perp to first order; the "
-    "trust-region step is the best tangential one of its length under any norm; weight normalization with a frozen "
-    "scale is the classical step at the rate eta r^2 / |v|^2; steps on the Stiefel manifold stay tangent and "
-    "orthonormal.",
+    sentence=(
+        "Pinning to the sphere and the classical step agree with w - eta g_perp to first order; the "
+        "trust-region step is the best tangential one of its length under any norm; weight normalization "
+        "with a frozen scale is the classical step at the rate eta r^2 / |v|^2; steps on the Stiefel "
+        "manifold stay tangent and orthonormal."
+    ),
     source="002 Sec. 8, eqs. 70-79, Lemmas 8.1, S.19, S.21 and S.22, R.2",
-    setting="Vectors of 2 to 8 entries over 4 orders of magnitude, with zeros, ties and gradients nearly along w. "
-    "A trust-region step is read from where its retraction brought it, and compared with the dual optimum, found "
-    "at all kinks of the dual function. Weight normalization: 12 steps, also against gradient descent on v and s "
-    "by autograd; eq. 75's error against its own terms of second order. Stiefel: up to 8 x 4; steps on the "
-    "manifold with the rule's 12 iterations for the tangential direction, directions and optimality with 1000, to "
-    "1e-3, since they converge slowly where G + W Lambda is singular; the dual optimum by BFGS on smoothed "
-    "singular values. Of eq. 78's |Delta| = eta and eq. 175's |Delta| <= eta the second is taken: it is convex, "
-    "and a gradient without a tangential part then moves nothing.",
+    setting=(
+        "Vectors of 2 to 8 entries over 4 orders of magnitude, with zeros, ties and gradients nearly along "
+        "w. A trust-region step is read from where its retraction brought it, and compared with the dual "
+        "optimum, found at all kinks of the dual function. Weight normalization: 12 steps, also against "
+        "gradient descent on v and s by autograd; eq. 75's error against its own terms of second order. "
+        "Stiefel: up to 8 x 4; steps on the manifold with the rule's 12 iterations for the tangential "
+        "direction, directions and optimality with 1000, to 1e-3, since they converge slowly where G + W "
+        "Lambda is singular; the dual optimum by BFGS on smoothed singular values. Of eq. 78's |Delta| = "
+        "eta and eq. 175's |Delta| <= eta the second is taken: it is convex, and a gradient without a "
+        "tangential part then moves nothing."
+    ),
     checks=(
         Check("first-order view", "002 eq. 71, Lemma S.19", _first_order, {"quick": 20, "paper": 200}),
-        Check("updates, lengths and steps along w", "002 eqs. 70 and 72", _updates, {"quick": 20, "paper": 200}),
-        Check("the trust-region step is optimal", "002 eq. 73, Lemma S.21", _trust_region, {"quick": 30, "paper": 300}),
-        Check("weight normalization with a frozen scale is the classical step", "002 eq. 76, Lemma 8.1", _frozen, {"quick": 20, "paper": 200}),
-        Check("weight normalization is gradient descent on v and s", "002 eq. 74", _reparameterized, {"quick": 10, "paper": 100}),
-        Check("weight normalization as a preconditioner", "002 eq. 75", _locally, {"quick": 20, "paper": 200}),
+        Check(
+            "updates, lengths and steps along w", "002 eqs. 70 and 72", _updates, {"quick": 20, "paper": 200}
+        ),
+        Check(
+            "the trust-region step is optimal",
+            "002 eq. 73, Lemma S.21",
+            _trust_region,
+            {"quick": 30, "paper": 300},
+        ),
+        Check(
+            "weight normalization with a frozen scale is the classical step",
+            "002 eq. 76, Lemma 8.1",
+            _frozen,
+            {"quick": 20, "paper": 200},
+        ),
+        Check(
+            "weight normalization is gradient descent on v and s",
+            "002 eq. 74",
+            _reparameterized,
+            {"quick": 10, "paper": 100},
+        ),
+        Check(
+            "weight normalization as a preconditioner", "002 eq. 75", _locally, {"quick": 20, "paper": 200}
+        ),
         Check("Orth is the nearest orthonormal matrix", "002 eq. 77", _nearest, {"quick": 20, "paper": 200}),
-        Check("Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, {"quick": 10, "paper": 100}),
+        Check(
+            "Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, {"quick": 10, "paper": 100}
+        ),
         Check("Stiefel directions are tangent", "002 eq. 78", _tangent_directions, {"quick": 6, "paper": 60}),
-        Check("Stiefel steps are optimal", "002 eq. 79, Lemma S.22", _tangent_steps, {"quick": 6, "paper": 60}),
+        Check(
+            "Stiefel steps are optimal", "002 eq. 79, Lemma S.22", _tangent_steps, {"quick": 6, "paper": 60}
+        ),
     ),
 )
 

@@ -220,16 +220,21 @@ FLATTENS = "five steps of (3.4445, -4.7750, 2.0315) flatten singular values"
 
 MUON = PropertyClaim(
     id="notes.muon",
-    sentence="Steepest descent under the Frobenius, max and spectral norm has eq. 69's closed forms, with one "
-    "direction for both principles; the polynomials (3/2, -1/2) and (15/8, -5/4, 3/8) converge to the "
-    "polar factor, and Jordan's brings singular values near to 1 in 5 steps.",
+    sentence=(
+        "Steepest descent under the Frobenius, max and spectral norm has eq. 69's closed forms, with one "
+        "direction for both principles; the polynomials (3/2, -1/2) and (15/8, -5/4, 3/8) converge to the "
+        "polar factor, and Jordan's brings singular values near to 1 in 5 steps."
+    ),
     source="002 Sec. 7, eqs. 65-69, Q.3, eqs. 146-147",
-    setting="Gradients of 1 to 6 rows and columns of any rank, singular values over up to 3 orders of magnitude, "
-    "some entries 0; the optimum by the dual norm and against 30 rivals. Of a singular gradient U V^T is "
-    "taken without its null space, where any choice is as good. Iterations: matrices of up to 12 rows and "
-    "columns, scales over 16 orders of magnitude. That Jordan's polynomial brings all singular values to "
-    "1 +- 0.3 is run as printed, on normalized values from about 1e-5 to 1; as corrected those of at "
-    "least 1.5e-3 come into [0.68, 1.21], two digits, so with a tolerance of 0.005.",
+    setting=(
+        "Gradients of 1 to 6 rows and columns of any rank, singular values over up to 3 orders of "
+        "magnitude, some entries 0; the optimum by the dual norm and against 30 rivals. Of a singular "
+        "gradient U V^T is taken without its null space, where any choice is as good. Iterations: matrices "
+        "of up to 12 rows and columns, scales over 16 orders of magnitude. That Jordan's polynomial brings "
+        "all singular values to 1 +- 0.3 is run as printed, on normalized values from about 1e-5 to 1; as "
+        "corrected those of at least 1.5e-3 come into [0.68, 1.21], two digits, so with a tolerance of "
+        "0.005."
+    ),
     checks=(
         Check("the trust-region principle", "002 eqs. 67 and 69", _trust_region, {"quick": 30, "paper": 300}),
         Check(
@@ -351,13 +356,17 @@ def _cost(random: np.random.Generator) -> Iterator[Measure]:
 
 ORDER = PropertyClaim(
     id="notes.newton-schulz-order",
-    sentence="The polynomials (3/2, -1/2) and (15/8, -5/4, 3/8) converge with local orders 2 and 3; Jordan's has "
-    "no fixed point at 1; 5 steps of a quintic cost about 30 m^3 operations for a square matrix.",
+    sentence=(
+        "The polynomials (3/2, -1/2) and (15/8, -5/4, 3/8) converge with local orders 2 and 3; Jordan's has "
+        "no fixed point at 1; 5 steps of a quintic cost about 30 m^3 operations for a square matrix."
+    ),
     source="002 Q.3, Q.3.1",
-    setting="2 x 2 matrices whose leading normalized singular value is 1 - e, e from 0.003 to 0.03: orders and "
-    "leading terms are met up to e, the size of the next term. Jordan's: 20 to 23 steps on matrices of up "
-    "to 8 rows and columns. Operations are counted while the project's iteration runs on matrices of 60 "
-    "to 200 rows and columns; 'about' is taken as 5 %, for the terms in m^2.",
+    setting=(
+        "2 x 2 matrices whose leading normalized singular value is 1 - e, e from 0.003 to 0.03: orders and "
+        "leading terms are met up to e, the size of the next term. Jordan's: 20 to 23 steps on matrices of "
+        "up to 8 rows and columns. Operations are counted while the project's iteration runs on matrices of "
+        "60 to 200 rows and columns; 'about' is taken as 5 %, for the terms in m^2."
+    ),
     checks=(
         Check("the conditions at 1 give both polynomials", "002 Q.3.1", _systems, {"quick": 1, "paper": 1}),
         Check("local orders 2 and 3", "002 Q.3", _orders, {"quick": 20, "paper": 200}),

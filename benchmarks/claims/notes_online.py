@@ -197,8 +197,8 @@ def _random_environment(random: Random) -> Iterator[Measure]:
     )
 
 
-_FEW = {"quick": 12, "paper": 120}
-_PROJECTED = {"quick": 6, "paper": 60}
+_FEW = {"quick": 10, "paper": 100}
+_PROJECTED = {"quick": 10, "paper": 100}
 
 NOTES_REGRET = PropertyClaim(
     id="notes.regret",

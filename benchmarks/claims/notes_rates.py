@@ -258,9 +258,9 @@ NOTES_RATES = PropertyClaim(
         "with sums of log cosh, whose m, M and L are known. Learning rate 1 / L; every T up to 150 (gradient "
         "descent) and 300 (Nesterov, with the momentum t / (t + 3)). Newton's method starts on the edge of "
         "its ball or inside; L of the Hessian is a bound on the whole space, so that the ball is no larger "
-        "than the theorem's; a step's own rounding, 1e-14 M / m of the weights that it moves, is taken off. On e^w "
-        "- w gradient and Hessian are both multiplied by e^-w, which changes no step and keeps them finite. "
-        "The notes print 2^(-2T) for the quadratic phase in A.2.1, where Theorem A.1 has 2^(-2^T)."
+        "than the theorem's; a step's own rounding, 1e-14 M / m of the weights that it moves, is taken off. "
+        "On e^w - w gradient and Hessian are both multiplied by e^-w, which changes no step and keeps them "
+        "finite. The notes print 2^(-2T) for the quadratic phase in A.2.1, where Theorem A.1 has 2^(-2^T)."
     ),
     checks=(
         Check("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, _MANY),

@@ -158,7 +158,7 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
 def _scaling(random: Random) -> Iterator[Measure]:
     """eta -> c eta with lambda -> c^2 lambda keeps the size, up to sqrt((2 - lambda) / (2 - c^2 lambda))."""
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
-    factor = float(random.uniform(0.6, 2))
+    factor = float(2 ** (random.choice([-1, 1]) * random.uniform(0.5, 1)))
     plain, scaled = _sizes(random, [(rate, decay), (factor * rate, factor**2 * decay)], DECOUPLED)
     (one, error), (other, other_error) = _size(plain), _size(scaled)
     tolerance = float(np.hypot(error, other_error)) + max(1.0, factor**2) * decay / 2

@@ -1,16 +1,17 @@
 """Other libraries' steps of Muon, SOAP and Shampoo, with the settings that make them compute what ours do.
 
 - `torch.optim.Muon` takes matrices alone: convolutions are handed over as matrices, all else goes to fused
-  AdamW. Its momentum is 1 - mu times ours, which the normalization takes away. It rounds to bfloat16 before its
-  iteration; "in float32" is the same without that.
-- `optax.contrib.muon` corrects the biases of Nesterov's two terms apart: the step of a matrix is ours where the
-  gradient stays. Its AdamW of all else takes Nesterov's step too.
-- `pytorch_optimizer.SOAP` adds epsilon before the bias correction, and rounds to float32 before QR: the step is
-  ours where epsilon is small.
-- `pytorch_optimizer.ScalableShampoo` without momentum, grafting and blocks, with sums for statistics; it leaves
-  vectors to gradient descent, so it is given them as one column with the left side alone, which is our vector.
-  By singular values its root is ours. By coupled Newton in the precision of the parameters it adds epsilon times
-  the largest eigenvalue, which 100 power iterations estimate, and stops where no entry misses by 0.001.
+  AdamW. Its momentum is 1 - mu times ours, which the normalization takes away. It rounds to bfloat16 before
+  its iteration; "in float32" is the same without that.
+- `optax.contrib.muon` corrects the biases of Nesterov's two terms apart: the step of a matrix is ours where
+  the gradient stays. Its AdamW of all else takes Nesterov's step too.
+- `pytorch_optimizer.SOAP` adds epsilon before the bias correction, and rounds to float32 before QR: the step
+  is ours where epsilon is small.
+- `pytorch_optimizer.ScalableShampoo` without momentum, grafting and blocks, with sums for statistics; it
+  leaves vectors to gradient descent, so it is given them as one column with the left side alone, which is
+  our vector. By singular values its root is ours. By coupled Newton in the precision of the parameters it
+  adds epsilon times the largest eigenvalue, which 100 power iterations estimate, and stops where no entry
+  misses by 0.001.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _soap(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
             shampoo_beta=0.95,
             weight_decay=0.01,
             eps=1e-8,
-            precondition_frequency=rule.refresh_every,
+            precondition_frequency=rule.refresh_every or NOT_CUT,
         )
     ]
 
@@ -137,7 +138,7 @@ def _scalable_shampoo(by_singular_values: bool) -> Callable[[Mapping[str, Any], 
                 lr=LEARNING_RATE,
                 betas=(0.0, 0.5),
                 start_preconditioning_step=1,
-                preconditioning_compute_steps=rule.refresh_every,
+                preconditioning_compute_steps=rule.refresh_every or NOT_CUT,
                 block_size=NOT_CUT,
                 no_preconditioning_for_layers_with_dim_gt=NOT_CUT,
                 shape_interpretation=False,

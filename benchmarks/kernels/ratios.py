@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,11 +29,33 @@ from .shapes import SHAPE_SETS
 from .steps import STEPS, Phase, optimizer_step
 
 WIDTH = 68  # of labels
-# The options that are compared besides a rule's defaults, by what is said of them.
-VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A rule as it is compared.
+
+    Args:
+        options: of the rule, what is not at its default.
+        peers: the labels that it is compared with; empty for all.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    peers: tuple[str, ...] = ()
+
+
+# What is compared of a rule that is not compared as it is, by what is said of it.
+VARIANTS: Mapping[str, Mapping[str, Variant]] = {
+    "muon": {
+        "": Variant(peers=("optax", "torch.optim.Muon in float32")),
+        "beside bfloat16": Variant(peers=("torch.optim.Muon",)),
+    },
     "shampoo": {
-        "": {"refresh_every": 10},
-        "coupled_newton": {"refresh_every": 10, "root": "coupled_newton", "steps": 24},
+        "": Variant({"refresh_every": 10}),
+        # as many steps as the peer takes until it stops, for the shapes of transformer_like
+        "coupled_newton": Variant(
+            {"refresh_every": 10, "root": "coupled_newton", "steps": 20}, ("ScalableShampoo, Newton",)
+        ),
     },
 }
 
@@ -83,12 +105,12 @@ def _contests(each: Timed) -> Iterator[Contest]:
         return
     kind = case.name.rsplit(".", 1)[1]
     shapes = SHAPE_SETS[kind]
-    for variant, options in VARIANTS.get(case.optimizer, {"": {}}).items():
-        rule = rules()[case.optimizer].choose(options)
+    for said, variant in VARIANTS.get(case.optimizer, {"": Variant()}).items():
+        rule = rules()[case.optimizer].choose(variant.options)
         group = case.optimizer if case.optimizer in TORCH_MATRIX_PEERS else "entrywise"
         every = rule.refresh_every or 1
         for phase in Phase if every > 1 else (Phase.CADENCE,):
-            told = "".join(f" {word}" for word in (variant, phase if every > 1 else "") if word)
+            told = "".join(f" {word}" for word in (said, phase if every > 1 else "") if word)
             yield Contest(
                 label=f"{case.name}{told} {backend} {dtype}",
                 backend=backend,
@@ -96,7 +118,8 @@ def _contests(each: Timed) -> Iterator[Contest]:
                 ours=partial(optimizer_step, backend, rule, shapes, dtype, phase=phase),
                 peers={
                     label: partial(prepare, shapes, dtype, phase)
-                    for label, prepare in peers(case.optimizer, backend, options).items()
+                    for label, prepare in peers(case.optimizer, backend, variant.options).items()
+                    if label in variant.peers or not variant.peers
                 },
                 calls=every if phase == Phase.CADENCE else 1,
             )
@@ -113,8 +136,8 @@ def compare(pattern: str, repetitions: int) -> Iterator[Compared]:
                 for _ in range(STEPS):
                     mine.run()
                     theirs.run()
-                sides = (repeated(one.run, contest.calls) for one in (mine, theirs))
-                yield Compared(contest, label, interleaved(*sides, repetitions))
+                ours, other = (repeated(one.run, contest.calls) for one in (mine, theirs))
+                yield Compared(contest, label, interleaved(ours, other, repetitions))
 
 
 def repeated(run: Callable[[], None], calls: int) -> Callable[[], None]:

@@ -27,6 +27,7 @@ from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogo
 from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial, minimax_composition
 from optimizers.matrix_functions.randomized import randomized_svd
 from optimizers.matrix_functions.scaling import rank_cutoff
+from optimizers.matrix_functions.symmetric import gram, symmetric_product
 
 __all__ = [
     "COEFFICIENTS",
@@ -35,6 +36,7 @@ __all__ = [
     "coupled_newton_inverse_root",
     "descending_order",
     "estimated_eigenvalues",
+    "gram",
     "inverse_root",
     "inverse_root_in_basis",
     "minimax_composition",
@@ -48,4 +50,5 @@ __all__ = [
     "randomized_svd",
     "rank_cutoff",
     "reorder",
+    "symmetric_product",
 ]

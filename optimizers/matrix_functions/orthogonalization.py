@@ -7,6 +7,7 @@ from typing import Any
 
 from optimizers.matrix_functions.polynomials import OddPolynomial
 from optimizers.matrix_functions.scaling import normalized, rank_cutoff
+from optimizers.matrix_functions.symmetric import gram, symmetric_product
 
 
 def newton_schulz(
@@ -44,10 +45,10 @@ def _odd_polynomial(ops: Any, x: Any, polynomial: OddPolynomial, identity: Any) 
     *lower, highest = polynomial
     if not lower:
         return highest * x
-    gram = x @ ops.matrix_transpose(x)
-    even = highest * gram + lower[-1] * identity
+    squares = gram(ops, x)
+    even = highest * squares + lower[-1] * identity
     for coefficient in reversed(lower[:-1]):
-        even = gram @ even + coefficient * identity
+        even = symmetric_product(ops, squares, even) + coefficient * identity
     return even @ x
 
 

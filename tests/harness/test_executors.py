@@ -45,8 +45,8 @@ VARIANTS: dict[str, Rule] = {
     "muon by svd": RULES["muon"].choose({"orthogonalization": "svd"}),
 }
 ALL = {**RULES, **VARIANTS}
-# Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone, where
-# test_parity.py and tests/optimizers compare them.
+# Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone,
+# where test_parity.py and tests/optimizers compare them.
 IN_A_NULL_SPACE = ("soap",)
 NETWORKS = {workload.name: workload for workload in (SMALL_CONVOLUTION, SMALL_ATTENTION)}
 

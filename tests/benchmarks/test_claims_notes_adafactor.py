@@ -1,0 +1,96 @@
+"""Adafactor: the verdicts of the claims, and that their checks notice wrong rules."""
+
+import numpy as np
+import pytest
+
+import optimizers.adafactor
+import optimizers.adam_nmf
+from benchmarks.claims.notes_adafactor import (
+    ADAFACTOR,
+    CLIP,
+    NEVER_RAISES,
+    least_rank_one_divergence,
+    state_numbers,
+)
+from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+
+OPTIMUM = "for one fixed G^2 the factors are the optimum under the I-divergence"
+BOUND = "the change's root mean square is at most eta RMS(W)"
+REACHED = "the bound is reached"
+CLIPPING = "it is the clipping that gives the bound"
+UNBIASED = "beta_2 = 1 - t^-c leaves no bias to correct"
+
+
+def test_the_verdicts():
+    assert verdicts_of(few(ADAFACTOR, 8)) == {"as corrected": "reproduced", "as printed": "partly reproduced"}
+    assert verdicts_of(few(CLIP, 8)) == {"": "reproduced"}
+
+
+def test_only_simultaneous_steps_fail():
+    assert failing(few(ADAFACTOR, 4)) == {(NEVER_RAISES, "as printed")}
+
+
+def test_a_second_moment_of_another_size_is_noticed(monkeypatch):
+    true = optimizers.adafactor._Adafactor.second_moment
+
+    def wrong(self, ops, grad, state, hyper):
+        root, state = true(self, ops, grad, state, hyper)
+        return 1.001 * root, state
+
+    monkeypatch.setattr(optimizers.adafactor._Adafactor, "second_moment", wrong)
+    assert failing(few(ADAFACTOR, 3, {OPTIMUM})) == {(OPTIMUM, "")}
+
+
+def test_a_second_moment_without_factors_is_noticed(monkeypatch):
+    mutate(monkeypatch, "adafactor", options={"factored": False})
+    parts = {OPTIMUM, "the factors of a moving average are biased"}
+    assert failing(few(ADAFACTOR, 6, parts)) == {(part, "") for part in parts}
+
+
+def test_the_numbers_of_the_state():
+    assert state_numbers("adafactor", (7, 5), {}) == 12
+    assert state_numbers("adafactor", (7, 5), {"factored": False}) == 35
+    assert state_numbers("adafactor", (7, 5), {"first_moment": True}) == 47
+    assert state_numbers("adam_nmf", (7, 5), {"rank": 3}) == 36
+
+
+def test_other_multiplicative_steps_are_noticed(monkeypatch):
+    true = optimizers.adam_nmf.multiplicative_round
+
+    def wrong(ops, target, factors, alternating):
+        left, right = true(ops, target, factors, alternating)
+        return optimizers.adam_nmf.Factors(left, np.roll(right, 1, axis=-1))
+
+    monkeypatch.setattr(optimizers.adam_nmf, "multiplicative_round", wrong)
+    assert (NEVER_RAISES, "as corrected") in failing(few(ADAFACTOR, 3, {NEVER_RAISES}))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "options", "parts"),
+    [
+        ({"clipping_threshold": lambda threshold: 1.01}, {}, {BOUND, CLIPPING}),
+        ({"learning_rate": lambda rate: 0.99 * rate}, {}, {REACHED}),
+        ({"parameter_scale_floor": lambda floor: 1e3}, {}, {BOUND, REACHED, CLIPPING}),
+        ({}, {"clipping": False}, {BOUND, CLIPPING}),
+    ],
+    ids=["threshold", "rate", "floor", "clipping"],
+)
+def test_another_bound_is_noticed(numbers, options, parts, monkeypatch):
+    mutate(monkeypatch, "adafactor", options=options, **numbers)
+    assert failing(few(CLIP, 12, parts)) == {(part, "") for part in parts}
+
+
+def test_a_constant_beta_2_without_correction_is_noticed(monkeypatch):
+    true = optimizers.adafactor._Adafactor.second_moment
+
+    def wrong(self, ops, grad, state, hyper):
+        return true(self, ops, grad, state, {**hyper, "step": hyper["step"] + 1})
+
+    monkeypatch.setattr(optimizers.adafactor._Adafactor, "second_moment", wrong)
+    assert failing(few(CLIP, 4, {UNBIASED})) == {(UNBIASED, "")}
+
+
+def test_the_least_divergence_of_a_matrix_of_rank_one_is_0():
+    random = np.random.default_rng(0)
+    target = np.outer(random.random(4), random.random(3))
+    assert least_rank_one_divergence(target, random) < 1e-8

@@ -1,0 +1,77 @@
+"""Adam: the verdicts of the claims, and that their checks notice wrong rules."""
+
+import pytest
+
+from benchmarks.claims import notes_adam
+from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+
+AMSGRAD, SIZE, SCALE = (
+    notes_adam.NOTES_AMSGRAD,
+    notes_adam.NOTES_UPDATE_SIZE,
+    notes_adam.NOTES_SCALE_INVARIANCE,
+)
+INVARIANT = "moves do not depend on the gradients' scale"
+
+
+def test_the_maximum_remembers_early_steps():
+    claim = few(AMSGRAD, 1)
+    assert verdicts_of(claim) == {"": "partly reproduced"}
+    assert failing(claim) == {("and little later, steady gradients", "")}
+
+
+def test_size_and_scale_are_reproduced_but_for_negative_factors():
+    assert verdicts_of(few(SIZE, 2)) == {"": "reproduced"}
+    claim = few(SCALE, 5)
+    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "partly reproduced"}
+    assert failing(claim) == {(INVARIANT, "as printed")}
+
+
+@pytest.mark.parametrize(
+    ("amsgrad", "part"),
+    [
+        (True, "Adam's regret is linear"),
+        (False, "AMSGrad converges, maximum after correction"),
+        (False, "AMSGrad converges, maximum before correction"),
+        (False, "the rate never rises, maximum after correction"),
+        (True, "the rate can rise, maximum before correction"),
+        (True, "the order matters early"),
+    ],
+)
+def test_another_maximum_is_noticed(amsgrad, part, monkeypatch):
+    mutate(monkeypatch, "adam", options={"amsgrad": amsgrad})
+    assert failing(few(AMSGRAD, 1, {part})) == {(part, "")}
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("the root mean square", {"beta1": lambda beta: 0.5 * beta + 0.4}),
+        ("beta_2 is mild", {"beta2": lambda beta: 0.3 if beta == 0.9 else beta}),
+    ],
+    ids=["beta1", "beta2"],
+)
+def test_another_mean_is_noticed(part, wrong, monkeypatch):
+    mutate(monkeypatch, "adam", **wrong)
+    assert failing(few(SIZE, 2, {part})) == {(part, "")}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "part", "wrong"),
+    [
+        *((name, INVARIANT, {"epsilon": lambda given: 0.1}) for name in ("adam", "rmsprop", "adagrad")),
+        ("adam", "a large epsilon breaks that", {"epsilon": lambda given: 0.0}),
+        ("adam", "a small one hardly", {"epsilon": lambda given: 1.0}),
+        ("adam_atan2", "atan2 bounds every move", {"a": lambda given: 3.0}),
+        ("adam_atan2", "and clips a spike", {"a": lambda given: 3.0}),
+    ],
+    ids=["adam", "rmsprop", "adagrad", "no epsilon", "large epsilon", "large a", "large a, spike"],
+)
+def test_another_epsilon_or_factor_is_noticed(optimizer, part, wrong, monkeypatch):
+    mutate(monkeypatch, optimizer, None, None, **wrong)
+    found = {broken for broken, variant in failing(few(SCALE, 5, {part})) if variant != "as printed"}
+    assert found == {part}
+
+
+def test_an_atan2_with_an_epsilon_is_noticed(monkeypatch):
+    mutate(monkeypatch, "adam_atan2", instead="adam", epsilon=lambda epsilon: 0.1)
+    assert (INVARIANT, "as corrected") in failing(few(SCALE, 5, {INVARIANT}))

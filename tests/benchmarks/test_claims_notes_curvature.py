@@ -1,0 +1,50 @@
+"""The Fisher matrix: the verdict of the claim, and that its checks notice wrong matrices."""
+
+import numpy as np
+
+from benchmarks.claims import notes_curvature
+from benchmarks.claims.notes_curvature import FISHER, Derivatives
+from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+
+GAUSS_NEWTON = "Gauss-Newton is Fisher"
+LINEAR = "Gauss-Newton is the Hessian of linear logits"
+EMPIRICAL = "the empirical Fisher matrix and its batches"
+ADAM = "Adam's denominators"
+
+
+def test_the_verdict():
+    assert verdicts_of(few(FISHER, 3)) == {"": "reproduced"}
+
+
+def test_labels_of_the_population_do_not_give_the_fisher_matrix(monkeypatch):
+    true = Derivatives.second_moment
+    monkeypatch.setattr(Derivatives, "second_moment", lambda self, labels: true(self, self.labels))
+    assert failing(few(FISHER, 2, {GAUSS_NEWTON})) == {(GAUSS_NEWTON, "")}
+
+
+def test_labels_of_the_model_do_not_give_the_empirical_one(monkeypatch):
+    true = Derivatives.second_moment
+    monkeypatch.setattr(Derivatives, "second_moment", lambda self, labels: true(self, self.predicted))
+    assert failing(few(FISHER, 2, {EMPIRICAL, ADAM})) == {(EMPIRICAL, ""), (ADAM, "")}
+
+
+def test_logits_that_are_not_linear_are_noticed(monkeypatch):
+    true = notes_curvature._classifier
+    monkeypatch.setattr(notes_curvature, "_classifier", lambda random, linear: true(random, linear=False))
+    assert failing(few(FISHER, 2, {LINEAR})) == {(LINEAR, "")}
+
+
+def test_another_adam_is_noticed(monkeypatch):
+    mutate(monkeypatch, "adam", beta2=lambda beta2: 0.99 * beta2)
+    assert failing(few(FISHER, 3, {ADAM})) == {(ADAM, "")}
+
+
+def test_the_derivatives_of_a_linear_classifier_by_hand():
+    """The gradient of the logits W x is (p - e_y) x^T, and their second derivative is 0."""
+    model = notes_curvature._classifier(np.random.default_rng(1), linear=True)
+    assert not model.logit_hessians.any()
+    examples, classes, size = model.gradients.shape
+    slopes = model.predicted[:, None, :] - np.eye(classes)
+    features = model.gradients.reshape(examples, classes, classes, -1) / slopes[..., None]
+    np.testing.assert_allclose(features, np.broadcast_to(features[:, :1, :1], features.shape))
+    assert features.shape[-1] * classes == size

@@ -1,0 +1,70 @@
+"""Matrix iterations: the verdicts of the claim, and that its checks notice wrong ones."""
+
+import numpy as np
+import pytest
+
+from benchmarks.claims.notes_iterations import COLUMNS, ITERATIONS, logarithmic_rate
+from optimizers import matrix_functions
+from optimizers.matrix_functions import basis_tracking
+from tests.benchmarks.claim_mutations import failing, few, verdicts_of
+
+POWER = "power iteration"
+SUBSPACE = "the subspace's error is bounded"
+RATES = "rates of the subspace and of the whole basis"
+ROTATES = "online iteration follows a basis that rotates"
+CROSS = "it follows eigenvalues that cross"
+
+
+def test_the_verdicts():
+    assert verdicts_of(few(ITERATIONS, 4)) == {
+        "as corrected": "reproduced",
+        "as printed": "partly reproduced",
+    }
+
+
+def test_what_fails():
+    assert failing(few(ITERATIONS, 3)) == {(COLUMNS, "as printed")}
+
+
+def test_a_slower_iteration_is_noticed(monkeypatch):
+    true = basis_tracking.orthogonal_iteration
+
+    def shifted(ops, matrix, basis):
+        return true(ops, matrix + 0.2 * np.linalg.norm(matrix, 2) * np.eye(len(matrix)), basis)
+
+    monkeypatch.setattr(matrix_functions, "orthogonal_iteration", shifted)
+    monkeypatch.setattr(basis_tracking, "orthogonal_iteration", shifted)
+    assert failing(few(ITERATIONS, 4, {SUBSPACE, RATES, ROTATES})) == {
+        (SUBSPACE, ""),
+        (RATES, ""),
+        (ROTATES, ""),
+    }
+
+
+def test_a_power_iteration_with_a_step_less_is_noticed(monkeypatch):
+    true = basis_tracking.power_iteration
+    monkeypatch.setattr(
+        matrix_functions,
+        "power_iteration",
+        lambda ops, matrix, vector, steps: true(ops, matrix, vector, steps - 1),
+    )
+    assert failing(few(ITERATIONS, 4, {POWER})) == {(POWER, "")}
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "part"),
+    [
+        ("align_signs", lambda ops, basis, previous: basis, ROTATES),
+        ("descending_order", lambda ops, values: np.arange(values.shape[-1]), CROSS),
+    ],
+    ids=["signs", "order"],
+)
+def test_a_missing_correction_is_noticed(name, instead, part, monkeypatch):
+    monkeypatch.setattr(basis_tracking, name, instead)
+    assert failing(few(ITERATIONS, 3, {part})) == {(part, "")}
+
+
+def test_the_rate_is_read_between_rounding_and_the_start():
+    errors = np.maximum(0.5 ** np.arange(100.0), 1e-15)
+    errors[:20] = 1.0
+    assert logarithmic_rate(errors) == pytest.approx(np.log(0.5))

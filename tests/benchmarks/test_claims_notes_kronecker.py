@@ -1,0 +1,78 @@
+"""The Kronecker product: the verdicts of the claim, and that its checks notice wrong algebra."""
+
+import numpy as np
+import pytest
+
+from benchmarks.claims import _matrices, notes_kronecker
+from benchmarks.claims.notes_kronecker import KRONECKER, MEANS, TWICE
+from harness.checks import rows
+from tests.benchmarks.claim_mutations import failing, few, verdicts_of
+
+REARRANGED = "the rearranged product is an outer product"
+NEAREST = "the nearest Kronecker product"
+OUTER = "bounds on an outer product"
+
+
+def test_the_verdicts():
+    expected = {"as corrected": "reproduced", "as printed": "partly reproduced"}
+    assert verdicts_of(few(KRONECKER, 12)) == expected
+
+
+def test_what_fails():
+    assert failing(few(KRONECKER, 12)) == {(TWICE, "as printed"), (MEANS, "as printed")}
+
+
+def test_factors_in_the_other_order_are_noticed(monkeypatch):
+    true = np.kron
+    monkeypatch.setattr(np, "kron", lambda a, b: true(b, a))
+    parts = {"entries, vec(A X B) and transposes", REARRANGED, NEAREST, OUTER}
+    assert failing(few(KRONECKER, 8, parts)) == {(part, "") for part in parts}
+
+
+def test_a_factor_of_another_size_is_noticed(monkeypatch):
+    true = np.kron
+    monkeypatch.setattr(np, "kron", lambda a, b: 0.99 * true(a, b))
+    parts = {"the mixed-product property", "trace and eigenvalues", "powers and order", OUTER}
+    assert failing(few(KRONECKER, 8, parts)) == {(part, "") for part in parts}
+
+
+def test_a_rearrangement_with_other_axes_is_noticed(monkeypatch):
+    def wrong(matrix, m, n, d, l):  # noqa: E741
+        return matrix.reshape(m * d, n * l)
+
+    monkeypatch.setattr(notes_kronecker, "rearrange", wrong)
+    assert failing(few(KRONECKER, 8, {REARRANGED, NEAREST})) == {(REARRANGED, ""), (NEAREST, "")}
+
+
+def test_the_bounds_are_tight():
+    """So a factor of less than r would fail."""
+    ratios = [row.measure.value for row in rows(few(KRONECKER, 12, {OUTER}), "quick")]
+    assert max(ratios) == pytest.approx(1, abs=1e-8)
+
+
+def test_products_of_pairs_that_are_too_small_are_noticed(monkeypatch):
+    true = notes_kronecker._commuting_pairs
+
+    def wrong(random, size):
+        return [(x, 0.9 * y) for x, y in true(random, size)]
+
+    monkeypatch.setattr(notes_kronecker, "_commuting_pairs", wrong)
+    assert (MEANS, "as corrected") in failing(few(KRONECKER, 30, {MEANS}))
+
+
+def test_the_least_factor_of_an_order():
+    small = np.diag([1.0, 2.0])
+    assert _matrices.loewner_ratio(small, np.eye(2)) == pytest.approx(2)
+    assert _matrices.loewner_ratio(small, np.diag([1.0, 0.0])) == np.inf
+    assert _matrices.loewner_ratio(small, np.zeros((2, 2))) == np.inf
+    assert _matrices.loewner_ratio(np.zeros((2, 2)), np.zeros((2, 2))) == 0
+
+
+def test_the_geometric_mean_of_commuting_matrices_is_their_product():
+    first, second = np.diag([1.0, 4.0]), np.diag([9.0, 16.0])
+    np.testing.assert_allclose(notes_kronecker.geometric_mean(first, second, 0.5), np.diag([3.0, 8.0]))
+    np.testing.assert_allclose(notes_kronecker.geometric_mean(first, second, 1.0), first)
+
+
+def test_a_power_of_a_singular_matrix_leaves_its_null_space():
+    np.testing.assert_allclose(_matrices.power(np.diag([4.0, 0.0]), -0.5), np.diag([0.5, 0.0]))

@@ -1,0 +1,87 @@
+"""Regret and averages: the verdicts of the claims, and that their checks notice wrong rules."""
+
+import numpy as np
+import pytest
+
+from benchmarks.claims import notes_online
+from benchmarks.claims._online_games import Game, Losses, play
+from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+
+REGRET, BATCH = notes_online.NOTES_REGRET, notes_online.NOTES_ONLINE_TO_BATCH
+
+
+def test_regret_is_reproduced_but_for_the_misprinted_rate():
+    claim = few(REGRET, 6)
+    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "partly reproduced"}
+    assert failing(claim) == {("heavy ball at the rate of the proof", "as printed")}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "part"),
+    [
+        ("mirror_descent", "gradient descent at a constant rate"),
+        ("mirror_descent", "gradient descent at the best constant rate"),
+        ("mirror_descent", "gradient descent at the rate 1 / sqrt(t)"),
+        ("adagrad_norm", "AdaGrad with one norm"),
+        ("adagrad", "diagonal AdaGrad, widths of coordinates"),
+        ("adagrad", "diagonal AdaGrad, Euclidean diameter"),
+        ("adagrad_full", "full AdaGrad"),
+        ("shampoo", "Shampoo"),
+        ("momentum", "heavy ball at the rate of the proof"),
+    ],
+)
+def test_ascent_breaks_every_bound(optimizer, part, monkeypatch):
+    mutate(monkeypatch, optimizer, learning_rate=lambda rate: -rate)
+    assert part in {broken for broken, variant in failing(few(REGRET, 12, {part})) if variant != "as printed"}
+
+
+class Rising(np.random.Generator):
+    """A generator whose signs are all 1."""
+
+    def choice(self, *given, **named):
+        return np.ones(given[1])
+
+
+def test_an_environment_that_is_not_random_is_noticed():
+    (measure,) = notes_online._random_environment(Rising(np.random.PCG64(0)))
+    assert not measure.holds
+
+
+def test_averages_are_reproduced():
+    assert verdicts_of(few(BATCH, 12)) == {"": "reproduced"}
+
+
+def test_weights_that_have_seen_their_example_are_noticed(monkeypatch):
+    paths = notes_online._paths
+    monkeypatch.setattr(notes_online, "_paths", lambda *given: np.roll(paths(*given), -1, axis=1))
+    assert failing(few(BATCH, 24))
+
+
+def test_a_game_by_hand():
+    losses = Losses("squared", np.array([[1.0], [2.0]]), np.array([1.0, 4.0]))
+    played = play(Game(losses, 1.0, np.array([0.0])), "sgd", {"learning_rate": 0.5})
+    # g_1 = -1, w_2 = 0.5; g_2 = 2 (1 - 4) = -6; the best of (w - 1)^2 / 2 + (2 w - 4)^2 / 2 up to 1 is 1
+    assert played.weights.ravel().tolist() == [0.0, 0.5]
+    assert played.gradients.ravel().tolist() == [-1.0, -6.0]
+    assert played.best == pytest.approx([1.0])
+    assert played.regret == pytest.approx(0.5 + 4.5 - 0.0 - 2.0)
+    assert (played.distance, played.first_distance) == pytest.approx((1.0, 1.0))
+
+
+@pytest.mark.parametrize("kind", ["linear", "squared", "logistic"])
+def test_gradients_of_losses_are_their_slopes(kind):
+    random = np.random.default_rng(1)
+    losses = Losses(kind, random.normal(size=(5, 3)), random.choice([-1.0, 1.0], 5))
+    weights, step = random.normal(size=3), 1e-6
+    for axis in np.eye(3):
+        slope = (losses.at(weights + step * axis) - losses.at(weights - step * axis)).sum() / (2 * step)
+        assert losses.gradient(weights) @ axis == pytest.approx(slope, abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["linear", "squared", "logistic"])
+def test_no_point_of_the_box_is_better_than_the_best(kind):
+    random = np.random.default_rng(2)
+    losses = Losses(kind, random.normal(size=(8, 2)), random.choice([-1.0, 1.0], 8))
+    best = losses.at(losses.best(0.7)).sum()
+    for point in random.uniform(-0.7, 0.7, (100, 2)):
+        assert losses.at(point).sum() >= best - 1e-9

@@ -1,0 +1,69 @@
+"""Weight decay: the verdict of the claim, and that its checks notice wrong rules."""
+
+import numpy as np
+import pytest
+
+from benchmarks.claims import notes_weight_decay
+from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+
+CLAIM = notes_weight_decay.NOTES_WEIGHT_DECAY
+SENSITIVITY = "sensitivity to the learning rate"
+QUICK = {check.part for check in CLAIM.checks} - {SENSITIVITY}
+STEPS = {"a step with coupled decay", "in SGD decay is an l2 penalty"}
+
+
+def test_steps_and_sizes_are_reproduced_but_for_two_signs():
+    claim = few(CLAIM, 2, QUICK)
+    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "partly reproduced"}
+    assert failing(claim) == {(part, "as printed") for part in STEPS}
+
+
+@pytest.mark.slow
+def test_the_digits_network_is_no_less_sensitive_with_decoupled_decay():
+    assert failing(few(CLAIM, 1, {SENSITIVITY})) == {(SENSITIVITY, "")}
+
+
+@pytest.mark.parametrize(("spread", "holds"), [(0.1, True), (3.0, False)])
+def test_sensitivity_is_the_spread_of_losses(spread, holds, monkeypatch):
+    def losses(seeds, rates, decays, options):
+        distances = np.abs(np.log10(rates / 0.1))
+        noise = 1 + 0.01 * np.arange(len(seeds))
+        return 10 ** (-2 + noise[:, None] * (spread if options else 1) * distances)
+
+    monkeypatch.setattr(notes_weight_decay, "_digits", losses)
+    assert (failing(few(CLAIM, 1, {SENSITIVITY})) == set()) == holds
+
+
+def test_sensitivity_by_hand():
+    losses = np.array([[0.1, 0.01, 1.0], [1.0, 1.0, 1.0]])
+    assert notes_weight_decay._sensitivities(losses) == pytest.approx([1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("decoupled", "part"),
+    [
+        (True, "a step with coupled decay"),
+        (False, "a step with decoupled decay"),
+        (False, "the size with decoupled decay"),
+        (True, "the size with coupled decay"),
+        (False, "scaling both"),
+    ],
+)
+def test_the_other_decay_is_noticed(decoupled, part, monkeypatch):
+    mutate(monkeypatch, "adamw", options={"decoupled_weight_decay": decoupled})
+    found = {broken for broken, variant in failing(few(CLAIM, 2, {part})) if variant != "as printed"}
+    assert found == {part}
+
+
+@pytest.mark.parametrize(
+    "part", ["the size with decoupled decay", "its approximation", "the size with coupled decay"]
+)
+def test_another_decay_is_noticed(part, monkeypatch):
+    mutate(monkeypatch, "adamw", weight_decay=lambda decay: 0.7 * decay)
+    assert failing(few(CLAIM, 2, {part})) == {(part, "")}
+
+
+def test_a_rate_that_the_penalty_does_not_share_is_noticed(monkeypatch):
+    mutate(monkeypatch, "sgd", learning_rate=lambda rate: 1.01 * rate)
+    part = "in SGD decay is an l2 penalty"
+    assert (part, "as corrected") in failing(few(CLAIM, 3, {part}))
