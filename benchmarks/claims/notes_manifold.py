@@ -68,8 +68,8 @@ def _first_order(random: np.random.Generator) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
-    # of second order, with c the cosine of w and g: |(3 c^2 - 1) w / 2 r - c g / |g|| is greatest, 1 / sqrt(3),
-    # at c^2 = 1/3; of the classical step it is |g_perp|^2 / 2 |g|^2
+    # of second order, c the cosine of w and g: the length of (3 c^2 - 1) w / (2 r) - c g / |g| is at most
+    # 1 / sqrt(3), at c^2 = 1/3; for the classical step it is |g_perp|^2 / (2 |g|^2)
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size

@@ -60,3 +60,15 @@ def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) 
         same=median_interval(again / first),
         seconds=(float(np.median(first)), float(np.median(other))),
     )
+
+
+def repeated(run: Callable[[], None], calls: int) -> Callable[[], None]:
+    """So many calls as one."""
+    if calls == 1:
+        return run
+
+    def several() -> None:
+        for _ in range(calls):
+            run()
+
+    return several

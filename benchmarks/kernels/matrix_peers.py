@@ -100,11 +100,11 @@ def without_bfloat16() -> Iterator[None]:
     import torch
 
     rounding = torch.Tensor.bfloat16
-    torch.Tensor.bfloat16 = torch.Tensor.clone  # type: ignore[assignment, method-assign]
+    torch.Tensor.bfloat16 = torch.Tensor.clone
     try:
         yield
     finally:
-        torch.Tensor.bfloat16 = rounding  # type: ignore[method-assign]
+        torch.Tensor.bfloat16 = rounding
 
 
 def _soap(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:

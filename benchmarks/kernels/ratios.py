@@ -21,7 +21,7 @@ from optimizers import rules
 from .case import Prepared
 from .cases import Timed, timed
 from .clock import one_thread
-from .interleaving import Ratios, interleaved
+from .interleaving import Ratios, interleaved, repeated
 from .matrices import PRODUCTS, matrix_products
 from .matrix_peers import TORCH_MATRIX_PEERS
 from .peers import peers
@@ -138,18 +138,6 @@ def compare(pattern: str, repetitions: int) -> Iterator[Compared]:
                     theirs.run()
                 ours, other = (repeated(one.run, contest.calls) for one in (mine, theirs))
                 yield Compared(contest, label, interleaved(ours, other, repetitions))
-
-
-def repeated(run: Callable[[], None], calls: int) -> Callable[[], None]:
-    """So many calls as one."""
-    if calls == 1:
-        return run
-
-    def several() -> None:
-        for _ in range(calls):
-            run()
-
-    return several
 
 
 def fastest(compared: Sequence[Compared]) -> list[Compared]:

@@ -1,4 +1,4 @@
-"""The four sets of parameter shapes that a step of each optimizer is timed on."""
+"""The sets of parameter shapes that a step of each optimizer is timed on."""
 
 from __future__ import annotations
 
@@ -46,3 +46,5 @@ SHAPE_SETS: Mapping[str, Shapes] = {
     "convolution_like": _convolution_like(),
     "one_large": {"matrix": (1024, 1024)},
 }
+# For rules that hold a matrix of all parameters by all parameters: 272 entries.
+FEW: Shapes = {"matrix": (16, 16), "vector": (16,)}

@@ -81,6 +81,11 @@ def _given(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any) -> Any
     return loss, batch, model
 
 
+def _identity(flat: Any, model: Any, batch: Any, noise: Any, *, ops: Any) -> Any:
+    """The Hessian of a program that is given none."""
+    return ops.zeros((1, 1, 1, 1)) + ops.eye(flat.shape[-1])
+
+
 def optimizer_step(
     backend: str,
     rule: Rule,
@@ -119,6 +124,7 @@ def optimizer_step(
             update=Update(rule, lay),
             gradient=partial(_given, loss=ops.zeros((1, 1))),
             stop_gradient_norm=None,
+            hessian=partial(_identity, ops=ops) if rule.needs_hessian else None,
         )
         constants = Constants(
             data=lane(grads),
@@ -207,9 +213,14 @@ def step_entries(rule: Rule, shapes: Shapes) -> int:
 
     A state's part that a step replaces without reading it, such as roots at a refresh, counts as read too.
     """
+    return 3 * sum(map(prod, shapes.values())) + 2 * state_entries(rule, shapes)
+
+
+def state_entries(rule: Rule, shapes: Shapes) -> int:
+    """Entries of a rule's state."""
     lay = layout(shapes, kinds_of(shapes))
     state = Update(rule, lay).init(_plain(), np.zeros((1, 1, lay.total)))
-    return 3 * lay.total + 2 * sum(leaf.size for leaf in _leaves(state))
+    return sum(leaf.size for leaf in _leaves(state))
 
 
 def step_case(rule: Rule, kind: str) -> KernelCase:

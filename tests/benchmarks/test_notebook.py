@@ -43,4 +43,4 @@ def test_what_cannot_run_is_said_before_anything_is(
     study: str, given: dict[str, str], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=said):
-        run_study(study, results=tmp_path, **given)  # type: ignore[arg-type]
+        run_study(study, results=tmp_path, **given)

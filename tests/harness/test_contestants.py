@@ -404,10 +404,11 @@ def test_a_torch_optimizer_is_its_own_loop() -> None:
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: str) -> None:
     """Adam in blocks of rotated coordinates."""
-    locator, arguments = {
+    same: dict[str, tuple[str, dict[str, Any]]] = {
         "jax": ("optax:optax.adam", {"b1": 0.9, "b2": 0.999, "eps": 1e-8}),
         "torch": ("torch:torch.optim.Adam", {"betas": [0.9, 0.999], "eps": 1e-8}),
-    }[backend]
+    }
+    locator, arguments = same[backend]
     theirs = bundle_of(locator, arguments, True, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
     ours = make_bundle(rule=find_rule("adam"), rates=(0.05,), steps=8).part(slice(0, 1), slice(0, 1))
     made = engine(backend, "float64")

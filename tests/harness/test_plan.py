@@ -150,11 +150,12 @@ def test_a_study_is_chosen_by_its_name_or_a_claim(config):
         assert [planned.study.name for planned in plan.studies] == ["tiny"]
 
 
-def test_the_default_plan_is_about_eighty_jobs():
+def test_the_default_plan_is_about_a_hundred_jobs():
     plan = make_plan(Config(study_folder=ROOT / "benchmarks/studies"))
-    for_studies = len(plan.jobs) + 2 * len(plan.studies) + 1  # tables and figures of each, and the site
+    # tables and figures of each study, the figures of claims, the kernels and the site
+    jobs = len(plan.jobs) + 2 * len(plan.studies) + 3
     assert len(plan.studies) == 3
-    assert for_studies <= 100
+    assert jobs <= 110
 
 
 def test_paths_are_those_of_the_harness_and_match_the_rules(config):
