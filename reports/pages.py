@@ -201,24 +201,38 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
     """The chosen learning rate of each method, where it lies among those tried, and how many of them tie."""
     here = runs.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
     rates = _by_method(chosen_rates(here))
-    tuned = runs.filter(
-        (pl.col("workload") == workload)
-        & (pl.col("backend") == study.tuned_on.get(backend, backend))
-        & pl.col("stage").is_in(TUNING)
-    )
+    tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))
     final = {
         row["method"]: row["hyperparameters"] for row in _here(runs, workload, backend).iter_rows(named=True)
     }
+    rows: Rows = []
+    for method in study.methods:
+        if method not in rates:
+            continue
+        # What runs on one backend alone is tuned there, whatever the others take.
+        own = tuning.filter(pl.col("optimizer") == method_parts(method)[0])["backend"]
+        tuned_on = backend if backend in own else study.tuned_on.get(backend, backend)
+        rows.append(
+            {
+                **rates[method],
+                "hyperparameters": final[method] or [],
+                "options": options_of(study, method),
+                "tuned_on": tuned_on,
+                "criterion": study.criterion,
+                "tied": _tied(study, method, tuning.filter(pl.col("backend") == tuned_on)),
+            }
+        )
+    return rows
+
+
+def options_of(study: StudyPlan, method: str) -> list[dict[str, str]]:
+    """What was chosen for a method besides hyperparameters, as texts by name."""
+    given = study.settings.get("optimizers", {}).get(method_parts(method)[0], {})
+    numbers = (int, float)
     return [
-        {
-            **rates[method],
-            "hyperparameters": final[method] or [],
-            "tuned_on": study.tuned_on.get(backend, backend),
-            "criterion": study.criterion,
-            "tied": _tied(study, method, tuned),
-        }
-        for method in study.methods
-        if method in rates
+        {"name": name, "value": value if isinstance(value, str) else json.dumps(value)}
+        for name, value in given.items()
+        if isinstance(value, bool) or not isinstance(value, numbers)
     ]
 
 

@@ -1,0 +1,53 @@
+"""Contestants that run on one backend alone: where they were tuned, and what was chosen for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+from reports.__main__ import main
+from reports.pages import options_of, settings_rows
+from reports.plan import read_plan
+from reports.tables import read_tables
+from results.schema import TABLES
+from results.writing import write_table
+from tests.reports.synthetic import Shape, write_plan
+
+SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(100, 106)), tuning_seeds=(0,))
+CHOSEN = {"rule": "torch:torch.optim.Adam", "arguments": {"amsgrad": True}, "epsilon": 1e-8}
+
+
+def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
+    """On paper PyTorch takes JAX' rates; Adam is made a contestant of PyTorch's alone."""
+    path = write_plan(tmp_path, [SHAPE])
+    raw = json.loads(path.read_text())
+    raw["studies"][0]["optimizers"] = {"sgd": {}, "adam": CHOSEN}
+    raw["studies"][0]["backends"]["torch"]["tuned_on"] = "jax"
+    path.write_text(json.dumps(raw))
+    tables = tmp_path / "tables" / SHAPE.name
+    runs = pl.read_parquet(tables / "runs.parquet")
+    is_adam, on_torch = pl.col("optimizer") == "adam", pl.col("backend") == "torch"
+    is_tuning = pl.col("stage").cast(pl.String) != "final"
+    moved = runs.filter(is_adam & is_tuning & ~on_torch).with_columns(
+        pl.lit("torch").alias("backend"), (pl.col("run") + "-moved").alias("run")
+    )
+    kept = runs.filter(~(is_adam & ~on_torch) & ~(is_tuning & on_torch))
+    write_table(tables / "runs.parquet", pl.concat([kept, moved]), TABLES["runs"])
+    plan = read_plan(path)
+    (study,) = plan.studies
+    found = read_tables(tables)
+    (workload,) = study.workloads
+    rows = {row["method"]: row for row in settings_rows(study, workload.name, "torch", found.runs)}
+    assert rows["adam"]["tuned_on"] == "torch"
+    assert rows["sgd"]["tuned_on"] == "jax"
+    assert "adam" not in {row["method"] for row in settings_rows(study, workload.name, "jax", found.runs)}
+    assert options_of(study, "adam @ egop") == [
+        {"name": "rule", "value": "torch:torch.optim.Adam"},
+        {"name": "arguments", "value": '{"amsgrad": true}'},
+    ]
+    assert main(["figures", "--plan", str(path), "--study", study.name]) == 0
+    assert main(["site", "--plan", str(path), "--out", str(tmp_path / "site")]) == 0
+    page = (tmp_path / "site" / f"study_{study.name}.html").read_text()
+    assert "torch:torch.optim.Adam" in page
