@@ -91,6 +91,8 @@ def run_study(
     plan = make_plan(config)
     if plan.skipped:
         raise InputError(f"{name}: {plan.skipped[0][1]}")
+    if not plan.studies:
+        raise InputError(f"{name}: is a claim that property checks decide: python -m harness checks {name}")
     (planned,) = plan.studies
     write_specs(plan)
     _snakemake(config, planned, cores)

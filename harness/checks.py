@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 
@@ -45,7 +45,9 @@ class Measure:
 
     @property
     def holds(self) -> bool:
-        """Whether it does; a value that is not a number never does."""
+        """Whether it does; a value that is infinite or not a number never does."""
+        if not math.isfinite(self.value):
+            return False
         if self.relation == "<=":
             return bool(self.value <= self.limit + self.tolerance)
         if self.relation == ">=":
@@ -154,6 +156,11 @@ def _problems(claim: PropertyClaim) -> Iterator[str]:
         if count > 1:
             yield f"the part {part!r} {variant} is given {count} times; parts of a variant must differ"
     for check in claim.checks:
+        if check.variant not in get_args(Variant):
+            yield (
+                f"the variant {check.variant!r} of the part {check.part!r} is none; give {PRINTED!r}, "
+                f"{CORRECTED!r}, or none where it is printed well"
+            )
         wrong = {scale: count for scale, count in check.instances.items() if count < 1}
         if DEFAULT_SCALE not in check.instances or wrong:
             yield (
@@ -201,22 +208,34 @@ def part_rows(claim: str, check: Check, scale: str) -> Iterator[Row]:
     """Every measure of every instance of one part of a claim.
 
     Raises:
-        ValueError: for an instance that measures nothing, or against what is no limit: it could not miss.
+        ValueError: for an instance that measures nothing, by an unknown relation, or against what is no
+            limit: it could not miss.
     """
     key = zlib.crc32(f"{claim} {check.part}".encode())  # printed and corrected see the same instances
     for instance in range(check.count(scale)):
         began = time.perf_counter()
         measures = list(check.measures(np.random.default_rng([key, instance])))
         seconds = time.perf_counter() - began
-        if not measures:
-            raise ValueError(f"instance {instance} has no measures; every instance must give one")
+        problem = "has no measures; every instance must give one" if not measures else _problem(measures)
+        if problem:
+            home = getattr(check.measures, "func", check.measures).__module__.rpartition(".")[2]
+            raise ValueError(f"{file_of(home)}: {claim}: {check.part}: instance {instance} {problem}")
         for measure in measures:
-            if not (math.isfinite(measure.limit) and 0 <= measure.tolerance < math.inf):
-                raise ValueError(
-                    f"instance {instance}: {measure.quantity}: the limit {measure.limit} with the tolerance "
-                    f"{measure.tolerance} is none; give finite ones, the tolerance not below 0"
-                )
             yield Row(claim, check.part, check.variant, instance, measure, seconds)
+
+
+def _problem(measures: Iterable[Measure]) -> str | None:
+    """What is wrong with the first of the measures that is wrong; None where none is."""
+    for measure in measures:
+        if measure.relation not in get_args(Relation):
+            known = ", ".join(get_args(Relation))
+            return f"has {measure.quantity}: the relation {measure.relation!r} is none; give one of {known}"
+        if not (math.isfinite(measure.limit) and 0 <= measure.tolerance < math.inf):
+            return (
+                f"has {measure.quantity}: the limit {measure.limit} with the tolerance {measure.tolerance} "
+                "is none; give finite ones, the tolerance not below 0"
+            )
+    return None
 
 
 def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdict]:

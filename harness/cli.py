@@ -388,7 +388,10 @@ def _check_rules() -> None:
             replay(name, ones, [ones], {"learning_rate": 0.5}, "numpy", hessians=hessians)
         except Exception as error:  # whatever a rule of the user's raises
             defined = origin(RULES, name)
-            files = [*(f"{module.replace('.', '/')}.py" for module in defined.modules), *defined.files]
+            files = [
+                *(f"{module.replace('.', '/')}.py" for module in defined.modules),
+                *defined.files.values(),
+            ]
             problems.append(f"{files[0]}: {name}: a step fails ({type(error).__name__}: {error})")
     if problems:
         raise InputError("\n".join(problems))

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -23,6 +23,7 @@ from optimizers.names import unknown
 from optimizers.rule import Rule
 from workloads.workload import Workload
 
+ALONE, IN_PACKAGE = "file:", "package:"
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")
 
 
@@ -32,12 +33,12 @@ class Origin:
 
     Args:
         modules: of this project, by dotted name.
-        files: others.
+        files: others, by `file:` and the path of a single one, or `package:` and the path below its package.
         packages: distributions of other libraries, whose versions count.
     """
 
     modules: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
 
 
@@ -116,24 +117,40 @@ def known(kind: Kind) -> dict[str, Any]:
 def origin(kind: Kind, locator: str) -> Origin:
     """What decides what a contestant computes."""
     if foreign.is_foreign(locator):
-        return Origin(packages=foreign.packages(locator))
+        package = foreign.package(locator)
+        own = {} if package in foreign.LIBRARIES else _package_files(package)
+        return Origin(files=own, packages=foreign.packages(locator))
     if locator in kind.own():
         return Origin(modules=(kind.module_of(locator),))
     match = FILE.fullmatch(locator)
     if match is not None:
-        return Origin(files=(Path(match["path"]),))
+        return Origin(files={f"{ALONE}{match['path']}": Path(match["path"])})
     _, entry = _installed(kind.group)[locator]
-    return Origin(files=tuple(_package_files(entry.module.split(".")[0])), packages=_distribution(entry))
+    return Origin(files=_package_files(entry.module.split(".")[0]), packages=_distribution(entry))
+
+
+def located(key: str) -> Path | None:
+    """The file of a key of `Origin.files` on this machine; None for another key."""
+    if key.startswith(ALONE):
+        return Path(key.removeprefix(ALONE))
+    if key.startswith(IN_PACKAGE):
+        return _package_files(key.removeprefix(IN_PACKAGE).split("/")[0]).get(key, Path(key))
+    return None
 
 
 def _find(kind: Kind, locator: str) -> Any:
     match = FILE.fullmatch(locator)
+    if locator in kind.own():
+        return kind.own()[locator]  # packages are not loaded for what is ours
     if match is None:
         items = known(kind)
         if locator not in items:
             raise InputError(unknown("the suite", kind.noun, locator, items))
         return items[locator]
     items = _items(kind, _load(Path(match["path"]).resolve()), match["path"])
+    for name in items:
+        if name in kind.own():
+            raise InputError(f"{match['path']}: the name {name!r} is taken; rename the {kind.noun}")
     if match["item"] is None and len(items) == 1:
         return next(iter(items.values()))
     if match["item"] not in items:
@@ -192,12 +209,15 @@ def _distribution(entry: EntryPoint) -> tuple[str, ...]:
     return () if entry.dist is None else (entry.dist.name,)
 
 
-def _package_files(package: str) -> list[Path]:
-    """The Python files of an installed package."""
+def _package_files(package: str) -> dict[str, Path]:
+    """The Python files of an installed package, by a key that is the same on every machine."""
     spec = importlib.util.find_spec(package)
-    assert spec is not None, "its entry point has been loaded"
-    folders = spec.submodule_search_locations
-    if folders is None:
-        assert spec.origin is not None
-        return [Path(spec.origin)]
-    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+    if spec is None:
+        return {}
+    if spec.submodule_search_locations is None:
+        return {f"{IN_PACKAGE}{package}.py": Path(spec.origin)} if spec.origin else {}
+    return {
+        f"{IN_PACKAGE}{package}/{path.relative_to(folder).as_posix()}": path
+        for folder in map(Path, spec.submodule_search_locations)
+        for path in sorted(folder.rglob("*.py"))
+    }

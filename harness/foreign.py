@@ -32,14 +32,18 @@ def label(locator: str) -> str:
     return f"{library}-{path.rpartition('.')[2]}".lower().replace("_", "-")
 
 
+def package(locator: str) -> str:
+    """The top package of the dotted name."""
+    return locator.partition(":")[2].split(".")[0]
+
+
 def packages(locator: str) -> tuple[str, ...]:
     """The distributions that decide what it computes.
 
     Raises:
         InputError: when its package is not installed.
     """
-    library, _, path = locator.partition(":")
-    tops = {library, path.split(".")[0]}
+    tops = {locator.partition(":")[0], package(locator)}
     return tuple(sorted({name for top in tops for name in _distributions().get(top, ())}))
 
 
@@ -72,6 +76,13 @@ def rule(locator: str) -> Rule:
     if not all(part.isidentifier() for part in path.split(".")) or "." not in path:
         raise InputError(f"{locator}: {path!r} is no dotted name such as {_example(library)}")
     parameters = arguments_of(path)
+    if parameters is not None:
+        if RATE_NAMES[library] not in parameters:
+            raise InputError(
+                f"{locator}: takes no {RATE_NAMES[library]!r}, so it is no optimizer that a study can tune "
+                f"(it takes: {', '.join(parameters) or 'nothing'})"
+            )
+        parameters = tuple(name for name in parameters if name != "params")
     options = {
         "arguments": Option({}, "what its constructor is given, by name", _arguments(locator, parameters)),
         "tuned": Option(["learning_rate"], "arguments that the study tunes", _tuned(locator, parameters)),
@@ -177,7 +188,8 @@ def _optax(
 
         # A state has no learning rate: any number will do.
         one = transformation(dict.fromkeys(numbers, 0.5)).init
-        return jax.vmap(jax.vmap(one))({name: ops.asarray(value) for name, value in param.items()})
+        state = jax.vmap(jax.vmap(one))({name: ops.asarray(value) for name, value in param.items()})
+        return jax.tree.map(jax.numpy.copy, state)  # it may begin with the parameters themselves
 
     def update(
         ops: Ops,
@@ -190,7 +202,15 @@ def _optax(
         import optax
 
         def one(grad: Any, state: Any, param: Any, values: Any) -> Any:
-            updates, new = transformation(values).update(grad, state, param)
+            try:
+                updates, new = transformation(values).update(grad, state, param)
+            except InputError:
+                raise
+            except Exception as error:  # whatever another library raises
+                raise InputError(
+                    f"{locator}: takes no step by one gradient ({type(error).__name__}: {error}); "
+                    "what needs the loss cannot be a contestant, and what is tuned must be a number"
+                ) from error
             return optax.apply_updates(param, updates), new
 
         lanes = next(iter(param.values())).shape[:2]
@@ -228,5 +248,7 @@ def _load(locator: str, path: str) -> Any:
 def _called(locator: str, function: Any, *given: Any, **named: Any) -> Any:
     try:
         return function(*given, **named)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{locator}: refuses its arguments {named}: {error}") from error
+    except Exception as error:  # whatever another library raises
+        raise InputError(
+            f"{locator}: refuses its arguments {named} ({type(error).__name__}: {error})"
+        ) from error

@@ -6,9 +6,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args, get_type_hints
 
 from harness.backends.ops import Array, Ops
 from optimizers.names import unknown
+from workloads.workload import Role
+
+KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ def layout(
 
     Raises:
         ValueError: when a parameter has no entries, a group names an unknown one or one that another has, a
-            factor names neither parameter nor kind, or a basis would mix parameters of different factors.
+            factor names neither parameter nor kind or is no number from 0 on, or a basis would mix
+            parameters of different factors.
     """
     for name, shape in shapes.items():
         if 0 in shape:
@@ -153,14 +158,25 @@ def layout(
 def _factors(kinds: Mapping[str, str], given: Mapping[str, float]) -> dict[str, float]:
     """The factors that are not 1, by parameter name."""
     known = [*kinds, *dict.fromkeys(kinds.values())]
-    for name in given:
+    for name, factor in given.items():
         if name not in known:
             raise ValueError(unknown("learning_rate_factors", "parameter or kind", name, known))
+        if not (math.isfinite(factor) and factor >= 0):
+            raise ValueError(f"learning_rate_factors: {name} = {factor!r} is no number from 0 on")
     factors = {name: given.get(name, given.get(kind, 1.0)) for name, kind in kinds.items()}
     return {name: factor for name, factor in factors.items() if factor != 1.0}
 
 
-def kinds_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-    """The kinds of parameters of which no roles are known: by their number of axes."""
+def kinds_of(shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The kinds of parameters: as given, and by their number of axes where no role is known.
+
+    Raises:
+        ValueError: for a parameter or a kind that does not exist.
+    """
+    for name, kind in (given or {}).items():
+        if name not in shapes:
+            raise ValueError(unknown("kinds", "parameter", name, shapes))
+        if kind not in KINDS:
+            raise ValueError(unknown(f"kinds: {name}", "kind", kind, KINDS))
     names = {0: "vector", 1: "vector", 4: "convolution"}
-    return {name: names.get(len(shape), "weight") for name, shape in shapes.items()}
+    return {name: names.get(len(shape), "weight") for name, shape in shapes.items()} | dict(given or {})

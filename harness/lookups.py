@@ -10,6 +10,8 @@ from pathlib import Path
 import optimizers
 import workloads
 from harness import ENTRIES
+from harness.backends import BACKENDS
+from harness.backends import module_of as module_of_backend
 from optimizers import bases
 
 
@@ -21,17 +23,25 @@ class Registry:
         all: the function that gives them, by name; called without a name behind it, it gives all.
         module_of: the module that defines one.
         also: what else, besides `all`, finds one when it is handed a name.
+        where_named: what finds one where it is handed a name, and none of them where it is not.
     """
 
     all: Callable[[], Mapping[str, object]]
     module_of: Callable[[str], str]
     also: tuple[str, ...] = ()
+    where_named: tuple[str, ...] = ()
+
+
+def engines() -> Mapping[str, object]:
+    """The backends whose engines `harness.backends.engine.engine` finds by name."""
+    return dict.fromkeys(BACKENDS)
 
 
 REGISTRIES = (
     Registry(optimizers.rules, optimizers.module_of, (*ENTRIES, "find_rule")),
     Registry(workloads.workloads, workloads.module_of, ("find_workload",)),
     Registry(bases.bases, bases.module_of),
+    Registry(engines, module_of_backend, ("engine",), tuple(ENTRIES)),
 )
 
 
@@ -53,9 +63,10 @@ def looked_up(paths: Iterable[Path]) -> tuple[str, ...]:
     }
     modules = [module for entry, module in ENTRIES.items() if entry in used]
     for registry in REGISTRIES:
-        if used.intersection({registry.all.__name__, *registry.also}):
+        finds = used.intersection({registry.all.__name__, *registry.also})
+        if finds or used.intersection(registry.where_named):
             known = registry.all()
             named = [name for name in known if name in strings]
-            everything = not named or registry.all.__name__ in called
+            everything = bool(finds) and (not named or registry.all.__name__ in called)
             modules += [registry.module_of(name) for name in (known if everything else named)]
     return tuple(dict.fromkeys(modules))

@@ -121,7 +121,8 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
     known = [*by_name, *claims]
     for name in config.studies:
         if name not in known:
-            raise InputError(f"--config studies: {unknown(str(config.study_folder), 'study', name, known)}")
+            where = f"{config.study_folder} (or {PACKAGE.replace('.', '/')})"
+            raise InputError(f"--config studies: {unknown(where, 'study or claim', name, known)}")
     scales = sorted({scale for study in studies for scale in study.scales})
     if config.scale not in scales:
         raise InputError(
@@ -285,7 +286,7 @@ class Planner:
             *(module for one in origins for module in one.modules),
             *(basis_module(basis.name) for basis in used),
         ]
-        files = [file for one in origins for file in one.files]
+        files = {key: path for one in origins for key, path in one.files.items()}
         packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
         by_stage: dict[str, tuple[str, ...]] = {}
         for job in upstream:

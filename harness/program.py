@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.backends.ops import Array, Ops
 from harness.layout import Layout, Stack
+from optimizers.options import OptionError
 from optimizers.rule import Part, Rule
 
 TO_PARAMETERS = "sij,skj->ski"  # theta = V theta~, one V a seed (s), any number of settings (k)
@@ -113,7 +114,15 @@ class Update:
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """What is updated at once, in buffer order."""
+        """What is updated at once, in buffer order.
+
+        Raises:
+            OptionError: for an option that is wrong for a shape, or factors that the rule cannot take.
+        """
+        if self.layout.factors and self.rule.scope in ("model", "named"):
+            raise OptionError(
+                f"{self.rule.name}: has one learning rate for all parameters; leave learning_rate_factors out"
+            )
         uniform = self.rule.scope == "entry" and self.rule.part is None and not self.layout.factors
         if uniform or self.rule.scope == "model":
             return (Piece(Part(self.rule), None),)

@@ -15,11 +15,13 @@ class Progress:
         title: what the job is.
         total: its work, in any unit.
         every: seconds between lines.
+        even: whether equal work takes about equal time; if not, no time is told that is left.
     """
 
     title: str
     total: float
     every: float = 5.0
+    even: bool = True
     done: float = 0.0
     started: float = field(default_factory=time.monotonic)
     printed: float = field(default_factory=time.monotonic)
@@ -33,5 +35,6 @@ class Progress:
         self.printed = now
         share = min(self.done / self.total, 1.0) if self.total else 1.0
         bar = "#" * round(20 * share)
-        left = (now - self.started) * (1 - share) / share if share else float("inf")
-        print(f"{self.title} [{bar:<20}] {share:4.0%}, {left:.0f} s left {what}", file=sys.stderr, flush=True)
+        seconds = (now - self.started) * (1 - share) / share if share else float("inf")
+        left = f", {seconds:.0f} s left" if self.even else ""
+        print(f"{self.title} [{bar:<20}] {share:4.0%}{left} {what}", file=sys.stderr, flush=True)

@@ -90,7 +90,7 @@ class Online:
         blocks = _blocks(basis, start)
         shapes = {name: value.shape for name, value in start.items()}
         try:
-            lay = layout(shapes, kinds or kinds_of(shapes), tuple(blocks), learning_rate_factors)
+            lay = layout(shapes, kinds_of(shapes, kinds), tuple(blocks), learning_rate_factors)
             update = Update(rule, lay)
             assert update.pieces  # an option may be wrong for a shape
         except ValueError as error:
@@ -232,8 +232,8 @@ def replay(
             order and laid end to end in the order of `params`; or such a matrix by parameter name. Columns
             are the basis vectors: the optimizer sees V^T theta (000 Alg. 2.1).
         options: the optimizer's options by name; what is left out has its default.
-        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`; None for what the
-            number of axes suggests.
+        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`; what is left out
+            is what the number of axes suggests.
         learning_rate_factors: factors of the learning rate by parameter name or kind.
         hessians: one (d, d) a step, in the order of a basis for all parameters, where the optimizer needs
             them.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from harness.contestants import find_workload
+from harness.contestants import find_workload, located
 from harness.errors import InputError
 from harness.spec import TRAJECTORY_VERSION, JobSpec, WorkloadSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLLOWED = ("optimizers", "workloads")  # the golden test makes spec.TRAJECTORY_VERSION cover the harness
 DATA = "data:"  # marks the key of a data file among the sources
-OUTSIDE = "file:"  # marks the key of a Python file outside this project
 
 
 def sources(
@@ -60,15 +59,16 @@ def data_files(specs: Iterable[WorkloadSpec]) -> dict[str, str]:
     }
 
 
-def outside(paths: Iterable[Path], root: Path = ROOT, followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
-    """SHA-256 by `file:<path>` of Python files outside, and of what they import from the followed packages.
+def outside(
+    files: Mapping[str, Path], root: Path = ROOT, followed: tuple[str, ...] = FOLLOWED
+) -> dict[str, str]:
+    """SHA-256 of Python files outside by their keys, and of what they import from the followed packages.
 
     Raises:
         InputError: for a file that is no Python.
     """
-    files = list(paths)
-    imported = [name for path in files for name in _imported(path.stem, path, root, followed)]
-    own = {f"{OUTSIDE}{path.as_posix()}": _sha256(path) for path in files}
+    imported = [name for path in files.values() for name in _imported(path.stem, path, root, followed)]
+    own = {key: _sha256(path) for key, path in files.items()}
     return own | sources(imported, root, followed)
 
 
@@ -78,11 +78,7 @@ def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
     Raises:
         InputError: naming what changed since; its result would be stored under a hash that is not its own.
     """
-    files = {
-        name: Path(name.removeprefix(OUTSIDE)) if name.startswith(OUTSIDE) else root / name
-        for name in spec.sources
-        if not name.startswith(DATA)
-    }
+    files = {name: located(name) or root / name for name in spec.sources if not name.startswith(DATA)}
     now = {name: _sha256(path) if path.is_file() else None for name, path in files.items()}
     now |= data_files(spec.workloads) if len(files) < len(spec.sources) else {}
     changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]

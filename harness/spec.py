@@ -12,7 +12,7 @@ from typing import Any, Literal
 from harness.errors import InputError
 
 Stage = Literal["bases", "sweep", "refine", "final", "timing", "parity", "checks"]
-TRAJECTORY_VERSION = 1  # raised when the harness changes what a run computes (tests/harness/golden)
+TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/harness/golden)
 
 
 @dataclass(frozen=True)

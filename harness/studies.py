@@ -352,7 +352,7 @@ def _space(file: StudyFile, value: Any, key: str, report: Report) -> dict[str, A
 def _factors(value: Any, key: str, report: Report) -> dict[str, float] | None:
     """Learning-rate factors by parameter name or kind."""
     numbers = isinstance(value, Mapping) and all(
-        isinstance(one, (int, float)) and not isinstance(one, bool) and one >= 0 for one in value.values()
+        isinstance(one, (int, float)) and not isinstance(one, bool) for one in value.values()
     )
     if numbers:
         return {str(name): float(factor) for name, factor in value.items()}
@@ -457,9 +457,6 @@ def _check_leaves(
     report: Report,
 ) -> None:
     factors, key = optimizer.learning_rate_factors, f"optimizers.{optimizer.label}.learning_rate_factors"
-    if factors and rule_of(optimizer).scope in ("model", "named"):
-        report(key, f"{optimizer.name} has one learning rate for all parameters; leave them out")
-        return
     try:
         made = layout(shapes, kinds, groups, factors)
     except ValueError as error:

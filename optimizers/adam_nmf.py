@@ -109,7 +109,7 @@ def adam_nmf(options: Options) -> Rule:
     alternating = chosen["steps"] == "alternating"
     numbers = {
         "learning_rate": LEARNING_RATE,
-        "epsilon": Hyperparameter("added to g^2; 0 is legal, as printed", 1e-30, 0.0),
+        "epsilon": Hyperparameter("added to g^2; 0 is legal, as printed", 1e-16, 0.0),
     }
     if not alternating:
         numbers["initialization_range"] = Hyperparameter(

@@ -14,18 +14,24 @@ Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
 def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdict]:
     """The verdict by variant; by the empty one alone where nothing is misprinted.
 
-    All parts hold: reproduced; some: partly reproduced; none: not reproduced. Parts that are printed well
-    count in both variants.
+    All parts hold: reproduced; some: partly reproduced; none: not reproduced. As printed the misprinted parts
+    alone are judged, so that a false statement is not saved by true ones beside it; as corrected, the
+    corrected parts and those that are printed well.
 
     Args:
         holding: whether each part of a claim holds, by part and variant.
     """
-    misprinted = {variant for _, variant in holding if variant}
-    variants: list[Variant] = sorted(misprinted, reverse=True) or [""]
-    return {
-        variant: _verdict([holds for (_, own), holds in holding.items() if own in ("", variant)])
-        for variant in variants
+    if not any(variant for _, variant in holding):
+        return {"": _verdict(list(holding.values()))}
+    judged: dict[Variant, tuple[Variant, ...]] = {
+        "as printed": ("as printed",),
+        "as corrected": ("", "as corrected"),
     }
+    parts = {
+        variant: [holds for (_, own), holds in holding.items() if own in among]
+        for variant, among in judged.items()
+    }
+    return {variant: _verdict(each) for variant, each in parts.items() if each}
 
 
 def _verdict(parts: list[bool]) -> Verdict:
@@ -39,21 +45,19 @@ def share_of_limit(value: float, relation: Relation, limit: float, tolerance: fl
 
     The tolerance is a part of what is allowed. For `<=` it is the value over that, for `>=` that over the
     value, where both are positive; for `==` the distance over the tolerance. Infinite where a number of one
-    sign is held against one of the other, or against 0, and misses; and for what is not a number.
+    sign is held against one of the other, or against 0, and misses; and for what is infinite or not a number.
     """
+    if not math.isfinite(value):
+        return math.inf
     if relation == "==":
-        share = _share(abs(value - limit), tolerance)
-    elif relation == ">=":
-        share = _share(-value, tolerance - limit)
-    else:
-        share = _share(value, limit + tolerance)
-    return math.inf if math.isnan(share) else share
+        return _share(abs(value - limit), tolerance)
+    if relation == ">=":
+        return _share(-value, tolerance - limit)
+    return _share(value, limit + tolerance)
 
 
 def _share(value: float, most: float) -> float:
     """The share for `value <= most`."""
-    if math.isnan(value):
-        return math.inf
     if most > 0:
         return max(value, 0.0) / most
     if most < 0:

@@ -157,7 +157,7 @@ def test_claims_are_checked_alone_and_one_that_raises_is_no_success(snakemake, p
     module.write_text(TOY)
     done = snakemake("--cores", "2", *asked)
     assert done.returncode == 0, done.stdout
-    assert "as printed: ~ partly reproduced" in (project / "reports/site/claims.html").read_text()
+    assert "as printed: ✗ not reproduced" in (project / "reports/site/claims.html").read_text()
     assert "Nothing to be done" in snakemake("-n", *asked).stdout
 
     touch(module)

@@ -34,13 +34,13 @@ def semidefinite(random: np.random.Generator, size: int, rank: int) -> np.ndarra
     return np.asarray((vectors * 10.0 ** random.uniform(-2, 0, rank)) @ vectors.T)
 
 
-def power(matrix: np.ndarray, exponent: float, cutoff: float = 1e-13) -> np.ndarray:
+def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
     """A power of a symmetric positive semi-definite matrix; of its pseudo-inverse where below 0.
 
-    Eigenvalues of at most `cutoff` times the largest are rounding and count as 0.
+    Eigenvalues of at most 1e-13 times the largest are rounding and count as 0.
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    counts = values > cutoff * max(values[-1], 0.0)
+    counts = values > 1e-13 * max(values[-1], 0.0)
     return np.asarray((vectors[:, counts] * values[counts] ** exponent) @ vectors[:, counts].T)
 
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from benchmarks.claims._matrices import power
+
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
 ROUNDING = 1e-9  # of a ratio of regrets: sums of some hundred products, and least squares solved on a box
@@ -205,6 +207,7 @@ def play(
     schedule: np.ndarray | None = None,
     projection: Projection | None = None,
     shape: tuple[int, ...] | None = None,
+    sign: float = 1.0,
 ) -> Play:
     """Play a game with one of the project's rules, one gradient after another.
 
@@ -218,6 +221,7 @@ def play(
         schedule: multipliers of the learning rate, (T,); None for a constant one.
         projection: onto the domain; None where the rule knows its own.
         shape: of the weights, where the rule sees more than a vector.
+        sign: -1 turns the steps of the rule, which takes a projection.
     """
     from harness import Online
 
@@ -235,7 +239,9 @@ def play(
         given = {"w": gradients[number].reshape(shape)}
         after = online.step(given, 1.0 if schedule is None else schedule[number])["w"].ravel()
         weights = (
-            after if projection is None else projection(weights + after - before, gradients[: number + 1])
+            after
+            if projection is None
+            else projection(weights + sign * (after - before), gradients[: number + 1])
         )
         before = after
     losses = game.losses
@@ -260,9 +266,3 @@ def weighted_clipping(radius: float, preconditioner: Callable[[np.ndarray], np.n
         return lsq_linear(root, root @ weights, (-radius, radius), method="bvls").x
 
     return projection
-
-
-def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
-    """A positive power of a positive semi-definite matrix."""
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.maximum(values, 0.0) ** exponent) @ vectors.T

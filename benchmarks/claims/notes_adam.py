@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from benchmarks.claims._moves import moves
 from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
 
 Random = np.random.Generator
-
-
-def _moves(
-    optimizer: str,
-    gradients: np.ndarray,
-    hyper: Mapping[str, float],
-    options: Mapping[str, Any] | None = None,
-) -> np.ndarray:
-    """w_(t+1) - w_t of a rule that is given gradients (T, d) and starts at 0, (T, d)."""
-    from harness import Online
-
-    start = np.zeros(gradients.shape[1])
-    online = Online(optimizer, {"w": start}, {"learning_rate": 1.0, **hyper}, options=options)
-    weights = np.stack([start, *(online.step({"w": gradient})["w"] for gradient in gradients)])
-    return np.diff(weights, axis=0)
 
 
 # --- AMSGrad ------------------------------------------------------------------------------------------------
@@ -92,7 +77,7 @@ def _rate_never_rises(random: Random, order: str) -> Iterator[Measure]:
     """The learning rate of an entry, its move over its gradient with beta_1 = 0, against the one before."""
     gradients = random.normal(size=(100, 50)) * 10 ** random.uniform(-1, 1, (100, 1))
     hyper = {"beta1": 0.0, "beta2": float(1 - 10 ** random.uniform(-3, -1)), "epsilon": 0.0}
-    rates = _moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) / gradients
+    rates = moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) / gradients
     rise = float((rates[1:] / rates[:-1]).max())
     if order == "after":
         yield Measure("greatest ratio of successive rates", rise, "<=", 1.0, 1e-9)
@@ -108,7 +93,7 @@ def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
     """Root mean square of the difference of both orders' moves over that of the moves, by step, (T,)."""
     hyper = {"beta1": 0.9, "beta2": beta2, "epsilon": 0.0}
     after, before = (
-        _moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) for order in ("after", "before")
+        moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) for order in ("after", "before")
     )
     return np.sqrt(((after - before) ** 2).mean(1) / (after**2).mean(1))
 
@@ -280,8 +265,8 @@ def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
         scales *= random.choice([-1.0, 1.0], len(scales))
     for optimizer, hyper in INVARIANT.items():
         given = {**hyper, **({} if optimizer == "adagrad" else betas)}
-        plain = _moves(optimizer, gradients, given)
-        scaled = _moves(optimizer, gradients * scales, given)
+        plain = moves(optimizer, gradients, given)
+        scaled = moves(optimizer, gradients * scales, given)
         apart = float(np.abs(scaled - plain).max()) / max(float(np.abs(plain).max()), 1e-300)
         yield Measure(f"greatest difference of {optimizer}'s moves, relative", apart, "<=", 0.0, 1e-11)
 
@@ -290,8 +275,8 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
     """Where |g| is far below epsilon, Adam's moves shrink with the gradient (Sec. 4.1.1)."""
     gradients, betas = random.normal(size=(20, 10)), _betas(random)
     hyper = {**betas, "epsilon": 1.0}
-    large = _moves("adam", 1e-3 * gradients, hyper)
-    small = _moves("adam", 1e-5 * gradients, hyper)
+    large = moves("adam", 1e-3 * gradients, hyper)
+    small = moves("adam", 1e-5 * gradients, hyper)
     ratio = float(np.abs(small).sum() / np.abs(large).sum())
     yield Measure("moves over moves on gradients 100 times as large", ratio, "<=", 0.05)
 
@@ -301,7 +286,7 @@ def _epsilon_harmless(random: Random) -> Iterator[Measure]:
     gradients = random.choice([-1.0, 1.0], (30, 10)) * 10 ** random.uniform(0, 2, (30, 10))
     epsilon, scale = float(10 ** random.uniform(-8, -3)), float(10 ** random.uniform(-2, 2))
     hyper = {**_betas(random), "epsilon": epsilon}
-    plain, scaled = _moves("adam", gradients, hyper), _moves("adam", scale * gradients, hyper)
+    plain, scaled = moves("adam", gradients, hyper), moves("adam", scale * gradients, hyper)
     change = float(np.abs(scaled / plain - 1).max())
     bound = epsilon * max(1, 1 / scale) / float(np.abs(gradients).min())
     yield Measure("greatest change of a move over its bound", change / bound, "<=", 1.0, 1e-9 + 1e-9 / bound)
@@ -313,8 +298,8 @@ def _spike(random: Random) -> Iterator[Measure]:
     gradients = 1e-3 * random.normal(size=(steps, 10))
     gradients[-1] = random.choice([-1.0, 1.0], 10) * 10 ** random.uniform(0, 3)
     betas = {"beta1": float(random.uniform(0, 0.5)), "beta2": 0.999}
-    clipped = float(np.abs(_moves("adam_atan2", gradients, betas)).max())
-    free = float(np.abs(_moves("adam", gradients, {**betas, "epsilon": 0.0})[-1]).min())
+    clipped = float(np.abs(moves("adam_atan2", gradients, betas)).max())
+    free = float(np.abs(moves("adam", gradients, {**betas, "epsilon": 0.0})[-1]).min())
     yield Measure("greatest move of Adam-atan2 over pi / 2", clipped / (np.pi / 2), "<=", 1.0)
     yield Measure("least move of Adam at the spike over pi / 2", free / (np.pi / 2), ">=", 1.0)
 
@@ -323,9 +308,9 @@ def _bounded(random: Random) -> Iterator[Measure]:
     """On any gradients, and 0 where all of them are 0."""
     gradients, betas = _gradients(random), _betas(random)
     gradients[:, 0] = 0.0
-    moves = _moves("adam_atan2", gradients, betas)
-    yield Measure("greatest move over pi / 2", float(np.abs(moves).max()) / (np.pi / 2), "<=", 1.0)
-    yield Measure("move of an entry without gradient", float(np.abs(moves[:, 0]).max()), "==", 0.0)
+    moved = moves("adam_atan2", gradients, betas)
+    yield Measure("greatest move over pi / 2", float(np.abs(moved).max()) / (np.pi / 2), "<=", 1.0)
+    yield Measure("move of an entry without gradient", float(np.abs(moved[:, 0]).max()), "==", 0.0)
 
 
 _SOME = {"quick": 20, "paper": 200}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
 READ = 1e-9  # of a step that is read from where the retraction brought it
-TANGENT = 1e-3  # of the iteration for the tangential direction, relative, after 1000 steps
+TANGENT = 1e-3  # of the iteration for the tangential direction, relative
 STEPS = 12
+ENOUGH = {"dual_steps": 1000}
 
 
 # --- what is drawn and run --------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ def least_nuclear_norm(gradient: np.ndarray, weight: np.ndarray) -> float:
     return float(np.linalg.svd(shifted(half), compute_uv=False).sum())
 
 
-def _tangent_steps(random: np.random.Generator) -> Iterator[Measure]:
+def _tangent_steps(random: np.random.Generator, options: Mapping[str, Any]) -> Iterator[Measure]:
     from scipy.linalg import solve_continuous_lyapunov
 
     d = int(random.integers(1, 4))
@@ -285,7 +287,6 @@ def _tangent_steps(random: np.random.Generator) -> Iterator[Measure]:
     rank = int(random.integers(1, d + 1))
     gradient = random.standard_normal((rows, rank)) @ random.standard_normal((rank, d))
     rate = float(10.0 ** random.uniform(-2, -0.5))
-    options = {"dual_steps": 1000}
     after = _path("manifold_muon", weight, [gradient], rate, options)[1]
     # the tangential step that is retracted there: W - Delta = W' P with a symmetric P
     step = weight - after @ solve_continuous_lyapunov(weight.T @ after, 2 * np.eye(d))
@@ -301,16 +302,23 @@ def _tangent_steps(random: np.random.Generator) -> Iterator[Measure]:
     )
 
 
-def _tangent_directions(random: np.random.Generator) -> Iterator[Measure]:
+def _tangent_directions(random: np.random.Generator, default: bool) -> Iterator[Measure]:
     from harness.backends.numpy_ops import numpy_ops
     from optimizers.matrix_functions import orthogonal_factor
-    from optimizers.stiefel import clipped_by_svd, tangential_direction
+    from optimizers.stiefel import OPTIONS, clipped_by_svd, tangential_direction
 
+    steps = OPTIONS["dual_steps"].default if default else ENOUGH["dual_steps"]
     d = int(random.integers(1, 5))
     rows = int(random.integers(d, 9))
     weight, gradient = orthonormal(random, rows, d), random.standard_normal((rows, d))
     direction = tangential_direction(
-        numpy_ops("float64"), gradient, weight, np.full((1, 1), 1e-9), 1000, orthogonal_factor, clipped_by_svd
+        numpy_ops("float64"),
+        gradient,
+        weight,
+        np.full((1, 1), 1e-9),
+        steps,
+        orthogonal_factor,
+        clipped_by_svd,
     )
     error = float(np.linalg.norm(direction.T @ weight + weight.T @ direction)) / np.sqrt(d)
     yield Measure("|Z^T W + W^T Z|_F over sqrt(d)", error, "<=", 0.0, TANGENT)
@@ -331,11 +339,13 @@ MANIFOLD = PropertyClaim(
         "w. A trust-region step is read from where its retraction brought it, and compared with the dual "
         "optimum, found at all kinks of the dual function. Weight normalization: 12 steps, also against "
         "gradient descent on v and s by autograd; eq. 75's error against its own terms of second order. "
-        "Stiefel: up to 8 x 4; steps on the manifold with the rule's 12 iterations for the tangential "
-        "direction, directions and optimality with 1000, to 1e-3, since they converge slowly where G + W "
-        "Lambda is singular; the dual optimum by BFGS on smoothed singular values. Of eq. 78's |Delta| = "
-        "eta and eq. 175's |Delta| <= eta the second is taken: it is convex, and a gradient without a "
-        "tangential part then moves nothing."
+        "Stiefel: up to 8 x 4, to 1e-3; the dual optimum by BFGS on smoothed singular values. Steps stay "
+        "orthonormal with any number of iterations for the tangential direction. These converge slowly "
+        "where G + W Lambda is singular: 1000 reach a tangent and optimal direction in all draws, the rule's "
+        "default of 12 does not in 12 % of 300 (|Z^T W + W^T Z|_F / sqrt(d) up to 0.045) and in 22 % of 60 "
+        "(gain up to 0.025 |G|_F off), so that both parts are checked with both numbers. Of eq. 78's "
+        "|Delta| = eta and eq. 175's |Delta| <= eta the second is taken: it is convex, and a gradient "
+        "without a tangential part then moves nothing."
     ),
     checks=(
         Check("first-order view", "002 eq. 71, Lemma S.19", _first_order, {"quick": 20, "paper": 200}),
@@ -367,9 +377,29 @@ MANIFOLD = PropertyClaim(
         Check(
             "Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, {"quick": 10, "paper": 100}
         ),
-        Check("Stiefel directions are tangent", "002 eq. 78", _tangent_directions, {"quick": 6, "paper": 60}),
         Check(
-            "Stiefel steps are optimal", "002 eq. 79, Lemma S.22", _tangent_steps, {"quick": 6, "paper": 60}
+            "Stiefel directions are tangent",
+            "002 eq. 78",
+            partial(_tangent_directions, default=False),
+            {"quick": 6, "paper": 60},
+        ),
+        Check(
+            "Stiefel steps are optimal",
+            "002 eq. 79, Lemma S.22",
+            partial(_tangent_steps, options=ENOUGH),
+            {"quick": 6, "paper": 60},
+        ),
+        Check(
+            "Stiefel directions are tangent, default number of iterations",
+            "002 eq. 78",
+            partial(_tangent_directions, default=True),
+            {"quick": 30, "paper": 300},
+        ),
+        Check(
+            "Stiefel steps are optimal, default number of iterations",
+            "002 eq. 79, Lemma S.22",
+            partial(_tangent_steps, options={}),
+            {"quick": 6, "paper": 60},
         ),
     ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from harness.backends import module_of
 from harness.backends.ops import Array, Ops
 from harness.layout import Layout
 from harness.program import Carry, Constants, Inputs, LaneGradient, LaneHessian, Program
@@ -77,6 +78,6 @@ def engine(backend: str, dtype: str, device: str = "cpu") -> Engine:
     Raises:
         InputError: when there is no such device here.
     """
-    module = importlib.import_module(f"harness.backends.{backend}_engine")
+    module = importlib.import_module(module_of(backend))
     made: Engine = module.make(dtype, device)
     return made

@@ -134,9 +134,7 @@ class TorchEngine:
             values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
             if isinstance(piece.rule, TorchRule):
                 updates.append(_Foreign(piece.rule, values))
-            elif (
-                single and self.fused and native is not None and native.applies(values) and _plain(piece.rule)
-            ):
+            elif native is not None and native.applies(values):
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
                 updates.append(_Fused(piece, native, values))
             else:
@@ -190,8 +188,10 @@ class TorchEngine:
             torch.cuda.synchronize(self.device)
 
     def state_bytes(self, state: Any) -> int:
-        leaves = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, torch.Tensor)]
-        return sum(leaf.numel() * leaf.element_size() for leaf in leaves)
+        leaves = pytree.tree_leaves(state)
+        for optimizer in [leaf for leaf in leaves if isinstance(leaf, torch.optim.Optimizer)]:
+            leaves += pytree.tree_leaves(list(optimizer.state.values()))
+        return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """The allocator's own count on a GPU; on the CPU arrays are a part of the process' memory."""
@@ -321,8 +321,11 @@ class _Foreign:
             view[0, 0].detach().requires_grad_() for view in lay.unflatten(ops, carry.coordinates).values()
         ]
         optimizer = self.rule.make(leaves, self.values)
-        carry.state[number].append(optimizer.state)
         rates = [group["lr"] for group in optimizer.param_groups]
+        before: list[Any] = carry.state[number]
+        if before:
+            optimizer.load_state_dict(before[0].state_dict())
+        before[:] = [optimizer]
 
         def update(moment: _Moment) -> None:
             if moment.held is not None and bool(moment.held):
@@ -334,10 +337,10 @@ class _Foreign:
                 group["lr"] = rate * moment.schedule
             try:
                 optimizer.step()
-            except TypeError as error:
+            except Exception as error:  # whatever another library raises
                 raise InputError(
-                    f"{self.rule.source}: takes no step by one gradient ({error}); optimizers that evaluate "
-                    "the loss themselves cannot be contestants"
+                    f"{self.rule.source}: takes no step by one gradient ({type(error).__name__}: {error}); "
+                    "optimizers that evaluate the loss themselves cannot be contestants"
                 ) from error
 
         return update
@@ -428,7 +431,8 @@ def _segment(
 
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         nonlocal held
-        if held is None or held.buffer is not carry.coordinates:
+        # Another segment may have gone on in the same buffer, with a state of its own.
+        if held is None or held.buffer is not carry.coordinates or held.state is not carry.state:
             held = hold(carry, constants)
         model, stopped_at, losses = carry.model, carry.stopped_at, []
         first = round(float(inputs.step[0]))
@@ -477,8 +481,8 @@ def _plain(rule: Rule) -> bool:
     return all(rule.chosen[name] == option.default for name, option in rule.options.items())
 
 
-def _own(leaf: torch.Tensor) -> torch.Tensor:
-    return leaf.clone(memory_format=torch.contiguous_format)
+def _own(leaf: Any) -> Any:
+    return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _values(program: Program, constants: Constants, inputs: Inputs, index: int) -> Mapping[str, torch.Tensor]:

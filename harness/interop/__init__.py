@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import replace
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from harness.errors import InputError
+from harness.layout import KINDS
 from optimizers import HyperparameterError, Rule, rules
 from optimizers.names import unknown
 from optimizers.options import OptionError, Options
-from workloads.workload import Role
 
-KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 FLOATS = ("float32", "float64")  # what rules compute in
 
 

@@ -1,8 +1,11 @@
 """Manifolds: the verdict of the claim, and that its checks notice wrong rules."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+import optimizers.matrix_functions
 import optimizers.spheres
 import optimizers.stiefel
 from benchmarks.claims.notes_manifold import MANIFOLD, least_dual_norm, least_nuclear_norm
@@ -17,10 +20,34 @@ LOCALLY = "weight normalization as a preconditioner"
 ORTHONORMAL = "Stiefel steps stay orthonormal"
 TANGENT = "Stiefel directions are tangent"
 OPTIMAL = "Stiefel steps are optimal"
+BY_DEFAULT = {
+    "Stiefel directions are tangent, default number of iterations",
+    "Stiefel steps are optimal, default number of iterations",
+}
+NEAREST = "Orth is the nearest orthonormal matrix"
 
 
 def test_the_verdict():
-    assert verdicts_of(few(MANIFOLD, 4)) == {"": "reproduced"}
+    parts = {check.part for check in MANIFOLD.checks} - BY_DEFAULT
+    assert verdicts_of(few(MANIFOLD, 4, parts)) == {"": "reproduced"}
+
+
+def test_the_default_number_of_iterations_is_too_small():
+    assert failing(few(MANIFOLD, 30, BY_DEFAULT)) == {(part, "") for part in BY_DEFAULT}
+
+
+def test_with_more_iterations_the_same_draws_hold(monkeypatch):
+    enough = dataclasses.replace(optimizers.stiefel.OPTIONS["dual_steps"], default=1000)
+    monkeypatch.setitem(optimizers.stiefel.OPTIONS, "dual_steps", enough)
+    mutate(monkeypatch, "manifold_muon", options={"dual_steps": 1000})
+    assert failing(few(MANIFOLD, 15, BY_DEFAULT)) == set()
+
+
+def test_a_matrix_that_is_not_the_nearest_is_noticed(monkeypatch):
+    monkeypatch.setattr(
+        optimizers.matrix_functions, "orthogonal_factor", lambda ops, matrix: np.linalg.qr(matrix)[0]
+    )
+    assert failing(few(MANIFOLD, 4, {NEAREST})) == {(NEAREST, "")}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ POLICY = "the policy with the best expected reward"
 
 def test_reproduced_but_for_the_misprinted_policy():
     claim = few(NOTES_MIRROR, 8)
-    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "partly reproduced"}
+    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "not reproduced"}
     assert failing(claim) == {(POLICY, "as printed")}
 
 

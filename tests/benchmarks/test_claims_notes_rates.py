@@ -12,8 +12,18 @@ from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
 CLAIM = notes_rates.NOTES_RATES
 
 
-def test_reproduced():
-    assert verdicts_of(few(CLAIM, 10)) == {"": "reproduced"}
+PHASE = "Newton's method on w^4 / 4 has no quadratic phase"
+
+
+def test_reproduced_but_for_a_misprint():
+    claim = few(CLAIM, 10)
+    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "not reproduced"}
+    assert failing(claim) == {(PHASE, "as printed")}
+
+
+def test_a_quadratic_phase_is_noticed(monkeypatch):
+    mutate(monkeypatch, "newton", learning_rate=lambda rate: 3 - 1e-8)  # 3 leads to the minimum at once
+    assert (PHASE, "as corrected") in failing(few(CLAIM, 2, {PHASE}))
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,8 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
     assert {"bowl", "least_squares"} <= set(known(WORKLOADS))
     assert "lion" not in RULES.own()
     assert origin(RULES, "lion").packages == ("prowess",)
-    assert {path.name for path in origin(RULES, "lion").files} == {"__init__.py", "rules.py", "problems.py"}
+    names = {f"package:prowess/{name}.py" for name in ("__init__", "rules", "problems")}
+    assert set(origin(RULES, "lion").files) == names
 
 
 @pytest.mark.parametrize(
@@ -211,6 +212,7 @@ def test_a_path_is_relative_to_the_study_and_stored_relative_to_the_working_fold
     [
         (LION, "lion.py:lyon", r"lion\.py has no optimizer 'lyon'; did you mean 'lion'\?"),
         (LION.replace("RULES = (LION,)", "RULES = (LION, LION)"), "lion.py", None),
+        (LION.replace('"lion"', '"momentum"'), "lion.py", "the name 'momentum' is taken; rename the optimi"),
         ("def f(:", "lion.py", r"cannot be loaded \(SyntaxError"),
         (None, "lion.py", "there is no such file; a path is relative to the study file's folder"),
     ],
@@ -238,7 +240,8 @@ def test_a_file_with_several_rules_wants_a_name(tmp_path: Path) -> None:
 CUBE = BOWL.replace(
     "description=",
     "roles=lambda settings: {'cube': Role('weight')},\n"
-    "    sample_parameters=lambda settings, random: {'cube': random.normal(size=(2, 2, 2))},\n    description=",
+    "    sample_parameters=lambda settings, random: {'cube': random.normal(size=(2, 2, 2))},\n"
+    "    description=",
 ).replace("import dataclasses\n", "import dataclasses\n\nfrom workloads import Role\n")
 
 
@@ -476,10 +479,44 @@ def test_what_a_library_refuses_is_said_with_its_name(locator: str, said: str) -
         execute(bundle, engine("torch", "float64"))
 
 
-def test_a_name_without_a_transformation_is_said() -> None:
-    bundle = bundle_of("optax:optax.linear_schedule", {}, False, learning_rate=(0.05,))
-    with pytest.raises(InputError, match="refuses its arguments"):
-        execute(bundle, engine("jax", "float64"))
+@pytest.mark.parametrize(
+    ("locator", "said"),
+    [
+        ("optax:optax.linear_schedule", "takes no 'learning_rate', so it is no optimizer"),
+        ("optax:optax.scale_by_adam", "takes no 'learning_rate'"),
+        ("torch:torch.optim.lr_scheduler.StepLR", "takes no 'lr'"),
+    ],
+)
+def test_what_is_no_optimizer_is_said(locator: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        find_rule(locator)
+
+
+@pytest.mark.parametrize(
+    ("locator", "backend", "said"),
+    [
+        ("optax:optax.contrib.momo", "jax", "takes no step by one gradient"),
+        ("optax:optax.lbfgs", "jax", "takes no step by one gradient"),
+        ("torch:torch.optim.SparseAdam", "torch", "takes no step by one gradient"),
+    ],
+)
+def test_what_takes_no_step_by_a_gradient_is_said(locator: str, backend: str, said: str) -> None:
+    bundle = bundle_of(locator, {}, False, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
+    with pytest.raises(InputError, match=said):
+        execute(bundle, engine(backend, "float64"))
+
+
+def test_a_state_may_begin_with_the_parameters() -> None:
+    bundle = bundle_of("optax:optax.contrib.dog", {}, False, learning_rate=(1.0,))
+    assert np.isfinite(execute(bundle, engine("jax", "float64")).metrics["train_loss"]).all()
+
+
+def test_the_files_of_a_package_decide_the_hash_of_its_contestants(package: Path) -> None:
+    (package / "prowess/theirs.py").write_text("class Theirs:\n    def __init__(self, params, lr): ...\n")
+    found = origin(RULES, "torch:prowess.theirs.Theirs")
+    assert "package:prowess/theirs.py" in found.files
+    assert contestants.located("package:prowess/theirs.py") == package / "prowess/theirs.py"
+    assert origin(RULES, "torch:torch.optim.NAdam").files == {}
 
 
 def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) -> None:

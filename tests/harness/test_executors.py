@@ -21,6 +21,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 import optimizers
 from harness.backends.engine import Engine, engine
 from harness.backends.torch_engine import TorchEngine
+from harness.contestants import find_rule
 from harness.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
 from harness.parity import bundle_of as parity_bundle
 from harness.parity import prepare
@@ -395,6 +396,51 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str)
                 carry = segment(carry, loaded.constants, inputs)
             ends.append(kept(carry, made))
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(
+    "variant", ["momentum", "adam", "shampoo averaged, every 3 steps", "muon", "torch:torch.optim.Adam"]
+)
+def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str, backend: str) -> None:
+    """Stretches of lengths A, B, A: each length has a program of its own, in the same buffers."""
+    foreign = variant.startswith("torch:")
+    if foreign and backend == "jax":
+        variant, foreign = "adam", False
+    rule = find_rule(variant) if foreign else ALL[variant]
+    whole = make_bundle(rule=ALL["sgd"], seeds=(0, 1), rates=(0.02, 0.05), steps=8, basis=False)
+    complete = [rule.complete({"learning_rate": rate}) for rate in (0.02, 0.05)]
+    numbers = {name: np.array([one[name] for one in complete]) for name in complete[0]}
+    whole = dataclasses.replace(whole, rule=rule, hyperparameters=numbers)
+    for bundle in (whole, whole.part(slice(0, 1), slice(1, 2))):
+        if foreign and bundle.lanes != (1, 1):
+            continue
+        ends = [
+            run(dataclasses.replace(bundle, evaluations=evaluations), backend).metrics["train_loss"][-1]
+            for evaluations in (1, 4, 3, 5)
+        ]
+        for end in ends[1:]:
+            np.testing.assert_allclose(end, ends[0], rtol=1e-11)
+
+
+def test_a_torch_optimizer_goes_on_from_a_checkpoint() -> None:
+    """A carry that comes back with its optimizer, in a new buffer."""
+    rule = find_rule("torch:torch.optim.Adam")
+    bundle = make_bundle(rule=ALL["sgd"], seeds=(0,), rates=(0.05,), steps=8, basis=False)
+    bundle = dataclasses.replace(bundle, rule=rule)
+    made = engine("torch", "float64")
+    ends = []
+    for copied in (False, True):
+        loaded = load(bundle, made)
+        carry = loaded.carry
+        for start, length in ((0, 5), (5, 3)):
+            inputs = stretch_inputs(bundle, made, start, length)
+            segment = made.segment(loaded.program, carry, loaded.constants, inputs, 8)
+            carry = segment(carry, loaded.constants, inputs)
+            if copied:
+                carry = carry._replace(coordinates=carry.coordinates.clone())
+        ends.append(made.ops.to_numpy(carry.coordinates).copy())
+    np.testing.assert_array_equal(ends[0], ends[1])
 
 
 # --- amortized work, noise, streaming ---------------------------------------------------------------

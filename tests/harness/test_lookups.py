@@ -12,6 +12,7 @@ from optimizers.bases import bases
 from workloads import workloads
 
 ADAM = "optimizers.adam"
+JAX, TORCH = "harness.backends.jax_engine", "harness.backends.torch_engine"
 ALL_RULES = {module_of(name) for name in rules()}
 
 
@@ -30,6 +31,9 @@ ALL_RULES = {module_of(name) for name in rules()}
         ("import harness\nharness.Online('adam', {})", {ADAM, "harness.replaying"}),
         ("import optimizers\nfor rule in optimizers.rules().values():\n    'adam'", ALL_RULES),
         ("from workloads import workloads\nworkloads()['digits_mlp']", {"workloads.digits"}),
+        ("from harness.backends.engine import engine\nengine('jax', 'float32')", {JAX}),
+        ("from harness.backends.engine import engine\nengine(name(), 'float32')", {JAX, TORCH}),
+        ("from harness import Online\nOnline('adam', {}, {}, 'jax')", {ADAM, "harness.replaying", JAX}),
     ],
 )
 def test_names_become_modules(tmp_path: Path, text: str, found: set[str]):

@@ -170,11 +170,29 @@ def test_parameters_may_have_learning_rates_of_their_own(
         ({"learning_rate_factors": {"wait": 2.0}}, "no parameter or kind 'wait'; did you mean 'weight'"),
         ({"learning_rate_factors": {"b": 2.0}, "basis": WHOLE}, "mixes parameters whose learning_rate_fac"),
         ({"hessians": []}, "there are 0 for 6 steps"),
+        ({"kinds": {"w": "weigth"}}, "kinds: w has no kind 'weigth'; did you mean 'weight'"),
+        ({"kinds": {"v": "weight"}}, "kinds has no parameter 'v'"),
+        ({"learning_rate_factors": {"b": -1.0}}, r"b = -1\.0 is no number from 0 on"),
+        ({"learning_rate_factors": {"b": np.inf}}, "b = inf is no number from 0 on"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         harness.replay("sgd", PARAMS, GRADS, {"learning_rate": 0.1}, "numpy", **given)
+
+
+def test_one_learning_rate_for_all_has_no_factors() -> None:
+    with pytest.raises(InputError, match="adagrad_norm: has one learning rate for all parameters"):
+        harness.replay(
+            "adagrad_norm", PARAMS, GRADS, {"learning_rate": 0.1}, "numpy", learning_rate_factors={"b": 2.0}
+        )
+
+
+def test_kinds_may_be_given_for_some_parameters() -> None:
+    hyper = {"learning_rate": 0.1, "others_learning_rate": 0.1}
+    some = harness.replay("muon", PARAMS, GRADS, hyper, "numpy", kinds={"b": "bias"})
+    none = harness.replay("muon", PARAMS, GRADS, hyper, "numpy")
+    np.testing.assert_array_equal(some[-1]["w"], none[-1]["w"])
 
 
 @pytest.mark.parametrize("hessian", [None, np.eye(3)])

@@ -169,7 +169,7 @@ def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
             }
 
 
-CLAIMS = ("notes.regret", "notes.misprint", HOSTILE)  # reproduced; partly as printed; not
+CLAIMS = ("notes.regret", "notes.misprint", HOSTILE)  # reproduced; not as printed; not
 INSTANCES = 200
 
 

@@ -63,7 +63,7 @@ def test_verdicts_and_counts(report: Report, plan: ChecksPlan):
     page = claims_page(report.plan, check_rows(plan))
     assert [claim["verdicts"] for claim in page["claims"]] == [
         {"": "reproduced"},
-        {"as printed": "partly reproduced", "as corrected": "reproduced"},
+        {"as printed": "not reproduced", "as corrected": "reproduced"},
         {"": "not reproduced"},
     ]
     assert page["counts"] == {"reproduced": 2, "not reproduced": 1}
@@ -86,14 +86,15 @@ def test_the_page_tells_verdicts_the_rule_and_how_to_compute_them_again(report: 
     listed = cells(text, "Claims checked on random instances")
     assert [row[0] for row in listed] == list(CLAIMS)
     assert listed[1][1] == "What notes.misprint says <b>is so</b>."
-    assert " ".join(listed[1][3].split()) == "as printed: ~ partly reproduced as corrected: ✓ reproduced"
+    assert " ".join(listed[1][3].split()) == "as printed: ✗ not reproduced as corrected: ✓ reproduced"
     assert " ".join(listed[2][3].split()) == "✗ not reproduced"
     assert [row[0] for row in cells(text, "Claims decided by studies")] == ["egop.digits-mlp"] * 2
     for part in (
         "3 claims, of which 2 are reproduced, 0 partly, 1 not (1 is misprinted and counts as corrected)",
         "All parts hold: reproduced. Some: partly reproduced. None: not reproduced.",
         "one miss is enough for it not to hold",
-        "There is no test and no interval behind a verdict.",
+        "As printed, the misprinted parts alone are judged",
+        "Most parts have no statistical test and no interval behind them",
         "<code>python -m harness checks notes.regret</code>",
         "200 &lt;i&gt;games&lt;/i&gt;",
         'href="study_digits_mlp.html#claims"',

@@ -19,7 +19,19 @@ from results.verdicts import share_of_limit, verdicts
         ({("a", ""): False, ("b", ""): False}, {"": "not reproduced"}),
         (
             {("a", ""): True, ("b", "as printed"): False, ("b", "as corrected"): True},
-            {"as printed": "partly reproduced", "as corrected": "reproduced"},
+            {"as printed": "not reproduced", "as corrected": "reproduced"},
+        ),
+        (
+            {("a", ""): False, ("b", "as printed"): True, ("b", "as corrected"): True},
+            {"as printed": "reproduced", "as corrected": "partly reproduced"},
+        ),
+        (
+            {("a", "as printed"): True, ("b", "as printed"): False, ("b", "as corrected"): False},
+            {"as printed": "partly reproduced", "as corrected": "not reproduced"},
+        ),
+        (
+            {("a", ""): True, ("b", "as printed"): False},
+            {"as printed": "not reproduced", "as corrected": "reproduced"},
         ),
         ({("b", "as printed"): False}, {"as printed": "not reproduced"}),
     ],
@@ -48,7 +60,8 @@ def test_all_some_or_none_of_the_parts_hold(holding, expected):
         (3.0, "==", 3.0, 0.0, 0.0),
         (math.nan, "<=", 1.0, 0.0, math.inf),
         (math.nan, "==", 1.0, 0.0, math.inf),
-        (math.inf, ">=", 1.0, 0.0, 0.0),
+        (math.inf, ">=", 1.0, 0.0, math.inf),
+        (-math.inf, "<=", 1.0, 0.0, math.inf),
     ],
 )
 def test_the_share_of_the_limit(value, relation, limit, tolerance, share):
