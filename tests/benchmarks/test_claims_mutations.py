@@ -18,10 +18,11 @@ WITHOUT = {
 def _named(test: ast.FunctionDef, module: ModuleType) -> Iterator[str]:
     """The strings of a test and of its decorators, and those of the module's constants that it uses."""
     for node in ast.walk(test):
-        value = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(node, ast.Name):
-            value = getattr(module, node.id, None)
-        yield from (one for one in (value if isinstance(value, set) else {str(value)}))
+        if isinstance(node, ast.Constant):
+            yield str(node.value)
+        elif isinstance(node, ast.Name):
+            value = getattr(module, node.id, "")
+            yield from value if isinstance(value, set) else {str(value)}
 
 
 @pytest.mark.parametrize("module", modules())

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.claims import notes_adam
+from benchmarks.claims._moves import moves
 from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
 
 AMSGRAD, SIZE, SCALE = (
@@ -43,10 +44,8 @@ def test_another_maximum_is_noticed(amsgrad, part, monkeypatch):
 
 
 def test_an_order_whose_moves_stay_apart_is_noticed(monkeypatch):
-    true = notes_adam.moves
-
     def wrong(optimizer, gradients, hyper, options):
-        return (0.9 if options["amsgrad"] is True else 1.0) * true(optimizer, gradients, hyper, options)
+        return (0.9 if options["amsgrad"] is True else 1.0) * moves(optimizer, gradients, hyper, options)
 
     monkeypatch.setattr(notes_adam, "moves", wrong)
     part = "and little later, growing gradients"

@@ -34,10 +34,10 @@ def test_a_study_gives_its_tables_and_figures(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("study", "given", "said"),
     [
-        ("digits", {}, "has no study 'digits'; did you mean 'digits_mlp'"),
+        ("digits", {}, "has no study or claim 'digits'; did you mean 'digits_mlp'"),
         ("digits_mlp", {"scale": "huge"}, "has no scale 'huge'"),
         ("notes.regret", {}, "is a claim that property checks decide: python -m harness checks notes.regret"),
-        ("convex", {"scale": "paper_on_reduced_data"}, "it has no scale 'paper_on_reduced_data'"),
+        ("convex", {"scale": "paper_on_reduced_data"}, "has no scale 'paper_on_reduced_data'"),
     ],
 )
 def test_what_cannot_run_is_said_before_anything_is(

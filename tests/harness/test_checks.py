@@ -173,7 +173,10 @@ def _claim(*measures: Measure) -> PropertyClaim:
     [
         ((), "instance 0 has no measures"),
         ((Measure("it", 1.0, "<=", float("inf")),), "has it: the limit inf"),
-        ((Measure("it", 1.0, "=<", 1.0),), "has it: the relation '=<' is none; give one of <=, >=, =="),
+        (
+            (Measure("it", 1.0, "=<", 1.0),),  # type: ignore[arg-type]
+            "has it: the relation '=<' is none; give one of <=, >=, ==",
+        ),
         ((Measure("it", 1.0, "<=", 1.0, float("inf")),), "with the tolerance inf"),
         ((Measure("it", 1.0, "<=", 1.0, -1.0),), "not below 0"),
     ],
