@@ -156,7 +156,10 @@ def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, 
 
 @pytest.mark.parametrize(
     ("workload", "variant"),
-    [(TANH, variant) for variant in ALL]
+    [
+        pytest.param(TANH, one, marks=[] if one in VARIANTS else [pytest.mark.long])  # compiled for seconds
+        for one in ALL
+    ]
     + [(network, one) for network in NETWORKS.values() for one in VARIANTS],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )

@@ -42,7 +42,7 @@ def gradients_of(prepared: Prepared) -> list[dict[str, np.ndarray]]:
 # --- the matrix ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_optimizer_takes_the_same_steps_on_every_backend(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["parity", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

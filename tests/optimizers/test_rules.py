@@ -113,7 +113,14 @@ def test_an_entry_has_nothing_at_its_default(label: str) -> None:
 # --- other implementations ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("label", "backend"), EVERY)
+@pytest.mark.parametrize(
+    ("label", "backend"),
+    [
+        # JAX compiles for a second each: options are tried there by `make test-all`
+        pytest.param(label, backend, marks=[] if (label, backend) in EDGES else [pytest.mark.long])
+        for label, backend in EVERY
+    ],
+)
 def test_path_is_that_of_a_plain_loop(label: str, backend: str) -> None:
     entry, (params, grads) = BATTERY[label], instance()
     expected = entry.path(entry.begun(params), grads, entry.hyper)
