@@ -109,10 +109,10 @@ class Rule:
             done with the step's gradient before the update of some steps; the host decides which.
             What it returns goes to that step's update alone, which may be told more than a state holds.
         refresh_every: k for the steps 1, k + 1, 2 k + 1, ...; None for the first step alone.
-        start: `start(ops, grad, state, hyper) -> state`, the work before the first update where it is not that
-            of `refresh`.
-        gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for the
-            parameters themselves.
+        start: `start(ops, grad, state, hyper) -> state`, the work before the first update where it is not
+            that of `refresh`.
+        gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for
+            the parameters themselves.
         backend: the only backend that it runs on; None for all.
         needs_hessian: whether `hyper` holds `hessian`, `(..., d, d)`, at that point; with scope `model`.
         part: `part(kind, shape) -> Part` for a role's kind and one parameter's shape, where not all leaves
