@@ -45,7 +45,7 @@ class Picture:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StudyResult:
     """What a study came to.
 
@@ -59,6 +59,10 @@ class StudyResult:
     scale: str
     tables: Mapping[str, pl.DataFrame]
     figures: Mapping[str, Picture]
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name} ({len(table)} rows)" for name, table in self.tables.items())
+        return f"StudyResult({self.name}, {self.scale}: tables {rows}; {len(self.figures)} figures)"
 
 
 def run_study(

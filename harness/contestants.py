@@ -145,7 +145,8 @@ def _find(kind: Kind, locator: str) -> Any:
     if match is None:
         items = known(kind)
         if locator not in items:
-            raise InputError(unknown("the suite", kind.noun, locator, items))
+            hint = f"; of another library: torch:{locator} or optax:{locator}" if "." in locator else ""
+            raise InputError(unknown("the suite", kind.noun, locator, items) + hint)
         return items[locator]
     items = _items(kind, _load(Path(match["path"]).resolve()), match["path"])
     for name in items:

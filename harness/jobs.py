@@ -66,6 +66,10 @@ def run_job(spec_path: Path, results: Path, threads: int = 1) -> Path:
     limit_threads(threads)
     _keep_compiled(threads)
     facts = provenance(threads)
+    named = {one["name"] for one in facts["packages"]}
+    facts["packages"] += [  # those of contestants
+        {"name": name, "version": number} for name, number in spec.versions.items() if name not in named
+    ]
     job = Job(spec, results, Clock(), threads, facts["machine"])
     job.folder.mkdir(parents=True, exist_ok=True)
     module, function = STAGES[spec.stage]

@@ -612,6 +612,17 @@ def _planned(study: Study, config: Config, root: Path, reports_code: str, result
     return PlannedStudy(study, backends, jobs, tables, figures, description | folders)
 
 
+def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
+    """A sentence on each contestant that does not run on every backend."""
+    only = {spec.label: rule_of(spec).backend for spec in study.optimizers}
+    return [
+        f"{label} is another library's and runs on {backend} alone"
+        + ("." if backend in backends else ", which is not part of this run.")
+        for label, backend in only.items()
+        if backend is not None
+    ]
+
+
 def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, Any]:
     """A study as the report shows it: its settings in full, in plain JSON types."""
     own = study.scales[scale]
@@ -620,7 +631,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         "name": study.name,
         "question": study.question,
         "source": study.source,
-        "setting_notes": [*study.setting_notes, *([own.note] if own.note else [])],
+        "setting_notes": [*study.setting_notes, *([own.note] if own.note else []), *_alone(study, backends)],
         "workloads": [
             {
                 "name": spec.name,

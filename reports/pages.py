@@ -227,12 +227,13 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
 
 def options_of(study: StudyPlan, method: str) -> list[dict[str, str]]:
     """What was chosen for a method besides hyperparameters, as texts by name."""
-    given = study.settings.get("optimizers", {}).get(method_parts(method)[0], {})
-    numbers = (int, float)
+    given = dict(study.settings.get("optimizers", {}).get(method_parts(method)[0], {}))
+    given.pop("tuned", None)  # they stand beside, as hyperparameters
+    given |= given.pop("arguments", {})
     return [
         {"name": name, "value": value if isinstance(value, str) else json.dumps(value)}
         for name, value in given.items()
-        if isinstance(value, bool) or not isinstance(value, numbers)
+        if isinstance(value, bool) or not isinstance(value, (int, float))
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ class MetricPlan:
 
 @dataclass(frozen=True)
 class WorkloadPlan:
-    """A workload of a study and its metrics by name."""
+    """A workload of a study, its metrics by name and its settings in full."""
 
     name: str
     description: str
     metrics: Mapping[str, MetricPlan]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,7 @@ def _study(raw: Mapping[str, Any]) -> StudyPlan:
                 name: MetricPlan(metric["direction"], metric.get("description", ""), metric.get("unit", ""))
                 for name, metric in item["metrics"].items()
             },
+            settings=item.get("settings", {}),
         )
         for item in raw["workloads"]
     )

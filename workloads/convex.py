@@ -130,7 +130,7 @@ def _workload(
 
 LOG_SUM_EXP = _workload(
     name="log_sum_exp",
-    description="log-sum-exp of squared residuals, n = d = 100",
+    description="log-sum-exp of squared residuals",
     source="000 eq. B.1, C.6, Fig. 17a",
     objective=_log_sum_exp,
     targets=_consistent_targets,
@@ -142,7 +142,7 @@ LOG_SUM_EXP = _workload(
 
 LEAST_SQUARES = _workload(
     name="least_squares",
-    description="linear least squares, n = d = 100",
+    description="linear least squares",
     source="000 C.6, Fig. 17c",
     objective=_least_squares,
     targets=_consistent_targets,
@@ -154,7 +154,7 @@ LEAST_SQUARES = _workload(
 
 LOGISTIC_REGRESSION = _workload(
     name="logistic_regression",
-    description="logistic regression on Bernoulli labels, n = 100, d = 3",
+    description="logistic regression on Bernoulli labels",
     source="000 C.6, Fig. 17b",
     objective=_logistic,
     targets=_bernoulli_labels,

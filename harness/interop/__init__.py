@@ -37,6 +37,8 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Container[str] = ()) 
     Raises:
         InputError: for an unknown name, a missing value or one outside its interval.
     """
+    if "lr" in given:
+        raise InputError(f"{rule.name}: the learning rate is called learning_rate, not lr")
     for name in given:
         if name not in rule.hyperparameters:
             raise InputError(unknown(rule.name, "hyperparameter", name, rule.hyperparameters))

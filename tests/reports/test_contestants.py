@@ -45,7 +45,7 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     assert "adam" not in {row["method"] for row in settings_rows(study, workload.name, "jax", found.runs)}
     assert options_of(study, "adam @ egop") == [
         {"name": "rule", "value": "torch:torch.optim.Adam"},
-        {"name": "arguments", "value": '{"amsgrad": true}'},
+        {"name": "amsgrad", "value": "true"},
     ]
     assert main(["figures", "--plan", str(path), "--study", study.name]) == 0
     assert main(["site", "--plan", str(path), "--out", str(tmp_path / "site")]) == 0
