@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -133,8 +134,13 @@ class _Soap:
         first, second = state.moments
         for number, axis in enumerate(self.axes):
             before, basis, order = state.bases[number], refreshed.bases[number], refreshed.orders[number]
-            turn = ops.matrix_transpose(basis) @ before
-            first = multiplied(ops, turn, first, self.order, axis)
+            back = ops.matrix_transpose(basis)
+            size = basis.shape[-1]
+            if math.prod(first.shape[first.ndim - self.order :]) < size**2:  # two thin products are less work
+                first = multiplied(ops, before, first, self.order, axis)
+                first = multiplied(ops, back, first, self.order, axis)
+            else:
+                first = multiplied(ops, back @ before, first, self.order, axis)
             if order is not None:
                 second = along_axis(ops, _moved(ops, order), second, self.order, axis)
         return state._replace(moments=Moments(first, second), bases=refreshed.bases)

@@ -1,7 +1,8 @@
 """`python -m benchmarks.kernels.costs`: what a step of each rule costs, and what its state holds.
 
 A step is timed in turn with one of AdamW on the same parameters and gradients, on each backend; amortized
-work is spread over its cadence. A rule that holds a matrix of all parameters by all parameters is timed on a few.
+work is spread over its cadence. A rule that needs a matrix of all parameters by all parameters is timed on a
+few.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -13,20 +14,28 @@ import pytest
 from benchmarks.kernels.case import KernelCase, measured_error, relative_error
 from benchmarks.kernels.cases import cases, timed
 from benchmarks.kernels.counting import Counted, count, counted, counting_ops, eigh_flops
+from benchmarks.kernels.matrix_peers import TORCH_MATRIX_PEERS
 from benchmarks.kernels.peers import OPTAX, TORCH, peers
-from benchmarks.kernels.shapes import SHAPE_SETS
+from benchmarks.kernels.shapes import SHAPE_SETS, Shapes
 from benchmarks.kernels.steps import (
+    LEARNING_RATE,
     SMALL_PROBLEMS_ONLY,
     STEPS,
     TRACKED,
+    Phase,
+    end_to_end,
+    numbers,
     optimizer_step,
     sets_of,
+    start,
     step_entries,
     step_flops,
 )
+from harness import replay
 from harness.backends.numpy_ops import numpy_ops
 from optimizers import rules
 from tests.harness.operations import CASES
+from tests.optimizers.families.soap import qr_in_float64
 
 ROOT = Path(__file__).resolve().parents[2]
 # Optax has no epsilon outside the root: where the gradient is 1e-5, ours of 1e-10 changes the step.
@@ -122,12 +131,23 @@ def test_the_work_of_a_matrix_rule_is_what_a_hand_counts():
     assert step_entries(rule, shapes) == 3 * 12 + 2 * 2 * (3**2 + 4**2)  # statistics and roots of two sides
 
 
+def newton_schulz_flops(shape: tuple[int, int], steps: int) -> int:
+    return step_flops(rules()["muon"].choose({"steps": steps}), {"matrix": shape})
+
+
 def test_the_work_of_newton_schulz_is_that_of_its_products():
     """002 Q.3.1, Compute: 4 m^2 n + 2 m^3 a step on m <= n, besides what is done entry by entry."""
-    rule, products = rules()["muon"], 4 * 64**2 * 128 + 2 * 64**3
-    counts = {steps: step_flops(rule.choose({"steps": steps}), {"matrix": (128, 64)}) for steps in (1, 2, 6)}
+    products = 4 * 64**2 * 96 + 2 * 64**3
+    counts = {steps: newton_schulz_flops((96, 64), steps) for steps in (1, 2, 6)}
     assert 1 <= (counts[2] - counts[1]) / products < 1.03
     assert counts[6] - counts[2] == 4 * (counts[2] - counts[1])
+
+
+def test_three_steps_on_a_wide_matrix_multiply_it_once():
+    """4 m^2 n + (3 + 2 * 2 + 2) 2 m^3: polynomials, updates of X X^T, products of polynomials."""
+    products = 4 * 64**2 * 128 + 18 * 64**3
+    counts = {steps: newton_schulz_flops((128, 64), steps) for steps in (3, 6)}
+    assert 1 <= (counts[6] - counts[3]) / products < 1.03
 
 
 def test_refreshes_come_as_often_as_in_a_run():
@@ -218,6 +238,70 @@ def test_peers_take_the_same_step(rule: str, backend: str):
             for _ in range(STEPS):
                 ready.run()
             assert relative_error(ready.result(), reference) < PEER_TOLERANCE.get((rule, backend), 1e-12)
+
+
+# Full rank: the eigenbasis of a null space is arbitrary.
+SQUARES: Shapes = {"one": (6, 6), "other": (6, 6), "vector": (8,)}
+MATRICES: Shapes = {"tall": (8, 5), "wide": (4, 7), "convolution": (6, 3, 2, 2)}
+EVERY_3 = {"refresh_every": 3}
+
+
+@pytest.mark.parametrize(
+    ("label", "backend", "options", "shapes", "tolerance"),
+    [
+        # rounded to bfloat16, of 8 bits
+        ("torch.optim.Muon", "torch", {}, {**MATRICES, "vector": (5,)}, 0.02),
+        ("torch.optim.Muon in float32", "torch", {}, {**MATRICES, "vector": (5,)}, 1e-13),
+        # epsilon is added to the norm; the AdamW of vectors has Nesterov's step
+        ("optax", "jax", {}, MATRICES, 1e-7),
+        # epsilon is added before the bias correction
+        ("pytorch_optimizer SOAP", "torch", {}, SQUARES, 1e-5),
+        ("ScalableShampoo, SVD", "torch", EVERY_3, {**SQUARES, **MATRICES}, 1e-10),
+        ("ScalableShampoo, SVD", "jax", {"refresh_every": 1}, {**SQUARES, **MATRICES}, 1e-10),
+        # damped by its largest eigenvalue, which random vectors find, and stopped at 0.001
+        ("ScalableShampoo, Newton", "torch", EVERY_3, {**SQUARES, **MATRICES}, 0.1),
+    ],
+)
+def test_peers_of_matrix_rules_take_the_same_step(
+    label: str, backend: str, options: dict[str, int], shapes: Shapes, tolerance: float
+):
+    rule = {"torch.optim": "muon", "optax": "muon", "pytorch_opt": "soap"}.get(label[:11], "shampoo")
+    params, grads = start(shapes)
+    path = replay(rule, params, [grads] * 12, {"learning_rate": LEARNING_RATE}, "numpy", options=options)
+    ready = peers(rule, backend, options)[label](shapes, "float64")
+    with ready.context(), qr_in_float64():
+        for expected in path:
+            ready.run()
+            assert relative_error(ready.result(), end_to_end(expected)) < tolerance
+
+
+def test_a_peer_is_named_for_every_rule_of_matrices():
+    assert set(TORCH_MATRIX_PEERS) == set(TRACKED) - set(TORCH)
+
+
+def test_a_phase_has_the_steps_of_its_kind():
+    def after(phase: Phase) -> list[int]:
+        return list(itertools.islice(numbers(4, phase), STEPS, STEPS + 8))
+
+    assert list(itertools.islice(numbers(4, Phase.PLAIN), STEPS)) == [1, 2, 3]
+    assert after(Phase.CADENCE) == [4, 5, 6, 7] * 2
+    assert after(Phase.REFRESH) == [5] * 8
+    assert after(Phase.PLAIN) == [4, 6, 7, 4, 6, 7, 4, 6]
+
+
+def test_a_refresh_is_more_work_than_a_plain_step():
+    """With roots every 4 steps, the plain step leaves the roots as they are."""
+    rule = rules()["shampoo"].choose({"refresh_every": 4})
+    lengths = {}
+    for phase in (Phase.REFRESH, Phase.PLAIN):
+        prepared = optimizer_step("torch", rule, {"matrix": (2, 2)}, "float64", steps=1, phase=phase)
+        places = []
+        for _ in range(STEPS + 3):
+            prepared.run()
+            places.append(prepared.result())
+        lengths[phase] = np.linalg.norm(np.diff(places, axis=0), axis=1)[STEPS:]
+    assert lengths[Phase.PLAIN] == pytest.approx(lengths[Phase.PLAIN][0])
+    assert (np.diff(lengths[Phase.REFRESH]) < 0).all()
 
 
 def test_a_rule_that_no_library_has_gets_no_peer():

@@ -10,22 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kernels.cases import timed
+from benchmarks.kernels import costs
 from benchmarks.kernels.interleaving import Ratios
-from benchmarks.kernels.ratios import Compared, fastest, geometric_mean, main
+from benchmarks.kernels.matrices import PRODUCTS
+from benchmarks.kernels.ratios import Compared, Contest, contests, fastest, geometric_mean, main, summary
+from benchmarks.kernels.steps import state_entries
+from optimizers import rules
 from reports.statistics.medians import median_interval
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = timed(r"sgd\.many_tiny torch")["step.sgd.many_tiny torch float32"]
+(OURS,) = contests(r"sgd\.many_tiny torch")
+
+
+def compared(contest: Contest, peer: str, ratio: float) -> Compared:
+    return Compared(contest, peer, Ratios(median_interval([ratio]), median_interval([1.0]), (1.0, 1 / ratio)))
 
 
 def test_the_fastest_peer_is_the_one_that_we_compare_worst_with():
-    even = median_interval([1.0])
-    compared = [
-        Compared(OURS, peer, Ratios(median_interval([ratio]), even, (1.0, 1 / ratio)))
-        for peer, ratio in (("loop", 0.5), ("fused", 2.0), ("foreach", 1.0))
-    ]
-    assert [each.peer for each in fastest(compared)] == ["fused"]
+    found = [compared(OURS, *each) for each in (("loop", 0.5), ("fused", 2.0), ("foreach", 1.0))]
+    assert [each.peer for each in fastest(found)] == ["fused"]
     assert geometric_mean([0.5, 2.0, 8.0]) == pytest.approx(2.0)
 
 
@@ -36,6 +39,59 @@ def test_every_peer_gets_a_line_and_every_backend_a_mean(capsys: pytest.CaptureF
         *("step.sgd.many_tiny jax float32", *["step.sgd.many_tiny torch float32"] * 2),
     ]
     assert [line.split(":")[0] for line in lines[4:]] == ["jax", "torch"]
+
+
+def test_amortized_work_is_compared_over_its_cadence_and_apart():
+    found = {each.label: each for each in contests(r"soap\.one_large")}
+    assert {label.removeprefix("step.soap.one_large ") for label in found} == {
+        f"{phase} {backend} float32"
+        for phase in ("cadence", "refresh", "plain")
+        for backend in ("jax", "torch")
+    }
+    assert [each.calls for each in found.values()] == [10, 1, 1] * 2
+
+
+def test_each_variant_is_compared_with_the_peers_that_compute_it():
+    def peers_of(pattern: str) -> list[list[str]]:
+        return [list(each.peers) for each in contests(pattern)]
+
+    assert peers_of(r"muon\.one_large torch") == [["torch.optim.Muon in float32"]]
+    assert peers_of(r"muon\.one_large beside bfloat16") == [["torch.optim.Muon"]]
+    assert peers_of(r"muon\.one_large jax") == [["optax"]]
+    both = ["ScalableShampoo, SVD", "ScalableShampoo, Newton"]
+    assert peers_of(r"shampoo\.one_large plain jax") == [both]
+    assert peers_of(r"shampoo\.one_large coupled_newton plain jax") == [both[1:]]
+
+
+def test_the_share_of_the_rate_of_products_is_told():
+    found = [compared(each, "products", 1.25) for each in contests(PRODUCTS)]
+    assert list(summary(found)) == [
+        f"{backend}: {PRODUCTS} at 80% of the rate of matrix products" for backend in ("jax", "torch")
+    ]
+
+
+# --- costs ---------------------------------------------------------------------------------------
+
+
+def test_costs_are_told_for_the_rules_that_are_asked_for(capsys: pytest.CaptureFixture[str]):
+    assert costs.main(["--rule", "^(sgd|adagrad_full|newton)$", "--repetitions", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    few = {line.split()[0]: "few parameters" in line for line in lines}
+    assert few == {"adagrad_full": True, "newton": True, "sgd": False}
+
+
+def test_a_name_that_no_rule_has_is_an_error(capsys: pytest.CaptureFixture[str]):
+    assert costs.main(["--rule", "nothing"]) == 2
+    assert "adamw" in capsys.readouterr().err
+
+
+def test_the_bytes_of_a_state_are_what_a_hand_counts():
+    assert costs.state_bytes("sgd") == 0
+    assert costs.state_bytes("adamw") == 8
+    shapes = {"matrix": (3, 4), "vector": (5,)}
+    assert state_entries(rules()["shampoo"], shapes) == 2 * (9 + 16 + 25)
+    assert state_entries(rules()["soap"], shapes) == 2 * (12 + 9 + 16) + 2 * 5
+    assert costs.state_bytes("adagrad_full") == pytest.approx(4 * 272, rel=0.01)
 
 
 def test_a_pattern_that_fits_nothing_is_an_error(capsys: pytest.CaptureFixture[str]):

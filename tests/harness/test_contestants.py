@@ -82,13 +82,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     importlib.invalidate_caches()
 
 
-def run_all(study: Path, results: Path) -> pl.DataFrame:
-    """Every job of a study, in this process; the runs of all its lanes."""
+def run_all(study: Path, results: Path, timing: bool = False) -> pl.DataFrame:
+    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
     plan = make_plan(Config(study_folder=study.parent, results=results, site=results / "site"))
     write_specs(plan)
     jobs = [job for planned in plan.studies for job in planned.jobs]
     for job in jobs:
-        run_job(job.spec_path, results)
+        if timing or job.spec.stage != "timing":
+            run_job(job.spec_path, results)
     return pl.concat([read(job.folder, "runs") for job in jobs if job.spec.stage == "final"])
 
 
@@ -265,7 +266,7 @@ CONTESTANTS = """[adam, {torch:torch.optim.NAdam: {weight_decay: 0.01}}, torch:p
 @pytest.mark.slow
 def test_optimizers_of_other_libraries_run_in_the_same_protocol(tmp_path: Path) -> None:
     study = write_study(tmp_path / "studies", ("[sgd, adam]", CONTESTANTS))
-    runs = run_all(study, tmp_path / "results")
+    runs = run_all(study, tmp_path / "results", timing=True)
     where = {
         optimizer: set(runs.filter(pl.col("optimizer") == optimizer)["backend"])
         for optimizer in runs["optimizer"].unique()

@@ -207,7 +207,7 @@ def assert_compiled_once(bundle: Bundle, equal: bool = True) -> None:
 )
 def test_compiled_updates_equal_eager_ones(variant: str) -> None:
     """By the compiler that runs use, with lanes that stop and stay."""
-    bundle = bundle_of(TANH, VARIANTS[variant])
+    bundle = bundle_of(TANH, ALL[variant])
     bundle = dataclasses.replace(bundle, orders=None, stop_gradient_norm=0.3)
     eager = execute(bundle, TorchEngine("float64", "cpu", worth_compiling=1 << 62))
     compiled = execute(bundle, TorchEngine("float64", "cpu", worth_compiling=0))

@@ -22,13 +22,14 @@ def touch(megabytes: int) -> None:
 def test_the_peak_is_that_of_the_stretch_and_not_of_what_was_before() -> None:
     touch(200)
     before = resident_bytes()
-    small = peak_resident_bytes(lambda: touch(20))
-    large = peak_resident_bytes(lambda: touch(100))
+    # Below 32 MB the C library may keep what is freed (mallopt(3), M_MMAP_THRESHOLD).
+    small = peak_resident_bytes(lambda: touch(40))
+    large = peak_resident_bytes(lambda: touch(120))
     assert before is not None
     assert small is not None
     assert large is not None
-    assert small - before == pytest.approx(20 * MEGABYTE, abs=5 * MEGABYTE)
-    assert large - before == pytest.approx(100 * MEGABYTE, abs=5 * MEGABYTE)
+    assert small - before == pytest.approx(40 * MEGABYTE, abs=5 * MEGABYTE)
+    assert large - before == pytest.approx(120 * MEGABYTE, abs=5 * MEGABYTE)
 
 
 def test_where_the_system_cannot_tell_the_work_is_done_and_nothing_is_guessed(tmp_path: Path) -> None:
