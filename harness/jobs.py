@@ -144,6 +144,7 @@ def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
         "other_seconds": total - sum(seconds[phase] for phase in PHASES),
         "total_seconds": total,
         "peak_memory_bytes": _peak_memory_bytes(),
+        "claim_rules": [{"claim": claim, "rule": rule} for claim, rule in job.spec.claim_rules.items()],
         "notes": notes,
     }
     return pl.DataFrame([row], schema=schema.JOBS)

@@ -31,6 +31,7 @@ from optimizers import rules
 from optimizers.bases import module_of as basis_module
 from optimizers.names import unknown
 from results.temporary import temporary_beside
+from results.verdicts import rule_hash
 from workloads.data import FOLDER_VARIABLE
 
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
@@ -312,6 +313,7 @@ class Planner:
             upstream=by_stage,
             sources=sources(modules, self.root) | outside(files, self.root) | data_files(workload_specs),
             versions={package: version(package) for package in sorted(packages)},
+            claim_rules=claim_rules(study) if stage == "final" else {},
         )
 
     def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
@@ -403,7 +405,7 @@ class Plan:
 
     config: Config
     studies: tuple[PlannedStudy, ...]
-    skipped: tuple[tuple[str, str], ...]
+    skipped: tuple[tuple[Study, str], ...]
     parity: tuple[PlannedJob, ...]
     checks: tuple[PlannedJob, ...]
     reports_code: str
@@ -416,7 +418,10 @@ class Plan:
         return {
             "scale": self.config.scale,
             "studies": [study.description for study in self.studies],
-            "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
+            "skipped": [
+                {"name": study.name, "reason": reason, "claims": describe_claims(study)}
+                for study, reason in self.skipped
+            ],
             "parity": describe_parity(self.parity) if self.parity else None,
             "checks": self._checks if self.checks else None,
             "code": self.reports_code,
@@ -511,7 +516,7 @@ class Plan:
         if self.checks:
             claims = sum(job.lanes for job in self.checks)
             lines.append(f"  property checks: {len(self.checks)} jobs, {claims} claims")
-        lines += [f"  skipped {name}: {reason}" for name, reason in self.skipped]
+        lines += [f"  skipped {study.name}: {reason}" for study, reason in self.skipped]
         return "\n".join(lines)
 
 
@@ -536,7 +541,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
         if reason is not None:
-            skipped.append((study.name, reason))
+            skipped.append((study, reason))
         else:
             planned.append(_planned(study, config, root, reports_code, results_code))
     kernels = _kernels(config.results, reports_code)
@@ -672,9 +677,21 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         "stop": dict(study.stop),
         "targets": dict(study.targets),
         "compare": study.compare.model_dump(),
-        "claims": [claim.model_dump(mode="json", exclude_none=True) for claim in study.claims],
+        "claims": describe_claims(study),
+        "at_most_partly": own.at_most_partly,
         "budget": {**own.budget, "evaluations": own.evaluations},
     }
+
+
+def describe_claims(study: Study) -> list[dict[str, Any]]:
+    """The claims of a study as the report reads them, each with the hash of its rule."""
+    claims = [claim.model_dump(mode="json", exclude_none=True) for claim in study.claims]
+    return [{**claim, "rule": rule_hash(claim)} for claim in claims]
+
+
+def claim_rules(study: Study) -> dict[str, str]:
+    """The hash of the rule of each claim of a study."""
+    return {claim["id"]: claim["rule"] for claim in describe_claims(study)}
 
 
 def describe_parity(jobs: Iterable[PlannedJob]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,6 +84,8 @@ class JobSpec:
         upstream: hash of the job by part: `bases`, `sweep`, `refine`, `final`; of several for timing.
         sources: SHA-256 by file of everything first-party that decides the result.
         versions: versions of the backend's packages.
+        claim_rules: of final runs the hash of each claim's rule as it was when they were planned. No part of
+            the job's hash: a rule that is changed afterwards shows as changed and runs nothing anew.
     """
 
     stage: Stage
@@ -107,6 +109,7 @@ class JobSpec:
     sources: Mapping[str, str]
     versions: Mapping[str, str]
     trajectory_version: int = TRAJECTORY_VERSION
+    claim_rules: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, one line a key, so that specs can be compared with diff."""
@@ -115,7 +118,7 @@ class JobSpec:
     @property
     def hash(self) -> str:
         """The first 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(replace(self, claim_rules={}).to_json().encode()).hexdigest()[:16]
 
     @classmethod
     def from_json(cls, text: str, origin: str = "spec") -> JobSpec:

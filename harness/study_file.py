@@ -197,7 +197,8 @@ class Condition(Part):
     """A relation between methods that a claim asserts.
 
     One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
-    pair, or each against each with `pairs: all`.
+    pair, or each against each with `pairs: all`. The effect is a ratio where the metric is minimized, else a
+    difference, unless it is given.
     """
 
     metric: JudgedWords
@@ -208,7 +209,8 @@ class Condition(Part):
     pairs: Literal["matched", "all"] = "matched"
     workload: str | None = None
     smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
-    test: Literal["wilcoxon"] = "wilcoxon"
+    effect: Literal["ratio", "difference"] | None = None
+    test: Literal["wilcoxon", "sign"] = "wilcoxon"
     family: str | None = None
 
     @model_validator(mode="after")
@@ -270,6 +272,7 @@ class Scale(Part):
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = {}
     bundle_memory_bytes: Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
+    at_most_partly: str = ""  # why a claim cannot be fully reproduced at this scale
     note: str = ""
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Command line of the report: `python -m reports figures`, `kernels`, `claims` and `site`."""
+"""Command line of the report: `python -m reports figures`, `kernels`, `claims`, `site`, `verdicts`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def parser() -> argparse.ArgumentParser:
     site = commands.add_parser("site", help="render the site; prints the path of its first page")
     site.add_argument("--plan", **plan)
     site.add_argument("--out", type=Path, default=Path("reports/site"), help="folder (default: %(default)s)")
+
+    verdicts = commands.add_parser("verdicts", help="tell the verdict on every claim of a report")
+    verdicts.add_argument(
+        "--plan",
+        type=Path,
+        default=Path("reports/site/plan.json"),
+        help="the plan of the report (default: %(default)s)",
+    )
+    verdicts.add_argument("--json", action="store_true", help="print JSON for programs")
     return main
 
 
@@ -55,6 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{options.out}: kernels of {len(made['machines'])} machines")
             return 0
         plan = read_plan(options.plan)
+        if options.command == "verdicts":
+            from reports.verdict_list import as_json, as_text, listed, read_verdicts
+
+            told = listed(plan, read_verdicts(plan))
+            print(as_json(told) if options.json else as_text(told))
+            return 0
         if options.command == "figures":
             from reports.figures import draw_study
             from reports.tables import read_tables

@@ -78,10 +78,7 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None) -> dict[str, Any]:
         "misprinted": sum(len(claim["verdicts"]) > 1 for claim in claims),
         "machines": rows["machine"].unique().sort().to_list() if rows is not None else [],
         "of_studies": [
-            {
-                "study": study.name,
-                **{key: " ".join(claim.get(key, ())) for key in ("id", "sentence", "source")},
-            }
+            {"study": study.name, "id": claim.id, "sentence": claim.sentence, "source": claim.source}
             for study in plan.studies
             for claim in study.claims
         ],

@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from reports.formatting import describe, metric_name
-from reports.statistics.paired import Direction
+from reports.formatting import metric_name
+from reports.statistics.paired import Direction, Effect
+
+ClaimRelation = Literal["better", "no_worse", "same"]
 
 
 class ReportError(ValueError):
@@ -36,6 +38,61 @@ class WorkloadPlan:
 
 
 @dataclass(frozen=True)
+class ConditionPlan:
+    """A relation between methods that a claim asserts, as the study file has it.
+
+    Args:
+        metric, which: what is compared: the `final` or the `best` value of a metric.
+        relation: how `methods` stand to `than`.
+        pairs: "matched" (first with first) or "all" (each with each).
+        workload: the only one it is about; None for all that have the metric.
+        smallest_effect: the smallest share that matters; None where it is not given.
+        effect: how a pair is compared; None to follow the metric's direction.
+        test: "wilcoxon" or "sign".
+        family: comparisons that share Holm's correction; the claim's id where none is given.
+    """
+
+    metric: str
+    which: str
+    relation: ClaimRelation
+    methods: tuple[str, ...]
+    than: tuple[str, ...]
+    pairs: str
+    workload: str | None
+    smallest_effect: float | None
+    effect: Effect | None
+    test: str
+    family: str
+
+    @property
+    def contests(self) -> tuple[tuple[str, str], ...]:
+        """The methods that are compared with each other, treated and control."""
+        if self.pairs == "all":
+            return tuple((method, other) for method in self.methods for other in self.than)
+        return tuple(zip(self.methods, self.than, strict=True))
+
+
+@dataclass(frozen=True)
+class StudyClaim:
+    """A sentence of a source, the conditions that decide it (all must hold), and the hash of that rule."""
+
+    id: str
+    sentence: str
+    source: str
+    conditions: tuple[ConditionPlan, ...]
+    rule: str
+
+
+@dataclass(frozen=True)
+class SkippedStudy:
+    """A study that is left out of a report, why, and the claims that it would decide."""
+
+    name: str
+    reason: str
+    claims: tuple[StudyClaim, ...] = ()
+
+
+@dataclass(frozen=True)
 class StudyPlan:
     """A study as the report shows it.
 
@@ -46,7 +103,8 @@ class StudyPlan:
         compare: the headline metric, and whether its `final` or `best` value counts.
         targets, stop: threshold by metric; a run goes on past a target and stops at a stop.
         tuning: the protocol, among others `metric`, `which`, `statistic`, `direction`, `shared_across`.
-        claims: lines of text by key, among them `id`.
+        claims: what it decides.
+        at_most_partly: why no claim can be fully reproduced at this scale; empty where one can.
         settings: everything else the page prints as it is: bases, seeds, tuning, schedule, ...
         tables, figures: folders.
     """
@@ -64,7 +122,8 @@ class StudyPlan:
     targets: Mapping[str, float]
     stop: Mapping[str, float]
     tuning: Mapping[str, Any]
-    claims: tuple[Mapping[str, tuple[str, ...]], ...]
+    claims: tuple[StudyClaim, ...]
+    at_most_partly: str
     settings: Mapping[str, Any]
     tables: Path
     figures: Path
@@ -138,7 +197,7 @@ class ChecksPlan:
 
 @dataclass(frozen=True)
 class ReportPlan:
-    """All studies of a report at one scale, and those left out, as (name, reason); `path` is its file.
+    """All studies of a report at one scale, and those left out; `path` is its file.
 
     `kernels` is the folder of what is shown of kernel speed; None where nothing is stored. `parity` is None
     where what is shown ran on one backend, `checks` where no property of a claim is checked.
@@ -147,7 +206,7 @@ class ReportPlan:
     path: Path
     scale: str
     studies: tuple[StudyPlan, ...]
-    skipped: tuple[tuple[str, str], ...]
+    skipped: tuple[SkippedStudy, ...]
     kernels: Path | None = None
     parity: ParityPlan | None = None
     checks: ChecksPlan | None = None
@@ -187,14 +246,17 @@ def read_plan(path: Path) -> ReportPlan:
             path=path,
             scale=raw["scale"],
             studies=tuple(_study(item) for item in raw["studies"]),
-            skipped=tuple((item["name"], item["reason"]) for item in raw.get("skipped", [])),
+            skipped=tuple(
+                SkippedStudy(item["name"], item["reason"], tuple(map(_claim, item.get("claims", []))))
+                for item in raw.get("skipped", [])
+            ),
             kernels=Path(raw["kernels"]) if raw.get("kernels") else None,
             parity=_parity(raw["parity"]) if raw.get("parity") else None,
             checks=_checks(raw["checks"]) if raw.get("checks") else None,
         )
     except KeyError as error:
         raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error
-    except (TypeError, AttributeError, ReportError) as error:
+    except (TypeError, AttributeError, ValueError) as error:
         raise ReportError(
             f"{path}: not a report plan ({error}); delete it and run snakemake again"
         ) from error
@@ -253,18 +315,36 @@ def _study(raw: Mapping[str, Any]) -> StudyPlan:
         targets=raw.get("targets") or {},
         stop=raw.get("stop") or {},
         tuning=raw.get("tuning") or {},
-        claims=tuple(_claim(claim) for claim in raw.get("claims") or []),
+        claims=tuple(map(_claim, raw.get("claims") or [])),
+        at_most_partly=raw.get("at_most_partly", ""),
         settings={key: raw[key] for key in PRINTED if raw.get(key)},
         tables=Path(raw["tables"]),
         figures=Path(raw["figures"]),
     )
 
 
-def _claim(raw: Any) -> Mapping[str, tuple[str, ...]]:
-    """A claim as the lines to print: a plain id stands for itself, a list of conditions is one line each."""
-    if isinstance(raw, str):
-        return {"id": (raw,)}
-    return {
-        key: tuple(map(describe, value)) if isinstance(value, list) else (describe(value),)
-        for key, value in raw.items()
-    }
+def _claim(raw: Mapping[str, Any]) -> StudyClaim:
+    return StudyClaim(
+        id=raw["id"],
+        sentence=raw["sentence"],
+        source=raw["source"],
+        conditions=tuple(_condition(item, raw["id"]) for item in raw["holds_if"]),
+        rule=raw["rule"],
+    )
+
+
+def _condition(raw: Mapping[str, Any], claim: str) -> ConditionPlan:
+    (relation,) = (name for name in get_args(ClaimRelation) if raw.get(name))
+    return ConditionPlan(
+        metric=raw["metric"]["metric"],
+        which=raw["metric"]["which"],
+        relation=relation,
+        methods=tuple(raw[relation]),
+        than=tuple(raw["than"]),
+        pairs=raw["pairs"],
+        workload=raw.get("workload"),
+        smallest_effect=raw.get("smallest_effect"),
+        effect=raw.get("effect"),
+        test=raw["test"],
+        family=raw.get("family") or claim,
+    )

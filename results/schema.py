@@ -1,4 +1,4 @@
-"""The typed tables: runs, curves, timings, memory and jobs of studies, the parity of backends, and checks."""
+"""The typed tables: of studies, of the parity of backends, of checks and of verdicts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ COMPARISONS = (
 
 RELATIONS = ("<=", ">=", "==")
 VARIANTS = ("", "as printed", "as corrected")
+VERDICTS = ("reproduced", "partly reproduced", "not reproduced", "underpowered", "not run")
+CLAIM_RELATIONS = ("better", "no_worse", "same")
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
 Target = pl.Struct(
@@ -146,6 +148,7 @@ JOBS = _schema(
         "environment_hash": pl.String,
         "commit": pl.String,
         "dirty": pl.Boolean,
+        "claim_rules": pl.List(pl.Struct({"claim": pl.String, "rule": pl.String})),  # hashes, as planned
         "notes": pl.List(pl.String),  # named fallbacks, lanes that ran apart, and the like
     }
 )
@@ -190,6 +193,52 @@ CHECKS = _schema(
     }
 )
 
+CLAIMS = _schema(
+    {
+        "claim": pl.String,
+        "variant": pl.Enum(VARIANTS),  # empty where the source is printed well
+        "verdict": pl.Enum(VERDICTS),
+        "reason": pl.String,  # in one sentence
+        "source": pl.String,
+        "scale": pl.String,
+        "backend": pl.String,  # null of property checks, and where nothing ran
+        "study": pl.String,  # of property checks the module
+        "estimate": pl.Float64,  # of the comparison that decides; of property checks the share that hold
+        "low": pl.Float64,
+        "high": pl.Float64,
+        "p_value": pl.Float64,  # after Holm's correction; null of property checks
+        "seeds": pl.Int64,  # of property checks the instances
+        "seeds_needed": pl.Int64,  # null unless underpowered
+        "rule": pl.String,  # hash of what decides
+        "rule_of_runs": pl.String,  # the hash when the runs were planned; null where it is not known
+    }
+)
+
+FINDINGS = _schema(
+    {
+        "claim": pl.String,
+        "backend": pl.String,
+        "workload": pl.String,
+        "metric": pl.String,
+        "which": pl.String,
+        "relation": pl.Enum(CLAIM_RELATIONS),
+        "treated": pl.String,
+        "control": pl.String,
+        "effect": pl.String,  # ratio (treated / control) or difference (treated - control)
+        "margin": pl.Float64,  # the smallest effect that matters, in the unit of the estimate
+        "estimate": pl.Float64,
+        "low": pl.Float64,
+        "high": pl.Float64,
+        "level": pl.Float64,
+        "p_value": pl.Float64,
+        "holm_p_value": pl.Float64,
+        "family": pl.String,
+        "seeds": pl.Int64,
+        "finding": pl.Enum(("holds", "fails", "open")),
+        "seeds_needed": pl.Int64,
+    }
+)
+
 # failure.parquet, one row beside the tables of a job that failed; never merged, never an output of a rule
 FAILURES = _schema(
     {
@@ -216,4 +265,6 @@ TABLES = {
     "jobs": JOBS,
     "parity": PARITY,
     "checks": CHECKS,
+    "claims": CLAIMS,
+    "findings": FINDINGS,
 }

@@ -1,14 +1,28 @@
-"""Verdicts of property checks, and how near measures are to limits: pure, shared by harness and reports."""
+"""Verdicts, the hash of the rule behind one, and how near measures are to limits: pure, shared by all."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
-Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
+Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
+ALPHA = 0.05  # one-sided, for the comparisons of a family together
+RULE_VERSION = 1  # raised when the way from runs to a verdict changes (reports.verdicts)
+
+
+def rule_hash(claim: Mapping[str, Any]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of what decides a claim.
+
+    Args:
+        claim: `id` and `holds_if` as the study file has them, in plain JSON types.
+    """
+    rule = {"version": RULE_VERSION, "alpha": ALPHA, "id": claim["id"], "holds_if": claim["holds_if"]}
+    return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdict]:

@@ -533,7 +533,8 @@ def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) 
     plan = make_plan(Config(study_folder=only.parent))
     assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}
     plan = make_plan(Config(study_folder=only.parent, backends=("jax",)))
-    assert plan.skipped == (("tiny", "it does not run on jax at this scale (it runs on: torch)"),)
+    ((skipped, reason),) = plan.skipped
+    assert (skipped.name, reason) == ("tiny", "it does not run on jax at this scale (it runs on: torch)")
 
 
 def test_signatures_are_read_without_an_import() -> None:

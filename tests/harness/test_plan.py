@@ -129,16 +129,18 @@ def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
 def test_what_cannot_run_is_skipped_with_the_reason(config):
     write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other"), name="other")
     plan = make_plan(config)
-    assert plan.skipped == (("other", "it has no scale 'quick' (it has: huge)"),)
-    assert plan.report["skipped"] == [{"name": "other", "reason": plan.skipped[0][1]}]
+    ((study, reason),) = plan.skipped
+    assert (study.name, reason) == ("other", "it has no scale 'quick' (it has: huge)")
+    (left_out,) = plan.report["skipped"]
+    assert (left_out["name"], left_out["reason"]) == ("other", reason)
     assert "skipped other: it has no scale 'quick'" in plan.summary()
 
 
 def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):
     monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
     plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
-    ((name, reason),) = plan.skipped
-    assert name == "digits_mlp"
+    ((study, reason),) = plan.skipped
+    assert study.name == "digits_mlp"
     assert "optdigits.tra" in reason
     assert "CURVEBENCH_DATA" in reason
 

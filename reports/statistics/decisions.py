@@ -1,0 +1,167 @@
+"""Whether paired gains bear out what a claim says, and how many pairs would decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from reports.statistics.medians import LEVEL, median_interval
+from reports.statistics.paired import signed_rank_p_value
+from reports.statistics.ranks import NEGLIGIBLE, average_ranks
+
+ClaimRelation = Literal["better", "no_worse", "same"]
+Finding = Literal["holds", "fails", "open"]
+
+LEAST_LEVEL = 0.9  # of an interval that may exclude: that of 5 pairs or more
+RESAMPLED = 200  # studies, for each number of seeds
+POWER = 0.9
+SEEDS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 500, 1000)
+EXACT_UP_TO = 50  # pairs; the search for a number of seeds takes the normal approximation above
+
+
+def sign_p_value(differences: ArrayLike) -> float:
+    """The exact one-sided p-value of the sign test that paired differences tend to be below zero.
+
+    Assumes independent pairs and nothing of the shape of their differences; zeros are left out (Hollander,
+    Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.4).
+
+    Args:
+        differences: shape (pairs,), infinities allowed; NaN is an error.
+    """
+    values = np.asarray(differences, dtype=float)
+    if np.isnan(values).any():
+        raise ValueError("NaN among paired differences: say first which of the two is better")
+    values = values[values != 0]
+    if len(values) == 0:
+        return 1.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(int((values < 0).sum()), len(values), 0.5, alternative="greater").pvalue)
+
+
+Test = Callable[[ArrayLike], float]
+TESTS: Mapping[str, Test] = {"wilcoxon": signed_rank_p_value, "sign": sign_p_value}
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values of a family after Holm's correction (Scandinavian Journal of Statistics 6, 1979).
+
+    Whatever the dependence between the tests, the chance that any true null is rejected at
+    `adjusted <= alpha` is at most alpha.
+    """
+    if not p_values:
+        return []
+    from statsmodels.stats.multitest import multipletests
+
+    adjusted = multipletests(list(p_values), method="holm")[1]
+    return [float(value) for value in adjusted]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of gains.
+
+    Args:
+        relation: "better": the gain is above 0, and no less than the margin; "no_worse": it is above minus
+            the margin; "same": it lies between minus the margin and the margin.
+        margin: the smallest gain that matters, in the unit of the gains, above 0.
+        test: "wilcoxon" or "sign".
+    """
+
+    relation: ClaimRelation
+    margin: float
+    test: str = "wilcoxon"
+
+    def p_value(self, gains: ArrayLike, tests: Mapping[str, Test] = TESTS) -> float:
+        """One-sided, for what the relation asserts; of "same" the larger of two tests (TOST).
+
+        Gains that are negligible count as ties where the null is 0.
+
+        Args:
+            gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
+            tests: p-values for differences that tend to be below 0, by the test's name.
+        """
+        values, test = np.asarray(gains, dtype=float), tests[self.test]
+        if self.relation == "better":
+            return test(-np.where(np.abs(values) <= min(NEGLIGIBLE, self.margin), 0.0, values))
+        below = test(-(values + self.margin))
+        return below if self.relation == "no_worse" else max(below, test(values - self.margin))
+
+    def excluded(self, low: float, high: float) -> bool:
+        """Whether an interval of the median gain holds nothing that the relation allows."""
+        if self.relation == "better":
+            return high < self.margin
+        return high < -self.margin or (self.relation == "same" and low > self.margin)
+
+    def borne_out(self, median: float) -> bool:
+        """Whether the median gain is one that the relation allows."""
+        if self.relation == "better":
+            return median >= self.margin
+        return median >= -self.margin and (self.relation == "no_worse" or median <= self.margin)
+
+
+def decide(question: Question, gains: ArrayLike, adjusted: float, alpha: float) -> Finding:
+    """What paired gains say.
+
+    It fails where the interval of the median gain holds nothing that the relation allows; it holds where the
+    test rejects its null and the median gain is one that the relation allows; else it is open.
+
+    Args:
+        gains: shape (pairs,).
+        adjusted: the p-value of `Question.p_value`, corrected for its family.
+    """
+    interval = median_interval(gains, LEVEL)
+    if interval.level >= LEAST_LEVEL and question.excluded(interval.low, interval.high):
+        return "fails"
+    return "holds" if adjusted <= alpha and question.borne_out(interval.median) else "open"
+
+
+def seeds_needed(
+    question: Question, gains: ArrayLike, family: int, alpha: float, power: float = POWER
+) -> int | None:
+    """About how many pairs would decide, if further ones were like those that are there.
+
+    Studies of each size are drawn from the gains with replacement; the answer is the least size of `SEEDS` at
+    which the rule decides at least `power` of them, the correction taken at its most severe (alpha over the
+    number of comparisons). It is about the effect that was seen: few pairs may mislead it.
+
+    Args:
+        gains: shape (pairs,).
+        family: the number of comparisons that share a correction.
+
+    Returns:
+        The number; None where even the largest of `SEEDS` would not do, or there is no pair.
+    """
+    values = np.asarray(gains, dtype=float)
+    if not len(values):
+        return None
+    random = np.random.default_rng(0)
+    for size in SEEDS:
+        if size <= len(values) or 2.0**-size > alpha / family:
+            continue
+        drawn = random.choice(values, (RESAMPLED, size))
+        if np.mean([_decided(question, study, alpha / family) for study in drawn]) >= power:
+            return size
+    return None
+
+
+def _decided(question: Question, gains: np.ndarray, alpha: float) -> bool:
+    tests = TESTS if len(gains) <= EXACT_UP_TO else {**TESTS, "wilcoxon": _approximate_signed_rank}
+    return decide(question, gains, question.p_value(gains, tests), alpha) != "open"
+
+
+def _approximate_signed_rank(differences: ArrayLike) -> float:
+    """The signed-rank test by the normal approximation, for many pairs."""
+    from scipy.stats import norm
+
+    values = np.asarray(differences, dtype=float)
+    values = values[values != 0]
+    if not len(values):
+        return 1.0
+    ranks = average_ranks(np.abs(values))
+    centred = ranks[values > 0].sum() - ranks.sum() / 2
+    return float(norm.cdf((centred + 0.5) / (np.sqrt((ranks**2).sum()) / 2)))

@@ -1,0 +1,112 @@
+"""`python -m reports verdicts`: the verdict on every claim of a report, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import polars as pl
+
+from reports import formatting
+from reports.claims import check_rows
+from reports.plan import ReportPlan
+from reports.tables import read_tables
+from reports.verdicts import Verdicts, claim_verdicts
+
+HEADS = ("claim", "verdict", "estimate [95 %]", "p (Holm)", "seeds", "why")
+NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs are told
+
+
+def read_verdicts(plan: ReportPlan) -> Verdicts:
+    """The verdicts on all claims of a plan, from its tables.
+
+    Raises:
+        ReportError, TableError: when a table is missing or damaged.
+    """
+    tables = {study.name: read_tables(study.tables) for study in plan.studies if study.claims}
+    return claim_verdicts(plan, tables, check_rows(plan.checks) if plan.checks else None)
+
+
+def command_of(claim: str, scale: str) -> str:
+    """What reruns a claim."""
+    return f"snakemake --cores all reports --config studies={claim} scale={scale}"
+
+
+def leading(plan: ReportPlan, found: Verdicts) -> pl.DataFrame:
+    """The rows that speak for a claim: on its study's first backend, and where misprinted as corrected."""
+    first = {study.name: study.backends[0] for study in plan.studies}
+    lead = pl.col("backend").is_null() | (
+        pl.col("backend") == pl.col("study").replace_strict(first, default=None, return_dtype=pl.String)
+    )
+    return found.claims.filter(lead & (pl.col("variant") != "as printed"))
+
+
+def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
+    """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
+
+    `others` holds the verdict as printed, where a statement is misprinted, and those on other backends.
+    """
+    text = [column for column, dtype in found.claims.schema.items() if isinstance(dtype, pl.Enum)]
+    rows = leading(plan, found).with_columns(pl.col(text).cast(pl.String))
+    others = found.claims.with_columns(pl.col(text).cast(pl.String)).join(
+        rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
+    )
+    findings = found.findings.with_columns(
+        pl.col([name for name, dtype in found.findings.schema.items() if isinstance(dtype, pl.Enum)]).cast(
+            pl.String
+        )
+    )
+    return [
+        {
+            **{NAMES.get(name, name): value for name, value in row.items()},
+            "comparisons": findings.filter(
+                pl.col("claim") == row["claim"], pl.col("backend").eq_missing(pl.lit(row["backend"]))
+            )
+            .drop("claim", "backend")
+            .to_dicts(),
+            "others": others.filter(claim=row["claim"]).select("variant", "backend", "verdict").to_dicts(),
+            "page": f"claims.html#claim-{formatting.slug(row['claim'])}",
+            "command": command_of(row["claim"], plan.scale),
+        }
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+def as_json(verdicts: list[dict[str, Any]]) -> str:
+    """The list for programs; what is infinite or not a number is null, which JSON can say."""
+    return json.dumps(_finite(verdicts), indent=1, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def as_text(verdicts: list[dict[str, Any]]) -> str:
+    """The list for people: a table, and a line on each claim that is not decided."""
+    rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        told = textwrap.wrap(row[-1], 60) or [""]
+        lines.append("  ".join([*cells, told[0]]).rstrip())
+        lines += [" " * (sum(widths) + 2 * len(widths)) + more for more in told[1:]]
+    return "\n".join(lines)
+
+
+def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
+    estimate = formatting.number(verdict["estimate"])
+    if verdict["low"] is not None:
+        estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
+    why = verdict["reason"]
+    if verdict["seeds_needed"] is not None:
+        why += f"; about {verdict['seeds_needed']} seeds would do"
+    if verdict["rule_of_runs"] not in (None, verdict["rule"]):
+        why += "; the rule was changed after the runs were planned"
+    p_value = formatting.NONE if verdict["p"] is None else formatting.p_value(verdict["p"])
+    return verdict["id"], verdict["verdict"], estimate, p_value, str(verdict["seeds"]), why

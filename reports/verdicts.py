@@ -1,0 +1,362 @@
+"""The verdict on every claim of a report, from paired runs or property checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, log
+
+import numpy as np
+import polars as pl
+
+from reports.measures import study_values
+from reports.plan import (
+    ChecksPlan,
+    ConditionPlan,
+    ReportError,
+    ReportPlan,
+    SkippedStudy,
+    StudyClaim,
+    StudyPlan,
+)
+from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
+from reports.statistics.medians import median_interval
+from reports.statistics.paired import Effect
+from reports.statistics.ranks import NEGLIGIBLE
+from reports.statistics.shares import share_interval
+from reports.tables import Tables
+from results.schema import CLAIMS, FINDINGS
+from results.verdicts import ALPHA, Variant, Verdict, verdicts
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The tables `claims` (one row a claim, variant and backend) and `findings` (one row a comparison)."""
+
+    claims: pl.DataFrame
+    findings: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two methods on one workload as a condition compares them, seed by seed.
+
+    Args:
+        sign: 1 where more of the metric is better, else -1.
+        gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm.
+        margin: the smallest gain that matters, above 0.
+    """
+
+    claim: str
+    study: str
+    backend: str
+    workload: str
+    condition: ConditionPlan
+    treated: str
+    control: str
+    effect: Effect
+    sign: float
+    gains: np.ndarray
+    margin: float
+
+    @property
+    def question(self) -> Question:
+        """What is asked of the gains."""
+        return Question(self.condition.relation, self.margin, self.condition.test)
+
+    def shown(self, gain: float) -> float:
+        """A gain as the effect that readers see: treated / control, or treated - control."""
+        signed = self.sign * gain
+        return exp(min(signed, 700.0)) if self.effect == "ratio" else signed
+
+
+def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.DataFrame | None) -> Verdicts:
+    """The verdicts on all claims of a plan.
+
+    Args:
+        plan: what is shown.
+        tables: of each study, by its name.
+        checks: the measures of property checks; None where there are none.
+    """
+    compared = [
+        one
+        for study in plan.studies
+        for backend in study.backends
+        for claim in study.claims
+        for one in comparisons(study, claim, tables[study.name].runs, backend)
+    ]
+    findings = decided(compared)
+    rows = [
+        claim_row(
+            study,
+            claim,
+            backend,
+            findings.filter(claim=claim.id, backend=backend),
+            tables[study.name],
+            plan.scale,
+        )
+        for study in plan.studies
+        for backend in study.backends
+        for claim in study.claims
+    ]
+    rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
+    if plan.checks is not None and checks is not None:
+        rows += property_rows(plan.checks, checks)
+    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings)
+
+
+# --- comparisons of methods ----------------------------------------------------------------------
+
+
+def comparisons(study: StudyPlan, claim: StudyClaim, runs: pl.DataFrame, backend: str) -> Iterator[Compared]:
+    """Every comparison that a claim asks for, on one backend; without pairs where runs are missing."""
+    final = runs.filter((pl.col("stage") == "final") & (pl.col("backend") == backend))
+    for condition in claim.conditions:
+        for workload in study.workloads:
+            if condition.metric not in workload.metrics or condition.workload not in (None, workload.name):
+                continue
+            here = final.filter(pl.col("workload") == workload.name)
+            values = study_values(study, here, condition.metric, condition.which)
+            for treated, control in condition.contests:
+                yield _compared(study, claim, condition, backend, workload.name, values, treated, control)
+
+
+def _compared(
+    study: StudyPlan,
+    claim: StudyClaim,
+    condition: ConditionPlan,
+    backend: str,
+    workload: str,
+    values: pl.DataFrame,
+    treated: str,
+    control: str,
+) -> Compared:
+    direction = study.direction_of(condition.metric)
+    effect: Effect = condition.effect or ("ratio" if direction == "minimize" else "difference")
+    sides = [
+        values.filter(pl.col("method") == method).select("seed", pl.col("value").alias(side))
+        for method, side in ((treated, "treated"), (control, "control"))
+    ]
+    pairs = sides[0].join(sides[1], on="seed").drop_nulls().sort("seed")
+    left, right = pairs["treated"].to_numpy(), pairs["control"].to_numpy()
+    where = (
+        f"study {study.name}: claim {claim.id}: {condition.metric} of {treated} and {control} on {workload}"
+    )
+    if pairs["seed"].is_duplicated().any():
+        raise ReportError(f"{where}: a seed has more than one final run; merge tables of one plan only")
+    sign = 1.0 if direction == "maximize" else -1.0
+    share = NEGLIGIBLE if condition.smallest_effect is None else condition.smallest_effect
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if effect == "ratio":
+            if min(left.min(initial=inf), right.min(initial=inf)) < 0:
+                raise ReportError(
+                    f"{where}: a ratio of negative values says nothing; give effect: difference"
+                )
+            gains, margin = sign * (np.log(left) - np.log(right)), -log(1 - share)
+        else:
+            gains, margin = sign * (left - right), share
+    gains = np.where(left == right, 0.0, gains)  # both diverged, or both exactly there
+    return Compared(
+        claim.id, study.name, backend, workload, condition, treated, control, effect, sign, gains, margin
+    )
+
+
+def decided(compared: Sequence[Compared]) -> pl.DataFrame:
+    """The table `findings`: each comparison's estimate, corrected p-value and what it says.
+
+    Holm's correction goes over the comparisons of a family on one backend; one without pairs counts with a
+    p-value of 1.
+    """
+    families: dict[tuple[str, str], list[int]] = {}
+    for number, one in enumerate(compared):
+        families.setdefault((one.condition.family, one.backend), []).append(number)
+    raw = [one.question.p_value(one.gains) if len(one.gains) else 1.0 for one in compared]
+    adjusted = list(raw)
+    for numbers in families.values():
+        for number, value in zip(numbers, holm([raw[number] for number in numbers]), strict=True):
+            adjusted[number] = value
+    rows = []
+    for number, one in enumerate(compared):
+        size = len(families[one.condition.family, one.backend])
+        rows.append(_finding_row(one, raw[number], adjusted[number], size))
+    return pl.DataFrame(rows, schema=FINDINGS)
+
+
+def _finding_row(one: Compared, p_value: float, adjusted: float, family: int) -> dict[str, object]:
+    condition = one.condition
+    row: dict[str, object] = {
+        "claim": one.claim,
+        "backend": one.backend,
+        "workload": one.workload,
+        "metric": condition.metric,
+        "which": condition.which,
+        "relation": condition.relation,
+        "treated": one.treated,
+        "control": one.control,
+        "effect": one.effect,
+        "margin": one.shown(one.margin if condition.relation == "better" else -one.margin),
+        "family": condition.family,
+        "seeds": len(one.gains),
+        "finding": "open",
+    }
+    if not len(one.gains):
+        return row
+    interval = median_interval(one.gains)
+    found: Finding = decide(one.question, one.gains, adjusted, ALPHA)
+    ends = sorted((one.shown(interval.low), one.shown(interval.high)))
+    needed = seeds_needed(one.question, one.gains, family, ALPHA) if found == "open" else None
+    return row | {
+        "estimate": one.shown(interval.median),
+        "low": ends[0],
+        "high": ends[1],
+        "level": interval.level,
+        "p_value": p_value,
+        "holm_p_value": adjusted,
+        "finding": found,
+        "seeds_needed": needed,
+    }
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def combined(findings: Sequence[Finding]) -> Verdict:
+    """The verdict on a claim all of whose comparisons must hold.
+
+    All hold: reproduced. Some hold and some fail: partly reproduced. All fail: not reproduced. Else some are
+    open and further seeds could change the answer: underpowered.
+    """
+    kinds = set(findings)
+    if kinds == {"holds"}:
+        return "reproduced"
+    if {"holds", "fails"} <= kinds:
+        return "partly reproduced"
+    return "not reproduced" if kinds == {"fails"} else "underpowered"
+
+
+def claim_row(
+    study: StudyPlan, claim: StudyClaim, backend: str, findings: pl.DataFrame, tables: Tables, scale: str
+) -> dict[str, object]:
+    """A row of the table `claims`.
+
+    Its estimate, interval and p-value are those of the comparison that decides: of those that fail, else of
+    those that are open, else of all, the one with the largest corrected p-value. As all must hold, that
+    p-value is the claim's own (an intersection-union test).
+    """
+    row = _empty_row(claim, scale) | {
+        "backend": backend,
+        "study": study.name,
+        "rule_of_runs": rule_of_runs(tables.jobs, claim.id, backend),
+    }
+    if not findings["seeds"].sum():
+        return row | {"verdict": "not run", "reason": f"no pairs of final runs on {backend}"}
+    verdict = combined(findings["finding"].to_list())
+    reason = _reason(findings)
+    if verdict == "reproduced" and study.at_most_partly:
+        verdict, reason = "partly reproduced", f"{reason}; partly at most, since {study.at_most_partly}"
+    needed = findings.filter(pl.col("finding") == "open")["seeds_needed"]
+    weakest = _weakest(findings)
+    return row | {
+        "verdict": verdict,
+        "reason": reason,
+        **{name: weakest[name] for name in ("estimate", "low", "high")},
+        "p_value": weakest["holm_p_value"],
+        "seeds": findings["seeds"].min(),
+        "seeds_needed": needed.max() if verdict == "underpowered" and not needed.has_nulls() else None,
+    }
+
+
+def _weakest(findings: pl.DataFrame) -> dict[str, object]:
+    for kind in ("fails", "open", "holds"):
+        among = findings.filter((pl.col("finding") == kind) & (pl.col("seeds") > 0))
+        if len(among):
+            return among.sort("holm_p_value", descending=True).row(0, named=True)
+    raise AssertionError("a claim without pairs is not run")
+
+
+def _reason(findings: pl.DataFrame) -> str:
+    counts = [
+        (kind, int((findings["finding"] == kind).sum()), said)
+        for kind, said in (("holds", "hold"), ("fails", "fail"), ("open", "are open"))
+    ]
+    told = ", ".join(f"{count} {said}" for _, count, said in counts if count)
+    return f"of {len(findings)} comparisons {told}"
+
+
+def _empty_row(claim: StudyClaim, scale: str) -> dict[str, object]:
+    return {
+        "claim": claim.id,
+        "variant": "",
+        "source": claim.source,
+        "scale": scale,
+        "seeds": 0,
+        "rule": claim.rule,
+    }
+
+
+def not_run(skipped: SkippedStudy, claim: StudyClaim, scale: str) -> dict[str, object]:
+    """The row of a claim whose study is left out."""
+    return _empty_row(claim, scale) | {"study": skipped.name, "verdict": "not run", "reason": skipped.reason}
+
+
+def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
+    """The hash of a claim's rule when its final runs were planned; None where they do not agree or say."""
+    found = (
+        jobs.filter((pl.col("stage") == "final") & (pl.col("backend") == backend))
+        .select(
+            pl.col("claim_rules")
+            .list.eval(pl.element().filter(pl.element().struct.field("claim") == claim).struct.field("rule"))
+            .list.first()
+            .alias("rule")
+        )["rule"]
+        .unique()
+    )
+    return str(found[0]) if len(found) == 1 and found[0] is not None else None
+
+
+# --- property checks -----------------------------------------------------------------------------
+
+
+def property_rows(plan: ChecksPlan, checks: pl.DataFrame) -> list[dict[str, object]]:
+    """The rows of the claims that property checks decide.
+
+    The estimate is the share of instances all of whose measures hold, with an exact interval (Clopper and
+    Pearson) for the share of all instances that could be drawn.
+
+    Args:
+        plan: which claims there are.
+        checks: the table `checks`.
+    """
+    about = {claim.id: claim for claim in plan.claims}
+    rows: list[dict[str, object]] = []
+    for (claim,), own in checks.group_by(["claim"], maintain_order=True):
+        parts = own.group_by("part", "variant", maintain_order=True).agg(pl.col("holds").all())
+        holding: dict[tuple[str, Variant], bool] = {
+            (part, variant): holds for part, variant, holds in parts.rows()
+        }
+        for variant, verdict in verdicts(holding).items():
+            among = own.filter(
+                pl.col("variant").is_in([variant] if variant != "as corrected" else ["", variant])
+            )
+            instances = among.group_by("part", "instance").agg(pl.col("holds").all())
+            held, count = int(instances["holds"].sum()), len(instances)
+            share = share_interval(held, count)
+            first = own.row(0, named=True)
+            rows.append(
+                {
+                    "claim": claim,
+                    "variant": variant,
+                    "verdict": verdict,
+                    "reason": f"all measures hold on {held} of {count} instances",
+                    "source": about[claim].source,
+                    "scale": first["scale"],
+                    "study": about[claim].file,
+                    "estimate": held / count,
+                    "low": share.low,
+                    "high": share.high,
+                    "seeds": count,
+                    "rule": first["spec_hash"],
+                    "rule_of_runs": first["spec_hash"],
+                }
+            )
+    return rows
