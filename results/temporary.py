@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,8 +16,8 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
     What processes that were killed left there for the same `path` goes too.
     """
-    _remove_leftovers(path)
-    temporary = path.parent / f".{os.getpid()}-{secrets.token_hex(4)}.{path.name}"
+    _remove_leftovers(path.parent, glob.escape(path.name))
+    temporary = _name_beside(path)
     try:
         yield temporary
     finally:
@@ -25,10 +25,33 @@ def temporary_beside(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _remove_leftovers(path: Path) -> None:
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write each text to its path, whole or not at all; a folder is searched for leftovers once.
+
+    Raises:
+        OSError: naming the first file that cannot be written.
+    """
+    for folder in {path.parent for path in texts}:
+        _remove_leftovers(folder, "*")
+    for path, text in texts.items():
+        temporary = _name_beside(path)
+        try:
+            temporary.write_text(text)
+            temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def _name_beside(path: Path) -> Path:
+    return path.parent / f".{os.getpid()}-{secrets.token_hex(4)}.{path.name}"
+
+
+def _remove_leftovers(folder: Path, names: str) -> None:
     import psutil
 
-    for left in path.parent.glob(f".*-*.{glob.escape(path.name)}"):
+    for left in folder.glob(f".*-*.{names}"):
         process = left.name[1:].partition("-")[0]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             with suppress(OSError):

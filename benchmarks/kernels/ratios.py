@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from harness.backends import BACKENDS
 from optimizers import rules
 
 from .case import Prepared
@@ -38,10 +39,12 @@ class Variant:
     Args:
         options: of the rule, what is not at its default.
         peers: the labels that it is compared with; empty for all.
+        backends: where it is timed.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     peers: tuple[str, ...] = ()
+    backends: tuple[str, ...] = BACKENDS
 
 
 # What is compared of a rule that is not compared as it is, by what is said of it.
@@ -52,9 +55,12 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
     },
     "shampoo": {
         "": Variant({"refresh_every": 10}),
-        # as many steps as the peer takes until it stops, for the shapes of transformer_like
+        # as many steps as the peer takes until it stops, for the shapes of transformer_like;
+        # torch.compile takes more than ten minutes to unroll them for all shapes of many_tiny
         "coupled_newton": Variant(
-            {"refresh_every": 10, "root": "coupled_newton", "steps": 20}, ("ScalableShampoo, Newton",)
+            {"refresh_every": 10, "root": "coupled_newton", "steps": 20},
+            ("ScalableShampoo, Newton",),
+            ("jax",),
         ),
     },
 }
@@ -106,6 +112,8 @@ def _contests(each: Timed) -> Iterator[Contest]:
     kind = case.name.rsplit(".", 1)[1]
     shapes = SHAPE_SETS[kind]
     for said, variant in VARIANTS.get(case.optimizer, {"": Variant()}).items():
+        if backend not in variant.backends:
+            continue
         rule = rules()[case.optimizer].choose(variant.options)
         group = case.optimizer if case.optimizer in TORCH_MATRIX_PEERS else "entrywise"
         every = rule.refresh_every or 1
