@@ -53,12 +53,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Whatever the dependence between the tests, the chance that any true null is rejected at
     `adjusted <= alpha` is at most alpha.
     """
-    if not p_values:
-        return []
-    from statsmodels.stats.multitest import multipletests
-
-    adjusted = multipletests(list(p_values), method="holm")[1]
-    return [float(value) for value in adjusted]
+    values = np.asarray(p_values, dtype=float)
+    order = np.argsort(values, kind="stable")
+    # The least is multiplied by their number, the next by one less; none may fall below the one before.
+    adjusted = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    restored = np.empty_like(values)
+    restored[order] = np.minimum(adjusted, 1.0)
+    return restored.tolist()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -62,12 +63,19 @@ def signed_rank_p_value(differences: ArrayLike) -> float:
     # Doubled ranks are whole numbers even where ties are averaged.
     doubled = np.rint(2 * average_ranks(np.abs(values))).astype(int)
     observed = int(doubled[values > 0].sum())
-    chances = np.zeros(int(doubled.sum()) + 1)
+    return float(_chances_up_to(tuple(sorted(doubled.tolist())))[observed])
+
+
+@lru_cache(maxsize=256)  # without ties the ranks are the same every time
+def _chances_up_to(doubled: tuple[int, ...]) -> np.ndarray:
+    """P(2 W+ <= w) for w = 0, 1, ... where each doubled rank is counted with probability 1/2."""
+    chances = np.zeros(sum(doubled) + 1)
     chances[0] = 1.0
     for rank in doubled:
         shifted = np.concatenate([np.zeros(rank), chances[:-rank]])
         chances = (chances + shifted) / 2
-    return float(min(1.0, chances[: observed + 1].sum()))
+    total: np.ndarray = np.minimum(np.cumsum(chances), 1.0)
+    return total
 
 
 def effect_for(values: ArrayLike, direction: Direction) -> Effect:
@@ -125,6 +133,49 @@ def compare_pairs(
     )
 
 
+def paired_values(
+    frame: pl.DataFrame,
+    by: Sequence[str],
+    pair: Sequence[str],
+    method: str,
+    value: str,
+    treated: str,
+    control: str,
+) -> pl.DataFrame:
+    """The values of two methods on the problem instances that both have, their differences and ratios.
+
+    Args:
+        frame: columns `by`, `pair`, `method`, `value`; one row for a method and pair of a group; rows with a
+            null value count as absent.
+        pair: columns that name a problem instance inside a group, such as the seed.
+        treated, control: two values of the column `method`.
+
+    Returns:
+        Columns `by`, `pair`, treated, control, difference (treated - control) and ratio (treated / control;
+        null where a value is negative), sorted by `by` and `pair`. Of equal values, infinite or 0 too, the
+        difference is 0 and the ratio 1.
+
+    Raises:
+        ValueError: where a method has two values on one instance.
+    """
+    keys = [*by, *pair]
+    left = frame.filter(pl.col(method) == treated).select(*keys, pl.col(value).cast(float).alias("treated"))
+    right = frame.filter(pl.col(method) == control).select(*keys, pl.col(value).cast(float).alias("control"))
+    if any(side.select(keys).is_duplicated().any() for side in (left, right)):
+        raise ValueError(f"{treated} or {control} has more than one value on one pair ({', '.join(keys)})")
+    first, second = pl.col("treated"), pl.col("control")
+    equal = first == second
+    return (
+        left.join(right, on=keys, how="inner")
+        .drop_nulls(["treated", "control"])
+        .sort(keys)
+        .with_columns(
+            difference=pl.when(equal).then(0.0).otherwise(first - second),
+            ratio=pl.when(equal).then(1.0).when((first >= 0) & (second >= 0)).then(first / second),
+        )
+    )
+
+
 def compare_methods(
     frame: pl.DataFrame,
     by: Sequence[str],
@@ -151,12 +202,7 @@ def compare_methods(
     Raises:
         ValueError: where a method has two values on one instance.
     """
-    keys = [*by, *pair]
-    left = frame.filter(pl.col(method) == treated).select(*keys, pl.col(value).alias("treated"))
-    right = frame.filter(pl.col(method) == control).select(*keys, pl.col(value).alias("control"))
-    if any(side.select(keys).is_duplicated().any() for side in (left, right)):
-        raise ValueError(f"{treated} or {control} has more than one value on one pair ({', '.join(keys)})")
-    matched = left.join(right, on=keys, how="inner").drop_nulls(["treated", "control"]).sort(keys)
+    matched = paired_values(frame, by, pair, method, value, treated, control)
     rows = []
     for key, group in matched.group_by(by, maintain_order=True):
         left_values, right_values = group["treated"].to_numpy(), group["control"].to_numpy()

@@ -104,6 +104,33 @@ def instance_ranks(
     return pl.concat([empty, *ranked])
 
 
+def wins(
+    frame: pl.DataFrame, instance: Sequence[str], method: str, value: str, descending: bool = False
+) -> pl.DataFrame:
+    """On how many instances each method is the best, or ties with it (see `tied`).
+
+    Nobody wins an instance on which no value is finite. Instances that not all methods have a value on are
+    left out, as in `instance_ranks`.
+
+    Args:
+        frame, instance, method, value, descending: see `instance_ranks`.
+
+    Returns:
+        Columns `method`, wins, count (instances), in the order of first appearance.
+    """
+    present = frame.drop_nulls(value).with_columns(pl.col(value).cast(pl.Float64))
+    whole = present.filter(pl.len().over(instance) == frame[method].n_unique())
+    column = pl.col(value)
+    best = (column.max() if descending else column.min()).over(instance)
+    judged = whole.with_columns(best.alias("_best"))
+    won = tied(judged[value].to_numpy(), judged["_best"].to_numpy()) & np.isfinite(judged["_best"].to_numpy())
+    return (
+        judged.with_columns(pl.Series("_won", won, dtype=pl.Boolean))
+        .group_by(method, maintain_order=True)
+        .agg(pl.col("_won").sum().cast(pl.Int64).alias("wins"), pl.len().cast(pl.Int64).alias("count"))
+    )
+
+
 def stratified_mean(strata: Sequence[ArrayLike], level: float = LEVEL) -> MeanInterval:
     """The mean over strata of the mean inside each, with an approximate t interval for ranks.
 
@@ -135,12 +162,12 @@ def stratified_mean(strata: Sequence[ArrayLike], level: float = LEVEL) -> MeanIn
     variances = np.array(
         [max(array.var(ddof=1), floor) / len(array) for array, floor in zip(arrays, floors, strict=True)]
     )
-    from scipy.stats import t
+    from scipy.special import stdtrit  # the quantile of scipy.stats.t, without its checks
 
     freedom = variances.sum() ** 2 / sum(
         variance**2 / (len(array) - 1) for variance, array in zip(variances, arrays, strict=True)
     )
-    half = float(t.ppf((1 + level) / 2, freedom) * np.sqrt(variances.sum()) / len(arrays))
+    half = float(stdtrit(freedom, (1 + level) / 2) * np.sqrt(variances.sum()) / len(arrays))
     return MeanInterval(mean, mean - half, mean + half, level, count)
 
 

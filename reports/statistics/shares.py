@@ -31,9 +31,15 @@ def share_interval(successes: int, count: int, level: float = LEVEL) -> Share:
     """
     if not 0 <= successes <= count or count < 1:
         raise ValueError(f"a share of {successes} in {count} is none")
-    from scipy.stats import beta
+    low, high = clopper_pearson(successes, count, level)
+    return Share(successes, count, low, high, level)
+
+
+def clopper_pearson(successes: float, count: int, level: float) -> tuple[float, float]:
+    """The ends of the interval of `share_interval`; ties may count as half a success."""
+    from scipy.special import betaincinv
 
     tail = (1 - level) / 2
-    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, count - successes + 1))
-    high = 1.0 if successes == count else float(beta.ppf(1 - tail, successes + 1, count - successes))
-    return Share(successes, count, low, high, level)
+    low = 0.0 if successes == 0 else float(betaincinv(successes, count - successes + 1, tail))
+    high = 1.0 if successes == count else float(betaincinv(successes + 1, count - successes, 1 - tail))
+    return low, high

@@ -17,6 +17,7 @@ from reports.statistics.ranks import (
     mean_ranks,
     stratified_mean,
     tolerant_ranks,
+    wins,
 )
 
 
@@ -44,6 +45,17 @@ def test_an_instance_counts_only_if_every_method_has_a_value():
 def test_more_can_be_better():
     found = instance_ranks(FRAME.filter(pl.col("seed") == 1), ["seed"], "method", "value", descending=True)
     assert dict(found.select("method", "rank").rows()) == {"a": 3.0, "b": 2.0, "c": 1.0}
+
+
+def test_all_that_tie_with_the_best_win_and_nobody_wins_where_all_diverged():
+    assert wins(FRAME, ["seed"], "method", "value").rows() == [("a", 1, 2), ("b", 1, 2), ("c", 1, 2)]
+    near = FRAME.with_columns(pl.Series("value", [1.0, 1.0005, 3.0, *[float("inf")] * 3, 2.0, 1.0, 1.0]))
+    assert wins(near, ["seed"], "method", "value").rows() == [("a", 1, 3), ("b", 2, 3), ("c", 1, 3)]
+    more = FRAME.filter(pl.col("seed") == 2)
+    assert wins(more, ["seed"], "method", "value", descending=True).rows() == [
+        ("a", 1, 1), ("b", 0, 1), ("c", 0, 1),
+    ]  # fmt: skip
+    assert wins(FRAME.filter(pl.col("seed") == 3), ["seed"], "method", "value").is_empty()
 
 
 def test_workloads_weigh_the_same_however_many_seeds_they_have():

@@ -1,0 +1,1 @@
+"""Simulations that check the statistics: coverage of intervals, false positives and power of tests."""

@@ -1,0 +1,368 @@
+"""Performance profiles of times to target, their area as a score, and intervals of scores and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from reports.statistics.medians import LEVEL
+
+LIMIT = 4.0  # ratio to the fastest above which a time counts as missed
+POINTS = 100
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """Who met what: names along the axes of an array, and which workloads only guard others.
+
+    Args:
+        variants: pairs of columns: the variant's and its base's.
+        scored: the columns that enter the profile.
+    """
+
+    submissions: tuple[str, ...]
+    workloads: tuple[str, ...]
+    variants: tuple[tuple[int, int], ...]
+    scored: tuple[int, ...]
+
+
+def time_ratios(
+    times: pl.DataFrame, limit: float = LIMIT, variants: Mapping[str, str] | None = None
+) -> pl.DataFrame:
+    """Each time to target over the fastest one on its workload, where it counts.
+
+    In this order: a time above `limit` times the fastest is void; a variant is void where its base is;
+    the base is void where one of its variants is; the rest is divided by the fastest that is left.
+
+    Args:
+        times: columns submission, workload, seconds: one row a pair; null or infinite seconds, or no row,
+            mean that the target was missed.
+        limit: above 1.
+        variants: base workload by the name of its variant. A variant has no place in a profile, it only
+            has to be reached for its base to count.
+
+    Returns:
+        Columns submission, workload, seconds (null = missed), ratio (null = missed or void), a row for
+        every pair.
+
+    Raises:
+        ValueError: for a missing column, a pair with two rows, seconds that are NaN or not above 0, a limit
+            that is not above 1, or a variant that is unknown or its own base.
+    """
+    _check_grid(limit, 2)
+    contest = _contest(times, variants or {})
+    seconds = _filled(times, contest)
+    ratios = _ratios(seconds, contest, limit)
+    shape = (len(contest.submissions), len(contest.workloads))
+    return pl.DataFrame(
+        {
+            "submission": np.repeat(contest.submissions, shape[1]),
+            "workload": np.tile(contest.workloads, shape[0]),
+            "seconds": seconds.ravel(),
+            "ratio": ratios.ravel(),
+        },
+        schema={
+            "submission": pl.String(),
+            "workload": pl.String(),
+            "seconds": pl.Float64(),
+            "ratio": pl.Float64(),
+        },
+    ).with_columns(
+        pl.when(column.is_finite()).then(column) for column in (pl.col("seconds"), pl.col("ratio"))
+    )
+
+
+def performance_profile(
+    times: pl.DataFrame,
+    limit: float = LIMIT,
+    points: int = POINTS,
+    variants: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """The share of workloads that each submission solves within a ratio of the fastest one's time.
+
+    After Dolan and More (Mathematical Programming 91, 2002). A workload that nobody solves counts as missed
+    by everybody: left out, it would make the benchmark easier the more of it is too hard.
+
+    Args:
+        times, limit, variants: see `time_ratios`.
+        points: number of equally spaced ratios from 1 to `limit`, at least 2.
+
+    Returns:
+        Columns submission, ratio, share; `points` rows a submission.
+
+    Raises:
+        ValueError: see `time_ratios`; or fewer than 2 points.
+    """
+    _check_grid(limit, points)
+    contest = _contest(times, variants or {})
+    ratios = _ratios(_filled(times, contest), contest, limit)[:, list(contest.scored)]
+    grid = np.linspace(1.0, limit, points)
+    shares = (ratios[:, :, None] <= grid).mean(axis=1)
+    return pl.DataFrame(
+        {
+            "submission": np.repeat(contest.submissions, points),
+            "ratio": np.tile(grid, len(contest.submissions)),
+            "share": shares.ravel(),
+        }
+    )
+
+
+def profile_score(
+    times: pl.DataFrame,
+    limit: float = LIMIT,
+    points: int = POINTS,
+    variants: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """The area under each submission's performance profile, from 0 (solves nothing) to 1 (always fastest).
+
+    The trapezoid rule over the points of `performance_profile`, divided by limit - 1 (Dahl et al.,
+    Benchmarking Neural Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on
+    who else takes part, since ratios are to the fastest.
+
+    Args:
+        times, limit, points, variants: see `performance_profile`.
+
+    Returns:
+        Columns submission, score, the best first.
+
+    Raises:
+        ValueError: see `performance_profile`.
+    """
+    _check_grid(limit, points)
+    contest = _contest(times, variants or {})
+    scores = _scores(_filled(times, contest), contest, limit, points)
+    return pl.DataFrame({"submission": contest.submissions, "score": scores}).sort(
+        "score", "submission", descending=[True, False]
+    )
+
+
+def study_medians(runs: pl.DataFrame) -> pl.DataFrame:
+    """The median time to target over studies, a missed study counting as infinitely long.
+
+    Args:
+        runs: columns submission, workload, study, seconds: one row for the three; null or infinite seconds
+            mean missed. Studies that a submission lacks beside another one on the workload are missed.
+
+    Returns:
+        Columns submission, workload, seconds (null = missed): what `profile_score` takes.
+
+    Raises:
+        ValueError: for a missing column, two rows of one study, or seconds that are NaN or not above 0.
+    """
+    contest = _contest(runs, {})
+    studies = _studies(runs, contest, paired=False)
+    medians = np.stack([np.median(each, axis=-1) for each in studies], axis=-1)
+    return pl.DataFrame(
+        {
+            "submission": np.repeat(contest.submissions, len(contest.workloads)),
+            "workload": np.tile(contest.workloads, len(contest.submissions)),
+            "seconds": medians.ravel(),
+        }
+    ).with_columns(pl.when(pl.col("seconds").is_finite()).then(pl.col("seconds")))
+
+
+def score_intervals(
+    runs: pl.DataFrame,
+    limit: float = LIMIT,
+    points: int = POINTS,
+    variants: Mapping[str, str] | None = None,
+    *,
+    paired: bool,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """Scores and ranks over the medians of studies, with intervals by resampling studies.
+
+    Inside every workload as many studies are drawn, with replacement, as there are; the workloads stay the
+    same: the intervals speak of these workloads, run again. A score's interval is symmetric: it reaches as
+    far as `level` of the resampled scores lie from the estimate (Hall, Journal of the Royal Statistical
+    Society B 50, 1988), within 0 and 1. Ratios to the fastest of noisy times are too large on average, and
+    resampled ones more so: percentiles of the resampled scores lie below a score that is too low already.
+    A rank's interval goes by percentiles and holds the estimate.
+
+    Assumes independent studies. Measured coverage at level 0.95 (`benchmarks/simulations/profiles.py`):
+    scores 0.93 to 0.98 from 5 studies on where submissions differ; 0.89 with 5 or 10 studies where up to 0.4
+    of the runs miss; 0.66 to 0.82 where all submissions are equal on all workloads, since each is the fastest
+    by chance and all scores are too low. Ranks 0.98 and more in all of these.
+
+    Args:
+        runs: see `study_medians`.
+        limit, points, variants: see `performance_profile`.
+        paired: whether studies of one name are the same problem instances for all submissions (seeds);
+            they are then drawn together.
+        resamples: number of draws, at least 1.
+        seed: of the draws.
+
+    Returns:
+        Columns submission, score, low, high, rank (ties averaged), rank_low, rank_high, studies (the least
+        of a workload), the best first. With one study on every workload nothing can be resampled, and the
+        bounds are null.
+
+    Raises:
+        ValueError: see `study_medians` and `performance_profile`; or no resamples.
+    """
+    _check_grid(limit, points)
+    if resamples < 1:
+        raise ValueError(f"{resamples} resamples: there must be at least 1")
+    contest = _contest(runs, variants or {})
+    studies = _studies(runs, contest, paired)
+    estimate = _scores(
+        np.stack([np.median(each, axis=-1) for each in studies], axis=-1), contest, limit, points
+    )
+    drawn = _resampled_medians(studies, paired, resamples, np.random.default_rng(seed))
+    scores = _scores(drawn, contest, limit, points)
+    ranks, estimated_ranks = _ranks(scores), _ranks(estimate)
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    reach = np.quantile(np.abs(scores - estimate), level, axis=0)
+    # Ranks that were met, not some between them.
+    rank_low = np.quantile(ranks, tails[0], axis=0, method="lower")
+    rank_high = np.quantile(ranks, tails[1], axis=0, method="higher")
+    frame = pl.DataFrame(
+        {
+            "submission": contest.submissions,
+            "score": estimate,
+            "low": np.maximum(estimate - reach, 0.0),
+            "high": np.minimum(estimate + reach, 1.0),
+            "rank": estimated_ranks,
+            "rank_low": np.minimum(rank_low, estimated_ranks),
+            "rank_high": np.maximum(rank_high, estimated_ranks),
+            "studies": min(each.shape[1] for each in studies),
+        }
+    )
+    if all(each.shape[1] == 1 for each in studies):
+        frame = frame.with_columns(
+            pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "rank_low", "rank_high")
+        )
+    return frame.sort("score", "submission", descending=[True, False])
+
+
+def _check_grid(limit: float, points: int) -> None:
+    if not 1 < limit < float("inf"):
+        raise ValueError(f"a limit of {limit:g}: the greatest ratio that counts must be above 1 and finite")
+    if points < 2:
+        raise ValueError(f"{points} points: a trapezoid needs at least 2")
+
+
+def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
+    """The names in a frame, sorted: results depend on no order of rows. The frame is checked first."""
+    missing = {"submission", "workload", "seconds"} - set(frame.columns)
+    if missing:
+        raise ValueError(f"no column {', '.join(sorted(missing))}; there are {', '.join(frame.columns)}")
+    if frame.is_empty():
+        raise ValueError("no rows: a profile needs a submission and a workload")
+    seconds = frame["seconds"].cast(pl.Float64)
+    wrong = frame.filter(seconds.is_nan() | (seconds <= 0))
+    if len(wrong):
+        row = wrong.row(0, named=True)
+        raise ValueError(
+            f"{row['submission']} on {row['workload']} takes {row['seconds']} seconds: "
+            "a time must be above 0, and a missed target is null"
+        )
+    workloads = tuple(frame["workload"].unique().sort().to_list())
+    for variant, base in variants.items():
+        if variant not in workloads or base not in workloads:
+            raise ValueError(f"variant {variant} of {base}: both must be workloads of the frame")
+        if base in variants:
+            raise ValueError(f"variant {variant} of {base}: {base} must not be a variant itself")
+    place = {workload: column for column, workload in enumerate(workloads)}
+    return _Contest(
+        submissions=tuple(frame["submission"].unique().sort().to_list()),
+        workloads=workloads,
+        variants=tuple((place[variant], place[base]) for variant, base in variants.items()),
+        scored=tuple(place[workload] for workload in workloads if workload not in variants),
+    )
+
+
+def _filled(times: pl.DataFrame, contest: _Contest) -> np.ndarray:
+    """Seconds of shape (submissions, workloads), infinite where missed."""
+    _check_unique(times, ["submission", "workload"])
+    filled = np.full((len(contest.submissions), len(contest.workloads)), np.inf)
+    rows, columns = (
+        _places(times["submission"], contest.submissions),
+        _places(times["workload"], contest.workloads),
+    )
+    filled[rows, columns] = _seconds(times)
+    return filled
+
+
+def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.ndarray]:
+    """Per workload the seconds of shape (submissions, studies), infinite where missed or absent."""
+    if "study" not in runs.columns:
+        raise ValueError(f"no column study; there are {', '.join(runs.columns)}")
+    _check_unique(runs, ["submission", "workload", "study"])
+    over = ["workload"] if paired else ["submission", "workload"]
+    placed = runs.with_columns((pl.col("study").rank("dense").over(over) - 1).alias("_study"))
+    filled = []
+    for workload in contest.workloads:
+        there = placed.filter(pl.col("workload") == workload)
+        columns = there["_study"].to_numpy()
+        seconds = np.full((len(contest.submissions), columns.max() + 1), np.inf)
+        seconds[_places(there["submission"], contest.submissions), columns] = _seconds(there)
+        filled.append(seconds)
+    return filled
+
+
+def _check_unique(frame: pl.DataFrame, key: list[str]) -> None:
+    twice = frame.filter(frame.select(key).is_duplicated())
+    if len(twice):
+        raise ValueError(f"two rows of {' / '.join(map(str, twice.select(key).row(0)))}: there must be one")
+
+
+def _places(names: pl.Series, axis: Sequence[str]) -> np.ndarray:
+    return names.replace_strict(list(axis), list(range(len(axis))), return_dtype=pl.Int64).to_numpy()
+
+
+def _seconds(frame: pl.DataFrame) -> np.ndarray:
+    return frame["seconds"].cast(pl.Float64).fill_null(np.inf).to_numpy()
+
+
+def _resampled_medians(
+    studies: Sequence[np.ndarray], paired: bool, resamples: int, random: np.random.Generator
+) -> np.ndarray:
+    """Medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
+    medians = []
+    for seconds in studies:
+        rows = 1 if paired else len(seconds)
+        drawn = random.integers(seconds.shape[1], size=(resamples, rows, seconds.shape[1]))
+        medians.append(np.median(seconds[np.arange(len(seconds))[:, None], drawn], axis=-1))
+    return np.stack(medians, axis=-1)
+
+
+def _ratios(times: np.ndarray, contest: _Contest, limit: float) -> np.ndarray:
+    """Ratios to the fastest, infinite where missed or void; of shape (..., submissions, workloads)."""
+    within = np.where(times > limit * times.min(axis=-2, keepdims=True), np.inf, times)
+    for variant, base in contest.variants:
+        within[..., variant] = np.where(np.isinf(within[..., base]), np.inf, within[..., variant])
+    for variant, base in contest.variants:
+        within[..., base] = np.where(np.isinf(within[..., variant]), np.inf, within[..., base])
+    fastest = within.min(axis=-2, keepdims=True)
+    counts = np.isfinite(within)
+    ratios = np.full(within.shape, np.inf)
+    np.divide(within, fastest, out=ratios, where=counts)
+    # Rounding must not take a time at the limit out of the profile.
+    return np.where(counts, np.minimum(ratios, limit), np.inf)
+
+
+def _scores(times: np.ndarray, contest: _Contest, limit: float, points: int) -> np.ndarray:
+    """Areas under the profiles, of shape (..., submissions), for times of (..., submissions, workloads)."""
+    ratios = _ratios(times, contest, limit)[..., list(contest.scored)]
+    weights = np.full(points, 1.0 / (points - 1))
+    weights[[0, -1]] /= 2
+    # A workload solved at ratio r adds the weights of all points from r on, and nothing behind the last.
+    area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+    scores: np.ndarray = area[np.searchsorted(np.linspace(1.0, limit, points), ratios)].mean(axis=-1)
+    return scores
+
+
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """Ranks along the last axis, 1 for the highest score, ties averaged."""
+    near = 1e-12  # below any difference of areas; sums in another order differ by less
+    above = scores[..., None, :] > scores[..., :, None] + near
+    same = np.abs(scores[..., None, :] - scores[..., :, None]) <= near
+    ranks: np.ndarray = 1 + above.sum(axis=-1) + (same.sum(axis=-1) - 1) / 2
+    return ranks

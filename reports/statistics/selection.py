@@ -1,0 +1,83 @@
+"""Which methods may be the best: those that no other method beats, seed by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from reports.statistics.paired import Direction, compare_pairs, effect_for
+
+
+def best_set(
+    frame: pl.DataFrame,
+    pair: Sequence[str],
+    method: str,
+    value: str,
+    direction: Direction,
+    alpha: float,
+    negligible: float = 0.0,
+) -> pl.DataFrame:
+    """The methods that may be the best: a confidence set of level 1 - alpha.
+
+    A method leaves the set where another is better than it by the one-sided signed-rank test on their shared
+    instances, the p-value multiplied by the number of its opponents (Bonferroni's correction; Holm's begins
+    with it). A best method is one that no other beats, so all nulls of its own tests are true and it leaves
+    with a chance of at most alpha, however its tests depend on each other (subset selection: Gupta,
+    Technometrics 7, 1965; comparisons with the best: Hsu, Annals of Statistics 9, 1981). Assumes what the
+    signed-rank test assumes. Nothing is said of the order inside the set.
+
+    Args:
+        frame: columns `pair`, `method`, `value`; a diverged run is infinite on the bad side; a row
+            without a value counts as absent.
+        pair: columns that name a problem instance, such as the seed.
+        negligible: relative difference up to which a pair is a tie.
+
+    Returns:
+        Columns `method`, kept, p_value (corrected, the least over its opponents: that any beats it), by (the
+        opponent of that p-value, null where there is none), least (the smallest p-value that the number of
+        pairs permits), in the order of first appearance. A method without an instance is left out.
+
+    Raises:
+        ValueError: where a method has two values on one instance.
+    """
+    present = frame.drop_nulls(value)
+    if present.select(*pair, method).is_duplicated().any():
+        raise ValueError(f"a {method} has more than one value on one instance ({', '.join(pair)})")
+    methods = present[method].unique(maintain_order=True).to_list()
+    wide = present.pivot(on=method, index=list(pair), values=value)
+    values = {name: wide[name].cast(pl.Float64).to_numpy() for name in methods}  # NaN where there is no pair
+    effect = effect_for(present[value].to_numpy(), direction)  # one for all, so that the tests agree
+    rows = []
+    for name in methods:
+        found = [
+            (compared.p_value, other, compared.count)
+            for other in methods
+            if other != name
+            for both in [~np.isnan(values[name]) & ~np.isnan(values[other])]
+            if both.any()
+            for compared in [
+                compare_pairs(values[other][both], values[name][both], direction, effect, negligible)
+            ]
+        ]
+        p_value, by, _ = min(found, default=(1.0, None, 0))
+        corrected = min(1.0, p_value * max(len(found), 1))
+        pairs = max((count for *_, count in found), default=0)
+        rows.append(
+            {
+                method: name,
+                "kept": corrected > alpha,
+                "p_value": corrected,
+                "by": by,
+                "least": min(1.0, max(len(found), 1) * 0.5**pairs),
+            }
+        )
+    schema = {
+        method: frame.schema[method],
+        "kept": pl.Boolean(),
+        "p_value": pl.Float64(),
+        "by": pl.String(),
+        "least": pl.Float64(),
+    }
+    return pl.DataFrame(rows, schema=schema)

@@ -1,0 +1,1 @@
+"""Tests of the simulations that check the statistics."""

@@ -1,0 +1,123 @@
+"""Fronts of loss against cost: by hand, by definition, and how firm they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.statistics.pareto import front_shares, pareto_fronts
+
+INFINITE = float("inf")
+POINTS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5) | st.just(INFINITE)), min_size=1, max_size=12
+)
+
+
+def points(rows: list[tuple[float, float]], **columns: object) -> pl.DataFrame:
+    frame = pl.DataFrame(rows, schema={"loss": pl.Float64, "seconds": pl.Float64}, orient="row")
+    return frame.with_columns(**columns)  # type: ignore[arg-type]
+
+
+def front(frame: pl.DataFrame, *by: str) -> list[bool]:
+    return pareto_fronts(frame, by, "loss", "seconds")["on_front"].to_list()
+
+
+def test_a_front_by_hand():
+    frame = points([(1, 9), (2, 5), (2, 6), (3, 5), (4, 1), (5, 1)])
+    assert front(frame) == [True, True, False, False, True, False]
+
+
+def test_equal_rows_stay_and_what_is_infinite_does_not():
+    assert front(points([(1, 2), (1, 2), (2, 2)])) == [True, True, False]
+    assert front(points([(INFINITE, 1), (1, 2), (0, INFINITE)])) == [False, True, False]
+    assert front(points([(INFINITE, INFINITE)])) == [False]
+
+
+def test_groups_have_fronts_of_their_own_and_rows_keep_their_order():
+    frame = points([(3, 3), (1, 1), (2, 2), (4, 4)], workload=pl.Series(["u", "v", "u", "v"]))
+    marked = pareto_fronts(frame, ["workload"], "loss", "seconds")
+    assert marked.drop("on_front").equals(frame)
+    assert marked["on_front"].to_list() == [False, True, True, False]
+    assert front(frame) == [False, True, False, False]
+
+
+@given(POINTS)
+def test_it_is_the_definition(rows):
+    expected = [
+        np.isfinite(cost) and not any(a <= loss and b <= cost and (a < loss or b < cost) for a, b in rows)
+        for loss, cost in rows
+    ]
+    assert front(points(rows)) == expected
+
+
+@given(POINTS, st.randoms(use_true_random=False))
+def test_the_order_of_rows_and_the_unit_do_not_matter(rows, random):
+    shuffled = random.sample(rows, len(rows))
+    scaled = points([(2 * loss + 1, 8 * cost) for loss, cost in shuffled])
+    on_front = {row for row, kept in zip(rows, front(points(rows)), strict=True) if kept}
+    assert {row for row, kept in zip(shuffled, front(scaled), strict=True) if kept} == on_front
+
+
+def runs(values: dict[str, list[tuple[float, float]]]) -> pl.DataFrame:
+    rows = [("w", name, seed, *each) for name, group in values.items() for seed, each in enumerate(group)]
+    schema = ["workload", "method", "seed", "loss", "seconds"]
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def shares(frame: pl.DataFrame, **options: int) -> pl.DataFrame:
+    return front_shares(frame, ["workload"], "method", ["seed"], "loss", "seconds", **options)
+
+
+def test_the_front_of_medians_and_how_firm_it_is():
+    random = np.random.default_rng(2)
+    frame = runs(
+        {
+            "quick": [(2.0 + x, 1.0) for x in random.normal(0, 0.01, 9)],
+            "good": [(1.0 + x, 4.0) for x in random.normal(0, 0.01, 9)],
+            "bad": [(3.0 + x, 5.0) for x in random.normal(0, 0.01, 9)],
+            "like good": [(1.0 + x, 4.0) for x in random.normal(0, 0.01, 9)],
+            "diverged": [(INFINITE, 0.1)] * 9,
+        }
+    )
+    found = shares(frame)
+    assert found["method"].to_list() == ["quick", "good", "bad", "like good", "diverged"]
+    share = dict(found.select("method", "share").iter_rows())
+    assert (share["quick"], share["bad"], share["diverged"]) == (1.0, 0.0, 0.0)
+    assert 0 < share["good"] < 1
+    assert share["good"] + share["like good"] == pytest.approx(1.0)  # no ties between them
+    assert found["on_front"].sum() == 2
+    assert found["loss"][0] == pytest.approx(frame.filter(method="quick")["loss"].median())
+    assert found["count"].to_list() == [9] * 5
+    assert found.equals(shares(frame))
+
+
+def test_seeds_are_drawn_together():
+    # "worse" loses to "better" on each seed, while seeds differ by far more.
+    instances = np.random.default_rng(3).lognormal(0, 2, 9)
+    frame = runs({"better": [(x, 1.0) for x in instances], "worse": [(1.1 * x, 1.0) for x in instances]})
+    assert shares(frame)["share"].to_list() == [1.0, 0.0]
+
+
+def test_only_shared_seeds_count_and_bad_tables_are_refused():
+    frame = runs({"a": [(1.0, 1.0), (2.0, 1.0)], "b": [(3.0, 0.5)]})
+    assert shares(frame).select("loss", "count").rows() == [(1.0, 1), (3.0, 1)]
+    apart = frame.filter(~((pl.col("method") == "a") & (pl.col("seed") == 0)))
+    with pytest.raises(ValueError, match="a, b: no instance"):
+        shares(apart)
+    with pytest.raises(ValueError, match="more than one row"):
+        shares(pl.concat([frame, frame]))
+    with pytest.raises(ValueError, match="0 resamples"):
+        shares(frame, resamples=0)
+    with pytest.raises(ValueError, match="loss is null or NaN"):
+        shares(frame.with_columns(loss=pl.lit(float("nan"))))
+    with pytest.raises(ValueError, match="seconds is null or NaN"):
+        pareto_fronts(frame.with_columns(seconds=pl.lit(None, pl.Float64)), [], "loss", "seconds")
+
+
+def test_one_group_needs_no_name():
+    frame = runs({"a": [(1.0, 1.0)], "b": [(2.0, 2.0)]})
+    found = front_shares(frame, [], "method", ["seed"], "loss", "seconds")
+    assert found.select("method", "on_front").rows() == [("a", True), ("b", False)]

@@ -1,0 +1,284 @@
+"""Performance profiles: areas by hand and by brute force, each rule by itself, and intervals."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reports.statistics
+from reports.statistics.profiles import (
+    performance_profile,
+    profile_score,
+    score_intervals,
+    study_medians,
+    time_ratios,
+)
+
+INFINITE = float("inf")
+
+
+def table(times: dict[str, list[float | None]], workloads: str = "uvwxyz") -> pl.DataFrame:
+    """A row for each submission and workload."""
+    return pl.DataFrame(
+        [
+            (name, workload, value)
+            for name, row in times.items()
+            for workload, value in zip(workloads, row, strict=False)
+        ],
+        schema={"submission": pl.String, "workload": pl.String, "seconds": pl.Float64},
+        orient="row",
+    )
+
+
+def scores_of(times: pl.DataFrame, **options: object) -> dict[str, float]:
+    return dict(profile_score(times, **options).iter_rows())  # type: ignore[arg-type]
+
+
+def brute_force(
+    times: dict[tuple[str, str], float], limit: float, points: int, variants: dict[str, str]
+) -> dict[str, float]:
+    """The score of each submission by loops over submissions, workloads and points."""
+    submissions = sorted({name for name, _ in times})
+    workloads = sorted({workload for _, workload in times})
+    best = {w: min(times[s, w] for s in submissions) for w in workloads}
+    kept = {key: INFINITE if value > limit * best[key[1]] else value for key, value in times.items()}
+    for name in submissions:
+        for variant, base in variants.items():
+            if kept[name, variant] == INFINITE:
+                kept[name, base] = INFINITE
+    scored = [w for w in workloads if w not in variants]
+    found = {}
+    for name in submissions:
+        shares = []
+        for point in range(points):
+            ratio = 1 + (limit - 1) * point / (points - 1)
+            solved = 0
+            for w in scored:
+                fastest = min(kept[s, w] for s in submissions)
+                if kept[name, w] < INFINITE and kept[name, w] / fastest <= ratio * (1 + 1e-12):
+                    solved += 1
+            shares.append(solved / len(scored))
+        area = sum((left + right) / 2 for left, right in pairwise(shares)) / (points - 1)
+        found[name] = area
+    return found
+
+
+def test_the_package_hands_out_the_score():
+    assert reports.statistics.profile_score is profile_score
+
+
+def test_a_score_by_hand():
+    # limit 3 and 5 points: 1, 1.5, 2, 2.5, 3; b solves u from 2 on and v from 1 on.
+    times = table({"a": [1.0, 4.0], "b": [2.0, 2.0], "c": [None, 5.9]})
+    profile = performance_profile(times, 3.0, 5)
+    assert profile.filter(submission="b")["share"].to_list() == [0.5, 0.5, 1.0, 1.0, 1.0]
+    assert profile.filter(submission="c")["share"].to_list() == [0.0, 0.0, 0.0, 0.0, 0.5]
+    assert profile.filter(submission="a")["ratio"].to_list() == [1.0, 1.5, 2.0, 2.5, 3.0]
+    # Solved from 2 on: the last 2 1/2 of 4 steps; from 3 on: half a step of them.
+    assert scores_of(times, limit=3.0, points=5) == pytest.approx({"a": 0.8125, "b": 0.8125, "c": 0.0625})
+
+
+def test_the_best_come_first_and_equals_by_name():
+    times = table({"late": [2.0], "b": [1.0], "a": [1.0]})
+    assert profile_score(times)["submission"].to_list() == ["a", "b", "late"]
+
+
+def test_a_time_at_the_limit_counts_and_one_above_it_does_not():
+    times = table({"a": [0.1, 1.0], "b": [0.4, 4.0 + 1e-9]})
+    assert time_ratios(times).filter(submission="b")["ratio"].to_list() == [4.0, None]
+    assert scores_of(times)["b"] == pytest.approx(1 / 2 / 99 / 2)
+
+
+def test_what_was_missed_is_null_infinite_or_no_row():
+    whole = table({"a": [1.0, 1.0], "b": [2.0, None]})
+    absent = whole.filter(pl.col("seconds").is_not_null())
+    infinite = whole.with_columns(pl.col("seconds").fill_null(INFINITE))
+    assert scores_of(whole) == scores_of(absent) == scores_of(infinite)
+
+
+def test_a_workload_that_nobody_solves_counts_against_everybody():
+    assert scores_of(table({"a": [1.0, None], "b": [1.0, None]})) == pytest.approx({"a": 0.5, "b": 0.5})
+    assert scores_of(table({"a": [None], "b": [None]})) == {"a": 0.0, "b": 0.0}
+
+
+def test_a_base_counts_only_where_its_variant_is_reached_within_the_limit():
+    # The variant v of u: a reaches it, b is too slow on it, c misses it.
+    times = table({"a": [2.0, 1.0], "b": [1.0, 4.1], "c": [1.0, None], "d": [None, 1.0]})
+    ratios = time_ratios(times, variants={"v": "u"})
+    assert ratios.filter(workload="u")["ratio"].to_list() == [1.0, None, None, None]
+    assert ratios.filter(workload="v")["ratio"].to_list() == [1.0, None, None, None]  # d has missed u
+    assert scores_of(times, variants={"v": "u"}) == pytest.approx({"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.0})
+
+
+def test_what_is_too_slow_is_judged_before_variants_are():
+    # a is void on u by its variant, and yet its time there was the fastest when the limit was applied.
+    times = table({"a": [1.0, None], "b": [5.0, 1.0], "c": [4.0, 1.0]})
+    assert scores_of(times, variants={"v": "u"}) == pytest.approx({"a": 0.0, "b": 0.0, "c": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([("a", "u", 0.0)], {}, "a on u takes 0.0 seconds"),
+        ([("a", "u", -1.0)], {}, "above 0"),
+        ([("a", "u", float("nan"))], {}, "a missed target is null"),
+        ([("a", "u", 1.0), ("a", "u", 2.0)], {}, "two rows of a / u"),
+        ([], {}, "no rows"),
+        ([("a", "u", 1.0)], {"limit": 1.0}, "limit of 1"),
+        ([("a", "u", 1.0)], {"limit": INFINITE}, "finite"),
+        ([("a", "u", 1.0)], {"points": 1}, "trapezoid"),
+        ([("a", "u", 1.0)], {"variants": {"v": "u"}}, "variant v of u"),
+        ([("a", "u", 1.0)], {"variants": {"u": "u"}}, "a variant itself"),
+    ],
+)
+def test_what_is_refused(rows, options, message):
+    times = pl.DataFrame(
+        rows, schema={"submission": pl.String, "workload": pl.String, "seconds": pl.Float64}, orient="row"
+    )
+    with pytest.raises(ValueError, match=message):
+        profile_score(times, **options)
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(ValueError, match="no column seconds, workload"):
+        profile_score(pl.DataFrame({"submission": ["a"]}))
+    with pytest.raises(ValueError, match="no column study"):
+        study_medians(table({"a": [1.0]}))
+
+
+TIMES = st.lists(
+    st.lists(st.none() | st.integers(1, 12).map(float), min_size=4, max_size=4), min_size=1, max_size=4
+)
+
+
+@given(TIMES, st.sampled_from([1.5, 3.0, 4.0]), st.sampled_from([2, 3, 7, 100]), st.booleans())
+def test_it_equals_loops_and_the_area_of_the_profile(rows, limit, points, held_out):
+    variants = {"w": "u", "v": "u"} if held_out else {}
+    times = table({f"s{number}": row for number, row in enumerate(rows)})
+    filled = {(s, w): INFINITE if v is None else v for s, w, v in times.iter_rows()}
+    found = scores_of(times, limit=limit, points=points, variants=variants)
+    assert found == pytest.approx(brute_force(filled, limit, points, variants), abs=1e-12)
+    profile = performance_profile(times, limit, points, variants)
+    for (name,), part in profile.group_by("submission"):
+        area = np.trapezoid(part["share"], part["ratio"]) / (limit - 1)
+        assert found[name] == pytest.approx(area, abs=1e-12)
+
+
+@given(TIMES, st.floats(0.5, 100))
+def test_units_do_not_matter_and_scores_lie_between_0_and_1(rows, unit):
+    times = table({f"s{number}": row for number, row in enumerate(rows)})
+    scores = profile_score(times)
+    assert scores["score"].is_between(0, 1 + 1e-12).all()
+    exact = times.with_columns(pl.col("seconds") * 2.0 ** round(np.log2(unit)))
+    assert profile_score(exact).equals(scores)
+
+
+# --- studies -------------------------------------------------------------------------------------
+
+
+def studies(values: dict[tuple[str, str], list[float | None]]) -> pl.DataFrame:
+    rows = [(*key, f"seed {n}", value) for key, row in values.items() for n, value in enumerate(row)]
+    schema = {"submission": pl.String, "workload": pl.String, "study": pl.String, "seconds": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def test_a_missed_study_is_infinitely_long_in_the_median():
+    runs = studies(
+        {
+            ("a", "u"): [3.0, 1.0, None, 2.0, None],
+            ("a", "v"): [None, 1.0, None, 1.0, None],
+            ("b", "u"): [1.0, 3.0],  # three studies fewer than a
+            ("b", "v"): [4.0, 2.0, 6.0, 8.0, 1.0],
+        }
+    )
+    found = {(s, w): value for s, w, value in study_medians(runs).iter_rows()}
+    assert found == {("a", "u"): 3.0, ("a", "v"): None, ("b", "u"): None, ("b", "v"): 4.0}
+    even = studies({("a", "u"): [1.0, 2.0, None, None], ("b", "u"): [1.0, 3.0, 5.0, None]})
+    assert study_medians(even)["seconds"].to_list() == [None, 4.0]
+
+
+def some_runs(random: np.random.Generator, count: int = 5) -> pl.DataFrame:
+    base = {"a": 1.0, "b": 1.3, "c": 3.0}
+    return studies(
+        {
+            (name, workload): list(base[name] * random.lognormal(0, 0.2, count))
+            for name, workload in product("abc", "uvwx")
+        }
+    )
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_intervals_hold_the_scores_of_the_medians_and_are_the_same_each_time(paired: bool):
+    runs = some_runs(np.random.default_rng(3))
+    found = score_intervals(runs, paired=paired, resamples=300)
+    assert found.select("submission", "score").equals(profile_score(study_medians(runs)))
+    assert (found["low"] <= found["score"]).all()
+    assert (found["score"] <= found["high"]).all()
+    assert found["rank"].to_list() == [1.0, 2.0, 3.0]
+    assert (found["rank_low"] <= found["rank"]).all()
+    assert (found["rank"] <= found["rank_high"]).all()
+    assert found["studies"].to_list() == [5, 5, 5]
+    assert found.equals(score_intervals(runs, paired=paired, resamples=300))
+    assert found["submission"].to_list()[-1] == "c"
+    assert found["rank_low"].to_list()[-1] == 3.0  # three times as long as a never ranks second
+
+
+def test_the_order_of_rows_does_not_matter():
+    runs = some_runs(np.random.default_rng(4))
+    shuffled = runs.sample(fraction=1.0, shuffle=True, seed=2)
+    first, second = (score_intervals(each, paired=True, resamples=50) for each in (runs, shuffled))
+    assert first.equals(second)
+
+
+def test_paired_studies_are_drawn_together():
+    # b is always a tenth slower than a on the same seed, while seeds differ by far more than that.
+    instances = np.random.default_rng(5).lognormal(0, 2, 9)
+    runs = studies({("a", "u"): list(instances), ("b", "u"): list(1.1 * instances)})
+    together = score_intervals(runs, paired=True, resamples=400).filter(submission="b")
+    apart = score_intervals(runs, paired=False, resamples=400).filter(submission="b")
+    assert together.select("rank_low", "rank_high").row(0) == (2.0, 2.0)
+    assert apart.select("rank_low", "rank_high").row(0) == (1.0, 2.0)
+    assert together["high"].item() - together["low"].item() < 1e-9
+
+
+def test_equal_submissions_share_their_rank():
+    runs = studies({(name, "u"): [1.0, 2.0, 3.0] for name in "ab"})
+    assert score_intervals(runs, paired=True, resamples=20)["rank"].to_list() == [1.5, 1.5]
+
+
+def test_one_study_gives_no_interval():
+    found = score_intervals(studies({("a", "u"): [1.0], ("b", "u"): [None]}), paired=True)
+    assert found["score"].to_list() == pytest.approx([1.0, 0.0])
+    assert found.select("low", "high", "rank_low", "rank_high").null_count().row(0) == (2, 2, 2, 2)
+
+
+def test_intervals_of_scores_and_ranks_cover_at_five_studies():
+    random, trials = np.random.default_rng(6), 60
+    covered = ranked = 0.0
+    for _ in range(trials):
+        medians = np.exp(random.normal(0, 0.5, (4, 6)))
+        truth = profile_score(table({f"s{n}": list(row) for n, row in enumerate(medians)})).with_columns(
+            true_rank=pl.col("score").rank(descending=True)
+        )
+        drawn = medians[..., None] * np.exp(random.normal(0, 0.2, (4, 6, 5)))
+        runs = studies({(f"s{s}", "uvwxyz"[w]): list(drawn[s, w]) for s in range(4) for w in range(6)})
+        found = score_intervals(runs, paired=False, resamples=200).join(
+            truth, on="submission", suffix="_true"
+        )
+        covered += found.select(pl.col("score_true").is_between("low", "high").mean()).item()
+        ranked += found.select(pl.col("true_rank").is_between("rank_low", "rank_high").mean()).item()
+    assert 0.9 < covered / trials <= 1
+    assert ranked / trials > 0.95
+
+
+def test_studies_that_are_given_twice_are_refused():
+    runs = some_runs(np.random.default_rng(1))
+    with pytest.raises(ValueError, match="two rows of a / u / seed 0"):
+        score_intervals(pl.concat([runs, runs.head(1)]), paired=True)
+    with pytest.raises(ValueError, match="0 resamples"):
+        score_intervals(runs, paired=True, resamples=0)

@@ -1,0 +1,81 @@
+"""The methods that may be the best: known cases, and how often the best one is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reports.statistics.paired import Direction
+from reports.statistics.selection import best_set
+
+Values = Mapping[str, Sequence[float | None]]
+
+
+def frame(values: Values) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {"seed": seed, "method": method, "value": value}
+            for method, own in values.items()
+            for seed, value in enumerate(own)
+        ],
+        schema={"seed": pl.Int64, "method": pl.String, "value": pl.Float64},
+    )
+
+
+def kept(values: Values, direction: Direction = "minimize", negligible: float = 1e-3) -> dict[str, bool]:
+    found = best_set(frame(values), ["seed"], "method", "value", direction, 0.05, negligible)
+    return dict(found.select("method", "kept").iter_rows())
+
+
+def test_one_that_is_beaten_on_every_seed_leaves():
+    values = {"good": [1.0] * 8, "bad": [2.0 + seed for seed in range(8)], "equal": [1.0001] * 8}
+    assert kept(values) == {"good": True, "bad": False, "equal": True}
+    assert kept(values, "maximize") == {"good": False, "bad": True, "equal": False}
+    assert kept(values, negligible=0.0)["equal"] is False
+
+
+def test_p_values_are_corrected_and_their_opponent_is_named():
+    values = {"good": [1.0] * 6, "bad": [2.0, 3, 4, 5, 6, 7], "middle": [1.5, 1.6, 1.7, 0.5, 0.4, 0.3]}
+    found = best_set(frame(values), ["seed"], "method", "value", "minimize", 0.05)
+    bad = found.row(by_predicate=pl.col("method") == "bad", named=True)
+    assert (bad["by"], bad["p_value"]) == ("good", pytest.approx(2 / 64))
+    assert found["least"].to_list() == pytest.approx([2 / 64] * 3)
+
+
+def test_too_few_seeds_leave_everything_open():
+    values = {"good": [1.0] * 4, "bad": [9.0] * 4}
+    found = best_set(frame(values), ["seed"], "method", "value", "minimize", 0.05)
+    assert found["kept"].all()
+    assert found["least"].min() == pytest.approx(1 / 16)
+
+
+def test_a_diverged_run_is_worst_and_a_missing_one_is_no_pair():
+    inf = float("inf")
+    assert kept({"good": [1.0] * 7, "bad": [inf] * 7}) == {"good": True, "bad": False}
+    assert kept({"good": [1.0] * 4 + [None] * 3, "bad": [2.0] * 7}) == {"good": True, "bad": True}
+    assert kept({"alone": [1.0] * 7}) == {"alone": True}
+
+
+def test_a_method_with_two_values_on_a_seed_is_an_error():
+    twice = pl.concat([frame({"a": [1.0]}), frame({"a": [2.0]})])
+    with pytest.raises(ValueError, match="more than one value"):
+        best_set(twice, ["seed"], "method", "value", "minimize", 0.05)
+
+
+@pytest.mark.parametrize(("methods", "seeds"), [(3, 10), (6, 10)])
+def test_the_best_method_is_seldom_left_out_and_a_far_one_often(methods: int, seeds: int):
+    random = np.random.default_rng(0)
+    lost = far = 0
+    trials = 150
+    for _ in range(trials):
+        instance = random.normal(0, 1, (seeds, 1))
+        losses = np.exp(instance + random.normal(0, 0.3, (seeds, methods)))
+        losses[:, -1] *= 3
+        found = kept({f"m{number}": list(losses[:, number]) for number in range(methods)})
+        lost += not found["m0"]
+        far += not found[f"m{methods - 1}"]
+    assert lost / trials <= 0.05 + 0.03
+    assert far / trials >= 0.9

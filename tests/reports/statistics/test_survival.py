@@ -1,0 +1,233 @@
+"""Censored times to target: against statsmodels, by hand, by all splits, and coverage at half censored."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+from statsmodels.duration.survfunc import SurvfuncRight, survdiff
+
+from reports.statistics import survival
+from reports.statistics.shares import share_interval
+from reports.statistics.survival import (
+    common_horizon,
+    log_rank_test,
+    reached_shares,
+    restricted_means,
+    win_probability,
+)
+
+Run = tuple[float, bool]
+
+
+def runs(**methods: list[Run]) -> pl.DataFrame:
+    """Runs on one workload; the n-th of each method has seed n."""
+    rows = [
+        ("w", number, method, *run) for method, group in methods.items() for number, run in enumerate(group)
+    ]
+    return pl.DataFrame(rows, schema=["workload", "seed", "method", "time", "reached"], orient="row")
+
+
+def some(random: np.random.Generator, count: int, budget: float = 2.0, scale: float = 1.0) -> list[Run]:
+    """Times in tenths, so that there are ties; censored at the budget, and some at half of it."""
+    times = np.maximum(0.1, (scale * random.exponential(1, count)).round(1))
+    budgets = np.where(random.random(count) < 0.2, budget / 2, budget)
+    return [(float(min(t, b)), bool(t <= b)) for t, b in zip(times, budgets, strict=True)]
+
+
+MIXED: list[Run] = [(3.0, True), (5.0, True), (5.0, True), (6.0, False), (7.0, True), (10.0, False)]
+
+
+def test_the_share_that_reached_the_target_by_hand():
+    found = reached_shares(runs(a=MIXED), ["method"])
+    assert found["time"].to_list() == [3, 5, 6, 7, 10]
+    assert found["at_risk"].to_list() == [6, 5, 3, 2, 1]
+    assert found["share"].to_list() == pytest.approx([1 / 6, 1 / 2, 1 / 2, 3 / 4, 3 / 4])
+
+
+def test_shares_and_their_intervals_are_those_of_statsmodels():
+    random = np.random.default_rng(2)
+    group = some(random, 25)
+    found = reached_shares(runs(a=group), ["method"])
+    times, reached = (np.array(column) for column in zip(*group, strict=True))
+    oracle = SurvfuncRight(times, reached.astype(int))
+    events = found.filter(pl.col("time").is_in(oracle.surv_times.tolist()))
+    assert events["share"].to_list() == pytest.approx((1 - oracle.surv_prob).tolist())
+    assert events["at_risk"].to_list() == oracle.n_risk.astype(int).tolist()
+    # log(-log S) with Greenwood's variance, from statsmodels' standard errors
+    left, error = oracle.surv_prob, oracle.surv_prob_se
+    half = norm.ppf(0.975) * error / (left * np.abs(np.log(left)))
+    assert events["low"].to_list() == pytest.approx((1 - left ** np.exp(-half)).tolist())
+    assert events["high"].to_list() == pytest.approx((1 - left ** np.exp(half)).tolist())
+
+
+def test_before_the_first_and_after_the_last_run_the_interval_is_exact():
+    found = reached_shares(runs(a=[(1.0, False), (2.0, True), (3.0, True)], b=[(4.0, False)] * 5), ["method"])
+    of_a, of_b = (found.filter(method=name) for name in "ab")
+    assert of_a["share"].to_list() == [0.0, 0.5, 1.0]
+    assert of_a.select("low", "high").row(2) == (share_interval(2, 2).low, 1.0)
+    assert of_a.select("low", "high").row(0) == (0.0, share_interval(0, 3).high)
+    assert of_b.select("low", "high").row(0) == (0.0, share_interval(0, 5).high)
+
+
+def test_without_censoring_before_the_horizon_the_restricted_mean_is_a_mean():
+    group = [(1.0, True), (2.0, True), (4.0, False), (4.0, False)]
+    found = restricted_means(runs(a=group), ["method"]).row(0, named=True)
+    assert (found["mean"], found["horizon"], found["reached"], found["count"]) == (2.75, 4.0, 2, 4)
+    # Two runs are added, 4 (missed) and 1 (the fastest); the standard error is that of 4.
+    values = np.array([1, 2, 4, 4, 4, 1])
+    half = 3.182446 * values.std(ddof=1) / 2
+    assert found["low"] == pytest.approx(values.mean() - half)
+    assert found["high"] == 4.0
+    cut = restricted_means(runs(a=group), ["method"], horizon=1.5).row(0, named=True)
+    assert (cut["mean"], cut["reached"]) == (1.375, 1)
+
+
+def test_the_restricted_mean_is_the_area_below_the_curve():
+    found = restricted_means(runs(a=MIXED), ["method"], horizon=9.0)["mean"].item()
+    assert found == pytest.approx(3 + 2 * 5 / 6 + 2 / 2 + 2 / 4)
+
+
+def test_a_group_that_never_reached_the_target_has_a_bound():
+    frame = runs(a=[(8.0, False)] * 5, b=[(2.0, True)] * 5, c=[(3.0, True)])
+    found = restricted_means(frame, ["method"])
+    assert found["mean"].to_list() == [8.0, 2.0, 3.0]
+    assert found["low"].to_list()[0] == pytest.approx(8 * 0.025**0.2)
+    assert found["high"].to_list()[0] == 8.0
+    assert found["low"].to_list()[2] is None
+
+
+def test_what_is_unknown_is_refused():
+    with pytest.raises(ValueError, match="a: the last run ended at 10, before 12"):
+        restricted_means(runs(a=MIXED), ["method"], horizon=12.0)
+    assert restricted_means(runs(a=[(1.0, True), (2.0, True)]), ["method"], horizon=5.0)["mean"].item() == 1.5
+    for frame, message in (
+        (runs(a=[(0.0, True)]), "above 0"),
+        (runs(a=[(float("inf"), False)]), "finite"),
+        (runs(a=MIXED).with_columns(time=pl.lit(None, pl.Float64)), "null"),
+        (runs(a=MIXED).clear(), "no runs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            common_horizon(frame)
+        with pytest.raises(ValueError, match=message):
+            reached_shares(frame, ["method"])
+    with pytest.raises(ValueError, match="no runs of b"):
+        log_rank_test(runs(a=MIXED), "a", "b")
+
+
+def test_the_horizon_is_the_shortest_budget_of_a_run_that_missed():
+    assert common_horizon(runs(a=MIXED)) == 6.0
+    assert common_horizon(runs(a=[(3.0, True), (5.0, True)])) == 5.0
+
+
+# --- log-rank ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(1, 4).map(float), st.booleans()), min_size=4, max_size=7), st.data())
+def test_the_exact_log_rank_test_goes_through_all_splits(group, data):
+    first = data.draw(st.integers(1, len(group) - 1))
+    found = log_rank_test(runs(a=group[:first], b=group[first:]), "a", "b")
+
+    def excess(chosen: tuple[int, ...]) -> float:
+        total = 0.0
+        for time in {t for t, reached in group if reached}:
+            events = [i for i, (t, reached) in enumerate(group) if t == time and reached]
+            at_risk = [i for i, (t, _) in enumerate(group) if t >= time]
+            total += sum(i in chosen for i in events)
+            total -= len(events) * sum(i in chosen for i in at_risk) / len(at_risk)
+        return total
+
+    observed = excess(tuple(range(first)))
+    splits = [excess(chosen) for chosen in combinations(range(len(group)), first)]
+    assert found.excess == pytest.approx(observed, abs=1e-9)
+    assert found.p_value == pytest.approx(np.mean([each >= observed - 1e-9 for each in splits]))
+    assert found.least == pytest.approx(np.mean([each >= max(splits) - 1e-9 for each in splits]))
+    assert (found.null, found.count) == ("exact", len(group))
+
+
+def test_with_many_runs_the_log_rank_test_is_that_of_statsmodels(monkeypatch: pytest.MonkeyPatch):
+    random = np.random.default_rng(3)
+    fast, slow = some(random, 120, scale=0.75), some(random, 110)
+    frame = runs(fast=fast, slow=slow)
+    found = log_rank_test(frame, "fast", "slow")
+    times, reached = (np.array(column) for column in zip(*fast, *slow, strict=True))
+    _, both_sides = survdiff(times, reached.astype(int), np.arange(230) < 120)
+    assert found.null == "normal"
+    assert found.p_value == pytest.approx(both_sides / 2)
+    assert log_rank_test(frame, "slow", "fast").p_value == pytest.approx(1 - both_sides / 2)
+    monkeypatch.setattr(survival, "DRAWN_UP_TO", 1000)
+    drawn = log_rank_test(frame, "fast", "slow")
+    assert (drawn.null, drawn.least) == ("permutation", 1e-4)
+    assert drawn.p_value == pytest.approx(both_sides / 2, abs=0.01)
+    nobody = runs(a=[(1.0, False)] * 600, b=[(1.0, False)] * 600)
+    assert log_rank_test(nobody, "a", "b").p_value == 1.0
+
+
+def test_runs_that_all_missed_leave_nothing_to_find():
+    found = log_rank_test(runs(a=[(9.0, False)] * 4, b=[(9.0, False)] * 4), "a", "b")
+    assert (found.excess, found.p_value, found.least) == (0.0, 1.0, 1.0)
+
+
+def test_five_against_five_that_never_reach_it_is_one_split_of_252():
+    frame = runs(a=[(1.0, True), (2.0, True), (3.0, True), (4.0, True), (5.0, True)], b=[(9.0, False)] * 5)
+    found = log_rank_test(frame, "a", "b")
+    assert found.p_value == found.least == pytest.approx(1 / 252)
+
+
+# --- win probability -----------------------------------------------------------------------------
+
+
+def test_two_that_missed_tie_and_later_than_the_horizon_is_missed():
+    frame = runs(
+        a=[(1.0, True), (6.0, True), (5.0, False), (2.0, True)],
+        b=[(2.0, True), (5.0, False), (5.0, False), (2.0, True)],
+    )
+    found = win_probability(frame, "a", "b")  # win, tie (6 is beyond 5), tie, tie
+    assert (found.probability, found.count) == (0.625, 4)
+    assert win_probability(frame, "a", "b", horizon=7.0).probability == 0.75
+    unpaired = win_probability(frame, "a", "b", paired=False)
+    assert unpaired.probability == pytest.approx((4 + 1 + 1 + 3) / 16)
+    assert win_probability(frame, "b", "a", paired=False).probability == pytest.approx(7 / 16)
+
+
+def test_workloads_have_their_own_horizons_and_the_same_weight():
+    one = runs(a=[(1.0, True)] * 6, b=[(9.0, False)] * 6)
+    other = runs(a=[(50.0, True)], b=[(40.0, True)]).with_columns(workload=pl.lit("v"))
+    found = win_probability(pl.concat([one, other]), "a", "b")
+    assert (found.probability, found.workloads) == (0.5, 2)
+
+
+# --- coverage ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [5, 20])
+def test_the_interval_of_the_restricted_mean_covers_where_half_of_the_runs_miss(count: int):
+    random, budget, trials = np.random.default_rng(11), float(np.log(2)), 250
+    true = 0.5  # the integral of exp(-t) up to log 2
+    covered = 0
+    for times in random.exponential(size=(trials, count)):
+        group = [(float(min(time, budget)), bool(time <= budget)) for time in times]
+        found = restricted_means(runs(a=group), ["method"], horizon=budget).row(0, named=True)
+        covered += found["low"] <= true <= found["high"]
+        assert found["low"] <= found["mean"] <= found["high"] <= budget
+    assert covered / trials > 0.9
+
+
+def test_the_log_rank_test_keeps_its_level_where_half_of_the_runs_miss():
+    random, budget, trials = np.random.default_rng(12), float(np.log(2)), 400
+    rejected = {1.0: 0, 0.25: 0}  # by how much faster the treated method is
+    for scale in rejected:
+        for times in random.exponential(size=(trials, 2, 5)):
+            groups = [
+                [(float(min(each, budget)), bool(each <= budget)) for each in row]
+                for row in (scale * times[0], times[1])
+            ]
+            rejected[scale] += log_rank_test(runs(a=groups[0], b=groups[1]), "a", "b").p_value <= 0.05
+    assert rejected[1.0] / trials < 0.08
+    assert rejected[0.25] / trials > 0.25
