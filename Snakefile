@@ -6,6 +6,7 @@ snakemake --cores all reports                          everything, at quick scal
 snakemake -n reports                                   the plan
 snakemake --cores all reports --config studies=convex  one study, by its file's stem or a claim's id
 snakemake --cores all reports --config scale=paper     the papers' own settings
+snakemake --cores all publish --config name=NAME       its tables as a published set, reports done first
 """
 
 import sys
@@ -55,6 +56,29 @@ rule reports:
         "report: {output}"
     shell:
         "python -m reports site --plan {input.plan:q} --out {params.site:q} 2>&1 | tee {log:q}"
+
+
+# Has no output, so that it runs whenever it is asked for; the name is checked before anything is computed.
+rule publish:
+    input:
+        rules.reports.output,
+        plan=PLAN.to_publish,
+    log:
+        f"{PLAN.results}/logs/publish.log",
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=2000,
+        runtime=lambda wildcards, attempt: 10 * attempt,
+    params:
+        name=PLAN.name,
+        folder=PLAN.published,
+        waive=PLAN.waive,
+    message:
+        "publish: {params.name}"
+    shell:
+        "python -m reports publish --plan {input.plan:q} --name {params.name:q} --folder {params.folder:q}"
+        " --readme README.md --waive {params.waive:q} 2>&1 | tee {log:q}"
 
 
 # Renders what asv has stored, and measures nothing; `make bench` measures.

@@ -17,7 +17,7 @@ from harness.execution import Bundle, Clock
 from harness.job import Cell, Job, bundle_of, instance, load_basis, workload_of
 from harness.paths import STUDY_FOLDER
 from harness.plan import Planner
-from harness.sources import ROOT
+from harness.sources import SourceTree
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
 from harness.studies import Study, missing_data, read_studies, rule_of
 from harness.studies import method as label
@@ -158,7 +158,9 @@ def _setting(study: Study, request: Request, methods: Sequence[Method]) -> dict[
 
 def _specs(study: Study, request: Request, used: Sequence[BasisSpec]) -> tuple[JobSpec, JobSpec | None]:
     """The spec of the timing job, and of the job that estimates the bases, if any is estimated."""
-    planned = [job.spec for job in Planner(study, request.scale, Path(), ROOT).jobs((request.backend,))]
+    planned = [
+        job.spec for job in Planner(study, request.scale, Path(), SourceTree()).jobs((request.backend,))
+    ]
     timing = planned[-1]
     workloads = tuple(one for one in timing.workloads if request.workload in (None, one.name))
     timing = replace(timing, workloads=workloads, upstream={})

@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from harness.errors import InputError
 from harness.lookups import looked_up
 from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file, stored_kernels
-from harness.sources import FOLLOWED, ROOT, data_files, files_hash, outside, sources
+from harness.sources import FOLLOWED, ROOT, SourceTree, files_hash
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
 from harness.studies import Study, final_seeds, missing_data, read_studies, rule_of, tuning_seeds
 from harness.tuning import IDENTITY
@@ -30,7 +30,9 @@ from harness.wiring import MERGED, TABLES, Wiring
 from optimizers import rules
 from optimizers.bases import module_of as basis_module
 from optimizers.names import unknown
-from results.temporary import temporary_beside
+from results.errors import TableError
+from results.set_names import check_letters, check_waivers
+from results.temporary import write_texts
 from results.verdicts import rule_hash
 from workloads.data import FOLDER_VARIABLE
 
@@ -63,6 +65,8 @@ class Config:
         site: the folder of the report.
         study_folder: the folder of the study files.
         data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
+        name: what `publish` calls the set of tables; no other target needs one.
+        waive: what `publish` lets pass (`results.set_names.WAIVERS`).
     """
 
     scale: str = "quick"
@@ -72,6 +76,8 @@ class Config:
     site: Path = SITE
     study_folder: Path = STUDY_FOLDER
     data: Path | None = None
+    name: str | None = None
+    waive: tuple[str, ...] = ()
 
 
 def read_config(raw: Mapping[str, Any]) -> Config:
@@ -85,13 +91,27 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     for key, value in raw.items():
         if key not in keys:
             raise InputError(f"--config {key}: {unknown('curvebench', 'configuration key', key, keys)}")
-        read = {"scale": _text, "studies": _names, "backends": _names}.get(key, _path)
+        read = READ.get(key, _path)
         values[key] = read(key, value)
     config = Config(**values)
     for name in config.backends:
         if name not in BACKENDS:
             raise InputError(f"--config backends: {unknown('the harness', 'backend', name, BACKENDS)}")
     return config
+
+
+def _set_name(_: str, value: Any) -> str:
+    try:
+        return check_letters(value)
+    except TableError as error:
+        raise InputError(f"--config {error}") from error
+
+
+def _waived(key: str, value: Any) -> tuple[str, ...]:
+    try:
+        return check_waivers(_names(key, value))
+    except TableError as error:
+        raise InputError(f"--config {error}") from error
 
 
 def _text(key: str, value: Any) -> str:
@@ -113,6 +133,15 @@ def _names(key: str, value: Any) -> tuple[str, ...]:
     ):
         raise InputError(f"--config {key}: {value!r} is not a list of names; leave the key out for all")
     return tuple(name.strip() for name in names)
+
+
+READ = {
+    "scale": _text,
+    "studies": _names,
+    "backends": _names,
+    "name": _set_name,
+    "waive": _waived,
+}  # else a path
 
 
 def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
@@ -193,7 +222,7 @@ class Planner:
     study: Study
     scale: str
     results: Path
-    root: Path
+    tree: SourceTree
 
     def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
         """All jobs that the given backends need, upstream jobs first."""
@@ -311,8 +340,12 @@ class Planner:
             targets={} if alone else study.targets,
             bundle_memory_bytes=0 if alone else own.bundle_memory_bytes,
             upstream=by_stage,
-            sources=sources(modules, self.root) | outside(files, self.root) | data_files(workload_specs),
-            versions={package: version(package) for package in sorted(packages)},
+            sources={
+                **self.tree.sources(modules),
+                **self.tree.outside(files),
+                **self.tree.data_files(workload_specs),
+            },
+            versions=_versions(packages),
             claim_rules=claim_rules(study) if stage == "final" else {},
         )
 
@@ -323,7 +356,7 @@ class Planner:
 
 
 def parity_job(
-    optimizers: tuple[str, ...], problems: tuple[Problem, ...], results: Path, root: Path
+    optimizers: tuple[str, ...], problems: tuple[Problem, ...], results: Path, tree: SourceTree
 ) -> PlannedJob:
     """The job that compares the backends on some optimizers; it belongs to no study and no scale."""
     workload_specs = tuple(problem.workload_spec for problem in problems)
@@ -354,21 +387,21 @@ def parity_job(
         targets={},
         bundle_memory_bytes=0,
         upstream={},
-        sources=sources(modules, root, (*FOLLOWED, "harness")) | data_files(workload_specs),
-        versions={package: version(package) for package in PACKAGES[ALL]},
+        sources={**tree.sources(modules, (*FOLLOWED, "harness")), **tree.data_files(workload_specs)},
+        versions=_versions(PACKAGES[ALL]),
     )
     lanes = len(problems) * len(optimizers)
     return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
 
 
-def _sources_of_checks(module: str, root: Path) -> dict[str, str]:
+def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
     """SHA-256 by file of what decides the measures of a module's claims."""
     name = f"{PACKAGE}.{module}"
-    named = looked_up(root / file for file in sources([name], root, ("benchmarks",)))
-    return sources(("harness.checks", name, *named), root, (*FOLLOWED, "harness", "benchmarks"))
+    named = looked_up(tree.root / file for file in tree.sources([name], ("benchmarks",)))
+    return tree.sources(("harness.checks", name, *named), (*FOLLOWED, "harness", "benchmarks"))
 
 
-def checks_job(module: str, scale: str, results: Path, root: Path) -> PlannedJob:
+def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
     """The job that checks the claims of a module of benchmarks/claims."""
     spec = JobSpec(
         stage="checks",
@@ -389,8 +422,8 @@ def checks_job(module: str, scale: str, results: Path, root: Path) -> PlannedJob
         targets={},
         bundle_memory_bytes=0,
         upstream={},
-        sources=_sources_of_checks(module, root),
-        versions={package: version(package) for package in (*PACKAGES[ALL], "scipy")},
+        sources=_sources_of_checks(module, tree),
+        versions=_versions((*PACKAGES[ALL], "scipy")),
     )
     lanes = len(claims_of(module))
     return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
@@ -496,6 +529,8 @@ class Plan:
             merged_folders={
                 hash_: [str(job.folder) for job in planned.jobs] for hash_, planned in tables.items()
             },
+            name=self.config.name,
+            waive=list(self.config.waive),
         )
 
     def summary(self) -> str:
@@ -534,6 +569,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         InputError: for bad studies or a configuration that they do not know.
     """
     planned, skipped = [], []
+    tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
     claims = _property_claims(config, root)
     studies = read_studies(config.study_folder, config.studies)
@@ -543,11 +579,11 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         if reason is not None:
             skipped.append((study, reason))
         else:
-            planned.append(_planned(study, config, root, reports_code, results_code))
+            planned.append(_planned(study, config, tree, reports_code, results_code))
     kernels = _kernels(config.results, reports_code)
-    parity = tuple(parity_job(*one, config.results, root) for one in _compared(planned, config))
+    parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
-    checks = tuple(checks_job(module, config.scale, config.results, root) for module in modules)
+    checks = tuple(checks_job(module, config.scale, config.results, tree) for module in modules)
     return Plan(config, tuple(planned), tuple(skipped), parity, checks, reports_code, results_code, kernels)
 
 
@@ -600,12 +636,14 @@ def _kernels(results: Path, reports_code: str) -> Path | None:
     return results / "figures" / f"kernels.{_digest(_json([files_hash(files, stored), *made_by]))}"
 
 
-def _planned(study: Study, config: Config, root: Path, reports_code: str, results_code: str) -> PlannedStudy:
+def _planned(
+    study: Study, config: Config, tree: SourceTree, reports_code: str, results_code: str
+) -> PlannedStudy:
     own = study.scales[config.scale].backends
     backends = tuple(
         name for name in own if study.running_on(name) and (not config.backends or name in config.backends)
     )
-    jobs = Planner(study, config.scale, config.results, root).jobs(backends)
+    jobs = Planner(study, config.scale, config.results, tree).jobs(backends)
     hashes = sorted(job.spec.hash for job in jobs)
     tables_hash = _digest(_json([hashes, results_code]))
     description = describe(study, config.scale, backends)
@@ -732,6 +770,13 @@ def describe_checks(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
     }
 
 
+_version = cache(version)  # reading a distribution's metadata takes a millisecond
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    return {package: _version(package) for package in sorted(packages)}
+
+
 def _json(content: Any) -> str:
     return json.dumps(content, sort_keys=True, indent=1) + "\n"
 
@@ -773,9 +818,7 @@ def write_specs(plan: Plan) -> None:
         for folder in (specs, plan.config.site):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()  # the folder may be there and yet be read-only
-        for path, text in files.items():
-            if not path.exists():
-                _write(path, text)
+        write_texts({path: text for path, text in files.items() if not path.exists()})
         shown = plan.config.site / SHOWN
         if shown.exists() and shown.read_text() != files[plan.report_path]:
             os.utime(plan.report_path)  # the site shows another plan: newer input has it rendered anew
@@ -784,13 +827,6 @@ def write_specs(plan: Plan) -> None:
             f"{error.filename or plan.config.results}: cannot be written ({error.strerror}); make room, or "
             "give other folders with --config results=FOLDER site=FOLDER"
         ) from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a whole file or none: to a temporary name first."""
-    with temporary_beside(path) as temporary:
-        temporary.write_text(text)
-        temporary.replace(path)
 
 
 def prepare(raw: Mapping[str, Any]) -> Plan:

@@ -18,58 +18,90 @@ FOLLOWED = ("optimizers", "workloads")  # the golden test makes spec.TRAJECTORY_
 DATA = "data:"  # marks the key of a data file among the sources
 
 
-def sources(
-    modules: Iterable[str], root: Path = ROOT, followed: tuple[str, ...] = FOLLOWED
-) -> dict[str, str]:
-    """SHA-256 by file of the modules and of all that they import from the followed packages.
-
-    Imports inside functions count; a package's `__init__` counts for each of its modules.
+class SourceTree:
+    """The files below a folder as a plan finds them: each is looked up, read and hashed once.
 
     Args:
-        modules: dotted names such as `optimizers.adam`.
         root: the folder that holds the packages.
-        followed: the packages whose imports are followed.
-
-    Returns:
-        Hexadecimal SHA-256 of the file's bytes by path relative to `root`, sorted.
-
-    Raises:
-        InputError: for a module without a file, or a file that is no Python.
     """
-    found: dict[str, Path] = {}
-    waiting = [name for module in modules for name in _with_packages(module)]
-    while waiting:
-        module = waiting.pop()
-        if module in found:
-            continue
-        path = _file(module, root)
-        if path is None:
-            raise InputError(f"{module}: no such module below {root}; the job's sources cannot be hashed")
-        found[module] = path
-        waiting.extend(_imported(module, path, root, followed))
-    return {path.relative_to(root).as_posix(): _sha256(path) for path in sorted(found.values())}
 
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        self._file = cache(self._find)
+        self._sha256 = cache(sha256)
+        self._imported = cache(self._imports)
+        self._sources = cache(self._all_sources)
 
-def data_files(specs: Iterable[WorkloadSpec]) -> dict[str, str]:
-    """SHA-256 by `data:<name>` of the files that the workloads read (Workload.files)."""
-    return {
-        f"{DATA}{path.name}": _sha256(path)
-        for spec in specs
-        for path in find_workload(spec.locator).files(spec.settings)
-    }
+    def sources(self, modules: Iterable[str], followed: tuple[str, ...] = FOLLOWED) -> Mapping[str, str]:
+        """SHA-256 by file of the modules and of all that they import from the followed packages.
 
+        Imports inside functions count; a package's `__init__` counts for each of its modules.
 
-def outside(
-    files: Mapping[str, Path], root: Path = ROOT, followed: tuple[str, ...] = FOLLOWED
-) -> dict[str, str]:
-    """SHA-256 of Python files outside by their keys, and of what they import from the followed packages.
+        Args:
+            modules: dotted names such as `optimizers.adam`.
+            followed: the packages whose imports are followed.
 
-    Raises:
-        InputError: for a file that is no Python.
-    """
-    imported = [name for path in files.values() for name in _imported(path.stem, path, root, followed)]
-    own = {key: _sha256(path) for key, path in files.items()}
-    return own | sources(imported, root, followed)
+        Returns:
+            Hexadecimal SHA-256 of the file's bytes by path relative to the root, sorted.
+
+        Raises:
+            InputError: for a module without a file, or a file that is no Python.
+        """
+        return self._sources(tuple(sorted(set(modules))), followed)
+
+    def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
+        """SHA-256 by `data:<name>` of the files that the workloads read (Workload.files)."""
+        return {
+            f"{DATA}{path.name}": self._sha256(path)
+            for spec in specs
+            for path in find_workload(spec.locator).files(spec.settings)
+        }
+
+    def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
+        """SHA-256 of Python files outside by their keys, and of what they import from the followed packages.
+
+        Raises:
+            InputError: for a file that is no Python.
+        """
+        imported = [name for path in files.values() for name in self._imported(path.stem, path, followed)]
+        own = {key: self._sha256(path) for key, path in files.items()}
+        return {**own, **self.sources(imported, followed)}
+
+    def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
+        found: dict[str, Path] = {}
+        waiting = [name for module in modules for name in _with_packages(module)]
+        while waiting:
+            module = waiting.pop()
+            if module in found:
+                continue
+            path = self._file(module)
+            if path is None:
+                raise InputError(
+                    f"{module}: no such module below {self.root}; the job's sources cannot be hashed"
+                )
+            found[module] = path
+            waiting.extend(self._imported(module, path, followed))
+        return {path.relative_to(self.root).as_posix(): self._sha256(path) for path in sorted(found.values())}
+
+    def _find(self, module: str) -> Path | None:
+        path = self.root.joinpath(*module.split("."))
+        candidates = (path.with_suffix(".py"), path / "__init__.py")
+        return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+    def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
+        """Dotted names of the followed modules that a file imports, with the packages around them."""
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        try:
+            names = _names(path.read_bytes(), package)
+        except SyntaxError as error:
+            raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
+        return tuple(
+            part
+            for name in names
+            if name.split(".")[0] in followed
+            for part in _with_packages(name)
+            if self._file(part) is not None  # the last part may be a function, not a module
+        )
 
 
 def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
@@ -79,8 +111,8 @@ def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
         InputError: naming what changed since; its result would be stored under a hash that is not its own.
     """
     files = {name: located(name) or root / name for name in spec.sources if not name.startswith(DATA)}
-    now = {name: _sha256(path) if path.is_file() else None for name, path in files.items()}
-    now |= data_files(spec.workloads) if len(files) < len(spec.sources) else {}
+    now = {name: sha256(path) if path.is_file() else None for name, path in files.items()}
+    now |= SourceTree(root).data_files(spec.workloads) if len(files) < len(spec.sources) else {}
     changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]
     changed += [package for package, planned in spec.versions.items() if version(package) != planned]
     if spec.trajectory_version != TRAJECTORY_VERSION:
@@ -92,7 +124,8 @@ def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
         )
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -108,28 +141,6 @@ def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
 def _with_packages(module: str) -> list[str]:
     parts = module.split(".")
     return [".".join(parts[: end + 1]) for end in range(len(parts))]
-
-
-def _file(module: str, root: Path) -> Path | None:
-    path = root.joinpath(*module.split("."))
-    candidates = (path.with_suffix(".py"), path / "__init__.py")
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-def _imported(module: str, path: Path, root: Path, followed: tuple[str, ...]) -> list[str]:
-    """Dotted names of the followed modules that a file imports, with the packages around them."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    try:
-        names = _names(path.read_bytes(), package)
-    except SyntaxError as error:
-        raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
-    return [
-        part
-        for name in names
-        if name.split(".")[0] in followed
-        for part in _with_packages(name)
-        if _file(part, root) is not None  # the last part may be a function, not a module
-    ]
 
 
 @cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,13 +113,18 @@ class JobSpec:
     claim_rules: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, one line a key, so that specs can be compared with diff."""
-        return json.dumps(asdict(self), sort_keys=True, indent=1) + "\n"
+        """Canonical JSON: sorted keys, a line for each key, so that specs can be compared with diff."""
+        return "{\n" + ",\n".join(self._lines) + "\n}\n"
 
-    @property
+    @cached_property
+    def _lines(self) -> tuple[str, ...]:
+        return tuple(f" {_compact(name)}: {_lined(value)}" for name, value in sorted(vars_of(self).items()))
+
+    @cached_property
     def hash(self) -> str:
-        """The first 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
-        return hashlib.sha256(replace(self, claim_rules={}).to_json().encode()).hexdigest()[:16]
+        """The first 16 hexadecimal digits of the SHA-256 of the canonical JSON without `claim_rules`."""
+        decisive = (line for line in self._lines if not line.startswith(' "claim_rules"'))
+        return hashlib.sha256("\n".join(decisive).encode()).hexdigest()[:16]
 
     @classmethod
     def from_json(cls, text: str, origin: str = "spec") -> JobSpec:
@@ -140,6 +146,26 @@ class JobSpec:
             raise InputError(
                 f"{origin}: not a job spec ({error}); delete it and run snakemake again"
             ) from error
+
+
+def vars_of(spec: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name; `asdict` would copy them deeply."""
+    return {field.name: getattr(spec, field.name) for field in fields(spec)}
+
+
+def _lined(value: Any) -> str:
+    """JSON of a mapping with a line for each key; of anything else on one line."""
+    if not isinstance(value, Mapping) or not value:
+        return _compact(value)
+    return "{\n" + ",\n".join(f"  {_compact(key)}: {_compact(value[key])}" for key in sorted(value)) + "\n }"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else vars_of(value)
 
 
 def read_spec(path: Path) -> JobSpec:

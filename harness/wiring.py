@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from harness.errors import InputError
 from harness.spec import Stage
+from results.errors import TableError
+from results.provenance import PROJECT, commit
+from results.set_names import FOLDER, check_name
 
 TABLES: Mapping[Stage, tuple[str, ...]] = {
     "bases": ("jobs",),
@@ -50,6 +53,8 @@ class Wiring:
         tables: the folder of merged tables, by the hash of the tables or of the figures that show them.
         merged_tables: the tables of jobs that are merged, by the hash of what they become.
         merged_folders: the folders that these are in, likewise.
+        name: of the set that is to be published; None where none was given.
+        waive: what is let pass when it is.
     """
 
     summary: str
@@ -64,6 +69,8 @@ class Wiring:
     tables: Mapping[str, str]
     merged_tables: Mapping[str, list[str]]
     merged_folders: Mapping[str, list[str]]
+    name: str | None
+    waive: list[str]
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -125,6 +132,31 @@ class Wiring:
     def merged_of(self, wildcards: Wildcards) -> list[str]:
         """The merged tables that a set of figures shows."""
         return [f"{self.tables_of(wildcards)}/{name}.parquet" for name in MERGED]
+
+    def to_publish(self, wildcards: Wildcards) -> str:
+        """The plan of what is to be published, which is asked for before anything is computed.
+
+        Raises:
+            InputError: when the set's name is missing, has other letters than it may, or is taken, and when
+                jobs are still to be run from files that no commit has.
+        """
+        try:
+            check_name(self.name, Path(self.published))
+        except TableError as error:
+            raise InputError(f"publish: {error}") from error
+        if "dirty" not in self.waive and not all(map(os.path.exists, self.shown)):
+            revision, dirty = commit(PROJECT)
+            if revision is None or dirty:
+                raise InputError(
+                    "publish: jobs are still to be run, and their code is not what a commit has; commit it "
+                    "first, or add waive=dirty, which the set then says"
+                )
+        return self.report_path
+
+    @property
+    def published(self) -> str:
+        """The folder of published sets."""
+        return f"{self.results}/{FOLDER.name}"
 
     def tables_of(self, wildcards: Wildcards) -> str:
         """The folder of the merged tables that a set of figures shows."""

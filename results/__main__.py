@@ -1,4 +1,4 @@
-"""The command line of the tables: `python -m results merge` and `python -m results combine`."""
+"""The command line of the tables: `python -m results merge`, `combine`, `check` and `export`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
+from results.checking import complaints
 from results.errors import TableError
+from results.exporting import export
 from results.merging import KEYS, combine, machines, merge, mixed_hardware
 from results.reading import read, scan
 
@@ -18,6 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status, 0 or 1 (argparse ends with 2)."""
     given = _parser().parse_args(arguments)
     try:
+        if given.command == "check":
+            return _check(given.folder)
+        if given.command == "export":
+            for path in export(given.folder, given.out, given.tables):
+                print(path)
+            return 0
         if given.command == "merge":
             merge(given.jobs, given.out)
         else:
@@ -55,7 +63,36 @@ def _parser() -> argparse.ArgumentParser:
         "second", type=Path, metavar="B", help="folder of merged tables of another machine"
     )
     combining.add_argument("more", type=Path, nargs="*", metavar="MORE", help="further folders")
+    checking = commands.add_parser(
+        "check",
+        help="accept or refuse a published set",
+        description="Say why a published set is refused, all reasons at once; the status is then 1.",
+    )
+    checking.add_argument("folder", type=Path, metavar="FOLDER", help="the set's folder")
+    exporting = commands.add_parser(
+        "export",
+        help="write tables as CSV",
+        description="Write every table below a folder as CSV, nested columns flattened.",
+    )
+    exporting.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="a published set, or a folder of tables"
+    )
+    exporting.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the CSV files")
+    exporting.add_argument(
+        "--tables", nargs="+", default=[], metavar="TABLE", help="only these, such as runs timings"
+    )
     return parser
+
+
+def _check(folder: Path) -> int:
+    found = complaints(folder)
+    if not found:
+        print(f"{folder}: accepted")
+        return 0
+    print(f"{folder}: refused, {len(found)} {'reason' if len(found) == 1 else 'reasons'}:")
+    for complaint in found:
+        print(f"  {complaint}")
+    return 1
 
 
 def _summary(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""The typed tables: of studies, of the parity of backends, of checks and of verdicts."""
+"""The typed tables: of studies, of the parity of backends, of checks, of verdicts and of the leaderboard."""
 
 from __future__ import annotations
 
@@ -239,6 +239,83 @@ FINDINGS = _schema(
     }
 )
 
+BOARD_WORKLOADS = pl.List(
+    pl.Struct(
+        {
+            "study": pl.String,
+            "workload": pl.String,
+            "metric": pl.String,  # the headline metric
+            "which": pl.String,  # final or best
+            "direction": pl.String,
+            "seeds": pl.Int64,
+            "value": pl.Float64,  # median; infinite where half of the runs diverged
+            "value_low": pl.Float64,
+            "value_high": pl.Float64,
+            "best": pl.Boolean,  # no other median is better
+            "wins": pl.Int64,
+            "instances": pl.Int64,
+            "runs": pl.Int64,
+            "diverged": pl.Int64,
+            "target_metric": pl.String,  # null without a target, as all of the target
+            "target": pl.Float64,
+            "reached": pl.Int64,
+            "evaluations_to_target": pl.Float64,  # median, basis included; infinite where half missed
+            "evaluations_to_target_low": pl.Float64,
+            "evaluations_to_target_high": pl.Float64,
+            "seconds_to_target": pl.Float64,  # likewise; null where steps were not timed
+            "seconds_to_target_low": pl.Float64,
+            "seconds_to_target_high": pl.Float64,
+            "nearly_best_decades": pl.Float64,
+            "nearly_best_decades_low": pl.Float64,
+            "nearly_best_decades_high": pl.Float64,
+            "tuned_by": pl.String,  # the method whose runs chose the setting; null: not tuned
+            "tuning_runs": pl.Int64,
+            "tuning_gradient_evaluations": pl.Int64,
+        }
+    )
+)
+
+LEADERBOARD = _schema(
+    {
+        "scale": pl.String,
+        "backend": pl.String,
+        "studies": pl.String,  # of the same methods, separated by ", "
+        "place": pl.Int64,  # in the order of the board
+        "method": pl.String,
+        "basis": pl.String,
+        "score": pl.Float64,  # area under the performance profile; null without a target, as its rank
+        "score_low": pl.Float64,
+        "score_high": pl.Float64,
+        "rank": pl.Float64,  # by score, ties averaged
+        "rank_low": pl.Float64,
+        "rank_high": pl.Float64,
+        "mean_rank": pl.Float64,  # over instances, by the headline metric
+        "mean_rank_low": pl.Float64,
+        "mean_rank_high": pl.Float64,
+        "wins": pl.Int64,
+        "instances": pl.Int64,
+        "met": pl.Int64,  # workloads
+        "reached": pl.Int64,  # runs; null without a target, as `aimed`
+        "aimed": pl.Int64,
+        "diverged": pl.Int64,
+        "runs": pl.Int64,
+        "step_ratio": pl.Float64,  # null of the reference itself, and where steps were not timed
+        "step_ratio_low": pl.Float64,
+        "step_ratio_high": pl.Float64,
+        "step_reference": pl.String,
+        "peak_memory_bytes": pl.Int64,
+        "memory_of": pl.String,  # device or host
+        "nearly_best_decades": pl.Float64,  # mean over workloads
+        "nearly_best_decades_low": pl.Float64,
+        "nearly_best_decades_high": pl.Float64,
+        "tuned_by": pl.String,
+        "tuning_runs": pl.Int64,
+        "tuning_gradient_evaluations": pl.Int64,
+        "tuned_equally": pl.Boolean,  # by the number of runs, all methods of the board
+        "workloads": BOARD_WORKLOADS,
+    }
+)
+
 # failure.parquet, one row beside the tables of a job that failed; never merged, never an output of a rule
 FAILURES = _schema(
     {
@@ -267,4 +344,5 @@ TABLES = {
     "checks": CHECKS,
     "claims": CLAIMS,
     "findings": FINDINGS,
+    "leaderboard": LEADERBOARD,
 }

@@ -210,7 +210,7 @@ TABLE = [
     Case("no tables", lambda folder, _: main(["show", "run", "--results", str(folder)]), ("runs.parquet", "run snakemake")),
     Case("no spec", lambda folder, _: main(["run", str(folder / "lost.json")]), ("lost.json: cannot be read", "run snakemake")),
     Case("damaged spec", spec_holds('"stage"', "stage"), (".json: not a job spec", "delete it and run snakemake again")),
-    Case("edited spec", spec_holds('"seeds": [\n  0,', '"seeds": [\n  7,'), (".json: its content has the hash", "delete the file")),
+    Case("edited spec", spec_holds('"seeds": [0', '"seeds": [7'), (".json: its content has the hash", "delete the file")),
     Case("read-only results folder", folder_refuses(errno.EROFS), ("specs: cannot be written (Read-only file system)", "--config results=")),
     Case("full results folder", folder_refuses(errno.ENOSPC), ("specs: cannot be written (No space left on device)", "make room")),
     Case("results folder below a file", folder_is_a_file, ("taken", "cannot be written (Not a directory)")),

@@ -265,7 +265,13 @@ CONTESTANTS = """[adam, {torch:torch.optim.NAdam: {weight_decay: 0.01}}, torch:p
 
 @pytest.mark.slow
 def test_optimizers_of_other_libraries_run_in_the_same_protocol(tmp_path: Path) -> None:
-    study = write_study(tmp_path / "studies", ("[sgd, adam]", CONTESTANTS))
+    """All stages, timing too, in the problem's coordinates; bases: further down and in a notebook."""
+    study = write_study(
+        tmp_path / "studies",
+        ("[sgd, adam]", CONTESTANTS),
+        ("[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]", "[identity]"),
+        ("[adam @ egop], than: [adam]", "[torch-nadam], than: [torch-soap]"),
+    )
     runs = run_all(study, tmp_path / "results", timing=True)
     where = {
         optimizer: set(runs.filter(pl.col("optimizer") == optimizer)["backend"])

@@ -46,6 +46,9 @@ VARIANTS: dict[str, Rule] = {
     "muon by svd": RULES["muon"].choose({"orthogonalization": "svd"}),
 }
 ALL = {**RULES, **VARIANTS}
+# What networks have that the regression lacks (noise, convolutions, leaves of one shape) meets a rule by
+# entries, one by matrices and one with amortized work; the regression meets every variant.
+ON_NETWORKS = ("adam", "muon", "shampoo averaged, every 3 steps")
 # Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone,
 # where test_parity.py and tests/optimizers compare them.
 IN_A_NULL_SPACE = ("soap",)
@@ -156,11 +159,14 @@ def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, 
 
 @pytest.mark.parametrize(
     ("workload", "variant"),
-    [
-        pytest.param(TANH, one, marks=[] if one in VARIANTS else [pytest.mark.long])  # compiled for seconds
-        for one in ALL
+    [  # compiled for seconds
+        pytest.param(TANH, one, marks=[] if one in VARIANTS else [pytest.mark.long]) for one in ALL
     ]
-    + [(network, one) for network in NETWORKS.values() for one in VARIANTS],
+    + [  # for many seconds
+        pytest.param(network, one, marks=[] if one in ON_NETWORKS else [pytest.mark.long])
+        for network in NETWORKS.values()
+        for one in VARIANTS
+    ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str) -> None:
@@ -401,15 +407,18 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str)
     assert ends[0] == ends[1]
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize(
-    "variant", ["momentum", "adam", "shampoo averaged, every 3 steps", "muon", "torch:torch.optim.Adam"]
+    ("variant", "backend"),
+    [
+        (variant, backend)
+        for variant in ("momentum", "adam", "shampoo averaged, every 3 steps", "muon")
+        for backend in ("jax", "torch")
+    ]
+    + [("torch:torch.optim.Adam", "torch")],
 )
 def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str, backend: str) -> None:
     """Stretches of lengths A, B, A: each length has a program of its own, in the same buffers."""
     foreign = variant.startswith("torch:")
-    if foreign and backend == "jax":
-        variant, foreign = "adam", False
     rule = find_rule(variant) if foreign else ALL[variant]
     whole = make_bundle(rule=ALL["sgd"], seeds=(0, 1), rates=(0.02, 0.05), steps=8, basis=False)
     complete = [rule.complete({"learning_rate": rate}) for rate in (0.02, 0.05)]
@@ -420,7 +429,7 @@ def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str, b
             continue
         ends = [
             run(dataclasses.replace(bundle, evaluations=evaluations), backend).metrics["train_loss"][-1]
-            for evaluations in (1, 4, 3, 5)
+            for evaluations in (1, 3, 5)
         ]
         for end in ends[1:]:
             np.testing.assert_allclose(end, ends[0], rtol=1e-11)

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from harness.errors import InputError
-from harness.sources import files_hash, sources
+from harness.sources import SourceTree, files_hash
 
 
 @pytest.fixture
@@ -40,18 +40,19 @@ def packages(tmp_path):
     ],
 )
 def test_imports_are_followed_to_their_end(packages, module, expected):
-    assert list(sources([module], packages)) == [f"optimizers/{name}.py" for name in expected]
+    assert list(SourceTree(packages).sources([module])) == [f"optimizers/{name}.py" for name in expected]
 
 
 def test_each_file_has_the_hash_of_its_bytes(packages):
     content = (packages / "optimizers/alone.py").read_bytes()
     assert (
-        sources(["optimizers.alone"], packages)["optimizers/alone.py"] == hashlib.sha256(content).hexdigest()
+        SourceTree(packages).sources(["optimizers.alone"])["optimizers/alone.py"]
+        == hashlib.sha256(content).hexdigest()
     )
 
 
 def test_the_rules_of_the_project_do_not_depend_on_each_other():
-    found = sources(["optimizers.gradient_descent"])
+    found = SourceTree().sources(["optimizers.gradient_descent"])
     assert "optimizers/gradient_descent.py" in found
     assert "optimizers/rule.py" in found
     assert "optimizers/adam.py" not in found
@@ -59,10 +60,10 @@ def test_the_rules_of_the_project_do_not_depend_on_each_other():
 
 def test_a_missing_module_and_a_broken_file_are_named(packages):
     with pytest.raises(InputError, match=r"optimizers\.none: no such module"):
-        sources(["optimizers.none"], packages)
+        SourceTree(packages).sources(["optimizers.none"])
     (packages / "optimizers/broken.py").write_text("x = 1\ndef (:\n")
     with pytest.raises(InputError, match=r"broken\.py: line 2: not valid Python"):
-        sources(["optimizers.broken"], packages)
+        SourceTree(packages).sources(["optimizers.broken"])
 
 
 def test_the_hash_of_files_sees_names_and_bytes(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,48 @@ CHECK = {
     "spec_hash": "cccccccccccccccc",
     "machine": "m1",
 }
+CLAIM = {
+    "claim": "toy.better",
+    "variant": "",
+    "verdict": "reproduced",
+    "reason": "of 1 comparisons 1 hold",
+    "source": "none",
+    "scale": "quick",
+    "backend": "jax",
+    "study": "toy",
+    "estimate": 0.5,
+    "low": 0.4,
+    "high": 0.6,
+    "p_value": 0.01,
+    "seeds": 10,
+    "rule": "1" * 16,
+    "rule_of_runs": "1" * 16,
+}
+FINDING = {
+    "claim": "toy.better",
+    "backend": "jax",
+    "workload": "quadratic",
+    "metric": "train_loss",
+    "which": "final",
+    "relation": "better",
+    "treated": "adam @ egop",
+    "control": "adam",
+    "effect": "ratio",
+    "margin": 0.95,
+    "estimate": 0.5,
+    "seeds": 10,
+    "finding": "holds",
+}
+BOARD = {
+    "scale": "quick",
+    "backend": "jax",
+    "studies": "toy",
+    "place": 1,
+    "method": "adam",
+    "basis": "identity",
+    "score": 1.0,
+    "workloads": [{"study": "toy", "workload": "quadratic", "value": math.inf}],
+}
 BASE: dict[str, dict[str, Any]] = {
     "runs": RUN,
     "curves": CURVE,
@@ -119,6 +162,9 @@ BASE: dict[str, dict[str, Any]] = {
     "jobs": JOB,
     "parity": PARITY,
     "checks": CHECK,
+    "claims": CLAIM,
+    "findings": FINDING,
+    "leaderboard": BOARD,
 }
 
 

@@ -1,0 +1,460 @@
+"""Publishing a report's tables as a set: `python -m reports publish`, and what a set says, computed anew."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reports import formatting
+from reports.leaderboard import Board, leaderboards
+from reports.parity import jobs_of
+from reports.plan import ReportError, ReportPlan, read_plan
+from reports.site import TEMPLATES
+from reports.tables import read_tables
+from reports.verdict_list import read_verdicts
+from results.checking import unfounded
+from results.provenance import PROJECT, commit
+from results.publishing import (
+    CURVE_POINTS,
+    LICENCE,
+    NOTICE,
+    PLAN,
+    PROVENANCE,
+    STUDY_TABLES,
+    Objection,
+    as_json,
+    between_markers,
+    changed_rules,
+    new_set,
+    objections,
+    provenance_of,
+    seal,
+    thinned,
+    write_text,
+)
+from results.reading import naming_damage, read, scan, table_files
+from results.schema import TABLES
+from results.set_names import WAIVERS, check_name, check_waivers
+from results.verdicts import RULE_VERSION
+from results.writing import write_table
+
+Frames = Mapping[str, pl.DataFrame]
+OTHERS = ("parity", "checks")  # what belongs to no study; folders of a set
+EQUAL = 1e-6  # relative: what another processor's rounding may change of a number that is computed anew
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into a set.
+
+    Args:
+        frames: tables by the folder in the set that holds them.
+        thinned: the studies whose curves hold some of the checkpoints only.
+    """
+
+    frames: Mapping[str, Frames]
+    thinned: tuple[str, ...]
+
+    @property
+    def jobs(self) -> pl.DataFrame:
+        """The jobs of all folders."""
+        return pl.concat([frames["jobs"] for frames in self.frames.values()]).unique(maintain_order=True)
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return sum(len(frames["runs"]) for frames in self.frames.values() if "runs" in frames)
+
+
+def publish(
+    plan: ReportPlan, name: object, folder: Path, waive: Sequence[str] = (), readme: Path | None = None
+) -> Path:
+    """Write a report's tables and what follows from them as a published set.
+
+    Args:
+        plan: what is published.
+        name: the set's; the folder of that name below `folder` must not be there.
+        waive: kinds of objections that are let pass, and told in the set.
+        readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
+
+    Returns:
+        The set's folder.
+
+    Raises:
+        ReportError, TableError: when something stands in the way, or a table is missing or damaged.
+    """
+    name, waive = check_name(name, folder), check_waivers(waive)
+    if readme is not None:
+        between_markers(readme.read_text(), readme, [])
+    contents = gather(plan)
+    found = [
+        each for where, frames in contents.frames.items() for each in objections(where, frames)
+    ] + changed_rules(read_verdicts(plan).claims)
+    if refused := [each for each in found if each.kind not in waive]:
+        raise ReportError("\n".join(_refusal(name, refused)))
+    with new_set(folder, name) as stage:
+        board = _write(stage, plan, name, contents, found)
+        if flaws := unfounded(stage):
+            raise ReportError(
+                "\n".join([f"{name}: not published; whoever checks it would refuse it:", *flaws])
+            )
+    if readme is not None:
+        text = readme.read_text()
+        write_text(
+            readme, between_markers(text, readme, readme_lines(board, name, folder / name, plan, found))
+        )
+    return folder / name
+
+
+def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
+    yield f"{name}: not published"
+    for kind in WAIVERS:
+        own = [each for each in found if each.kind == kind]
+        yield from (f"  {each.sentence}" for each in own)
+        for remedy in dict.fromkeys(each.remedy for each in own):
+            yield f"    remedy: {remedy}; or publish with waive={kind}, which the set then says"
+
+
+def gather(plan: ReportPlan) -> Contents:
+    """The tables that a report shows, the curves of final runs only.
+
+    Raises:
+        TableError: when a table is missing or damaged.
+    """
+    frames: dict[str, Frames] = {}
+    cut = []
+    for study in plan.studies:
+        if study.name in OTHERS:
+            raise ReportError(
+                f"study {study.name}: a set keeps a folder of that name; rename the study's file"
+            )
+        own = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
+        final = own["runs"].filter(pl.col("stage") == "final").select("run").lazy()
+        with naming_damage(table_files(study.tables, "curves")):
+            every = scan(study.tables, "curves").join(final, on="run", how="semi", maintain_order="left")
+            curves = every.collect(engine="streaming")
+        own["curves"] = thinned(curves)
+        cut += [study.name] * (len(own["curves"]) < len(curves))
+        frames[study.name] = own
+    for where, part in zip(OTHERS, (plan.parity, plan.checks), strict=True):
+        if part is not None:
+            rows = read([folder / f"{where}.parquet" for folder in part.tables], where)
+            frames[where] = {where: rows, "jobs": jobs_of(part)}
+    if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
+        raise ReportError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
+    return Contents(frames, tuple(cut))
+
+
+# --- what follows from the tables ----------------------------------------------------------------
+
+
+def boards_of(plan: ReportPlan) -> list[Board]:
+    """The leaderboards of a plan, from its tables."""
+    return leaderboards([(study, read_tables(study.tables)) for study in plan.studies])
+
+
+def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
+    """The tables that follow from those of the runs: claims, findings and leaderboard.
+
+    Raises:
+        ReportError, TableError: when a table is missing or damaged.
+    """
+    from reports.board_table import board_table
+
+    found = read_verdicts(plan)
+    board = board_table(boards_of(plan), plan.scale)
+    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
+
+
+def disagreements(folder: Path) -> list[str]:
+    """Where the claims, findings and leaderboard of a set are not those that its tables give; none is right.
+
+    Raises:
+        ReportError, TableError: when the set cannot be read.
+    """
+    plan = read_set(folder)
+    about = json.loads((folder / PROVENANCE).read_text())
+    if about.get("rule_version") != RULE_VERSION:
+        made_by = f"version {about.get('rule_version')} of the rules, and here is version {RULE_VERSION}"
+        return [f"{PROVENANCE}: verdicts by {made_by}; check it with its own commit, {about.get('commit')}"]
+    found = []
+    for table, right in derived(plan).items():
+        given = read([folder / f"{table}.parquet"], table)
+        if len(given) != len(right):
+            found.append(f"{table}.parquet: has {len(given)} rows, and the tables give {len(right)}")
+            continue
+        for said, computed in zip(given.to_dicts(), right.to_dicts(), strict=True):
+            who = ", ".join(str(said[key]) for key in _names(table) if said[key])
+            found += [
+                f"{table}.parquet: {column} of {who} is {said[column]}, the tables give {computed[column]}"
+                for column in right.columns
+                if not alike(said[column], computed[column])
+            ]
+    return found
+
+
+def _names(table: str) -> tuple[str, ...]:
+    """What names a row for readers."""
+    return {
+        "claims": ("claim", "variant", "backend"),
+        "findings": ("claim", "backend", "workload", "treated", "control"),
+        "leaderboard": ("backend", "method"),
+    }[table]
+
+
+def alike(left: Any, right: Any) -> bool:
+    """Whether two values of a table are equal but for rounding; NaN is like NaN."""
+    if isinstance(left, float) and isinstance(right, float):
+        return (
+            left == right
+            or (math.isnan(left) and math.isnan(right))
+            or math.isclose(left, right, rel_tol=EQUAL)
+        )
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(alike(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(alike, left, right))
+    return bool(left == right)
+
+
+# --- a set ---------------------------------------------------------------------------------------
+
+
+def read_set(folder: Path) -> ReportPlan:
+    """The plan of a published set.
+
+    Raises:
+        ReportError: when the folder holds none.
+    """
+    plan = read_plan(folder / PLAN)
+    if not plan.published:
+        raise ReportError(f"{folder / PLAN}: the plan of a report, not of a published set; publish it first")
+    return plan
+
+
+def drawn(plan: ReportPlan, folder: Path) -> ReportPlan:
+    """A set's plan with the figures, which a set does not hold, drawn into a folder.
+
+    Raises:
+        ReportError, TableError: when a table is missing or damaged.
+    """
+    from reports.claim_figures import draw_claims
+    from reports.claims import check_rows
+    from reports.drawing import draw_figures
+
+    studies = []
+    for study in plan.studies:
+        figures = folder / "studies" / formatting.slug(study.name)
+        tables = read_tables(study.tables)
+        draw_figures(study, tables, figures)
+        studies.append(replace(study, figures=figures))
+    checks = plan.checks
+    if checks is not None:
+        checks = replace(checks, figures=folder / "claims")
+        draw_claims(checks, check_rows(checks), checks.figures)
+    return replace(plan, studies=tuple(studies), checks=checks)
+
+
+def _write(
+    stage: Path, plan: ReportPlan, name: str, contents: Contents, found: Sequence[Objection]
+) -> pl.DataFrame:
+    """Write everything; returns the leaderboard."""
+    for where, frames in contents.frames.items():
+        for table, frame in frames.items():
+            write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
+    raw = json.loads(plan.path.read_text())
+    write_text(stage / PLAN, as_json(_moved(raw, name, found)))
+    tables = derived(read_set(stage))  # from the set as it lies there, as whoever checks it computes them
+    for table, frame in tables.items():
+        write_table(stage / f"{table}.parquet", frame, TABLES[table])
+    board = tables["leaderboard"]
+    flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
+    write_text(stage / "leaderboard.csv", board.select(flat).write_csv())
+    write_text(stage / "leaderboard.json", as_json(records(board)))
+    write_text(stage / "leaderboard.schema.json", as_json(json_schema("leaderboard")))
+    provenance = _provenance(name, plan, contents, found)
+    write_text(stage / PROVENANCE, as_json(provenance))
+    write_text(stage / "LICENSE", NOTICE)
+    write_text(stage / "README.md", _page(provenance, plan, board, found))
+    seal(stage)
+    return board
+
+
+def _moved(raw: Mapping[str, Any], name: str, found: Sequence[Objection]) -> dict[str, Any]:
+    """The plan with its folders as they are called in the set."""
+    studies = [
+        {**study, "tables": study["name"], "figures": f"figures/{study['name']}"} for study in raw["studies"]
+    ]
+    parts: dict[str, Any] = {key: {**raw[key], "tables": [key]} if raw.get(key) else None for key in OTHERS}
+    if parts["checks"]:
+        parts["checks"]["figures"] = "figures/claims"
+    waived = [each.sentence for each in found]
+    return {**raw, **parts, "studies": studies, "kernels": None, "published": name, "waived": waived}
+
+
+def _provenance(
+    name: str, plan: ReportPlan, contents: Contents, found: Sequence[Objection]
+) -> dict[str, Any]:
+    revision, dirty = commit(PROJECT)
+    return {
+        "name": name,
+        "scale": plan.scale,
+        "published": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": revision,
+        "dirty": dirty,
+        "licence": LICENCE,
+        "rule_version": RULE_VERSION,
+        "waived": [{"kind": each.kind, "sentence": each.sentence} for each in found],
+        "thinned_curves": list(contents.thinned),
+        **provenance_of(contents.jobs, contents.runs),
+    }
+
+
+def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows as JSON can say them: numbers that are infinite or not a number become null."""
+    return [_finite(row) for row in frame.to_dicts()]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_schema(table: str) -> dict[str, Any]:
+    """The JSON Schema of a table's rows, as `records` gives them."""
+    row = _object(TABLES[table].items())
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": table,
+        "description": "null: missing, not a number, or infinite (the Parquet file tells which)",
+        "type": "array",
+        "items": row,
+    }
+
+
+def _object(fields: Any) -> dict[str, Any]:
+    properties = {name: _json_type(dtype) for name, dtype in fields}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _json_type(dtype: Any) -> dict[str, Any]:
+    if isinstance(dtype, pl.List):
+        return {"type": ["array", "null"], "items": _json_type(dtype.inner)}
+    if isinstance(dtype, pl.Struct):
+        return _object((field.name, field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.Enum):
+        return {"enum": [*dtype.categories, None]}
+    kinds = {pl.String: "string", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "boolean"}
+    return {"type": [kinds[dtype], "null"]}
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+HEADS = ("method", "score", "mean rank", "wins", "diverged")
+
+
+def board_lines(board: pl.DataFrame, plan: ReportPlan) -> list[str]:
+    """The boards of the backend that leads, in Markdown, a table for each set of studies.
+
+    Args:
+        board: the table `leaderboard`.
+    """
+    lead = plan.studies[0].backends[0] if plan.studies else None
+    lines: list[str] = []
+    for (studies,), rows in board.filter(pl.col("backend") == lead).group_by(
+        ["studies"], maintain_order=True
+    ):
+        lines += ["", f"{_cell(studies)}, scale {plan.scale}, on {lead}:", ""]
+        lines += [f"| {' | '.join(HEADS)} |", f"|{' --- |' * len(HEADS)}"]
+        for row in rows.iter_rows(named=True):
+            cells = (
+                _cell(row["method"]),
+                _estimate(row, "score"),
+                _estimate(row, "mean_rank"),
+                _share(row["wins"], row["instances"]),
+                _share(row["diverged"], row["runs"]),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines or ["", "The set has no final runs, and so no leaderboard."]
+
+
+LEGEND = (
+    "Score: area under the performance profile of gradient evaluations to the target, 1 at most; none "
+    "without a target. Mean rank: over problem instances, 1 is best. In brackets 95 % intervals. Wins: "
+    "instances on which the method is best or ties. Diverged: of all final runs."
+)
+
+
+def _estimate(row: Mapping[str, Any], name: str) -> str:
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    interval = f" {formatting.interval(low, high)}" if low is not None and high is not None else ""
+    return formatting.number(value) + interval
+
+
+def _share(successes: int | None, count: int | None) -> str:
+    return formatting.NONE if count is None else f"{successes} of {count}"
+
+
+def _cell(text: str) -> str:
+    """A name inside a Markdown table, shown as it is."""
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|&" else letter for letter in text)
+
+
+def _waived_lines(found: Sequence[Objection]) -> list[str]:
+    if not found:
+        return []
+    return ["", "**Published although:**", "", *(f"- {_cell(each.sentence)}" for each in found)]
+
+
+def readme_lines(
+    board: pl.DataFrame, name: str, folder: Path, plan: ReportPlan, found: Sequence[Objection]
+) -> list[str]:
+    """What stands between the markers of the project's README."""
+    where = f"[{name}]({folder.as_posix()}/README.md)"
+    return [
+        "",
+        f"From the published set {where}.",
+        *board_lines(board, plan),
+        "",
+        LEGEND,
+        *_waived_lines(found),
+        "",
+    ]
+
+
+def _page(about: Mapping[str, Any], plan: ReportPlan, board: pl.DataFrame, found: Sequence[Objection]) -> str:
+    """The set's README."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=False,  # Markdown; names go through `cell`
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = _cell
+    return environment.get_template("published.md.jinja").render(
+        about=about,
+        plan=plan,
+        board=board_lines(board, plan),
+        legend=LEGEND,
+        waived=_waived_lines(found),
+        points=CURVE_POINTS,
+    )

@@ -1,0 +1,382 @@
+"""Running one claim again beside a published set: `python -m reports reproduce CLAIM`."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from reports import formatting
+from reports.claims import check_rows
+from reports.measures import study_values
+from reports.plan import ReportError, ReportPlan, StudyPlan, read_plan
+from reports.publish import read_set
+from reports.statistics.medians import median_interval
+from reports.statistics.paired import Effect
+from reports.tables import read_tables
+from reports.verdict_list import read_verdicts
+from reports.verdicts import Compared, comparisons
+from results.publishing import PLAN, PROVENANCE
+
+Values = Callable[[str, str], pl.DataFrame]  # of a metric, final or best
+Answer = Literal["agrees", "differs", "cannot be told"]
+STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "cannot be told": 3}
+ORDER: tuple[Answer, ...] = ("differs", "cannot be told", "agrees")
+FOLDER = Path(".cache/reproduced")
+SHOWN = 3  # of the seeds or instances that differ most
+UNDECIDED = ("underpowered", "not run")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was compared.
+
+    Args:
+        what: what it is.
+        published, again: both values as text.
+        answer: what they say of each other.
+        note: why, where that is not plain.
+    """
+
+    what: str
+    published: str
+    again: str
+    answer: Answer
+    note: str = ""
+
+
+# --- which set, and the run ----------------------------------------------------------------------
+
+
+def choose_set(claim: str, folder: Path, scale: str | None) -> Path:
+    """The newest published set that has a claim, at the scale asked for.
+
+    Raises:
+        ReportError: when there is none; says what there is.
+    """
+    found = []
+    for path in sorted(folder.glob(f"*/{PLAN}")):
+        plan = read_set(path.parent)
+        if scale in (None, plan.scale) and claim in claims_of(plan):
+            published = json.loads((path.parent / PROVENANCE).read_text())["published"]
+            found.append((published, path.parent))
+    if not found:
+        at = f" at scale {scale}" if scale else ""
+        raise ReportError(
+            f"{folder}: no published set has the claim {claim!r}{at}; name one with --published, or ask "
+            "python -m reports verdicts for the claims that there are"
+        )
+    return max(found)[1]
+
+
+def check_asked(claim: str, scale: str | None, published: ReportPlan) -> None:
+    """Check, before anything runs, that a set has what is asked for.
+
+    Raises:
+        ReportError: when it has not the claim, or is of another scale.
+    """
+    if claim not in claims_of(published):
+        raise ReportError(
+            f"{published.path}: has no claim {claim!r} (it has: {', '.join(claims_of(published)) or 'none'})"
+        )
+    if scale not in (None, published.scale):
+        raise ReportError(
+            f"{published.path}: a set of scale {published.scale}, which runs of scale {scale} do not "
+            "reproduce; leave --scale out, or name another set"
+        )
+
+
+def claims_of(plan: ReportPlan) -> list[str]:
+    """The ids of the claims that a plan decides."""
+    ids = [claim.id for study in plan.studies for claim in study.claims]
+    return ids + [claim.id for claim in plan.checks.claims] if plan.checks else ids
+
+
+def result_folder(claim: str) -> Path:
+    """Where a claim is run again, apart from other results; to run it anew, delete the folder."""
+    return FOLDER / formatting.slug(claim)
+
+
+def command(claim: str, scale: str, cores: str, results: Path) -> list[str]:
+    """What runs a claim again, into a results folder with a site of its own."""
+    config = [f"studies={claim}", f"scale={scale}", f"results={results}", f"site={results / 'site'}"]
+    return ["snakemake", "--cores", cores, "reports", "--config", *config]
+
+
+def run_again(called: Sequence[str], results: Path) -> ReportPlan:
+    """Run the command, in this Python's environment, and return the plan of what came out.
+
+    Raises:
+        ReportError: when Snakemake ends with an error.
+    """
+    if subprocess.run([sys.executable, "-m", *called], check=False).returncode:
+        raise ReportError("snakemake ended with an error, which stands above; mend it and try again")
+    return read_plan(results / "site" / "plan.json")
+
+
+# --- the comparison ------------------------------------------------------------------------------
+
+
+def compared(claim: str, published: ReportPlan, again: ReportPlan) -> list[Line]:
+    """Everything that a claim rests on, as published and as it came out again.
+
+    Raises:
+        ReportError, TableError: when a table is missing or damaged, or the claim is in neither.
+    """
+    lines = list(_verdicts(claim, published, again))
+    if not lines:
+        raise ReportError(f"{claim}: has no verdict in {published.path} and {again.path}; check its name")
+    lines += _comparisons(claim, published, again)
+    if published.checks and again.checks:
+        lines += _instances(claim, published, again)
+    return lines
+
+
+def summed_up(lines: Sequence[Line]) -> Answer:
+    """It differs where anything does, and agrees where everything does."""
+    answers = {line.answer for line in lines}
+    return (
+        "differs" if "differs" in answers else "cannot be told" if "cannot be told" in answers else "agrees"
+    )
+
+
+def _verdicts(claim: str, published: ReportPlan, again: ReportPlan) -> Iterator[Line]:
+    key = ["claim", "variant", "backend"]
+    before, after = (
+        read_verdicts(plan)
+        .claims.filter(claim=claim)
+        .with_columns(pl.col("variant", "verdict").cast(pl.String))
+        for plan in (published, again)
+    )
+    both = before.join(
+        after, on=key, how="full", nulls_equal=True, coalesce=True, maintain_order="left_right"
+    )
+    for row in both.iter_rows(named=True):
+        of = " ".join(["verdict", *([row["variant"]] if row["variant"] else [])])
+        what = f"{of} on {row['backend']}" if row["backend"] else of
+        verdicts = row["verdict"] or "none", row["verdict_right"] or "none"
+        answer: Answer = "agrees" if verdicts[0] == verdicts[1] else "differs"
+        note = ""
+        if row["backend"] and row["rule"] != row["rule_right"] and "none" not in verdicts:
+            answer, note = "cannot be told", "the claim's rule is another one here than in the set"
+        elif answer == "differs" and ("none" in verdicts or set(verdicts) & set(UNDECIDED)):
+            answer, note = "cannot be told", "one of the two is not decided"
+        yield Line(what, verdicts[0], verdicts[1], answer, note)
+        if row["backend"] is None and "none" not in verdicts:
+            ends = [(row[f"low{side}"], row[f"high{side}"]) for side in ("", "_right")]
+            yield _intervals(
+                "share of instances that hold", (row["estimate"], row["estimate_right"]), ends, 0.0
+            )
+
+
+def _comparisons(claim: str, published: ReportPlan, again: ReportPlan) -> Iterator[Line]:
+    """The estimates of a claim's comparisons, and the values of each method seed by seed."""
+    before, after = (_by_comparison(claim, plan) for plan in (published, again))
+    for key, one in before.items():
+        other = after.get(key)
+        if other is None or not len(one.gains) or not len(other.gains):
+            if len(one.gains) or (other is not None and len(other.gains)):
+                yield Line(_called(one), "", "", "cannot be told", "one of the two has no pairs of runs")
+            continue
+        left, right = one.estimate, other.estimate
+        ends = [(left.low, left.high), (right.low, right.high)]
+        near = one.margin if one.effect == "ratio" else 0.0
+        yield _intervals(_called(one), (left.median, right.median), ends, near)
+    both = [one for key, one in before.items() if key in after]
+    yield from _runs(both, _values(both, published), _values(both, again))
+
+
+def _values(asked: Sequence[Compared], plan: ReportPlan) -> dict[str, Values]:
+    """What gives the values of final runs, by study."""
+
+    def of(study: StudyPlan) -> Values:
+        final = read_tables(study.tables).runs.filter(pl.col("stage") == "final")
+        return lambda metric, which: study_values(study, final, metric, which)
+
+    return {name: of(plan.study(name)) for name in dict.fromkeys(one.study for one in asked)}
+
+
+def _by_comparison(claim: str, plan: ReportPlan) -> dict[tuple[str, ...], Compared]:
+    """What a claim compares, by backend, workload, metric, relation and methods."""
+    found: dict[tuple[str, ...], Compared] = {}
+    for study in plan.studies:
+        for asked in study.claims:
+            if asked.id != claim:
+                continue
+            runs = read_tables(study.tables).runs
+            for backend in study.backends:
+                for one in comparisons(study, asked, runs, backend):
+                    condition = one.condition
+                    what = (condition.metric, condition.which, condition.relation)
+                    found[backend, one.workload, *what, one.treated, one.control] = one
+    return found
+
+
+def _called(one: Compared) -> str:
+    sign = "over" if one.effect == "ratio" else "less"
+    metric = f"{one.condition.which} {formatting.metric_name(one.condition.metric)}"
+    return f"{metric} of {one.treated} {sign} {one.control}, {one.workload} on {one.backend}"
+
+
+def _intervals(
+    what: str, estimates: Sequence[float], ends: Sequence[tuple[float, float]], near: float
+) -> Line:
+    """Two estimates of one thing: they agree where each lies in the other's interval, or next to the other.
+
+    Args:
+        near: the logarithm of the ratio of two effects that is too small to matter.
+    """
+    (low, high), (other_low, other_high) = ends
+    inside = other_low <= estimates[0] <= other_high and low <= estimates[1] <= high
+    close = estimates[0] == estimates[1] or (
+        min(estimates) > 0
+        and math.isfinite(max(estimates))
+        and abs(math.log(estimates[0] / estimates[1])) <= near
+    )
+    apart = high < other_low or other_high < low
+    answer: Answer = "agrees" if inside or close else "differs" if apart else "cannot be told"
+    note = {"agrees": "", "differs": "the intervals have nothing in common"}.get(
+        answer, "the intervals meet, but an estimate lies outside the other's"
+    )
+    texts = [
+        f"{formatting.number(estimate)} {formatting.interval(*end)}"
+        for estimate, end in zip(estimates, ends, strict=True)
+    ]
+    return Line(what, texts[0], texts[1], answer, note)
+
+
+# --- runs, seed by seed --------------------------------------------------------------------------
+
+
+def _runs(
+    asked: Sequence[Compared], published: Mapping[str, Values], again: Mapping[str, Values]
+) -> Iterator[Line]:
+    """The values of each method that a claim names, paired by seed: published against run again."""
+    wanted: dict[tuple[str, str, str, str, str, str], Compared] = {}
+    for one in sorted(asked, key=lambda each: each.margin):  # of several margins the smallest
+        for method in (one.treated, one.control):
+            key = (one.study, one.workload, one.backend, one.condition.metric, one.condition.which, method)
+            wanted.setdefault(key, one)
+    for (study, workload, backend, metric, which, method), one in wanted.items():
+        sides = [
+            values[study](metric, which).filter(pl.col("workload") == workload, pl.col("method") == method)
+            for values in (published, again)
+        ]
+        what = f"{which} {formatting.metric_name(metric)} of {method}, {workload} on {backend}: runs by seed"
+        line = _paired(what, sides, backend, one)
+        if line is not None:
+            yield line
+
+
+def _paired(what: str, sides: Sequence[pl.DataFrame], backend: str, one: Compared) -> Line | None:
+    """How far runs of one seed ended from each other, published and again; None without a seed in common."""
+    before, after = (side.filter(pl.col("backend") == backend).select("seed", "value") for side in sides)
+    pairs = before.join(after, on="seed").drop_nulls().sort("seed")
+    if not len(pairs):
+        return None
+    moved = changes(one.effect, pairs["value_right"].to_numpy(), pairs["value"].to_numpy())
+    tolerance = max(one.margin, between_backends(one.effect, sides[0]))
+    interval = median_interval(moved)
+    within = -tolerance <= interval.low and interval.high <= tolerance
+    outside = interval.high < -tolerance or tolerance < interval.low
+    answer: Answer = "agrees" if within else "differs" if outside else "cannot be told"
+    medians = [formatting.number(pairs[column].median()) for column in ("value", "value_right")]
+
+    def shown(change: float) -> str:
+        return (
+            formatting.ratio(math.exp(min(change, 700.0)))
+            if one.effect == "ratio"
+            else formatting.number(change)
+        )
+
+    allowed = formatting.percent(math.expm1(tolerance), 2) if one.effect == "ratio" else shown(tolerance)
+    note = (
+        f"median {one.effect} {shown(interval.median)} [{shown(interval.low)}, {shown(interval.high)}] over "
+        f"{len(pairs)} seeds, tolerance {allowed}"
+    )
+    if moved.any():
+        worst = np.argsort(-np.abs(moved), kind="stable")[:SHOWN]
+        note += "; most: " + ", ".join(f"seed {pairs['seed'][int(at)]} {shown(moved[at])}" for at in worst)
+    return Line(what, medians[0], medians[1], answer, note)
+
+
+def between_backends(effect: Effect, values: pl.DataFrame) -> float:
+    """What rounding, amplified by training, does to a value: the median change between two backends.
+
+    Both backends start from the same numbers and differ only in how they round, as two machines do.
+
+    Args:
+        values: of one method and workload, columns seed, backend, learning_rate and value.
+
+    Returns:
+        The size of the change, of a ratio its logarithm; 0 where backends share no seed and learning rate.
+    """
+    names = sorted(values["backend"].unique())
+    if len(names) < 2:
+        return 0.0
+    left, right = (
+        values.filter(pl.col("backend") == name).select("seed", "learning_rate", "value")
+        for name in names[:2]
+    )
+    both = left.join(right, on=["seed", "learning_rate"]).drop_nulls()
+    moved = np.abs(changes(effect, both["value_right"].to_numpy(), both["value"].to_numpy()))
+    moved = moved[np.isfinite(moved)]
+    return float(np.median(moved)) if len(moved) else 0.0
+
+
+def changes(effect: Effect, after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """What became of values: logarithms of ratios, or differences; 0 where both are equal or infinite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved = np.log(after) - np.log(before) if effect == "ratio" else after - before
+    return np.where(after == before, 0.0, moved)
+
+
+# --- property checks -----------------------------------------------------------------------------
+
+
+def _instances(claim: str, published: ReportPlan, again: ReportPlan) -> Iterator[Line]:
+    """The measures of a property claim, instance by instance."""
+    assert published.checks is not None
+    assert again.checks is not None
+    key = ["part", "variant", "instance", "quantity"]
+    before, after = (check_rows(plan).filter(claim=claim) for plan in (published.checks, again.checks))
+    for (part, variant), rows in before.group_by(["part", "variant"], maintain_order=True):
+        both = rows.join(after, on=key, how="left")
+        missing = both["holds_right"].null_count()
+        turned = both.filter(pl.col("holds") != pl.col("holds_right"))
+        held = [
+            f"{int(both[column].sum())} of {len(both)} measures hold" for column in ("holds", "holds_right")
+        ]
+        note = f"{missing} measures are not there again" if missing else ""
+        answer: Answer = "cannot be told" if missing else "agrees"
+        if len(turned):
+            first = ", ".join(map(str, turned["instance"].unique(maintain_order=True)[:SHOWN]))
+            note = f"{len(turned)} measures hold in one of the two only, such as of instance {first}"
+            answer = "differs" if turned["holds"].all() or not turned["holds"].any() else "cannot be told"
+        yield Line(
+            " ".join(["part", f"{part!r}", *([variant] if variant else [])]), held[0], held[1], answer, note
+        )
+
+
+# --- what is printed -----------------------------------------------------------------------------
+
+
+def as_text(claim: str, published: ReportPlan, lines: Sequence[Line]) -> str:
+    """The comparison for people: the answer first, then what does not agree, then the rest."""
+    answer = summed_up(lines)
+    said = {"agrees": "agrees with", "differs": "differs from"}.get(answer, "cannot be told beside")
+    told = [f"{claim}: {said} {published.published} (scale {published.scale})"]
+    for line in sorted(lines, key=lambda line: ORDER.index(line.answer)):
+        values = f"{line.published} | {line.again}" if line.published or line.again else ""
+        told.append(f"  {line.answer}: {line.what}" + (f": {values}" if values else ""))
+        if line.note:
+            told.append(f"      {line.note}")
+    return "\n".join([*told, "  (published | run again)"])

@@ -1,0 +1,128 @@
+"""Made-up tables that nothing stands in the way of publishing, and sets published from them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from reports.plan import read_plan
+from reports.publish import publish
+from results.publishing import seal
+from results.schema import TABLES
+from results.verdicts import rule_hash
+from results.writing import write_table
+from tests.reports.synthetic import HOSTILE, Shape, write_plan
+
+SHAPES = (
+    Shape(),
+    Shape(
+        name="convex",
+        workloads=("log_sum_exp", "least_squares"),
+        optimizers=("sgd", "adam", HOSTILE),
+        backends=("jax",),
+    ),
+)
+Change = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+def write_report(
+    folder: Path, shapes: Sequence[Shape] = SHAPES, checks: bool = True, **changes: Change
+) -> Path:
+    """Write a made-up plan whose jobs are clean, known to every row and planned by the claims' rules.
+
+    Args:
+        changes: what is done to each study's table of that name in the end.
+
+    Returns:
+        The plan's file.
+    """
+    path = write_plan(folder, shapes, checks=checks)
+    raw = json.loads(path.read_text())
+    claims = [claim for study in [*raw["studies"], *raw["skipped"]] for claim in study["claims"]]
+    for claim in claims:
+        claim["rule"] = rule_hash(claim)
+    path.write_text(json.dumps(raw))
+    rules = [{"claim": claim["id"], "rule": claim["rule"]} for claim in claims]
+    for study in raw["studies"]:
+        tables = Path(study["tables"])
+        jobs = _clean(pl.read_parquet(tables / "jobs.parquet")).with_columns(
+            claim_rules=pl.when(pl.col("stage") == "final")
+            .then(pl.lit(rules))
+            .otherwise(pl.col("claim_rules"))
+        )
+        frames = {"jobs": jobs}
+        for table in ("runs", "timings", "memory"):
+            frame = pl.read_parquet(tables / f"{table}.parquet")
+            frames[table] = _of_jobs(frame, jobs)
+        for table, change in changes.items():
+            frames[table] = change(frames.get(table, pl.read_parquet(tables / f"{table}.parquet")))
+        for table, frame in frames.items():
+            write_table(tables / f"{table}.parquet", frame, TABLES[table])
+    for where in ("parity", "checks"):
+        for job in map(Path, (raw.get(where) or {"tables": []})["tables"]):
+            jobs = _clean(pl.read_parquet(job / "jobs.parquet"))
+            rows = pl.read_parquet(job / f"{where}.parquet").with_columns(
+                spec_hash=pl.lit(jobs["spec_hash"][0])
+            )
+            write_table(job / "jobs.parquet", jobs, TABLES["jobs"])
+            write_table(job / f"{where}.parquet", rows, TABLES[where])
+    return path
+
+
+def _clean(jobs: pl.DataFrame) -> pl.DataFrame:
+    return jobs.with_columns(dirty=pl.lit(False))
+
+
+def _of_jobs(frame: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the hash of the job that they come from."""
+    key = ["stage", "backend", "optimizer"] if "stage" in frame.columns else ["backend"]
+    among = jobs if "stage" in frame.columns else jobs.filter(stage="timing")
+    hashes = among.select(*key, pl.col("spec_hash").alias("hash"))
+    given = frame.with_columns(pl.col("stage").cast(pl.String)) if "stage" in frame.columns else frame
+    joined = given.join(hashes, on=key, how="left", maintain_order="left")
+    return joined.with_columns(spec_hash=pl.col("hash")).drop("hash")
+
+
+def write_set(
+    folder: Path, name: str, shapes: Sequence[Shape] = SHAPES, checks: bool = True, **changes: Change
+) -> Path:
+    """Publish made-up tables, as `write_report` writes them, below `folder`; returns the set's folder."""
+    plan = write_report(folder / f"{name}.tables", shapes, checks, **changes)
+    return publish(read_plan(plan), name, folder)
+
+
+def changed(given: Path, to: Path, table: str, change: Change) -> Path:
+    """A copy of a set with one table changed and the checksums made anew.
+
+    Args:
+        table: its file inside the set.
+    """
+    shutil.copytree(given, to)
+    path = to / table
+    frame = change(pl.read_parquet(path))
+    frame.write_parquet(path)
+    seal(to)
+    return to
+
+
+def with_metric(frame: pl.DataFrame, name: str, value: pl.Expr) -> pl.Series:
+    """The column `final_metrics` with one metric's value replaced."""
+    element = pl.element().struct
+    replaced = pl.when(element.field("name") == name).then(value).otherwise(element.field("value"))
+    each = pl.struct(element.field("name"), replaced.alias("value"))
+    return frame.select(pl.col("final_metrics").list.eval(each)).to_series()
+
+
+def scaled(optimizer: str, factor: float) -> Change:
+    """What multiplies the final training losses of an optimizer."""
+
+    def change(runs: pl.DataFrame) -> pl.DataFrame:
+        moved = with_metric(runs, "train_loss", pl.element().struct.field("value") * factor)
+        own = pl.col("optimizer") == optimizer
+        return runs.with_columns(final_metrics=pl.when(own).then(moved).otherwise(pl.col("final_metrics")))
+
+    return change

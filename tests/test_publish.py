@@ -1,0 +1,98 @@
+"""`snakemake publish`: refused before anything is computed, or a set that is accepted and a leaderboard."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from harness.plan import read_config
+from results.publishing import BEGIN, END
+from tests.harness.toy_claims import TOY
+
+ASKED = "studies=toy.mean"  # a property check: one job, no study
+
+
+@pytest.fixture
+def publish(project: Path, activated: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`snakemake publish` in a copy of the project, which no commit has; returns the finished process."""
+    (project / "benchmarks/claims/toy.py").write_text(TOY)
+
+    def run(*config: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["snakemake", "--cores", "1", "publish", "--config", ASKED, *config],
+            cwd=project, env=activated, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"name": "Toy_Set"}, "--config name: 'Toy_Set' will not do; it begins with a small letter"),
+        ({"name": 2026}, "--config name: 2026 will not do"),
+        ({"waive": "dirty,durty"}, "--config waive: 'durty' is nothing that can be waived (valid: dirty,"),
+    ],
+    ids=["letters", "number", "waiver"],
+)
+def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, object], told: str):
+    with pytest.raises(InputError, match=re.escape(told)):
+        read_config(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ((), "add --config name=NAME"),
+        (("name=there", "waive=dirty"), "results/published/there: is there already"),
+        (("name=toy",), "jobs are still to be run, and their code is not what a commit has"),
+    ],
+    ids=["no name", "taken", "no commit"],
+)
+def test_what_cannot_be_published_is_told_before_anything_is_computed(
+    publish: Callable[..., subprocess.CompletedProcess[str]],
+    project: Path,
+    config: tuple[str, ...],
+    told: str,
+):
+    (project / "results/published/there").mkdir()
+    before = (project / "README.md").read_text()
+    done = publish(*config)
+    assert done.returncode != 0
+    assert told in done.stdout
+    assert "Traceback (most recent call last)" not in done.stdout
+    assert not list((project / "results/runs").rglob("jobs.parquet"))
+    assert (project / "README.md").read_text() == before
+
+
+@pytest.mark.slow
+def test_a_report_becomes_a_set_and_the_readme_its_leaderboard(
+    publish: Callable[..., subprocess.CompletedProcess[str]], project: Path, activated: dict[str, str]
+):
+    readme = project / "README.md"
+    before = readme.read_text()
+    done = publish("name=toy.quick", "waive=dirty")
+    assert done.returncode == 0, done.stdout
+    assert (project / "reports/site/index.html").is_file()
+    after = readme.read_text()
+    assert before.partition(BEGIN)[0] == after.partition(BEGIN)[0]
+    assert before.partition(END)[2] == after.partition(END)[2]
+    assert "[toy.quick](results/published/toy.quick/README.md)" in after
+    assert "do not know the commit" in after
+    for folder, status in (("results/published/toy.quick", 0), ("results/tables", 1)):
+        checked = subprocess.run(
+            ["python", "-m", "results", "check", folder],
+            cwd=project, env=activated, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert checked.returncode == status, checked.stdout + checked.stderr
+    again = publish("name=toy.quick", "waive=dirty")
+    assert again.returncode != 0
+    assert "is there already" in again.stdout
+    assert readme.read_text() == after
