@@ -12,6 +12,8 @@ BIN := $(abspath $(VENV))/bin
 READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock pyproject.toml | cksum))
 SITE := $(or $(patsubst site=%,%,$(filter site=%,$(CONFIG))),reports/site)
 IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
+# a worker takes whole files, in the order of tests/conftest.py
+PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help reports test test-all test-fast test-gpu lint bench bench-peers format lock environment clean distclean
 .DEFAULT_GOAL := help
@@ -24,13 +26,13 @@ reports: $(READY)  ## run what is missing of the studies and render the site
 	@echo "The site: $(abspath $(SITE)/index.html)"
 
 test: $(READY)  ## run the tests; minutes
-	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	@$(IN_ENVIRONMENT) $(PYTEST) $(TESTS)
 
 test-all: $(READY)  ## run those that take minutes too, such as the one on a real Slurm
-	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu" $(TESTS)
+	@$(IN_ENVIRONMENT) $(PYTEST) -m "not gpu" $(TESTS)
 
 test-fast: $(READY)  ## run the tests that take seconds
-	@$(IN_ENVIRONMENT) python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not long and not gpu" $(TESTS)
+	@$(IN_ENVIRONMENT) $(PYTEST) -m "not slow and not long and not gpu" $(TESTS)
 
 test-gpu: $(READY)  ## run the tests that need a GPU
 	@$(IN_ENVIRONMENT) python -m pytest -m gpu $(TESTS)

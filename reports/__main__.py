@@ -1,13 +1,15 @@
-"""Command line of the report: `python -m reports figures`, `kernels`, `claims`, `site`, `verdicts`."""
+"""Command line of the report: `python -m reports` figures, kernels, claims, site, verdicts, score."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reports import scoring, set_commands
 from reports.plan import ReportError, read_plan
 from results.errors import TableError
 
@@ -50,6 +52,17 @@ def parser() -> argparse.ArgumentParser:
         help="the plan of the report (default: %(default)s)",
     )
     verdicts.add_argument("--json", action="store_true", help="print JSON for programs")
+
+    score = commands.add_parser("score", help="score submissions by their times to target")
+    score.add_argument("runs", type=Path, help="table of runs, CSV or Parquet")
+    score.add_argument(
+        "--rules",
+        choices=scoring.RULES,
+        required=True,
+        help="; ".join(f"{name}: {rules.about}" for name, rules in scoring.RULES.items()),
+    )
+    score.add_argument("--json", action="store_true", help="print JSON for programs")
+    set_commands.add_commands(commands)
     return main
 
 
@@ -63,6 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made = draw_kernels(options.stored, options.out, Path.cwd())
             print(f"{options.out}: kernels of {len(made['machines'])} machines")
             return 0
+        if options.command in set_commands.COMMANDS:
+            return set_commands.run_command(options, partial(print, flush=True))
+        if options.command == "score":
+            scores = scoring.score_file(options.runs, options.rules)
+            print(scoring.as_json(scores) if options.json else scoring.as_text(scores))
+            return 0
         plan = read_plan(options.plan)
         if options.command == "verdicts":
             from reports.verdict_list import as_json, as_text, listed, read_verdicts
@@ -71,12 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(as_json(told) if options.json else as_text(told))
             return 0
         if options.command == "figures":
-            from reports.figures import draw_study
+            from reports.drawing import draw_figures
             from reports.tables import read_tables
 
             study = plan.study(options.study)
             out = options.out or study.figures
-            drawn = draw_study(study, read_tables(options.tables or study.tables), out)
+            drawn = draw_figures(study, read_tables(options.tables or study.tables), out)
             print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
         elif options.command == "claims":
             from reports.claim_figures import draw_claims
@@ -90,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             from reports.site import render_site
 
-            print(f"The site: {render_site(plan, options.out).resolve()}")
+            render = set_commands.render_published if plan.published else render_site
+            print(f"The site: {render(plan, options.out).resolve()}")
     except (ReportError, TableError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

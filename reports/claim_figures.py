@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from reports.claims import PART
-from reports.figures import MANIFEST, Axes, Drawn, save, styled
+from reports.figures import Axes, Drawn, list_figures, save, styled
 from reports.formatting import number, power_of_ten, ratio
 from reports.palette import BLUE, MUTED, PAPER, TEXT, VERMILLION
 from reports.plan import ChecksPlan, ClaimPlan
@@ -41,8 +39,7 @@ def draw_claims(plan: ChecksPlan, rows: pl.DataFrame, out: Path) -> list[Drawn]:
         for own in [rows.filter(pl.col("claim") == claim.id)]
         if len(own)
     ]
-    manifest = json.dumps([asdict(figure) for figure in drawn], indent=1, ensure_ascii=False)
-    (out / MANIFEST).write_text(manifest + "\n")
+    list_figures(drawn, out)
     return drawn
 
 

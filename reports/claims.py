@@ -1,15 +1,17 @@
-"""The page of claims: what property checks say of each, beside the claims that studies decide."""
+"""The page of claims: each with its verdict and what that rests on, by the document that makes it."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from reports.plan import ChecksPlan, ReportError, ReportPlan
 from results.reading import read
-from results.verdicts import share_of_limit, verdicts
+from results.schema import VERDICTS
+from results.verdicts import share_of_limit
 
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
@@ -44,42 +46,113 @@ def parts_of(rows: pl.DataFrame) -> Rows:
     return found
 
 
-def claims_page(plan: ReportPlan, rows: pl.DataFrame | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Document:
+    """A source of claims, by the numbers that stand for it."""
+
+    numbers: tuple[str, ...]
+    title: str
+    about: str
+
+    @property
+    def anchor(self) -> str:
+        """Its place on the page, and its value in the filter."""
+        return "-".join(self.numbers) or "others"
+
+
+DOCUMENTS = (
+    Document(
+        ("000", "001"),
+        "Faster Adaptive Optimization via Expected Gradient Outer Product Reparameterization",
+        "Two versions of one paper; 000 is the newer.",
+    ),
+    Document(("002",), "Adaptive Learning Methods", "Notes by Karl Stratos, 2026."),
+    Document(
+        ("003",),
+        "Spectral-factorized Positive-definite Curvature Learning for NN Training",
+        "By Wu Lin and others.",
+    ),
+    Document(
+        ("004",),
+        "Global curvature for second-order optimization of neural networks",
+        "By Alberto Bernacchia.",
+    ),
+)
+OTHER = Document((), "Other sources", "Named with each claim.")
+
+
+def document_of(source: str) -> Document:
+    """The document that a source is in ("002 eq. 22"), by its first word."""
+    first = source.partition(" ")[0].rstrip(",;")
+    return next((document for document in DOCUMENTS if first in document.numbers), OTHER)
+
+
+def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures: Rows) -> dict[str, Any]:
     """Everything on the page.
 
     Args:
         plan: what is shown.
         rows: as `check_rows` gives them; None where no claim is checked.
+        told: the verdicts, as `reports.verdict_list.listed` gives them.
+        figures: of all studies and of the checks; those of kind "claim" are shown.
 
     Raises:
         ReportError: when a claim of the plan has no measures.
     """
-    claims: Rows = []
+    of_studies = [*(study.claims for study in plan.studies), *(study.claims for study in plan.skipped)]
+    sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
+    checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
     parts = parts_of(rows) if rows is not None else []
-    for claim in plan.checks.claims if plan.checks else ():
-        own = [part for part in parts if part["claim"] == claim.id]
-        if not own:
-            raise ReportError(f"{plan.path}: the tables hold no measure of {claim.id}; run snakemake again")
-        found = verdicts({(part["part"], part["variant"]): part["part_holds"] for part in own})
+    unmeasured = set(checked) - {part["claim"] for part in parts}
+    if unmeasured:
+        raise ReportError(
+            f"{plan.path}: the tables hold no measure of {min(unmeasured)}; run snakemake again"
+        )
+    claims: Rows = []
+    for verdict in told:
+        about = checked.get(verdict["id"])
+        own = [part for part in parts if part["claim"] == verdict["id"]]
+        backends = [verdict["backend"], *(other["backend"] for other in verdict["others"])]
+        drawn = {
+            figure["backend"]: figure
+            for figure in figures
+            if figure["kind"] == "claim" and figure["workload"] == verdict["id"]
+        }
         claims.append(
             {
-                "about": claim,
-                "verdicts": found,
-                "verdict": list(found.values())[-1],  # as corrected, where it is misprinted
+                **verdict,
+                "about": about,
+                "sentence": about.sentence if about else sentences[verdict["id"]],
+                "document": document_of(verdict["source"]),
+                "deciding": _deciding(verdict),
+                "estimates": [
+                    {"level": comparison["level"], "count": comparison["seeds"]}
+                    for comparison in verdict["comparisons"]
+                    if comparison["level"] is not None
+                ],
+                "rule_changed": verdict["rule_of_runs"] not in (None, verdict["rule"]),
+                "figures": [drawn[name] for name in dict.fromkeys([*backends, *drawn]) if name in drawn],
                 "parts": own,
-                # variants see the same instances
-                "instances": sum({part["part"]: part["instances"] for part in own}.values()),
-                "seconds": sum(part["seconds"] for part in own),
+                "took": sum(part["seconds"] for part in own),
             }
         )
+    found = {claim["document"].anchor for claim in claims}
     return {
         "claims": claims,
-        "counts": Counter(claim["verdict"] for claim in claims),
-        "misprinted": sum(len(claim["verdicts"]) > 1 for claim in claims),
+        "documents": [document for document in (*DOCUMENTS, OTHER) if document.anchor in found],
+        "counts": {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS},
+        "misprinted": sum(claim["variant"] == "as corrected" for claim in claims),
         "machines": rows["machine"].unique().sort().to_list() if rows is not None else [],
-        "of_studies": [
-            {"study": study.name, "id": claim.id, "sentence": claim.sentence, "source": claim.source}
-            for study in plan.studies
-            for claim in study.claims
-        ],
     }
+
+
+def _deciding(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The comparison that a claim's estimate is of."""
+    if verdict["estimate"] is None:
+        return None
+    keys = ("estimate", "low", "high")
+    for comparison in verdict["comparisons"]:
+        same = all(comparison[key] == verdict[key] for key in keys)
+        if same and comparison["holm_p_value"] == verdict["p"]:
+            return dict(comparison)
+    return None

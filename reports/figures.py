@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from reports.curves import final_curves
 from reports.formatting import metric_name, number, plain, power_of_ten, slug
 from reports.formatting import rate as rate_text
 from reports.measures import (
@@ -43,7 +44,7 @@ class Drawn:
     """A figure as the site shows it; `name` is the stem of its two files."""
 
     name: str
-    kind: str  # curve, sensitivity or cost
+    kind: str  # curve, target, sensitivity, cost, front, claim or ranks
     workload: str
     backend: str
     metric: str
@@ -55,21 +56,24 @@ class Drawn:
 
 
 def draw_study(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
-    """Draw every figure of a study into a folder, and the list of them as `figures.json`.
+    """Draw every figure of a study's workloads into a folder.
 
     Args:
         out: is made where it is missing; holds `<name>.light.svg` and `<name>.dark.svg` afterwards.
     """
     out.mkdir(parents=True, exist_ok=True)
-    drawn = [
+    return [
         figure
         for workload in study.workloads
         for backend in study.backends
         for figure in _draw_cell(study, workload, backend, tables, out)
     ]
+
+
+def list_figures(drawn: Sequence[Drawn], out: Path) -> None:
+    """Write the list of a folder's figures as `figures.json`, which the site reads."""
     manifest = json.dumps([asdict(figure) for figure in drawn], indent=1, ensure_ascii=False)
     (out / MANIFEST).write_text(manifest + "\n")
-    return drawn
 
 
 def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
@@ -92,7 +96,8 @@ def _draw_cell(
     methods = [method for method in study.methods if method in present]
     if methods:
         for metric in shown_metrics(study, workload):
-            curves = complete_curves(final, tables.curves, metric, study.direction_of(metric))
+            recorded = final_curves(tables.folder, final, tables.checkpoints, metric)
+            curves = complete_curves(final, recorded, metric, study.direction_of(metric))
             if len(curves):
                 for axis in AXES:
                     yield _curve(study, workload, backend, metric, axis, methods, curve_bands(curves), out)
@@ -127,22 +132,22 @@ def _curve(
     out: Path,
 ) -> Drawn:
     direction = study.direction_of(metric)
-    log_y = direction == "minimize" and _fits_log(bands["lower_quartile"])
+    log_y = direction == "minimize" and fits_log(bands["lower_quartile"])
     starts, ends = bands[axis].min(), bands[axis].max()
     # A basis that costs several times the budget would press the curves into the frame.
-    log_x = _as_float(bands["charged_evaluations"].max()) > 4 * _as_float(bands["gradient_evaluations"].max())
+    log_x = as_float(bands["charged_evaluations"].max()) > 4 * as_float(bands["gradient_evaluations"].max())
     log_x = log_x and axis == "charged_evaluations"
     shown = _thinned(bands.filter(pl.col(axis) > 0) if log_x else bands, 120)
-    count = int(_as_float(bands["count"].max()))
+    count = int(as_float(bands["count"].max()))
     lines = {method: shown.filter(pl.col("method") == method) for method in methods}
-    with _panels(methods, log_x, log_y) as (figure, panels):
+    with one_panel_each(methods, log_x, log_y) as (figure, panels):
         for optimizer, panel in panels.items():
             for method, line in lines.items():
                 if method_parts(method)[0] != optimizer:
-                    panel.plot(_floats(line, axis), _floats(line, "median"), color=GHOST.light, linewidth=0.7)
+                    panel.plot(floats(line, axis), floats(line, "median"), color=GHOST.light, linewidth=0.7)
             _lines(panel, optimizer, lines, axis, methods, marker=None)
         _limits(panels, bands, "step", direction, log_y)
-        _labels(figure, panels, AXES[axis], metric_name(metric), methods)
+        label_axes(figure, panels, AXES[axis], metric_name(metric), methods)
         last = {method: line.sort("step").tail(1) for method, line in lines.items()}
         name = metric_name(metric)
         return save(
@@ -184,10 +189,10 @@ def _sensitivity(
     chosen: pl.DataFrame,
     out: Path,
 ) -> Drawn:
-    log_y = study.direction == "minimize" and _fits_log(rates["lower_quartile"])
+    log_y = study.direction == "minimize" and fits_log(rates["lower_quartile"])
     name = f"{study.which} {metric_name(study.metric)}"
     lines = {method: rates.filter(pl.col("method") == method) for method in methods}
-    with _panels(methods, True, log_y) as (figure, panels):
+    with one_panel_each(methods, True, log_y) as (figure, panels):
         dashes = dashes_of(methods)
         _limits(panels, rates, "learning_rate", study.direction, log_y)
         for optimizer, panel in panels.items():
@@ -198,8 +203,8 @@ def _sensitivity(
                 colour = ink_of(optimizer).light
                 stars = chosen.filter(pl.col("method") == method)
                 panel.plot(
-                    _floats(stars, "learning_rate"),
-                    _floats(stars, "median"),
+                    floats(stars, "learning_rate"),
+                    floats(stars, "median"),
                     "*",
                     color=colour,
                     markeredgecolor=TEXT.light,
@@ -210,7 +215,7 @@ def _sensitivity(
                 lost = line.filter(pl.col("diverged") > 0)
                 row = list(dashes).index(method_parts(method)[1])
                 panel.scatter(
-                    _floats(lost, "learning_rate"),
+                    floats(lost, "learning_rate"),
                     [0.96 - 0.07 * row] * len(lost),
                     s=[12 + 34 * share for share in lost["diverged"]],
                     marker="x",
@@ -219,8 +224,8 @@ def _sensitivity(
                     transform=panel.get_xaxis_transform(),
                     clip_on=False,
                 )
-        _labels(figure, panels, "learning rate", name, methods, tuning=True)
-        seeds = int(_as_float(rates["count"].max()))
+        label_axes(figure, panels, "learning rate", name, methods, tuning=True)
+        seeds = int(as_float(rates["count"].max()))
         best = {
             method: rate.item() if len(rate) == 1 else None
             for method in methods
@@ -286,15 +291,13 @@ def _cost(
                 linewidth=1.2,
             )
         if null_step is not None:
-            panel.axvline(
-                _as_float(null_step) * factor, color=MUTED.light, linewidth=1, linestyle=(0, (1, 2))
-            )
+            panel.axvline(as_float(null_step) * factor, color=MUTED.light, linewidth=1, linestyle=(0, (1, 2)))
         panel.set_yticks(range(len(methods)), methods)
         panel.invert_yaxis()
         panel.set_xlim(left=0)
         panel.grid(axis="y", visible=False)
         panel.set_xlabel(f"{unit} a step")
-        repetitions = int(_as_float(seconds["count"].max()))
+        repetitions = int(as_float(seconds["count"].max()))
         return save(
             figure,
             out,
@@ -368,7 +371,9 @@ def styled(
 
 
 @contextmanager
-def _panels(methods: Sequence[str], log_x: bool, log_y: bool) -> Iterator[tuple[Figure, dict[str, Axes]]]:
+def one_panel_each(
+    methods: Sequence[str], log_x: bool, log_y: bool
+) -> Iterator[tuple[Figure, dict[str, Axes]]]:
     """One panel an optimizer, sharing their axes."""
     optimizers = list(dict.fromkeys(method_parts(method)[0] for method in methods))
     columns = min(COLUMNS, len(optimizers))
@@ -417,13 +422,13 @@ def _lines(
         name, basis = method_parts(method)
         if name != optimizer or not len(line):
             continue
-        x = _floats(line, axis)
+        x = floats(line, axis)
         panel.fill_between(
-            x, _floats(line, "lower_quartile"), _capped(line), color=colour, alpha=0.16, linewidth=0
+            x, floats(line, "lower_quartile"), _capped(line), color=colour, alpha=0.16, linewidth=0
         )
         seaborn.lineplot(
             x=x,
-            y=_floats(line, "median"),
+            y=floats(line, "median"),
             ax=panel,
             color=colour,
             linestyle=(0, dashes[basis]) if dashes[basis] else "-",
@@ -448,10 +453,10 @@ def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, start: str, directi
         lows = lows.filter(lows > 0)
     if not len(medians) or not len(lows) or not len(highs):
         return
-    low, high = _as_float(lows.min()), _as_float(highs.max())
+    low, high = as_float(lows.min()), as_float(highs.max())
     first = _finite(bands.filter(pl.col(start) == pl.col(start).min())["median"])
-    if direction == "minimize" and len(first) and _as_float(first.max()) > low:
-        begin = _as_float(first.max())
+    if direction == "minimize" and len(first) and as_float(first.max()) > low:
+        begin = as_float(first.max())
         high = min(high, begin * 10 if log_y else begin + 0.2 * (begin - low))
     panel = next(iter(panels.values()))
     if log_y and high > low:
@@ -461,7 +466,7 @@ def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, start: str, directi
         panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
 
 
-def _labels(
+def label_axes(
     figure: Figure, panels: Mapping[str, Axes], x: str, y: str, methods: Sequence[str], tuning: bool = False
 ) -> None:
     """Axis labels once a figure, tick labels that need no mathematical markup, and the key of the dashes."""
@@ -508,15 +513,18 @@ def _labels(
 
 def save(figure: Figure, out: Path, name: str, **shown: str) -> Drawn:
     """Write both variants; the same data give the same bytes."""
-    stem = slug(name)
+    drawn, light = rendered(figure, name, **shown)
+    (out / f"{drawn.name}.light.svg").write_text(light)
+    (out / f"{drawn.name}.dark.svg").write_text(dark(light))
+    return drawn
+
+
+def rendered(figure: Figure, name: str, **shown: str) -> tuple[Drawn, str]:
+    """A figure's description and its light variant as SVG."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
-    drawn = Drawn(name=stem, width=width, height=height, **shown)
-    svg = _portable(buffer.getvalue())
-    (out / f"{stem}.light.svg").write_text(svg)
-    (out / f"{stem}.dark.svg").write_text(dark(svg))
-    return drawn
+    return Drawn(name=slug(name), width=width, height=height, **shown), _portable(buffer.getvalue())
 
 
 def _portable(svg: str) -> str:
@@ -545,13 +553,13 @@ def _finite(values: pl.Series) -> pl.Series:
     return values.filter(values.is_finite())
 
 
-def _fits_log(values: pl.Series) -> bool:
+def fits_log(values: pl.Series) -> bool:
     """Whether a logarithmic axis can show the values: none is negative, some are positive."""
     finite = _finite(values)
-    return bool(len(finite)) and _as_float(finite.min()) >= 0 and _as_float(finite.max()) > 0
+    return bool(len(finite)) and as_float(finite.min()) >= 0 and as_float(finite.max()) > 0
 
 
-def _floats(frame: pl.DataFrame, column: str) -> Any:
+def floats(frame: pl.DataFrame, column: str) -> Any:
     """A column as NumPy floats, what is infinite left out of the drawing."""
     values = frame[column].cast(pl.Float64)
     return values.set(~values.is_finite(), float("nan")).to_numpy()
@@ -563,5 +571,6 @@ def _capped(frame: pl.DataFrame) -> Any:
     return values.set(values.is_infinite(), 1e30).to_numpy()
 
 
-def _as_float(value: Any) -> float:
+def as_float(value: Any) -> float:
+    """What polars gives for a number, NaN for none."""
     return float(value) if value is not None else math.nan

@@ -35,6 +35,11 @@ def number(value: Any, digits: int = 3) -> str:
     return text.replace("-", MINUS)
 
 
+def signed(value: Any) -> str:
+    """A difference with its sign: +0.0123."""
+    return f"{'+' if value is not None and value > 0 else ''}{number(value)}"
+
+
 def count(value: Any) -> str:
     """A number that counts something: whole ones without decimals."""
     if value is None or not math.isfinite(value) or not float(value).is_integer() or abs(value) >= 1e7:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import isfinite, log10
 
+import numpy as np
 import polars as pl
 
 from reports.plan import StudyPlan
-from reports.statistics.medians import medians, quartile_bands
+from reports.statistics.medians import MedianInterval, median_interval, medians, quartile_bands
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
 from results.reading import named
@@ -18,6 +19,7 @@ CELL = ("workload", "backend", "method")
 FAILED = ("out_of_memory", "interrupted", "error")  # no statement about the optimizer: left out, and counted
 TUNING = ("sweep", "refine")
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
+NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
 
 
 def method_label(optimizer: str, basis: str) -> str:
@@ -138,6 +140,11 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     )
 
 
+def complete_interval(values: pl.Series) -> MedianInterval | None:
+    """The interval of the median; None where a value is missing, which would bias it, or there is none."""
+    return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
+
+
 def checkpoint_gap(runs: pl.DataFrame, curves: pl.DataFrame) -> int | None:
     """The most steps between two checkpoints of a run; None without curves."""
     steps = curves.join(runs.select("run"), on="run", how="semi").select("run", "step").unique()
@@ -241,18 +248,106 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
+    """The method and the backend whose runs chose a method's setting.
+
+    Args:
+        tuning: the tuning runs of one workload, on all backends.
+    """
+    optimizer = method_parts(method)[0]
+    # What runs on one backend alone is tuned there, whatever the others take.
+    own = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
+    where = backend if backend in own else study.tuned_on.get(backend, backend)
+    return (optimizer if study.shares_rates else method), where
+
+
+def tuning_runs(
+    study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame, own: bool = False
+) -> pl.DataFrame:
+    """The runs that chose the setting of each method of a study, on one workload and backend.
+
+    Args:
+        own: take each method's own tuning runs, even where those of another one chose for it.
+
+    Returns:
+        Rows of `runs`, where `method` is the one whose setting was chosen and `tuner` the one that ran;
+        runs that served several methods appear once for each.
+    """
+    tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))
+    parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
+    for method in study.methods:
+        tuner, where = tuned_as(study, method, backend, tuning)
+        ran = tuning.filter((pl.col("method") == (method if own else tuner)) & (pl.col("backend") == where))
+        parts.append(ran.with_columns(tuner=pl.col("method"), method=pl.lit(method)))
+    return pl.concat(parts)
+
+
+def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
+    """What was spent on choosing each method's setting.
+
+    Args:
+        tuned: what `tuning_runs` returns.
+
+    Returns:
+        Columns method, tuner, runs, evaluations (gradient evaluations, those of the basis included).
+    """
+    charged = pl.col("gradient_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
+    return tuned.group_by("method", "tuner", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("runs"), charged.sum().alias("evaluations")
+    )
+
+
+def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFrame:
+    """How many decades of learning rates do nearly as well as the best, for every method and seed.
+
+    Of the rates that were tried they are those in an unbroken stretch around the seed's best one whose loss
+    is at most `NEARLY` times the best, or whose accuracy is at least the best over `NEARLY`. The number is
+    the logarithm of the last rate over the first: 0 where only the best one does, or no run finished.
+
+    Args:
+        values: what `tuning_scores` returns.
+
+    Returns:
+        Columns method, seed, value; without the seeds on which a share of the best means nothing (a negative
+        loss, an accuracy that is not positive).
+    """
+    keys = ["method", "seed", "learning_rate"]
+    tried = values.unique(keys, keep="last", maintain_order=True).sort("learning_rate", maintain_order=True)
+    rows = []
+    for (method, seed), group in tried.group_by(["method", "seed"], maintain_order=True):
+        rates, scores = group["learning_rate"].to_numpy(), group["value"].to_numpy()
+        best = scores.min() if direction == "minimize" else scores.max()
+        if (best < 0 and isfinite(best)) or (direction == "maximize" and best == 0):
+            continue
+        near = scores <= NEARLY * best if direction == "minimize" else scores >= best / NEARLY
+        first = last = int(np.argmin(scores) if direction == "minimize" else np.argmax(scores))
+        while isfinite(best) and first > 0 and near[first - 1]:
+            first -= 1
+        while isfinite(best) and last + 1 < len(near) and near[last + 1]:
+            last += 1
+        rows.append({"method": method, "seed": seed, "value": log10(rates[last] / rates[first])})
+    schema = {"method": pl.String(), "seed": pl.Int64(), "value": pl.Float64()}
+    return pl.DataFrame(rows, schema=schema)
+
+
+def tuning_scores(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
+    """What tuning judges runs by: the rows with a column `value`, the worst where a run did not finish."""
+    unfinished = pl.col("outcome").is_in([*FAILED, "diverged"])
+    score = pl.when(unfinished | pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
+    recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
+    return recorded.with_columns(score.fill_null(worst(direction)).alias("value"))
+
+
 def tied_settings(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> int:
     """How many of the settings that were tried are the best one by a tuning criterion, or tie with it.
 
-    A setting's score is the median of the metric over its runs; one that did not finish is the worst.
+    A setting's score is the median of `tuning_scores` over its runs.
 
     Args:
         runs: the tuning runs of one method on one workload and backend.
     """
-    unfinished = pl.col("outcome").is_in([*FAILED, "diverged"])
-    score = pl.when(unfinished | pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
-    values = runs.with_columns(named(metric, f"{which}_metrics").alias("value")).with_columns(
-        score.fill_null(worst(direction)).alias("value"), pl.col("hyperparameters").hash().alias("others")
+    values = tuning_scores(runs, metric, which, direction).with_columns(
+        pl.col("hyperparameters").hash().alias("others")
     )
     scores = (
         values.group_by("learning_rate", "others")

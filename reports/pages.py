@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from reports.figures import MANIFEST
+from reports.fronts import standings
 from reports.measures import (
     CELL,
     TUNING,
@@ -18,6 +19,7 @@ from reports.measures import (
     best_methods,
     checkpoint_gap,
     chosen_rates,
+    complete_interval,
     diverged_counts,
     evaluations_to_target,
     method_parts,
@@ -29,6 +31,7 @@ from reports.measures import (
     step_seconds,
     study_values,
     tied_settings,
+    tuned_as,
 )
 from reports.plan import ReportError, StudyPlan, WorkloadPlan
 from reports.statistics.medians import MedianInterval, median_interval, medians
@@ -36,6 +39,7 @@ from reports.statistics.paired import compare_methods, compare_pairs, effect_for
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
+from reports.targets import target_tables
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
@@ -102,6 +106,8 @@ def _backend(
                 *(target["evaluations"] for target in row["targets"]),
             )
         ],
+        "targets": target_tables(study, workload, backend, tables.runs),
+        "standings": standings(study, workload, backend, tables),
         "settings": settings_rows(study, workload.name, backend, tables.runs),
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
         "costs": costs,
@@ -115,7 +121,7 @@ def _backend(
             if not isinstance(estimate, float)
         ],
         "step_estimates": [row[key] for row in costs for key in ("step", "ratio", "own")],
-        "gap": checkpoint_gap(_here(tables.runs, workload.name, backend), tables.curves),
+        "gap": checkpoint_gap(_here(tables.runs, workload.name, backend), tables.checkpoints),
     }
 
 
@@ -209,9 +215,8 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
     for method in study.methods:
         if method not in rates:
             continue
-        # What runs on one backend alone is tuned there, whatever the others take.
-        own = tuning.filter(pl.col("optimizer") == method_parts(method)[0])["backend"]
-        tuned_on = backend if backend in own else study.tuned_on.get(backend, backend)
+        tuner, tuned_on = tuned_as(study, method, backend, tuning)
+        judged = tuning.filter((pl.col("method") == tuner) & (pl.col("backend") == tuned_on))
         rows.append(
             {
                 **rates[method],
@@ -219,7 +224,7 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
                 "options": options_of(study, method),
                 "tuned_on": tuned_on,
                 "criterion": study.criterion,
-                "tied": _tied(study, method, tuning.filter(pl.col("backend") == tuned_on)),
+                "tied": _tied(study, judged),
             }
         )
     return rows
@@ -237,10 +242,8 @@ def options_of(study: StudyPlan, method: str) -> list[dict[str, str]]:
     ]
 
 
-def _tied(study: StudyPlan, method: str, tuned: pl.DataFrame) -> int | None:
+def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
     """How many settings tied in the choice of a method's, itself included; None where it is not known."""
-    chooser = method_parts(method)[0] if study.shares_rates else method
-    judged = tuned.filter(pl.col("method") == chooser)
     if not study.criterion or not len(judged):
         return None
     metric = study.tuning["metric"]
@@ -298,7 +301,7 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
                 "targets": [
                     {
                         "name": name,
-                        "seconds": _interval_of(values.filter(pl.col("method") == method)["value"]),
+                        "seconds": complete_interval(values.filter(pl.col("method") == method)["value"]),
                     }
                     for name, values in targets
                 ],
@@ -310,11 +313,6 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
             }
         )
     return rows
-
-
-def _interval_of(values: pl.Series) -> MedianInterval | None:
-    """The interval of the median; None where a value is missing, which would bias it."""
-    return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
 
 
 def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -200,7 +201,8 @@ class ReportPlan:
     """All studies of a report at one scale, and those left out; `path` is its file.
 
     `kernels` is the folder of what is shown of kernel speed; None where nothing is stored. `parity` is None
-    where what is shown ran on one backend, `checks` where no property of a claim is checked.
+    where what is shown ran on one backend, `checks` where no property of a claim is checked. `published` is
+    the name of the published set that it shows, else empty; `waived` says what was waived for it.
     """
 
     path: Path
@@ -210,6 +212,8 @@ class ReportPlan:
     kernels: Path | None = None
     parity: ParityPlan | None = None
     checks: ChecksPlan | None = None
+    published: str = ""
+    waived: tuple[str, ...] = ()
 
     def study(self, name: str) -> StudyPlan:
         """The study of that name.
@@ -227,8 +231,13 @@ class ReportPlan:
 PRINTED = ("optimizers", "budget", "seeds", "tuning", "schedule", "stop", "targets", "bases", "backends")
 
 
-def read_plan(path: Path) -> ReportPlan:
+def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
     """Read a plan; relative folders count from the working directory, as Snakemake's do.
+
+    Those of a published set count from its plan's folder, and lie in it.
+
+    Args:
+        root: another folder than the working directory, for the plan of another checkout.
 
     Raises:
         ReportError: when the file is missing or damaged, or lacks a key.
@@ -242,6 +251,10 @@ def read_plan(path: Path) -> ReportPlan:
     except ValueError as error:
         raise ReportError(f"{path}: not JSON ({error}); delete it and run snakemake again") from error
     try:
+        if raw.get("published"):
+            raw = _located(raw, partial(_inside, path=path))
+        elif root is not None:
+            raw = _located(raw, lambda name: str(root / name))
         return ReportPlan(
             path=path,
             scale=raw["scale"],
@@ -253,6 +266,8 @@ def read_plan(path: Path) -> ReportPlan:
             kernels=Path(raw["kernels"]) if raw.get("kernels") else None,
             parity=_parity(raw["parity"]) if raw.get("parity") else None,
             checks=_checks(raw["checks"]) if raw.get("checks") else None,
+            published=raw.get("published", ""),
+            waived=tuple(raw.get("waived", [])),
         )
     except KeyError as error:
         raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error
@@ -260,6 +275,37 @@ def read_plan(path: Path) -> ReportPlan:
         raise ReportError(
             f"{path}: not a report plan ({error}); delete it and run snakemake again"
         ) from error
+
+
+def _located(raw: Mapping[str, Any], place: Callable[[str], str]) -> dict[str, Any]:
+    """The plan with another place for each of its folders."""
+
+    def moved(part: Mapping[str, Any]) -> dict[str, Any]:
+        tables = part["tables"]
+        placed = [place(each) for each in tables] if isinstance(tables, list) else place(tables)
+        return {
+            **part,
+            "tables": placed,
+            **({"figures": place(part["figures"])} if "figures" in part else {}),
+        }
+
+    return {
+        **raw,
+        "studies": [moved(study) for study in raw["studies"]],
+        **{key: moved(raw[key]) for key in ("parity", "checks") if raw.get(key)},
+        "kernels": place(raw["kernels"]) if raw.get("kernels") else None,
+    }
+
+
+def _inside(name: str, path: Path) -> str:
+    """The folder of a published set, beside its plan.
+
+    Raises:
+        ReportError: for one that would lie elsewhere.
+    """
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ReportError(f"{path}: the folder {name} does not lie in the set")
+    return str(path.parent / name)
 
 
 def _parity(raw: Mapping[str, Any]) -> ParityPlan:
@@ -345,6 +391,7 @@ def _condition(raw: Mapping[str, Any], claim: str) -> ConditionPlan:
         workload=raw.get("workload"),
         smallest_effect=raw.get("smallest_effect"),
         effect=raw.get("effect"),
-        test=raw["test"],
+        # Equal methods differ symmetrically, as signed ranks assume; methods at a margin need not.
+        test=raw.get("test") or ("wilcoxon" if relation == "better" else "sign"),
         family=raw.get("family") or claim,
     )

@@ -11,9 +11,15 @@ from typing import Any
 import polars as pl
 
 from reports import formatting
-from reports.claims import check_rows, claims_page
+from reports.board_heads import board_heads
+from reports.claims import DOCUMENTS, check_rows, claims_page
+from reports.comparing import cells, comparison_page
+from reports.differences import draw_differences, rank_differences
+from reports.figures import Drawn
 from reports.kernels import CHANGES_SHOWN, COMMITS_SHOWN, read_kernels, site_files
-from reports.leaderboard import leaderboards
+from reports.leaderboard import Board, board_ranks, leaderboards
+from reports.methods import STATISTICS
+from reports.overview import answers
 from reports.pages import (
     CAUSES,
     Rows,
@@ -26,15 +32,20 @@ from reports.pages import (
     study_page,
     when_and_where,
 )
+from reports.palette import dark
 from reports.parity import jobs_of, parity_page, parity_rows
 from reports.plan import ReportPlan, StudyPlan
-from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
-from reports.tables import read_tables
+from reports.statistics.ranks import NEGLIGIBLE
+from reports.tables import Tables, read_tables
+from reports.verdict_list import listed
+from reports.verdicts import claim_verdicts
+from results.verdicts import ALPHA
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
 SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
 CLAIM_FIGURES = "claim_figures"  # where the site keeps those of the claims; studies' are below `figures`
+BOARD_FIGURES = "board_figures"  # those of the leaderboard, which are drawn with the site
 WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
 
 
@@ -53,8 +64,11 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
     boards = leaderboards(studies)
     parity = parity_page(plan.parity, parity_rows(plan.parity)) if plan.parity else None
-    claims = claims_page(plan, check_rows(plan.checks) if plan.checks else None)
+    checks = check_rows(plan.checks) if plan.checks else None
+    verdicts = claim_verdicts(plan, {study.name: tables for study, tables in studies}, checks)
     claim_figures = read_figures(plan.checks.figures) if plan.checks else []
+    drawn = [*claim_figures, *(figure for own in figures.values() for figure in own)]
+    claims = claims_page(plan, checks, listed(plan, verdicts), drawn)
     others = pl.concat([jobs_of(plan.parity), jobs_of(plan.checks)])
 
     kernels = read_kernels(plan.kernels)
@@ -67,9 +81,11 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.tests["search"] = lambda text, part: part in text
     environment.filters |= {
         "number": formatting.number,
+        "signed": formatting.signed,
         "count": formatting.count,
         "ratio": formatting.ratio,
         "rate": formatting.rate,
@@ -88,14 +104,16 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     }
     environment.globals |= {
         "plan": plan,
-        "any_claims": bool(claims["claims"] or claims["of_studies"]),
+        "any_claims": bool(claims["claims"]),
         "study_file": study_file,
         "runs_file": runs_file,
         "runs_link": lambda study, method: runs_link(runs[study], study, method),
         "final_seeds": final_seeds,
         "causes": CAUSES,
+        "board_heads": board_heads,
         "negligible": NEGLIGIBLE,
-        "least_seeds": LEAST_SEEDS,
+        "alpha": ALPHA,
+        "verdict_of": {claim["id"]: claim["verdict"] for claim in claims["claims"]},
     }
     pages: dict[str, str] = {}
 
@@ -105,6 +123,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     render(
         "index.html",
         "index",
+        answers=answers(studies),
         boards=boards,
         where=when_and_where(studies, others),
         parity=parity,
@@ -125,19 +144,42 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
                 total=len(runs[study.name]),
                 metrics=run_metrics(study),
             )
-    render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings)
+    diagrams = [_diagram(studies, board) for board in boards]
+    for diagram in diagrams:
+        if diagram is not None:
+            figure, light = diagram
+            pages[f"{BOARD_FIGURES}/{figure.name}.light.svg"] = light
+            pages[f"{BOARD_FIGURES}/{figure.name}.dark.svg"] = dark(light)
+    render(
+        "leaderboard.html",
+        "leaderboard",
+        boards=boards,
+        diagrams=[diagram and diagram[0] for diagram in diagrams],
+        folder=BOARD_FIGURES,
+        warnings=warnings,
+    )
+    leaders = [row.method for row in boards[0].rows[:2]] if boards else []
+    render("compare.html", "compare", cells=cells, **comparison_page(studies, leaders))
     render("kernels.html", "kernels", kernels=kernels, columns=COMMITS_SHOWN, changes_shown=CHANGES_SHOWN)
     if parity:
         render("parity.html", "parity", **parity)
+    render("methods.html", "methods", statistics=STATISTICS, documents=DOCUMENTS)
     if environment.globals["any_claims"]:
-        drawn = {figure["workload"]: figure for figure in claim_figures}
-        render("claims.html", "claims", figures=drawn, folder=CLAIM_FIGURES, **claims)
+        folders_of = {study.name: figure_folder(study) for study in plan.studies}
+        render("claims.html", "claims", figure_folders=folders_of, claim_figures=CLAIM_FIGURES, **claims)
     render("provenance.html", "provenance", **provenance_page(studies, others))
     folders = [(figure_folder(study), study.figures, figures[study.name]) for study in plan.studies]
     if plan.checks:
         folders.append((CLAIM_FIGURES, plan.checks.figures, claim_figures))
     _write(out, pages, plan, folders)
     return out / "index.html"
+
+
+def _diagram(studies: Sequence[tuple[StudyPlan, Tables]], board: Board) -> tuple[Drawn, str] | None:
+    """How a board's methods differ, as a figure; None where no instance has all of them."""
+    own = [(study, tables) for study, tables in studies if study.name in board.studies]
+    found = rank_differences(board_ranks(own, board.backend))
+    return draw_differences(found, ", ".join(board.studies), board.backend) if found else None
 
 
 def study_file(name: str) -> str:
@@ -166,7 +208,11 @@ def figure_folder(study: StudyPlan) -> str:
 def _write(
     out: Path, pages: Mapping[str, str], plan: ReportPlan, figures: Sequence[tuple[str, Path, Rows]]
 ) -> None:
-    """Write pages and copies; `figures` are the site's folder, the folder they come from, and their list."""
+    """Write pages and drawings (texts by path) and copies.
+
+    Args:
+        figures: the site's folder, the folder they come from, and their list.
+    """
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
     copies[SHOWN] = plan.path
     copies |= site_files(plan.kernels)
@@ -182,6 +228,7 @@ def _write(
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, out / name)
     for name, text in pages.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(text)
     (out / WRITTEN).write_text(json.dumps(written, indent=1) + "\n")
 

@@ -7,21 +7,24 @@ from pathlib import Path
 
 import polars as pl
 
+from reports.curves import checkpoints
 from reports.machines import one_machine
 from reports.measures import with_method
 from results.merging import mixed_hardware
-from results.reading import naming_damage, read, scan, table_files
+from results.reading import read
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one study, with `method` added; `curves` holds the final runs only.
+    """The tables of one study, with `method` added; curves stay on disk (`reports.curves`).
 
-    `warnings` says which machines were left out, and where those that stay differ in hardware.
+    `folder` is where they lie, `checkpoints` says at which steps metrics were recorded, `warnings` which
+    machines were left out, and where those that stay differ in hardware.
     """
 
+    folder: Path
     runs: pl.DataFrame
-    curves: pl.DataFrame
+    checkpoints: pl.DataFrame
     timings: pl.DataFrame
     memory: pl.DataFrame
     jobs: pl.DataFrame
@@ -42,10 +45,8 @@ def read_tables(folder: Path) -> Tables:
     memory = with_method(read(folder, "memory")).join(
         measured, on=measured.columns, how="semi", nulls_equal=True
     )
-    final = runs.filter(pl.col("stage") == "final").select("run").lazy()
-    with naming_damage(table_files(folder, "curves")):
-        curves = scan(folder, "curves").join(final, on="run", how="semi").collect()
     mixed = [
         f"{sentence}; losses may be compared with care, seconds may not" for sentence in mixed_hardware(runs)
     ]
-    return Tables(runs, curves, timings, memory, read(folder, "jobs"), (*left_out, *mixed))
+    jobs, recorded = read(folder, "jobs"), checkpoints(folder, runs)
+    return Tables(folder, runs, recorded, timings, memory, jobs, (*left_out, *mixed))

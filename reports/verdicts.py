@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, log
 
 import numpy as np
@@ -20,13 +20,15 @@ from reports.plan import (
     StudyPlan,
 )
 from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
-from reports.statistics.medians import median_interval
+from reports.statistics.medians import MedianInterval, median_interval
 from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
 from results.verdicts import ALPHA, Variant, Verdict, verdicts
+
+LARGEST = 700.0  # logarithm of a ratio that a float can hold
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,24 @@ class Compared:
     def shown(self, gain: float) -> float:
         """A gain as the effect that readers see: treated / control, or treated - control."""
         signed = self.sign * gain
-        return exp(min(signed, 700.0)) if self.effect == "ratio" else signed
+        if self.effect == "difference":
+            return signed
+        return exp(signed) if signed < LARGEST else inf
+
+    @property
+    def estimate(self) -> MedianInterval:
+        """The median effect that readers see, with its interval; needs a pair."""
+        gain = median_interval(self.gains)
+        low, high = sorted((self.shown(gain.low), self.shown(gain.high)))
+        return replace(gain, median=self.shown(gain.median), low=low, high=high)
+
+    @property
+    def allowed(self) -> tuple[float, float]:
+        """Between what effects the claim holds, as readers see them; infinite without a bound."""
+        least = self.margin if self.condition.relation == "better" else -self.margin
+        most = self.margin if self.condition.relation == "same" else inf
+        low, high = sorted((self.shown(least), self.shown(most)))
+        return low, high
 
 
 def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.DataFrame | None) -> Verdicts:
@@ -201,15 +220,14 @@ def _finding_row(one: Compared, p_value: float, adjusted: float, family: int) ->
     }
     if not len(one.gains):
         return row
-    interval = median_interval(one.gains)
+    effect = one.estimate
     found: Finding = decide(one.question, one.gains, adjusted, ALPHA)
-    ends = sorted((one.shown(interval.low), one.shown(interval.high)))
     needed = seeds_needed(one.question, one.gains, family, ALPHA) if found == "open" else None
     return row | {
-        "estimate": one.shown(interval.median),
-        "low": ends[0],
-        "high": ends[1],
-        "level": interval.level,
+        "estimate": effect.median,
+        "low": effect.low,
+        "high": effect.high,
+        "level": effect.level,
         "p_value": p_value,
         "holm_p_value": adjusted,
         "finding": found,
@@ -275,11 +293,11 @@ def _weakest(findings: pl.DataFrame) -> dict[str, object]:
 
 
 def _reason(findings: pl.DataFrame) -> str:
-    counts = [
-        (kind, int((findings["finding"] == kind).sum()), said)
-        for kind, said in (("holds", "hold"), ("fails", "fail"), ("open", "are open"))
-    ]
-    told = ", ".join(f"{count} {said}" for _, count, said in counts if count)
+    said = {"holds": ("holds", "hold"), "fails": ("fails", "fail"), "open": ("is open", "are open")}
+    if len(findings) == 1:
+        return f"its one comparison {said[findings['finding'].item()][0]}"
+    counts = {kind: int((findings["finding"] == kind).sum()) for kind in said}
+    told = ", ".join(f"{count} {said[kind][count > 1]}" for kind, count in counts.items() if count)
     return f"of {len(findings)} comparisons {told}"
 
 

@@ -1,10 +1,11 @@
-"""What all tests share: hypothesis without deadlines, and a copy of the project to work in."""
+"""What all tests share: their order, hypothesis without deadlines, and a copy of the project to work in."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,16 @@ WRITTEN_NAMES = {"__pycache__", "build"}
 # compilation makes the first example slow; a fixed order of examples makes a failure come back
 settings.register_profile("curvebench", deadline=None, derandomize=True)
 settings.load_profile("curvebench")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a worker: files with slow tests first, so that none of them is begun when the others are done."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        slow |= {item.path for item in items if item.get_closest_marker("long")}
+        sizes = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path not in slow, -sizes[item.path], item.path))
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:

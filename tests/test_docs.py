@@ -26,7 +26,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MARKED = re.compile(
     r"^<!-- (?P<mark>run|file: (?P<file>\S+)) -->\n```\w*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-COMMENTS = re.compile(r"^<!-- .*? -->$", re.MULTILINE)
+COMMENTS = re.compile(r"^<!-- (?!leaderboard:).*? -->$", re.MULTILINE)  # publishing writes between those
 
 
 @dataclass(frozen=True)

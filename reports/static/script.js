@@ -1,4 +1,4 @@
-// The theme, and sorting and filtering of tables. Pages read without this file too.
+// The theme, sorting and filtering of tables, what columns say, and the comparison of two methods. Pages read without this file too.
 "use strict";
 
 (function () {
@@ -48,7 +48,7 @@
   function sortable(table) {
     const heads = Array.from(table.tHead.rows[table.tHead.rows.length - 1].cells);
     heads.forEach((head, column) => {
-      const button = head.querySelector("button");
+      const button = head.querySelector("button:not([data-tells])");
       if (!button) return;
       button.addEventListener("click", () => {
         const descending = head.getAttribute("aria-sort") === "ascending";
@@ -65,31 +65,146 @@
     });
   }
 
+  // Words and choices hide the rows that do not fit, and with a row the section that tells more of it.
   function filtering() {
     const text = document.getElementById("filter");
     if (!text) return;
-    const basis = document.getElementById("basis");
+    const choices = Array.from(document.querySelectorAll("select[data-filter]"));
     const said = document.getElementById("shown");
     const rows = Array.from(document.querySelectorAll("table[data-filtered] tbody tr"));
+    const sections = Array.from(document.querySelectorAll("section[data-row]"));
+    const groups = Array.from(document.querySelectorAll("section[data-group]"));
     const apply = () => {
       const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let shown = 0;
       rows.forEach((row) => {
         const content = row.textContent.toLowerCase();
-        const fits = words.every((word) => content.includes(word));
-        row.hidden = !fits || (basis !== null && basis.value !== "" && row.dataset.basis !== basis.value);
-        shown += row.hidden ? 0 : 1;
+        row.hidden = !words.every((word) => content.includes(word))
+          || choices.some((choice) => choice.value !== "" && row.dataset[choice.dataset.filter] !== choice.value);
       });
-      said.textContent = shown + " of " + rows.length + " rows";
+      sections.forEach((section) => { section.hidden = document.getElementById(section.dataset.row).hidden; });
+      groups.forEach((group) => { group.hidden = !group.querySelector("section[data-row]:not([hidden])"); });
+      said.textContent = rows.filter((row) => !row.hidden).length + " of " + rows.length + " rows";
     };
     text.addEventListener("input", apply);
-    if (basis) basis.addEventListener("change", apply);
+    choices.forEach((choice) => choice.addEventListener("change", apply));
     apply();
+  }
+
+  // What describes a column is shown beside its title, to the pointer and to the keyboard; Escape puts it away.
+  function tips() {
+    const tip = document.createElement("div");
+    tip.className = "tip";
+    tip.hidden = true;
+    document.body.append(tip);
+    let leaving = 0;
+    let shown = null;
+    const hide = () => { clearTimeout(leaving); tip.hidden = true; shown = null; };
+    const settle = () => {
+      if (shown === null) return;
+      const place = shown.getBoundingClientRect();
+      const below = place.bottom + 6 + tip.offsetHeight <= innerHeight;
+      tip.style.top = Math.max(4, below ? place.bottom + 6 : place.top - 6 - tip.offsetHeight) + "px";
+      tip.style.left = Math.max(8, Math.min(place.left, innerWidth - tip.offsetWidth - 8)) + "px";
+    };
+    const leave = () => { clearTimeout(leaving); leaving = setTimeout(hide, 150); };
+    tip.addEventListener("pointerenter", () => clearTimeout(leaving));
+    tip.addEventListener("pointerleave", leave);
+    document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+    document.addEventListener("scroll", settle, true);
+    document.querySelectorAll("thead button[aria-describedby]").forEach((button) => {
+      const show = () => {
+        clearTimeout(leaving);
+        tip.textContent = document.getElementById(button.getAttribute("aria-describedby")).textContent;
+        tip.hidden = false;
+        shown = button;
+        settle();
+      };
+      button.addEventListener("focus", show);
+      button.addEventListener("blur", hide);
+      button.parentElement.addEventListener("pointerenter", show);
+      button.parentElement.addEventListener("pointerleave", leave);
+    });
+  }
+
+  function cell(kind, style, text, more) {
+    const made = document.createElement(kind);
+    made.className = style;
+    made.textContent = text;
+    if (more) {
+      const range = document.createElement("span");
+      range.className = "range";
+      range.textContent = more;
+      made.append(range);
+    }
+    return made;
+  }
+
+  // Two methods that the reader chooses; the choice is kept behind the # of the address.
+  function comparing() {
+    const stored = document.getElementById("comparisons");
+    if (!stored) return;
+    const data = JSON.parse(stored.textContent);
+    const selects = ["first", "second"].map((id) => document.getElementById(id));
+    const box = document.getElementById("chosen");
+    const draw = () => {
+      const [first, second] = selects.map((select) => select.value);
+      const met = data.contests.filter((contest) => contest.pairs[first] && contest.pairs[first][second]);
+      const rows = met.map((contest) => {
+        const [effect, ends, wins, others, chance, chances, p] = contest.pairs[first][second];
+        const row = document.createElement("tr");
+        row.append(
+          cell("th", "stacked", contest.workload, contest.study + ", " + contest.backend),
+          cell("td", "stacked wrap", contest.quantity, contest.better),
+          cell("td", "number", ...contest.medians[first]),
+          cell("td", "number", ...contest.medians[second]),
+          cell("td", "number", effect, contest.effect + " " + ends),
+          cell("td", "number", wins, others),
+          cell("td", "number", chance, chances),
+          cell("td", "number", p),
+        );
+        row.cells[0].scope = "row";
+        return row;
+      });
+      document.getElementById("first-head").textContent = data.methods[first];
+      document.getElementById("second-head").textContent = data.methods[second];
+      box.querySelector("tbody").replaceChildren(...rows);
+      box.hidden = !rows.length;
+      const places = new Set(met.map((contest) => JSON.stringify([contest.study, contest.workload, contest.backend])));
+      document.getElementById("met").textContent = first === second ? "Choose two methods that differ"
+        : rows.length ? "They met on " + places.size + (places.size === 1 ? " workload and backend" : " workloads and backends")
+        : "They share no problem instance";
+    };
+    const read = () => {
+      const asked = new URLSearchParams(location.hash.slice(1));
+      selects.forEach((select) => {
+        const place = data.methods.indexOf(asked.get(select.id));
+        if (place >= 0) select.value = place;
+      });
+      draw();
+    };
+    const keep = () => {
+      const chosen = new URLSearchParams();
+      selects.forEach((select) => chosen.set(select.id, data.methods[select.value]));
+      location.replace("#" + chosen);
+      draw();
+    };
+    selects.forEach((select, place) => {
+      select.value = data.methods.indexOf(data.shown[place]);
+      select.addEventListener("change", keep);
+    });
+    document.getElementById("swap").addEventListener("click", () => {
+      [selects[0].value, selects[1].value] = [selects[1].value, selects[0].value];
+      keep();
+    });
+    addEventListener("hashchange", read);
+    read();
   }
 
   document.addEventListener("DOMContentLoaded", () => {
     themeButton();
     document.querySelectorAll("table[data-sortable]").forEach(sortable);
     filtering();
+    tips();
+    comparing();
   });
 })();

@@ -63,7 +63,7 @@ def test_a_run_stores_what_the_report_shows(repository: Path, tmp_path: Path):
     assert {f"{row['case']} {row['backend']} float32" for row in part["tables"][0]["rows"]} == set(LABELS)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # what the test above sees too, but for the option
 def test_a_quick_run_on_the_installed_project_succeeds(repository: Path, tmp_path: Path):
     """One call of each: enough to see that every case's benchmarks import, prepare and run."""
     checkout = tmp_path / "checkout"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from itertools import combinations
+from functools import cache
+from itertools import combinations, repeat
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.layout import kinds_of, layout
 from harness.program import Update
+from harness.replaying import Online
 from optimizers import rules
 from tests.optimizers.entry import Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
@@ -60,6 +62,24 @@ def constant(value: Any, steps: int) -> tuple[Arrays, list[Arrays]]:
     return {"w": np.zeros_like(array)}, [{"w": array}] * steps
 
 
+@cache
+def compiled(optimizer: str, options: str, shapes: str, dtype: str) -> dict[int, Any]:
+    """What JAX has compiled of a rule on these shapes, by kind of refresh; the first replay fills it."""
+    return {}
+
+
+class Compiled(Online):
+    """A rule on JAX whose programs are those of all its replays on parameters of these shapes.
+
+    They are given all numbers, hyperparameters too: a program that kept some of them is found out.
+    """
+
+    def __init__(self, entry: Entry, params: Arrays, hyper: Mapping[str, float], dtype: str) -> None:
+        super().__init__(entry.optimizer, params, hyper, "jax", dtype, options=entry.options)
+        shapes = {name: value.shape for name, value in params.items()}
+        self._moves = compiled(entry.optimizer, repr(entry.options), repr(shapes), dtype)
+
+
 def replayed(
     entry: Entry,
     params: Arrays,
@@ -72,6 +92,10 @@ def replayed(
     params = entry.begun(params)
     hyper = {**entry.hyper, **(values or {})}
     hessians = entry.hessians(params, len(grads))
+    if backend == "jax":
+        online = Compiled(entry, params, hyper, dtype)
+        given = repeat(None) if hessians is None else hessians
+        return [online.step(grad, hessian=one) for grad, one in zip(grads, given, strict=False)]
     return replay(
         entry.optimizer, params, grads, hyper, backend, dtype, options=entry.options, hessians=hessians
     )
@@ -286,8 +310,15 @@ SEEDS, SETTINGS, LANE_STEPS = 2, 3, 4
 POISONED = (1, 2)  # the lane whose second gradient is NaN
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("label", "backend"), EDGES)
+@pytest.mark.parametrize(
+    ("label", "backend", "dtype"),
+    [
+        # Lanes and types are as plain in float32: JAX compiles both precisions for `make test-all` alone
+        pytest.param(*pair, dtype, marks=[pytest.mark.long] if (pair[1], dtype) == ("jax", "float64") else [])
+        for pair in EDGES
+        for dtype in ("float32", "float64")
+    ],
+)
 def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dtype: str) -> None:
     """Arrays (S, K, d) under hyperparameters (1, K, 1); a lane that gets a NaN keeps it to itself."""
     entry, rng = BATTERY[label], np.random.default_rng(5)

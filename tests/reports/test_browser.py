@@ -1,15 +1,19 @@
-"""The site in a real browser, opened from disk: links, sorting, filtering, themes, a phone, no network."""
+"""The site in a real browser, opened from disk: links, sorting, filtering, comparing, themes, no network."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reports.__main__ import main
 from tests.reports.conftest import KernelReport, Report
+from tests.reports.synthetic import CLAIMS, HOSTILE
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = (
@@ -81,8 +85,8 @@ def column(page: Any, place: int) -> list[str]:
 def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
     page.goto((report.site / "index.html").as_uri())
     labels = page.locator("header nav a").all_text_contents()
-    shown = ("Overview", "digits_mlp", "convex", "Leaderboard", "Claims", "Kernels", "Parity", "Provenance")
-    assert labels == list(shown)
+    shown = ["Overview", "digits_mlp", "convex", "Leaderboard", "Compare", "Claims", "Kernels", "Parity"]
+    assert labels == [*shown, "Provenance", "Methods"]
     for label in labels:
         page.locator("header nav").get_by_role("link", name=label, exact=True).click()
         assert page.locator("header nav a[aria-current=page]").text_content() == label
@@ -95,32 +99,219 @@ def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
         assert page.locator("h1").text_content() == f"Runs of {study}"
 
 
+def places(page: Any) -> dict[str, int]:
+    """Where each column of the first table stands, by its title."""
+    titles = page.locator("table").first.locator("thead button").all_text_contents()
+    return {title: place for place, title in reversed(list(enumerate(titles, start=1)))}
+
+
 def test_the_leaderboard_sorts_filters_and_leads_to_runs(page: Any, report: Report):
     page.goto((report.site / "leaderboard.html").as_uri())
-    table = page.locator("table").first
+    table, place = page.locator("table").first, places(page)
     head = table.get_by_role("button", name="Diverged")
     head.click()
-    ascending = [float(value) for value in column(page, 5)]
+    ascending = [float(value) for value in column(page, place["Diverged"])]
     assert ascending == sorted(ascending)
     assert table.locator("th[aria-sort=ascending]").count() == 1
     head.press("Enter")
-    assert [float(value) for value in column(page, 5)] == sorted(ascending, reverse=True)
+    assert [float(value) for value in column(page, place["Diverged"])] == sorted(ascending, reverse=True)
     table.get_by_role("button", name="digits_mlp").click()
-    medians = [float(value) for value in column(page, 6)]
+    medians = [float(value) for value in column(page, place["digits_mlp"])]
     assert medians == sorted(medians)
 
     total = len(column(page, 1))
     page.get_by_label("Filter").fill("adagrad")
-    assert column(page, 1) == ["adagrad", "adagrad @ egop"] or column(page, 1) == [
-        "adagrad @ egop",
-        "adagrad",
-    ]
+    assert sorted(column(page, 1)) == ["adagrad", "adagrad @ egop"]
     page.get_by_label("Filter").fill("")
     page.get_by_label("Basis").select_option("egop")
     assert len(column(page, 1)) == total // 2
     assert page.locator("#shown").text_content() == "9 of 18 rows"
     table.get_by_role("row", name="adam @ egop").get_by_role("link", name="digits_mlp").click()
     assert page.locator("tr:target td").first.text_content() == "adam @ egop"
+
+
+def test_the_keyboard_alone_filters_and_sorts_the_leaderboard(page: Any, report: Report):
+    page.goto((report.site / "leaderboard.html").as_uri())
+    place = places(page)
+
+    def on(selector: str) -> bool:
+        return bool(page.evaluate("selector => document.activeElement.matches(selector)", selector))
+
+    def tab_to(selector: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if on(selector):
+                return
+        raise AssertionError(f"the keyboard does not reach {selector}")
+
+    tab_to("#filter")
+    page.keyboard.type("egop")
+    assert len(column(page, 1)) == 3
+    tab_to("#basis")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#basis").input_value() == "identity"
+    assert column(page, 1) == []
+    page.keyboard.press("ArrowUp")
+    tab_to("thead th:nth-child(2) button")
+    page.keyboard.press("Space")
+    scores = [float(value) for value in column(page, place["Score"])]
+    assert scores == sorted(scores)
+    page.keyboard.press("Enter")
+    assert [float(value) for value in column(page, place["Score"])] == sorted(scores, reverse=True)
+
+
+def test_columns_are_explained_to_pointer_and_keyboard(page: Any, report: Report):
+    page.goto((report.site / "leaderboard.html").as_uri())
+    tip = page.locator(".tip")
+    heads = page.locator("table").first.locator("thead button")
+    assert not tip.is_visible()
+    for head in heads.all():
+        head.focus()
+        about = page.locator(f"#{head.get_attribute('aria-describedby')}").text_content()
+        assert tip.text_content() == about
+        assert tip.is_visible()
+        box = tip.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 1280
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    heads.nth(1).hover()
+    assert "performance profile" in tip.text_content()
+    page.mouse.move(5, 5)
+    tip.wait_for(state="hidden")
+    assert heads.last.text_content() == "Runs"
+    heads.last.click()  # tells, and does not sort
+    assert page.locator("th[aria-sort]").count() == 0
+
+
+def test_on_paper_the_leaderboard_is_as_wide_as_the_sheet(page: Any, report: Report):
+    page.set_viewport_size({"width": 1047, "height": 740})  # A4, landscape, margins off
+    page.emulate_media(media="print")
+    page.goto((report.site / "leaderboard.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert not page.get_by_role("columnheader", name="Seconds").first.is_visible()
+    assert page.get_by_text("are on the pages of the studies").first.is_visible()
+    page.emulate_media(media="screen")
+    assert page.get_by_role("columnheader", name="Seconds").first.is_visible()
+    assert not page.get_by_text("are on the pages of the studies").first.is_visible()
+
+
+def row_texts(page: Any) -> list[list[str]]:
+    """The cells of the comparison, each with its second line behind a bar."""
+    told = "cell => [...cell.childNodes].map(node => node.textContent).join(' | ')"
+    rows = page.locator("#chosen tbody tr")
+    return list(rows.evaluate_all(f"rows => rows.map(row => [...row.cells].map({told}))"))
+
+
+def test_two_methods_are_compared_by_the_numbers_of_the_tables(page: Any, report: Report):
+    page.goto((report.site / "compare.html").as_uri())
+    page.get_by_label("First").select_option("adam @ egop")
+    page.get_by_label("Second").select_option("adam")
+    rows = row_texts(page)
+    assert len(rows) == 8  # the loss and the gradients of digits_mlp on two backends, of two workloads on one
+    assert page.locator("#met").text_content() == "They met on 4 workloads and backends"
+    assert page.locator("#first-head").text_content() == "adam @ egop"
+    loss, gradients = rows[:2]
+    assert loss[:2] == ["digits_mlp | digits_mlp, jax", "final training loss | less is better"]
+    assert loss[-1] == "0.00098"
+
+    page.goto((report.site / "study_digits_mlp.html").as_uri())
+    tables = page.locator("table[data-sortable]")
+    named = tables.get_by_role("row", name="adam", exact=False)
+    texts = [" ".join(text.split()) for text in named.all_text_contents()]
+    for text in (loss[2], loss[3], gradients[2]):
+        median, _, ends = text.partition(" | ")
+        assert any(median + ends in told.replace(" ", "") or f"{median}{ends}" in told for told in texts), (
+            text
+        )
+    assert any(loss[4].split(" | ")[0] in told and "10 of 10 pairs" in told for told in texts)
+
+
+def test_the_pair_is_in_the_address_and_can_be_swapped_by_keyboard(page: Any, report: Report):
+    address = (report.site / "compare.html").as_uri()
+    page.goto(address)
+    page.get_by_label("First").focus()
+    page.keyboard.press("s")  # the first name that begins so
+    assert page.get_by_label("First").input_value() == "0"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "second"
+    before = row_texts(page)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "swap"
+    after = row_texts(page)
+    assert [row[2:4] for row in after] == [row[3:1:-1] for row in before]
+    kept = page.url
+    assert "#first=adagrad&second=sgd" in kept
+    page.goto("about:blank")
+    page.goto(kept)
+    assert row_texts(page) == after
+    page.evaluate("location.hash = 'main'")  # another place of the page is no pair
+    assert row_texts(page) == after
+    page.goto(f"{address}#first=nobody&second=adam")
+    assert page.locator("#second-head").text_content() == "adam"
+
+
+def test_methods_that_never_met_say_so(page: Any, report: Report):
+    page.goto((report.site / "compare.html").as_uri())
+    page.get_by_label("First").select_option("adagrad")
+    page.get_by_label("Second").select_option(HOSTILE)
+    assert page.locator("#met").text_content() == "They share no problem instance"
+    assert not page.locator("#chosen").is_visible()
+    page.get_by_label("Second").select_option("adagrad")
+    assert page.locator("#met").text_content() == "Choose two methods that differ"
+
+
+def test_a_hostile_name_is_compared_as_text(page: Any, report: Report):
+    dialogs: list[str] = []
+
+    def dismiss(dialog: Any) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
+    page.goto((report.site / "compare.html").as_uri())
+    page.get_by_label("First").select_option(f"{HOSTILE} @ egop")
+    page.get_by_label("Second").select_option(HOSTILE)
+    assert page.locator("#second-head").text_content() == HOSTILE
+    assert len(row_texts(page)) == 4
+    page.reload()
+    assert page.locator("#second-head").text_content() == HOSTILE
+    assert page.locator("main script").count() == 1  # the data
+    assert dialogs == []
+
+
+def test_without_scripts_the_pairs_can_be_read(browser: Any, report: Report):
+    context = browser.new_context(java_script_enabled=False)
+    opened = context.new_page()
+    opened.goto((report.site / "compare.html").as_uri())
+    assert not opened.locator("#first").is_visible()
+    assert opened.get_by_role("rowheader", name="adam against adam @ egop").first.is_visible()
+    opened.goto((report.site / "leaderboard.html").as_uri())
+    opened.get_by_text("What the columns say").first.click()
+    assert opened.get_by_text("area under the performance profile", exact=False).first.is_visible()
+    context.close()
+
+
+def test_no_page_asks_the_network_for_anything(browser: Any, report: Report):
+    context = browser.new_context()
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.url)
+        if route.request.url.startswith("file://"):
+            route.continue_()
+        else:
+            route.abort()
+
+    context.route("**/*", answer)
+    opened = context.new_page()
+    for path in sorted(report.site.glob("*.html")):
+        opened.goto(path.as_uri())
+        opened.wait_for_load_state("networkidle")
+    assert len(asked) > len(list(report.site.glob("*.html")))
+    assert [url for url in asked if not url.startswith("file://")] == []
+    context.close()
 
 
 def test_the_theme_changes_the_figures_too_and_is_remembered(page: Any, report: Report):
@@ -155,7 +346,7 @@ def test_a_name_from_data_runs_nothing(page: Any, report: Report):
         dialog.dismiss()
 
     page.on("dialog", dismiss)
-    for name in ("index", "leaderboard", "study_convex", "runs_convex", "claims", "provenance"):
+    for name in ("index", "leaderboard", "compare", "study_convex", "runs_convex", "claims", "provenance"):
         page.goto((report.site / f"{name}.html").as_uri())
     assert dialogs == []
 
@@ -202,3 +393,61 @@ def test_asvs_own_pages_draw_from_disk(page: Any, kernel_report: KernelReport):
     page.get_by_role("link", name="Regressions").click()
     page.locator("#regressions-body table").first.wait_for()
     assert page.locator("#project-name").get_attribute("href") == "../kernels.html"
+
+
+def test_claims_are_filtered_by_paper_and_verdict_with_what_is_told_of_them(page: Any, report: Report):
+    page.goto((report.site / "claims.html").as_uri())
+    page.get_by_label("Paper").select_option("002")
+    assert column(page, 1) == [*CLAIMS]
+    assert page.locator("h2:visible").count() == 1
+    page.get_by_role("combobox", name="Verdict").select_option("not reproduced")
+    assert column(page, 1) == [HOSTILE]
+    assert page.locator("section[data-row]:visible").count() == 1
+    page.get_by_label("Paper").select_option("")
+    page.get_by_role("combobox", name="Verdict").select_option("reproduced")
+    page.get_by_label("Filter").fill("convex")
+    page.get_by_label("Filter").press("Tab")
+    assert column(page, 1) == ["egop.convex"]
+    page.locator("table").first.get_by_role("link", name="egop.convex").click()
+    assert page.locator("section:visible > h3:target").text_content().startswith("egop.convex")
+
+
+def test_the_answer_fits_one_screen(page: Any, report: Report):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto((report.site / "index.html").as_uri())
+    box = page.locator("table.answers").bounding_box()
+    assert box["y"] + box["height"] <= 800
+    assert page.evaluate("document.querySelector('.answers').parentElement.scrollWidth <= innerWidth")
+
+
+def test_on_paper_pages_are_light_whole_and_without_navigation(page: Any, report: Report):
+    page.emulate_media(color_scheme="dark", media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 less its margins
+    for name in ("index", "claims", "methods", "study_digits_mlp", "parity"):
+        page.goto((report.site / f"{name}.html").as_uri())
+        assert not page.locator("header nav").is_visible()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        ends = "tables => Math.max(...tables.map(table => table.getBoundingClientRect().right))"
+        assert page.locator("table, figure").evaluate_all(ends) <= 718, name
+    page.goto((report.site / "claims.html").as_uri())
+    assert page.get_by_text("one miss is enough for it not to hold").bounding_box()["height"] > 0
+
+
+def test_many_studies_share_a_menu(page: Any, report: Report, tmp_path: Path):
+    raw = json.loads(report.plan_file.read_text())
+    first = raw["studies"][0]
+    raw["studies"] += [{**first, "name": f"another_{number}", "claims": []} for number in range(12)]
+    (tmp_path / "plan.json").write_text(json.dumps(raw))
+    assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "site")]) == 0
+    page.goto((tmp_path / "site/index.html").as_uri())
+    header = page.locator("header")
+    assert header.bounding_box()["height"] < 80
+    header.get_by_text("Studies").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == first["name"]
+    header.get_by_role("link", name="another_11").click()
+    assert page.locator("h1").text_content() == "another_11"
+    page.set_viewport_size({"width": 360, "height": 780})
+    header.get_by_text("Studies").click()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

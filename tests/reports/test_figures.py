@@ -9,22 +9,35 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.figures import draw_study, shown_metrics
-from reports.tables import read_tables
+from reports.__main__ import main
+from reports.figures import shown_metrics
+from reports.plan import StudyPlan
 from tests.reports.conftest import Report
 from tests.reports.synthetic import HOSTILE
+
+
+def compared_in(study: StudyPlan) -> set[str]:
+    """The methods that a study's claim is about."""
+    return {
+        method for claim in study.claims for condition in claim.conditions for pair in condition.contests
+        for method in pair
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def drawn(report: Report) -> list[dict]:
     return [
-        figure | {"folder": study.figures, "methods": study.methods}
+        figure
+        | {
+            "folder": study.figures,
+            "methods": compared_in(study) if figure["kind"] == "claim" else study.methods,
+        }
         for study in report.plan.studies
         for figure in json.loads((study.figures / "figures.json").read_text())
     ]
 
 
-def test_every_workload_and_backend_has_curves_sensitivity_and_cost(report: Report, drawn: list[dict]):
+def test_every_workload_and_backend_has_a_figure_of_every_kind(report: Report, drawn: list[dict]):
     cells = {
         (workload.name, backend)
         for study in report.plan.studies
@@ -33,7 +46,9 @@ def test_every_workload_and_backend_has_curves_sensitivity_and_cost(report: Repo
     }
     for workload, backend in cells:
         kinds = [f["kind"] for f in drawn if (f["workload"], f["backend"]) == (workload, backend)]
-        assert sorted(kinds) == ["cost", "curve", "curve", "curve", "curve", "sensitivity"]
+        assert sorted(kinds) == [
+            "cost", "curve", "curve", "curve", "curve", "front", "sensitivity", "target",
+        ]  # fmt: skip
 
 
 def test_the_headline_metric_comes_first_then_training_then_validation(report: Report):
@@ -83,6 +98,8 @@ def test_a_hostile_name_is_text_and_not_markup(drawn: list[dict]):
 
 def test_the_same_tables_give_the_same_bytes(report: Report, tmp_path: Path):
     study = report.plan.study("convex")
-    draw_study(study, read_tables(study.tables), tmp_path)
+    assert (
+        main(["figures", "--plan", str(report.plan_file), "--study", "convex", "--out", str(tmp_path)]) == 0
+    )
     again = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert again == {path.name: path.read_bytes() for path in study.figures.iterdir()}

@@ -19,6 +19,7 @@ from reports.formatting import (
     rate,
     ratio,
     seconds,
+    signed,
     size,
     slug,
 )
@@ -82,3 +83,7 @@ def test_names_become_safe_and_different_parts_of_links(left: str, right: str):
     assert not set(slug(left)) & set("/\\<>\"'&# ?%")
     assert slug(left) not in ("", ".", "..")
     assert (slug(left) == slug(right)) == (left == right)
+
+
+def test_a_difference_has_its_sign():
+    assert [signed(value) for value in (0.5, -0.5, 0.0, None)] == ["+0.500", "−0.500", "0", "—"]

@@ -1,33 +1,92 @@
-"""The leaderboard: who is ranked where, on what, and what is marked."""
+"""The leaderboard: who is ranked where, on what, what is marked, and the table that programs read."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from reports.__main__ import main
+from reports.board_heads import board_heads
+from reports.board_table import board_table
 from reports.leaderboard import Board, leaderboard, leaderboards
-from reports.tables import read_tables
+from reports.measures import evaluations_to_target
+from reports.plan import StudyPlan
+from reports.statistics.profiles import profile_score, study_medians
+from reports.tables import Tables, read_tables
+from results.schema import TABLES
 from tests.reports.conftest import Report
-from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
+from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE, RATES
 
 
 @pytest.fixture(scope="module")
-def board(report: Report) -> Board:
-    return leaderboard([(study, read_tables(study.tables)) for study in report.plan.studies], "jax")
+def studies(report: Report) -> list[tuple[StudyPlan, Tables]]:
+    return [(study, read_tables(study.tables)) for study in report.plan.studies]
 
 
-def test_methods_that_met_every_workload_come_first_and_better_ones_before_worse(board: Any):
-    ranks = [row.rank for row in board.rows]
-    assert [rank.workloads for rank in ranks] == sorted([rank.workloads for rank in ranks], reverse=True)
-    assert board.rows[0].method == "adam @ egop"
-    everywhere = [rank.mean for rank in ranks if rank.workloads == 3]
-    assert everywhere == sorted(everywhere)
+@pytest.fixture(scope="module")
+def board(studies: list[tuple[StudyPlan, Tables]]) -> Board:
+    return leaderboard(studies, "jax")
+
+
+@pytest.fixture(scope="module")
+def digits(studies: list[tuple[StudyPlan, Tables]]) -> Board:
+    return leaderboard(studies[:1], "jax")
+
+
+def test_methods_that_met_every_workload_come_first_then_the_score_and_the_mean_rank_decide(board: Any):
+    order = [(-row.rank.workloads, -row.score.value, row.rank.mean) for row in board.rows]
+    assert order == sorted(order)
+    assert len({row.rank.workloads for row in board.rows}) > 1
     assert {row.method for row in board.rows} == {
         *("sgd", "adagrad", "adam", HOSTILE),
         *("sgd @ egop", "adagrad @ egop", "adam @ egop", f"{HOSTILE} @ egop"),
     }
+
+
+def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(
+    studies: list[tuple[StudyPlan, Tables]], digits: Any
+):
+    final = studies[0][1].runs.filter(pl.col("stage") == "final", pl.col("backend") == "jax")
+    charged = evaluations_to_target(final, "validation_accuracy").select(
+        submission="method", workload="workload", study="seed", seconds="value"
+    )
+    wanted = dict(profile_score(study_medians(charged)).iter_rows())
+    assert {row.method: row.score.value for row in digits.rows} == pytest.approx(wanted)
+    for row in digits.rows:
+        assert row.score.low <= row.score.value <= row.score.high
+        assert 1 <= row.score.rank_low <= row.score.rank <= row.score.rank_high <= 6
+    # as fast as adam in steps, but the basis is charged
+    scores = {row.method: row.score.value for row in digits.rows}
+    assert scores["adam @ egop"] < scores["adam"]
+
+
+def test_with_few_seeds_there_is_a_score_and_no_interval(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    few = dataclasses.replace(
+        tables, runs=tables.runs.filter((pl.col("stage") != "final") | (pl.col("seed") < 104))
+    )
+    for row in leaderboard([(study, few)], "jax").rows:
+        assert row.score
+        assert row.score.seeds == 4
+        assert (row.score.low, row.score.high, row.score.rank_low, row.score.rank_high) == (None,) * 4
+
+
+def test_without_a_target_there_is_no_score_and_the_mean_rank_orders(
+    studies: list[tuple[StudyPlan, Tables]],
+):
+    study, tables = studies[0]
+    aimless = leaderboard([(dataclasses.replace(study, targets={}), tables)], "jax")
+    assert not aimless.scored
+    assert [row.score for row in aimless.rows] == [None] * 6
+    means = [row.rank.mean for row in aimless.rows if row.rank]
+    assert means == sorted(means)
+    assert aimless.rows[0].method == "adam @ egop"
+    assert not {"Gradients", "Seconds"} & {head.title for head in board_heads(aimless)}
 
 
 def test_every_rank_has_an_interval_and_its_instances(board: Any):
@@ -43,12 +102,39 @@ def test_a_method_has_entries_where_it_took_part_and_one_is_best(board: Any):
         assert sum(row.entries[place] is not None and row.entries[place].best for row in board.rows) == 1
 
 
-def test_the_diverged_run_is_counted_and_targets_include_the_basis(board: Any):
+def test_wins_count_the_instances_on_which_nobody_is_better(board: Any):
+    rows = {row.method: row for row in board.rows}
+    assert (rows["adam @ egop"].wins.successes, rows["adam @ egop"].wins.count) == (10, 30)
+    assert (rows[f"{HOSTILE} @ egop"].wins.successes, rows[f"{HOSTILE} @ egop"].wins.count) == (20, 20)
+    assert rows["sgd"].wins.successes == 0
+
+
+def test_the_diverged_run_is_counted_and_targets_include_the_basis(board: Any, digits: Any):
     rows = {row.method: row for row in board.rows}
     assert (rows["sgd"].diverged.successes, rows["sgd"].diverged.count) == (3, 30)
     assert rows["sgd"].reached.successes == 27
     assert (rows["adam"].diverged.successes, rows["adam"].reached.successes) == (0, 30)
     assert rows["adam @ egop"].entries[0].evaluations.low > BASIS_EVALUATIONS
+    # over workloads whose chances may differ there is no exact interval, over one there is
+    assert rows["sgd"].diverged.low is None
+    [alone] = [row.diverged for row in digits.rows if row.method == "sgd"]
+    assert alone.low < alone.value == 0.1 < alone.high
+
+
+def test_seconds_to_target_are_those_of_the_steps_and_of_the_basis(
+    studies: list[tuple[StudyPlan, Tables]], digits: Any
+):
+    rows = {row.method: row.entries[0] for row in digits.rows}
+    assert rows["adam"].seconds.median == pytest.approx(0.001 * rows["adam"].evaluations.median)
+    assert rows["adam @ egop"].seconds.low > BASIS_EVALUATIONS * 0.01
+    study, tables = studies[0]
+    untimed = tables.runs.with_columns(
+        pl.col("targets").list.eval(
+            pl.element().struct.with_fields(pl.lit(None, pl.Float64).alias("seconds"))
+        )
+    )
+    [board] = [leaderboard([(study, dataclasses.replace(tables, runs=untimed))], "jax")]
+    assert all(row.entries[0] and row.entries[0].seconds is None for row in board.rows)
 
 
 def test_steps_are_relative_to_the_first_method_and_memory_is_that_of_the_hungriest_workload(board: Any):
@@ -63,11 +149,57 @@ def test_steps_are_relative_to_the_first_method_and_memory_is_that_of_the_hungri
     assert rows["adam"].memory == 3 * 2**20
 
 
-def test_memory_is_the_hosts_where_the_device_is_not_counted(report: Report):
-    studies = [(study, read_tables(study.tables)) for study in report.plan.studies]
+def test_memory_is_the_hosts_where_the_device_is_not_counted(studies: list[tuple[StudyPlan, Tables]]):
     torch = leaderboard(studies, "torch")
     assert torch.memory == "host"
     assert {row.method: row.memory for row in torch.rows}["adam @ egop"] == (2 + 2 + 17) * 2**20
+
+
+def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
+    studies: list[tuple[StudyPlan, Tables]], digits: Any
+):
+    rows = {row.method: row for row in digits.rows}
+    runs = len(RATES) * 3
+    assert {row.tuning.runs for row in digits.rows} == {runs}
+    assert digits.tuned_equally
+    paid = rows["adam @ egop"].tuning.evaluations - rows["adam"].tuning.evaluations
+    assert paid == runs * BASIS_EVALUATIONS
+    study, tables = studies[0]
+    sharing = dataclasses.replace(
+        study,
+        tuning={**study.tuning, "shared_across": "bases"},
+        tuned_on={"jax": "jax", "torch": "jax"},
+    )
+    own = tables.runs.filter((pl.col("stage") == "final") | (pl.col("backend") == "jax"))
+    shared = leaderboard([(sharing, dataclasses.replace(tables, runs=own))], "torch")
+    by_method = {row.method: row.tuning for row in shared.rows}
+    assert by_method["adam @ egop"] == by_method["adam"] == rows["adam"].tuning
+    assert all(row.decades is not None for row in shared.rows)  # swept too, though nothing was chosen by it
+
+
+def test_a_method_that_was_tuned_less_is_told(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    tuning = pl.col("stage") != "final"
+    less = tables.runs.filter(~((pl.col("method") == "adam") & tuning & (pl.col("seed") == 0)))
+    board = leaderboard([(study, dataclasses.replace(tables, runs=less))], "jax")
+    assert not board.tuned_equally
+    none = tables.runs.filter(~((pl.col("method") == "adam") & tuning))
+    board = leaderboard([(study, dataclasses.replace(tables, runs=none))], "jax")
+    assert not board.tuned_equally
+    [adam] = [row for row in board.rows if row.method == "adam"]
+    assert (adam.tuning, adam.decades) == (None, None)
+
+
+def test_only_a_sweep_tells_how_forgiving_a_method_is(studies: list[tuple[StudyPlan, Tables]], board: Any):
+    assert all(row.decades is not None for row in board.rows)
+    assert {interval.count for interval in board.decades} == {3}
+    [adam] = [row for row in board.rows if row.method == "adam"]
+    medians = [entry.decades.median for entry in adam.entries]
+    assert adam.decades.mean == pytest.approx(sum(medians) / 3)
+    assert adam.decades.workloads == 3
+    study, tables = studies[0]
+    searched = dataclasses.replace(study, tuning={**study.tuning, "protocol": "random_search"})
+    assert all(row.decades is None for row in leaderboard([(searched, tables)], "jax").rows)
 
 
 def test_a_backend_without_runs_has_no_columns(report: Report):
@@ -75,8 +207,9 @@ def test_a_backend_without_runs_has_no_columns(report: Report):
     assert leaderboard([(study, read_tables(study.tables))], "torch").columns == ()
 
 
-def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(report: Report):
-    studies = [(study, read_tables(study.tables)) for study in report.plan.studies]
+def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(
+    studies: list[tuple[StudyPlan, Tables]],
+):
     (first, tables), *_ = studies
     few = dataclasses.replace(first, name="mine", methods=first.methods[:2])
     before, after = leaderboards(studies), leaderboards([*studies, (few, tables)])
@@ -84,3 +217,81 @@ def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(report: 
     mine = [board for board in after if "mine" in board.studies]
     assert mine
     assert all({row.method for row in board.rows} <= set(few.methods) for board in mine)
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_row_for_every_method_of_every_board(studies: list[tuple[StudyPlan, Tables]]):
+    boards = leaderboards(studies)
+    table = board_table(boards, "quick")
+    assert table.schema == TABLES["leaderboard"]
+    assert len(table) == sum(len(board.rows) for board in boards)
+    for board in boards:
+        own = table.filter(backend=board.backend, studies=", ".join(board.studies))
+        assert own["place"].to_list() == list(range(1, len(board.rows) + 1))
+        for row, told in zip(board.rows, own.iter_rows(named=True), strict=True):
+            assert row.score
+            assert row.rank
+            assert (told["method"], told["score"], told["score_high"], told["mean_rank"]) == (
+                row.method,
+                row.score.value,
+                row.score.high,
+                row.rank.mean,
+            )
+            assert (told["diverged"], told["runs"]) == (row.diverged.successes, row.diverged.count)
+            assert [item["workload"] for item in told["workloads"]] == [
+                column.workload for column, entry in zip(board.columns, row.entries, strict=True) if entry
+            ]
+    flat = [name for name, data_type in table.schema.items() if data_type.is_nested()]
+    assert flat == ["workloads"]
+
+
+def test_the_table_says_nothing_where_there_is_nothing(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    bare = dataclasses.replace(study, targets={})
+    untuned = dataclasses.replace(
+        tables, runs=tables.runs.filter(pl.col("stage") == "final"), timings=tables.timings.clear()
+    )
+    table = board_table(leaderboards([(bare, untuned)]), "quick")
+    empty = (
+        "score", "score_low", "rank", "rank_high", "reached", "aimed", "step_ratio", "nearly_best_decades",
+        "tuned_by", "tuning_runs",
+    )  # fmt: skip
+    for name in empty:
+        assert table[name].null_count() == len(table), name
+    nested = table["workloads"].explode().struct.unnest()
+    for name in ("target", "reached", "evaluations_to_target", "seconds_to_target", "tuning_runs"):
+        assert nested[name].null_count() == len(nested), name
+    assert nested["value"].null_count() == 0
+    assert board_table([], "quick").schema == TABLES["leaderboard"]
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def test_every_column_is_explained_where_its_title_stands(report: Report):
+    text = (report.site / "leaderboard.html").read_text()
+    for number, board in enumerate(
+        leaderboards([(s, read_tables(s.tables)) for s in report.plan.studies]), 1
+    ):
+        heads = board_heads(board)
+        assert len({head.key for head in heads}) == len(heads)
+        for head in heads:
+            key = f"about-{number}-{head.key}"
+            assert text.count(f'aria-describedby="{key}"') == 1
+            assert text.count(f'id="{key}"') == 1
+            assert len(head.about) > 20
+        first_row = text.split("<tbody>")[number].partition("</tr>")[0]
+        assert first_row.count("<td") + first_row.count("<th") == len(heads)
+
+
+def test_a_page_without_targets_says_why_there_is_no_score(report: Report, tmp_path: Path):
+    raw = json.loads(report.plan_file.read_text())
+    for study in raw["studies"]:
+        study["targets"] = {}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(raw))
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
+    text = (tmp_path / "site/leaderboard.html").read_text()
+    assert text.count("no target") == 3 * 18  # score, rank and share that reached it, of each row

@@ -15,10 +15,12 @@ from reports.measures import (
     checkpoint_gap,
     chosen_rates,
     complete_curves,
+    complete_interval,
     curve_bands,
     evaluations_to_target,
     method_label,
     method_parts,
+    nearly_best_decades,
     own_seconds,
     peak_memory,
     references,
@@ -29,6 +31,10 @@ from reports.measures import (
     step_seconds,
     study_values,
     tied_settings,
+    tuned_as,
+    tuning_budgets,
+    tuning_runs,
+    tuning_scores,
     with_method,
 )
 from results.schema import CURVES, MEMORY, RUNS, TIMINGS
@@ -156,6 +162,88 @@ def test_rates_that_tie_in_tuning_are_counted():
         tied_settings(table.filter(pl.col("run").is_in(["d", "e"])), "train_loss", "final", "minimize") == 2
     )
     assert tied_settings(table.clear(), "train_loss", "final", "minimize") == 0
+
+
+def swept(scores: dict[float, float], seed: int = 0, method: str = "adam") -> pl.DataFrame:
+    rows = {"learning_rate": list(scores), "value": list(scores.values())}
+    return pl.DataFrame(rows).with_columns(method=pl.lit(method), seed=pl.lit(seed, pl.Int64))
+
+
+@pytest.mark.parametrize(
+    ("scores", "direction", "decades"),
+    [
+        ({0.01: 9.0, 0.1: 1.05, 1.0: 1.0, 10.0: 1.1, 100.0: INFINITE}, "minimize", 2.0),
+        ({0.01: 1.0, 0.1: 1.2, 1.0: 1.0, 10.0: 1.0}, "minimize", 0.0),  # the stretch is unbroken
+        ({1.0: 1.0}, "minimize", 0.0),
+        ({0.1: INFINITE, 1.0: INFINITE}, "minimize", 0.0),  # nothing finished: no rate does
+        ({0.1: 0.0, 1.0: 0.0, 10.0: 1e-9}, "minimize", 1.0),
+        ({0.1: 0.89, 1.0: 0.95, 10.0: 0.86, 100.0: -INFINITE}, "maximize", 1.0),
+        ({0.1: -1.0, 1.0: 2.0}, "minimize", None),  # a tenth more of a negative loss means nothing
+        ({0.1: 0.0, 1.0: -1.0}, "maximize", None),
+    ],
+)
+def test_a_forgiving_method_does_nearly_as_well_over_decades(
+    scores: dict[float, float], direction: Any, decades: float | None
+):
+    found = nearly_best_decades(swept(scores).sample(fraction=1.0, shuffle=True, seed=1), direction)
+    assert found["value"].to_list() == ([] if decades is None else pytest.approx([decades]))
+
+
+def test_decades_are_counted_for_every_method_and_seed_by_itself():
+    frame = pl.concat(
+        [
+            swept({0.1: 1.0, 1.0: 1.0}),
+            swept({0.1: 1.0, 1.0: 5.0}, seed=1),
+            swept({0.1: 5.0, 1.0: 0.1}, method="sgd"),
+        ]
+    )
+    found = nearly_best_decades(frame, "minimize").sort("method", "seed")
+    assert found.rows() == [("adam", 0, 1.0), ("adam", 1, 0.0), ("sgd", 0, 0.0)]
+
+
+def test_tuning_judges_what_did_not_finish_as_the_worst():
+    table = runs(
+        run("a", 1.0), run("b", 0.5, outcome="diverged"), run("c", 0.5, outcome="error"), run("d", NAN)
+    )
+    scores = tuning_scores(table, "train_loss", "final", "minimize")
+    assert values(scores) == {"a": 1.0, "b": INFINITE, "c": INFINITE, "d": INFINITE}
+    assert values(tuning_scores(table, "train_loss", "final", "maximize"))["b"] == -INFINITE
+
+
+def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
+    study = replace(report.plan.study("digits_mlp"), tuned_on={"jax": "jax", "torch": "jax"})
+    table = runs(
+        run("a", stage="sweep"),
+        run("b", stage="refine", basis="egop", gradient_evaluations=7, basis_gradient_evaluations=5),
+        run("c", stage="sweep", optimizer="sgd", backend="torch"),
+        run("d", stage="final"),
+        run("e", stage="sweep", workload="another"),
+    )
+    assert tuned_as(study, "adam @ egop", "torch", table) == ("adam @ egop", "jax")
+    assert tuned_as(study, "sgd", "torch", table) == ("sgd", "torch")  # runs there alone
+    shared = replace(study, tuning={**study.tuning, "shared_across": "bases"})
+    assert tuned_as(shared, "adam @ egop", "torch", table) == ("adam", "jax")
+
+    budgets = tuning_budgets(tuning_runs(study, "w", "torch", table)).sort("method")
+    assert budgets.rows() == [
+        ("adam", "adam", 1, 20),
+        ("adam @ egop", "adam @ egop", 1, 12),
+        ("sgd", "sgd", 1, 20),
+    ]
+    own = tuning_runs(shared, "w", "torch", table, own=True)
+    assert own.sort("method")["method", "tuner"].rows() == [
+        (method, method) for method in ("adam", "adam @ egop", "sgd")
+    ]
+    budgets = tuning_budgets(tuning_runs(shared, "w", "torch", table)).sort("method")
+    assert budgets.rows()[:2] == [("adam", "adam", 1, 20), ("adam @ egop", "adam", 1, 20)]
+
+
+def test_a_median_with_a_value_missing_is_none():
+    found = complete_interval(pl.Series([1.0, 3.0, 2.0]))
+    assert found is not None
+    assert found.median == 2.0
+    assert complete_interval(pl.Series([1.0, None, 2.0])) is None
+    assert complete_interval(pl.Series([], dtype=pl.Float64)) is None
 
 
 def curve(name: str, *points: tuple[int, float]) -> list[dict[str, Any]]:

@@ -57,6 +57,7 @@ def test_every_page_is_there_and_its_tags_are_closed(pages: dict[str, Page]):
     assert set(pages) == {
         "index.html", "leaderboard.html", "provenance.html", "study_digits_mlp.html", "study_convex.html",
         "runs_digits_mlp.html", "runs_convex.html", "kernels.html", "parity.html", "claims.html",
+        "compare.html", "methods.html",
     }  # fmt: skip
     assert not [tag for page in pages.values() for tag in page.open]
 
@@ -93,12 +94,13 @@ def test_names_from_data_are_text(pages: dict[str, Page]):
     assert "ends <i>lower</i> than" in pages["study_convex.html"].text
     assert "<b>yet</b>" in pages["index.html"].text
     for page in pages.values():
-        assert [script.get("src") for script in page.all("script")] == ["script.js"]
+        scripts = [script for script in page.all("script") if script.get("type") != "application/json"]
+        assert [script.get("src") for script in scripts] == ["script.js"]
 
 
 def test_figures_come_in_both_themes_with_alternative_text(pages: dict[str, Page]):
     images = pages["study_digits_mlp.html"].all("img")
-    assert len(images) == 2 * 2 * 6
+    assert len(images) == 2 * 2 * 8
     assert {image["class"] for image in images} == {"on-light", "on-dark"}
     assert all(len(image["alt"] or "") > 40 for image in images)
 
@@ -145,7 +147,8 @@ def test_the_study_page_tells_the_question_the_setting_and_the_comparison(pages:
     for part in (
         "Does the EGOP basis help adaptive methods on a small network?", "000 Fig. 1 right, Fig. 15",
         "torch takes fewer seeds at this scale", "10 final seeds on jax", "5 final seeds on torch",
-        "two_stage_sweep", "The verdict and its evidence", "10 of 10 pairs", "0.00098", "inside 0.003 to 0.3",
+        "two_stage_sweep", "What the verdict rests on", "✓ reproduced", "10 of 10 pairs", "0.00098",
+        "inside 0.003 to 0.3",
         "do jax and torch agree?", "Targets are looked for at checkpoints only, at most 20 steps apart.",
         "10 seeds: intervals cover the median with 97.9 %.",
         "5 seeds: the range covers the median with 93.8 %.",

@@ -1,0 +1,156 @@
+"""The columns of a leaderboard as readers meet them: their titles, and what each says in a few sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.formatting import metric_name, percent, plain
+from reports.leaderboard import Board, Column
+from reports.measures import NEARLY
+from reports.statistics.profiles import LIMIT
+from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column's title, the line below it (empty for none), and what it says.
+
+    `key` names it within its board; `sorts` is whether readers can sort by it, `screen` whether it is left
+    out on paper, which is not wide enough for all.
+    """
+
+    key: str
+    title: str
+    about: str
+    unit: str = ""
+    number: bool = True
+    sorts: bool = True
+    screen: bool = False
+
+
+def board_heads(board: Board) -> list[Head]:
+    """The heads of a board's columns, in the order of its cells."""
+    heads = [
+        Head("method", "Method", "An optimizer; behind an @ the basis that it runs in.", number=False),
+        Head(
+            "score",
+            "Score",
+            "From 0 to 1, more is better. On each workload the median of the gradient evaluations to target, "
+            "basis included, is divided by that of the fastest method; the score is the share of workloads "
+            f"reached within a ratio, averaged over ratios from 1 to {plain(LIMIT)} (the area under the "
+            "performance profile). Below it an approximate 95 % interval, by drawing the seeds again; there "
+            f"is none with fewer than {LEAST_SEEDS} seeds on a workload, and no score without a target.",
+        ),
+        Head(
+            "rank",
+            "Rank",
+            "By the score, 1 is best; equal scores share their rank. Below it the ranks that the method "
+            "takes in 95 % of the draws.",
+            unit="by score",
+        ),
+        Head(
+            "mean-rank",
+            "Mean rank",
+            "Methods are ranked by the headline metric on every problem instance (a workload and a seed), 1 "
+            "is best, a diverged run last; ranks are averaged over the seeds of a workload, then over "
+            "workloads. Below it an approximate 95 % t interval over seeds.",
+        ),
+        Head(
+            "wins",
+            "Wins",
+            "Problem instances on which no method ends better by the headline metric; values that differ by "
+            f"less than {percent(NEGLIGIBLE, 1)} are equal, so that several methods can win one.",
+        ),
+        Head(
+            "reached",
+            "Reached target",
+            "Final runs that reached their study's target, over all workloads that have one; below it a 95 % "
+            "interval where that is one workload.",
+        ),
+        Head(
+            "diverged",
+            "Diverged",
+            "Final runs that diverged, over all workloads; below it a 95 % interval where that is one "
+            "workload.",
+        ),
+    ]
+    names = [column.workload for column in board.columns]
+    for number, column in enumerate(board.columns):
+        heads += _of_column(column, number, shared=names.count(column.workload) > 1)
+    return [
+        *heads,
+        Head(
+            "step",
+            "A step",
+            f"Seconds of a step over those of {board.reference}, timed in turn: the geometric mean over "
+            "workloads, its median over repetitions and an interval.",
+            unit=f"{board.reference} = 1",
+        ),
+        Head(
+            "memory",
+            "Peak memory",
+            (
+                "The most bytes of arrays while steps run"
+                if board.memory == "device"
+                else "The most resident memory while steps run, above that of the loaded process"
+            )
+            + ", on the workload that takes most; one measurement.",
+            unit="device" if board.memory == "device" else "host, above the process",
+        ),
+        Head(
+            "decades",
+            "Learning rates",
+            "How forgiving the method is: decades of learning rates, of those tried around the best one, "
+            f"whose loss is at most {plain(NEARLY)} times the best (accuracy: the best over "
+            f"{plain(NEARLY)}). The median over tuning seeds, averaged over workloads, and an interval "
+            "that joins theirs; 0 where only the best one does.",
+            unit="decades nearly as good",
+        ),
+        Head(
+            "tuning",
+            "Tuning",
+            "Runs that chose the method's setting, and their gradient evaluations, basis included, over all "
+            "workloads. Where bases share a learning rate, they are those of the method that chose it.",
+            unit="runs",
+        ),
+        Head("runs", "Runs", "Every final run of the method, by study.", number=False, sorts=False),
+    ]
+
+
+def _of_column(column: Column, number: int, shared: bool) -> list[Head]:
+    """The heads of a workload; `shared` where another study has it too."""
+    where = f"{column.study}: " if shared else ""
+    metric = f"{column.which} {metric_name(column.metric)}"
+    better, arrow = ("less", "↓") if column.direction == "minimize" else ("more", "↑")
+    heads = [
+        Head(
+            f"value-{number}",
+            column.workload,
+            f"{metric.capitalize()} on {column.workload}, study {column.study}: the median over "
+            f"{column.seeds} seeds and its interval; {better} is better.",
+            unit=f"{where}{metric} {arrow}",
+        )
+    ]
+    if column.target is None:
+        return heads
+    aim = f"{metric_name(column.target[0])} {plain(column.target[1])}"
+    return [
+        *heads,
+        Head(
+            f"evaluations-{number}",
+            "Gradients",
+            f"Gradient evaluations on {column.workload}, basis included, until {aim}: the median and its "
+            "interval; ∞ where half of the runs never got there.",
+            unit=f"{where}to {aim}",
+            screen=True,
+        ),
+        Head(
+            f"seconds-{number}",
+            "Seconds",
+            f"Seconds on {column.workload}, basis included, until {aim}: steps to target times the timed "
+            "step, unless the run was timed itself. The median over seeds and its interval; ∞ where half of "
+            "the runs never got there, a dash where steps were not timed.",
+            unit=f"{where}to {aim}",
+            screen=True,
+        ),
+    ]

@@ -1,0 +1,234 @@
+"""Any two methods of a report side by side: what the page of comparisons lets readers choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from reports.formatting import count, interval, metric_name, number, p_value, percent, plain, ratio
+from reports.measures import evaluations_to_target, study_values
+from reports.plan import StudyPlan
+from reports.statistics.improvement import Improvement, probability_of_improvement
+from reports.statistics.medians import MedianInterval, medians
+from reports.statistics.paired import Direction, Effect, PairedComparison, compare_pairs, effect_for
+from reports.statistics.ranks import NEGLIGIBLE, tied
+from reports.tables import Tables
+
+MOST_PAIRS = 12_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
+MOST_ROWS = 1_500  # of the table for readers without scripts, of about 400 bytes each
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Two methods on the instances that both ran, seen from the first one.
+
+    Args:
+        comparison: of the first with the second.
+        losses: pairs in which the second is strictly better.
+        improvement: the chance that the first is better.
+    """
+
+    comparison: PairedComparison
+    losses: int
+    improvement: Improvement
+
+    @property
+    def ties(self) -> int:
+        """Pairs whose values differ by less than what counts."""
+        return self.comparison.count - self.comparison.wins - self.losses
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One quantity on one workload and backend: each method's median, and how each pair compares.
+
+    Args:
+        whole: whether the quantity is counted, and shown without decimals.
+        meetings: by the two methods' names, in both orders; those that share no instance are missing.
+    """
+
+    study: str
+    workload: str
+    backend: str
+    quantity: str
+    direction: Direction
+    effect: Effect
+    whole: bool
+    medians: dict[str, MedianInterval]
+    meetings: dict[tuple[str, str], Meeting]
+
+
+def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Contest]:
+    """Every comparison of two methods: headline metric, then targets, of each workload and backend."""
+    return [
+        _contest(study, workload.name, backend, *quantity)
+        for study, tables in studies
+        for workload in study.workloads
+        for backend in study.backends
+        for quantity in _quantities(study, workload.name, backend, tables.runs)
+        if quantity[-1]["method"].n_unique() > 1
+    ]
+
+
+def _quantities(
+    study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame
+) -> Iterator[tuple[str, Direction, bool, pl.DataFrame]]:
+    """What is compared, its direction, whether it is counted, and the runs with a column `value`."""
+    final = runs.filter(
+        (pl.col("stage") == "final") & (pl.col("workload") == workload) & (pl.col("backend") == backend)
+    )
+    values = study_values(study, final).drop_nulls("value")
+    yield f"{study.which} {metric_name(study.metric)}", study.direction, False, values
+    for metric, threshold in study.targets.items():
+        reached = evaluations_to_target(final, metric)
+        yield f"gradients to {metric_name(metric)} {plain(threshold)}", "minimize", True, reached
+
+
+def _contest(
+    study: StudyPlan,
+    workload: str,
+    backend: str,
+    quantity: str,
+    direction: Direction,
+    whole: bool,
+    values: pl.DataFrame,
+) -> Contest:
+    if values.select("method", "seed").is_duplicated().any():
+        raise ValueError(f"study {study.name}: a method has more than one final run of {workload} on a seed")
+    effect = effect_for(values["value"].to_numpy(), direction)
+    found = {
+        row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], "value").to_dicts()
+    }
+    order = [method for method in study.methods if method in found]
+    wide = values.pivot(on="method", index="seed", values="value")
+    meetings = {}
+    for first, second in combinations(order, 2):
+        both = wide.select(first, second).drop_nulls()
+        if len(both):
+            pairs = both[first].to_numpy(), both[second].to_numpy()
+            meetings[first, second], meetings[second, first] = _meetings(*pairs, direction, effect)
+    return Contest(
+        study=study.name,
+        workload=workload,
+        backend=backend,
+        quantity=quantity,
+        direction=direction,
+        effect=effect,
+        whole=whole,
+        medians={method: found[method] for method in order},
+        meetings=meetings,
+    )
+
+
+def _meetings(
+    left: np.ndarray, right: np.ndarray, direction: Direction, effect: Effect
+) -> tuple[Meeting, Meeting]:
+    """Compare matched values, shape (pairs,), and the other way round."""
+    alike = np.where(tied(left, right), right, left)  # what the test calls a tie is no improvement either
+    pairs = pl.DataFrame({"first": alike, "second": right}).with_row_index("seed")
+    frame = pairs.unpivot(index="seed", variable_name="method").with_columns(workload=pl.lit(""))
+    chance = probability_of_improvement(frame, "first", "second", direction)
+    other = replace(chance, probability=1 - chance.probability, low=1 - chance.high, high=1 - chance.low)
+    forth = compare_pairs(left, right, direction, effect, NEGLIGIBLE)
+    back = compare_pairs(right, left, direction, effect, NEGLIGIBLE)
+    return Meeting(forth, back.wins, chance), Meeting(back, forth.wins, other)
+
+
+def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
+    """What the page of comparisons shows.
+
+    Where a report is so large that the page would not stay below 2 MB, whole contests are left out from the
+    end, of the data that readers choose from and, at a lower limit, of the table for readers without scripts.
+
+    Args:
+        shown: methods to begin with, the first two that there are.
+
+    Returns:
+        `data` for the script (texts only), `left_out` of it, `rows` of the table without scripts and
+        `rows_left_out` of that, `methods`, and `comparisons` for what their intervals cover.
+    """
+    found = contests(studies)
+    methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
+    data, left_out = _fitting(found, MOST_PAIRS)
+    table, rows_left_out = _fitting(found, 2 * MOST_ROWS)
+    return {
+        "methods": methods,
+        "data": {
+            "methods": methods,
+            "shown": list(dict.fromkeys([*shown, *methods]))[:2],
+            "contests": [_texts(contest, methods) for contest in data],
+        },
+        "left_out": [_title(contest) for contest in left_out],
+        "rows": [
+            {"contest": contest, "first": first, "second": second, "meeting": meeting}
+            for contest in table
+            for (first, second), meeting in contest.meetings.items()
+            if methods.index(first) < methods.index(second)
+        ],
+        "rows_left_out": [_title(contest) for contest in rows_left_out],
+        "comparisons": [meeting.comparison for contest in found for meeting in contest.meetings.values()],
+    }
+
+
+def _fitting(found: Sequence[Contest], most: int) -> tuple[list[Contest], list[Contest]]:
+    """The first contests that hold no more than `most` meetings, and the others."""
+    held = 0
+    for place, contest in enumerate(found):
+        held += len(contest.meetings)
+        if held > most:
+            return list(found[:place]), list(found[place:])
+    return list(found), []
+
+
+def _title(contest: Contest) -> str:
+    return f"{contest.quantity} of {contest.workload} ({contest.study}) on {contest.backend}"
+
+
+def _texts(contest: Contest, methods: Sequence[str]) -> dict[str, Any]:
+    """A contest in the texts that readers see; methods are numbers, to keep the page small.
+
+    `pairs` holds, by the first method and then the second, what `cells` returns.
+    """
+    pairs: dict[int, dict[int, list[str]]] = {}
+    for (first, second), meeting in contest.meetings.items():
+        pairs.setdefault(methods.index(first), {})[methods.index(second)] = cells(contest, meeting)
+    return {
+        "study": contest.study,
+        "workload": contest.workload,
+        "backend": contest.backend,
+        "quantity": contest.quantity,
+        "better": "less is better" if contest.direction == "minimize" else "more is better",
+        "effect": contest.effect,
+        "medians": {
+            methods.index(method): median_texts(contest, value) for method, value in contest.medians.items()
+        },
+        "pairs": pairs,
+    }
+
+
+def median_texts(contest: Contest, value: MedianInterval) -> list[str]:
+    """A method's median, and its interval."""
+    if contest.whole:
+        return [count(value.median), f"[{count(value.low)}, {count(value.high)}]"]
+    return [number(value.median), interval(value.low, value.high)]
+
+
+def cells(contest: Contest, meeting: Meeting) -> list[str]:
+    """How two methods compare: the effect, its interval; wins of the first, the rest; chance, interval; p."""
+    shown, chance = meeting.comparison, meeting.improvement
+    told = ratio if contest.effect == "ratio" else number
+    lost = f"{meeting.losses} worse"
+    return [
+        told(shown.median),
+        f"[{told(shown.low)}, {told(shown.high)}]",
+        f"{shown.wins} of {shown.count}",
+        f"{lost}, {meeting.ties} equal" if meeting.ties else lost,
+        percent(chance.probability),
+        f"{percent(chance.low)} to {percent(chance.high)}",
+        p_value(shown.p_value),
+    ]

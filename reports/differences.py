@@ -1,0 +1,186 @@
+"""Which methods of a leaderboard differ: Friedman's test, mean ranks and their critical difference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from reports.figures import Axes, Drawn, rendered, styled
+from reports.formatting import least, number, p_value, percent
+from reports.measures import IDENTITY, method_parts
+from reports.palette import PAPER, TEXT, ink_of
+from reports.statistics.friedman import (
+    FriedmanTest,
+    critical_difference,
+    friedman_test,
+    indifferent_groups,
+    pairwise_tests,
+)
+from reports.statistics.power import least_pairwise_p
+from results.verdicts import ALPHA
+
+WIDTH, LETTER = 8.6, 0.076  # of the figure, and of a letter of a name; inches
+LETTERS = 34  # of a name; longer ones are cut
+ROW, ABOVE = 0.27, 0.75  # height of a name; of the axis and what is above it, inches
+BAR = 0.13  # between two bars of a group, inches
+NULLS = {
+    "exact": "all orders gone through",
+    "permutation": "orders drawn at random",
+    "F": "by the F distribution",
+}
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The methods of a board on the problem instances that all of them ran.
+
+    Args:
+        ranks: mean rank by method, the best first: over instances, each counting the same.
+        friedman: whether ranks differ at all; an instance is a seed of a workload.
+        critical: the difference of mean ranks from which on Nemenyi's test tells two methods apart.
+        groups: the largest runs of methods in which it tells none from another.
+        workloads: how many the instances are of.
+        least_over_workloads: the smallest corrected p-value that tests of all pairs could give if there were
+            one value a workload.
+    """
+
+    ranks: tuple[tuple[str, float], ...]
+    friedman: FriedmanTest
+    critical: float
+    groups: tuple[tuple[str, ...], ...]
+    workloads: int
+    least_over_workloads: float
+
+    @property
+    def said(self) -> str:
+        """What was tested, over what, and what so few instances and workloads can show, in sentences."""
+        test, workloads = self.friedman, self.workloads
+        over = f"{test.instances} {'instance' if test.instances == 1 else 'instances'}"
+        of = "one workload" if workloads == 1 else f"{workloads} workloads"
+        further = (
+            "on this workload, not on others."
+            if workloads == 1
+            else f"on these {workloads} workloads, not on others: with one value a workload, exact tests of "
+            f"all pairs can give no p below {least(self.least_over_workloads)}."
+        )
+        return (
+            f"Friedman's test that all {test.methods} methods are alike, over {over} (the seeds of {of}): p "
+            f"{_p(test.p_value)} ({NULLS[test.null]}), which cannot be below {least(test.least)} here. "
+            f"Critical difference at {percent(ALPHA)}: {number(self.critical)}. The ranks say how the "
+            f"methods stand {further}"
+        )
+
+
+def rank_differences(ranks: pl.DataFrame) -> Differences | None:
+    """Test the methods of a board; None for one method, or where no instance has them all.
+
+    Args:
+        ranks: columns stratum (the workload), seed, method, rank inside the instance, 1 being best.
+    """
+    methods = ranks["method"].n_unique()
+    shared = ranks.filter(pl.len().over("stratum", "seed") == methods)
+    if methods < 2 or shared.is_empty():
+        return None
+    instance = ["stratum", "seed"]
+    means = shared.group_by("method").agg(pl.col("rank").mean()).sort("rank", "method")
+    pairs = pairwise_tests(shared, instance, "method", "rank", "minimize", "nemenyi")
+    test = friedman_test(shared, instance, "method", "rank", "minimize")
+    workloads = shared["stratum"].n_unique()
+    return Differences(
+        ranks=tuple(means.iter_rows()),
+        friedman=test,
+        critical=critical_difference(methods, test.instances, ALPHA),
+        groups=tuple(indifferent_groups(pairs, ALPHA)),
+        workloads=workloads,
+        least_over_workloads=least_pairwise_p(methods, workloads),
+    )
+
+
+def draw_differences(found: Differences, studies: str, backend: str) -> tuple[Drawn, str]:
+    """The diagram of critical differences: its description, and its light variant as SVG.
+
+    Mean ranks on an axis, the best on the left; a bar joins methods that do not differ (Demsar, Journal of
+    Machine Learning Research 7, 2006, section 3.2.4).
+
+    Args:
+        studies: names of the board's studies, as readers see them.
+    """
+    count = len(found.ranks)
+    half = (count + 1) // 2
+    bars = 0.2 + BAR * len(found.groups)
+    below = bars + ROW * half + 0.1
+    height = ABOVE + below
+    with styled((WIDTH, height), None) as (figure, panel):
+        longest = min(LETTERS, max(len(method) for method, _ in found.ranks))
+        side = (0.6 + LETTER * longest) / WIDTH
+        figure.subplots_adjust(left=side, right=1 - side, bottom=below / height, top=1 - 0.02 / height)
+        panel.set(xlim=(1, count), ylim=(0, ABOVE), yticks=[])
+        panel.grid(visible=False)
+        for side in ("left", "bottom"):
+            panel.spines[side].set_visible(False)
+        panel.spines["top"].set(visible=True, position=("data", 0))
+        panel.xaxis.tick_top()
+        panel.tick_params(axis="x", direction="out", pad=5, length=3)
+        panel.set_xticks(range(1, count + 1))
+        _critical(panel, found.critical, count)
+        for number_, group in enumerate(found.groups):
+            of_group = [mean for method, mean in found.ranks if method in group]
+            panel.plot(
+                [min(of_group) - 0.06, max(of_group) + 0.06], [-0.16 - BAR * number_] * 2,
+                color=TEXT.light, linewidth=3.2, solid_capstyle="butt", clip_on=False, zorder=3,
+            )  # fmt: skip
+        for place, (method, mean) in enumerate(found.ranks):
+            on_left = place < half
+            row = place if on_left else count - 1 - place
+            _name(panel, method, mean, -(bars + ROW * (row + 0.5)), 1 if on_left else count, on_left)
+        told = "; ".join(f"{method} {number(mean)}" for method, mean in found.ranks)
+        joined = "; ".join(f"{', '.join(group)}" for group in found.groups) or "none"
+        return rendered(
+            figure,
+            f"ranks.{backend}.{studies}",
+            kind="ranks",
+            workload=studies,
+            backend=backend,
+            metric="rank",
+            title="Mean ranks and critical difference",
+            caption=f"{found.said} A bar joins methods that Nemenyi's test does not tell apart; hollow: in a "
+            "basis.",
+            alt=f"Mean ranks of the methods of {studies} on {backend}, 1 is best: {told}. "
+            f"Not told apart: {joined}. {found.said}",
+        )
+
+
+def _critical(panel: Axes, critical: float, count: int) -> None:
+    """The critical difference as a length above the axis, as far as it fits on it."""
+    end = min(1 + critical, count)
+    panel.errorbar(
+        (1 + end) / 2, 0.42, xerr=(end - 1) / 2, color=TEXT.light, fmt="none", linewidth=1.4, capsize=3,
+        clip_on=False,
+    )  # fmt: skip
+    beyond = ", longer than the axis" if 1 + critical > count else ""
+    panel.annotate(
+        f"critical difference {number(critical)}{beyond}", (1, 0.47), xytext=(0, 2),
+        textcoords="offset points", fontsize=8.5, color=TEXT.light, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _name(panel: Axes, method: str, mean: float, down: float, edge: float, on_left: bool) -> None:
+    """A method's mark on the axis, its name at the side, and the line between them."""
+    optimizer, basis = method_parts(method)
+    colour, name = ink_of(optimizer).light, f"{method[: LETTERS - 1]}…" if len(method) > LETTERS else method
+    panel.plot([mean, mean, edge], [0, down, down], color=colour, linewidth=1.1, clip_on=False)
+    panel.plot(
+        mean, 0, "o", color=colour, markersize=6, markeredgewidth=1.5, clip_on=False, zorder=4,
+        markerfacecolor=colour if basis == IDENTITY else PAPER.light,
+    )  # fmt: skip
+    panel.annotate(
+        f"{name}  {number(mean)}" if on_left else f"{number(mean)}  {name}", (edge, down),
+        xytext=(-5 if on_left else 5, 0), textcoords="offset points", ha="right" if on_left else "left",
+        va="center", fontsize=9, color=colour, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _p(value: float) -> str:
+    told = p_value(value)
+    return told if told.startswith("<") else f"= {told}"

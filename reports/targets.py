@@ -1,0 +1,282 @@
+"""Times to target as censored data: what a study's page shows of them, and their figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from reports.figures import (
+    Axes,
+    Drawn,
+    as_float,
+    floats,
+    label_axes,
+    one_panel_each,
+    save,
+)
+from reports.formatting import count, metric_name, plain
+from reports.measures import IDENTITY, evaluations_to_target, method_parts, references
+from reports.palette import GHOST, dashes_of, ink_of
+from reports.plan import StudyPlan, WorkloadPlan
+from reports.statistics.decisions import holm
+from reports.statistics.improvement import Improvement
+from reports.statistics.shares import Share, share_interval
+from reports.statistics.survival import (
+    LogRankTest,
+    common_horizon,
+    log_rank_test,
+    reached_shares,
+    restricted_means,
+    win_probability,
+)
+from reports.tables import Tables
+
+LABEL = "gradient evaluations, basis included"
+
+
+@dataclass(frozen=True)
+class Sooner:
+    """A method against another one on times to target.
+
+    Args:
+        chance: that a run reaches the target before the other method's run of the same seed.
+        test: the one-sided log-rank test that it is sooner; `p_value` is corrected for the table.
+    """
+
+    control: str
+    chance: Improvement
+    test: LogRankTest
+    p_value: float
+
+
+@dataclass(frozen=True)
+class TimeToTarget:
+    """A method's gradient evaluations to target, up to the table's horizon.
+
+    Args:
+        reached: runs that reached the target within the horizon.
+        mean, low, high: the restricted mean and its interval, which one run does not have.
+        sooner: None for a method without a reference, or one that shares no seed with it.
+    """
+
+    method: str
+    reached: Share
+    mean: float
+    low: float | None
+    high: float | None
+    sooner: Sooner | None
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """All methods on one target; `least` is what no corrected p-value can be below, None without tests."""
+
+    metric: str
+    threshold: float
+    horizon: float
+    rows: tuple[TimeToTarget, ...]
+    least: float | None
+
+
+def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """When each run reached a target, or ended without it, in gradient evaluations, the basis included.
+
+    A run that diverged never reaches the target: its time is the budget, the steps of the longest run. One
+    that starts at its target has taken no gradient, and counts as one evaluation: a time is above 0.
+
+    Args:
+        runs: the final runs of one workload on one backend.
+
+    Returns:
+        The rows of `evaluations_to_target` with columns time, reached.
+    """
+    found = evaluations_to_target(runs, metric)
+    longest = pl.col("steps").max()
+    steps = pl.when(pl.col("outcome") == "diverged").then(longest).otherwise(pl.col("steps"))
+    per_step = pl.col("gradient_evaluations") // pl.max_horizontal(pl.col("steps"), pl.lit(1))
+    ended = (steps * per_step + pl.col("basis_gradient_evaluations").fill_null(0)).cast(pl.Float64)
+    reached = pl.col("value").is_finite()
+    time = pl.when(reached).then(pl.col("value")).otherwise(ended).clip(lower_bound=1.0)
+    return found.with_columns(time=time, reached=reached)
+
+
+def target_tables(
+    study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
+) -> list[TargetTable]:
+    """The methods of a workload on each target of its study, up to a horizon that all of them share.
+
+    The tests take every run as ended at the horizon, so that a basis, which comes on top of the same number
+    of steps, gives no method a longer budget.
+
+    Args:
+        runs: the table `runs` with `method`.
+    """
+    return [_table(study, metric, times) for metric, times in _targets(study, workload, backend, runs)]
+
+
+def draw_targets(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
+    """Draw the share of runs that have reached each target against gradient evaluations.
+
+    A target that no run reached has no figure.
+
+    Args:
+        out: is made where it is missing.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    return [
+        _draw(study, workload, backend, metric, times, out)
+        for workload in study.workloads
+        for backend in study.backends
+        for metric, times in _targets(study, workload, backend, tables.runs)
+        if times["reached"].any()
+    ]
+
+
+def _targets(
+    study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Each target of a workload that was aimed at, with the times of its final runs."""
+    final = runs.filter(
+        pl.col("workload") == workload.name, pl.col("backend") == backend, pl.col("stage") == "final"
+    )
+    for metric in study.targets:
+        if metric in workload.metrics and len(times := target_times(final, metric)):
+            yield metric, times
+
+
+def _table(study: StudyPlan, metric: str, times: pl.DataFrame) -> TargetTable:
+    horizon = common_horizon(times)
+    within = times.with_columns(
+        time=pl.col("time").clip(upper_bound=horizon),
+        reached=pl.col("reached") & (pl.col("time") <= horizon),
+    )
+    means = {row["method"]: row for row in restricted_means(within, ["method"], horizon).to_dicts()}
+    methods = [method for method in study.methods if method in means]
+    against = {
+        method: control
+        for method, control in references(study.methods).items()
+        if _seeds(within, method) & _seeds(within, control)
+    }
+    tests = {method: log_rank_test(within, method, control) for method, control in against.items()}
+    corrected = dict(zip(tests, holm([test.p_value for test in tests.values()]), strict=True))
+    sooner = {
+        method: Sooner(
+            control,
+            win_probability(within, method, control, horizon=horizon),
+            tests[method],
+            corrected[method],
+        )
+        for method, control in against.items()
+    }
+    rows = tuple(
+        TimeToTarget(
+            method,
+            share_interval(mean["reached"], mean["count"]),
+            mean["mean"],
+            mean["low"],
+            mean["high"],
+            sooner.get(method),
+        )
+        for method in methods
+        for mean in [means[method]]
+    )
+    least = min(1.0, len(tests) * min(test.least for test in tests.values())) if tests else None
+    return TargetTable(metric, study.targets[metric], horizon, rows, least)
+
+
+def _seeds(times: pl.DataFrame, method: str) -> set[int]:
+    return set(times.filter(pl.col("method") == method)["seed"])
+
+
+# --- the figure ----------------------------------------------------------------------------------
+
+
+def _draw(
+    study: StudyPlan, workload: WorkloadPlan, backend: str, metric: str, times: pl.DataFrame, out: Path
+) -> Drawn:
+    shares = reached_shares(times, ["method"])
+    methods = [method for method in study.methods if method in set(shares["method"])]
+    # A basis that costs several times the budget would press the curves into the frame.
+    budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
+    end = as_float(times["time"].max())
+    log_x = end > 4 * as_float(budgets)
+    start = as_float(times["time"].min()) / 1.3 if log_x else 0.0
+    curves = {method: _curve(shares, method, start, end * (1.1 if log_x else 1.02)) for method in methods}
+    aim = f"{metric_name(metric)} of {plain(study.targets[metric])}"
+    with one_panel_each(methods, log_x, log_y=False) as (figure, panels):
+        for optimizer, panel in panels.items():
+            for method, curve in curves.items():
+                if method_parts(method)[0] != optimizer:
+                    panel.plot(*_points(curve), color=GHOST.light, linewidth=0.7, drawstyle="steps-post")
+            _steps(panel, optimizer, curves, times, methods)
+            panel.set_xlim(start, end * (1.1 if log_x else 1.02))
+            panel.set_ylim(-0.02, 1.04)
+        label_axes(figure, panels, LABEL, "share of seeds", methods)
+        return save(
+            figure,
+            out,
+            kind="target",
+            name=f"{workload.name}.{backend}.{metric}.target",
+            workload=workload.name,
+            backend=backend,
+            metric=metric,
+            title=f"Share of seeds that have reached a {aim}",
+            caption=(
+                "One minus Kaplan and Meier's estimate, with its 95 % interval at each time. |: a run that "
+                "ended without the target, diverged ones at the end of the budget. One panel an optimizer, "
+                "the other methods in grey."
+            ),
+            alt=(
+                f"Share of seeds of {workload.name} on {backend} that have reached a {aim} against {LABEL}, "
+                "one panel an optimizer. "
+                + "; ".join(_told(method, times.filter(pl.col("method") == method)) for method in methods)
+                + "."
+            ),
+        )
+
+
+def _curve(shares: pl.DataFrame, method: str, start: float, end: float) -> pl.DataFrame:
+    """The shares of a method from the start on, as steps; to the end only where all have reached it."""
+    own = shares.filter(pl.col("method") == method).drop("method", "at_risk")
+    first = pl.DataFrame({"time": [start], "share": [0.0], "low": [0.0], "high": [0.0]})
+    last = own.tail(1).filter(pl.col("share") == 1).with_columns(time=pl.lit(end))
+    return pl.concat([first, own, last])
+
+
+def _points(curve: pl.DataFrame) -> tuple[object, object]:
+    return floats(curve, "time"), floats(curve, "share")
+
+
+def _steps(
+    panel: Axes,
+    optimizer: str,
+    curves: dict[str, pl.DataFrame],
+    times: pl.DataFrame,
+    methods: Sequence[str],
+) -> None:
+    """The methods of one optimizer: steps in the basis' dashes, their bands, and marks of censored runs."""
+    dashes, colour = dashes_of(methods), ink_of(optimizer).light
+    for method, curve in curves.items():
+        name, basis = method_parts(method)
+        if name != optimizer:
+            continue
+        panel.fill_between(
+            floats(curve, "time"), floats(curve, "low"), floats(curve, "high"), step="post",
+            color=colour, alpha=0.16, linewidth=0,
+        )  # fmt: skip
+        panel.plot(
+            *_points(curve), color=colour, linewidth=1.7, drawstyle="steps-post",
+            linestyle=(0, dashes[basis]) if basis != IDENTITY else "-",
+        )  # fmt: skip
+        missed = times.filter((pl.col("method") == method) & ~pl.col("reached"))["time"].unique()
+        marks = curve.filter(pl.col("time").is_in(missed.implode()))
+        panel.plot(*_points(marks), "|", color=colour, markersize=9, markeredgewidth=1.6, clip_on=False)
+
+
+def _told(method: str, times: pl.DataFrame) -> str:
+    reached = times.filter(pl.col("reached"))["time"]
+    told = f"{method} {len(reached)} of {len(times)}"
+    return f"{told}, from {count(reached.min())} to {count(reached.max())}" if len(reached) else told

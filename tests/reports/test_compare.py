@@ -1,0 +1,189 @@
+"""The comparison of any two methods: its numbers, its size, and names from data in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reports.__main__ import main
+from reports.comparing import MOST_PAIRS, MOST_ROWS, Contest, comparison_page, contests
+from reports.measures import study_values
+from reports.pages import pair_rows
+from reports.plan import StudyPlan
+from reports.statistics.shares import share_interval
+from reports.tables import Tables, read_tables
+from tests.reports.conftest import Report
+from tests.reports.synthetic import HOSTILE, Shape, write_plan
+
+LIMIT = 2_000_000  # bytes of a page
+MANY = 30  # methods
+
+
+@pytest.fixture(scope="module")
+def studies(report: Report) -> list[tuple[StudyPlan, Tables]]:
+    return [(study, read_tables(study.tables)) for study in report.plan.studies]
+
+
+@pytest.fixture(scope="module")
+def found(studies: list[tuple[StudyPlan, Tables]]) -> list[Contest]:
+    return contests(studies)
+
+
+def stored(page: str) -> str:
+    """The data of a page, as it stands in the file."""
+    [text] = re.findall(r'<script type="application/json" id="comparisons">(.*?)</script>', page, re.DOTALL)
+    return str(text)
+
+
+def test_every_pair_meets_on_every_workload_backend_and_quantity(found: list[Contest]):
+    met = [(contest.study, contest.workload, contest.backend, contest.quantity) for contest in found]
+    loss, target = "final training loss", "gradients to validation accuracy 0.9"
+    digits = [
+        ("digits_mlp", "digits_mlp", name, what) for name in ("jax", "torch") for what in (loss, target)
+    ]
+    convex = [
+        ("convex", workload, "jax", what)
+        for workload in ("log_sum_exp", "least_squares")
+        for what in (loss, target)
+    ]
+    assert met == [*digits, *convex]
+    assert all(len(contest.meetings) == 6 * 5 for contest in found)
+
+
+def test_the_numbers_are_those_of_the_study_page(
+    studies: list[tuple[StudyPlan, Tables]], found: list[Contest]
+):
+    study, tables = studies[0]
+    rows = pair_rows(study, "digits_mlp", "jax", tables.runs)
+    assert rows
+    for row in rows:
+        compared = found[0].meetings[row["method"], row["control"]].comparison
+        assert vars(compared) == {name: row[name] for name in vars(compared)}
+
+
+def test_the_two_orders_of_a_pair_tell_the_same_story(found: list[Contest]):
+    for contest in found:
+        assert contest.effect == "ratio"
+        for (first, second), meeting in contest.meetings.items():
+            other = contest.meetings[second, first]
+            assert (meeting.comparison.wins, meeting.losses) == (other.losses, other.comparison.wins)
+            assert meeting.ties == other.ties >= 0
+            assert meeting.improvement.probability == pytest.approx(1 - other.improvement.probability)
+            share = (meeting.comparison.wins + meeting.ties / 2) / meeting.comparison.count
+            chance = meeting.improvement
+            assert chance.probability == pytest.approx(share)
+            assert 0 <= chance.low <= chance.probability <= chance.high <= 1
+            if meeting.ties == 0:  # Clopper and Pearson's is exact where nothing is counted half
+                exact = share_interval(meeting.comparison.wins, meeting.comparison.count)
+                assert (chance.low, chance.high) == pytest.approx((exact.low, exact.high))
+
+
+def test_rounding_is_no_improvement(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == "jax"))
+    twin = final.filter(pl.col("method") == "adam").with_columns(
+        pl.lit("adagrad").alias("method"),
+        pl.col("final_metrics").list.eval(
+            pl.element().struct.with_fields(pl.element().struct.field("value") * (1 - 1e-6))
+        ),
+    )
+    runs = pl.concat([final.filter(pl.col("method") != "adagrad"), twin])
+    [contest, _] = contests([(study, dataclasses.replace(tables, runs=runs))])
+    meeting = contest.meetings["adagrad", "adam"]
+    assert (meeting.comparison.wins, meeting.losses, meeting.ties) == (0, 0, 10)
+    assert (meeting.improvement.probability, meeting.comparison.p_value) == (0.5, 1.0)
+
+
+def test_pairs_are_the_seeds_that_both_ran(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    gone = (pl.col("method") == "adam") & (pl.col("seed") < 103) & (pl.col("stage") == "final")
+    runs = tables.runs.filter((pl.col("backend") == "jax") & ~gone)
+    first, *_ = contests([(study, dataclasses.replace(tables, runs=runs))])
+    assert first.meetings["adam", "sgd"].comparison.count == 7
+    assert first.meetings["adagrad", "sgd"].comparison.count == 10
+    values = study_values(study, runs.filter(pl.col("stage") == "final"))
+    pairs = values.filter(pl.col("seed") >= 103).pivot(on="method", index="seed", values="value")
+    ratios = (pairs["adam"] / pairs["sgd"]).to_numpy()
+    assert first.meetings["adam", "sgd"].comparison.median == pytest.approx(float(np.median(ratios)))
+    none = runs.filter(~((pl.col("method") == "adam") & (pl.col("stage") == "final")))
+    first, *_ = contests([(study, dataclasses.replace(tables, runs=none))])
+    assert ("adam", "sgd") not in first.meetings
+
+
+def test_one_method_alone_has_nobody_to_meet(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    alone = dataclasses.replace(tables, runs=tables.runs.filter(pl.col("method") == "adam"))
+    assert contests([(study, alone)]) == []
+
+
+def test_the_data_is_text_that_ends_no_script(report: Report):
+    page = (report.site / "compare.html").read_text()
+    text = stored(page)
+    assert "<" not in text
+    data = json.loads(text)
+    assert HOSTILE in data["methods"]
+    assert data["shown"] == ["adam", "adagrad"]  # the first two of the leaderboard
+    first = data["contests"][0]
+    one, two = (str(data["methods"].index(name)) for name in ("adam @ egop", "adam"))
+    assert first["medians"][two] == ["0.000265", "[0.000221, 0.000306]"]
+    assert first["pairs"][one][two][2:6] == ["10 of 10", "0 worse", "100 %", "69 % to 100 %"]
+    assert first["pairs"][one][two][6] == "0.00098"
+    assert one not in first["pairs"][one]
+
+
+def test_without_scripts_every_pair_stands_in_a_table(report: Report, found: list[Contest]):
+    page = (report.site / "compare.html").read_text()
+    table = page.partition("<noscript>")[2].partition("</noscript>")[0]
+    assert table.count("<tr>") == 1 + sum(len(contest.meetings) // 2 for contest in found)
+    assert "left out" not in table
+
+
+def test_a_report_without_runs_says_so(tmp_path: Path):
+    plan = write_plan(tmp_path, [])
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
+    assert "No two methods have final runs" in (tmp_path / "site/compare.html").read_text()
+
+
+def test_a_page_of_30_methods_stays_small_and_so_does_the_largest(tmp_path: Path):
+    names = tuple(f"an_optimizer_with_a_long_name_{number}" for number in range(MANY))
+    shape = Shape(
+        optimizers=names, bases=("identity",), backends=("jax",), tuning_seeds=(), seeds=(1, 2, 3, 4, 5)
+    )
+    plan = write_plan(tmp_path, [shape])
+    (tmp_path / "figures/digits_mlp").mkdir(parents=True)
+    (tmp_path / "figures/digits_mlp/figures.json").write_text("[]")
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
+    page = (tmp_path / "site/compare.html").read_text()
+    assert len(page.encode()) < LIMIT
+    data, table = stored(page), page.partition("<noscript>")[2].partition("</noscript>")[0]
+    assert len(json.loads(data)["contests"]) == 2
+    pairs = 2 * MANY * (MANY - 1)
+    assert table.count("<tr>") == 1 + pairs // 2
+    most = len(data.encode()) / pairs * MOST_PAIRS + len(table.encode()) / (pairs // 2) * MOST_ROWS
+    assert most < LIMIT
+
+
+def test_what_does_not_fit_is_left_out_and_named(
+    report: Report,
+    studies: list[tuple[StudyPlan, Tables]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+):
+    monkeypatch.setattr("reports.comparing.MOST_PAIRS", 7 * 30)
+    monkeypatch.setattr("reports.comparing.MOST_ROWS", 14)
+    shown = comparison_page(studies, [])
+    assert len(shown["data"]["contests"]) == 7
+    target = "gradients to validation accuracy 0.9 of least_squares (convex) on jax"
+    assert shown["left_out"] == [target]
+    assert shown["rows"] == []
+    assert len(shown["rows_left_out"]) == 8
+    assert main(["site", "--plan", str(report.plan_file), "--out", str(tmp_path / "site")]) == 0
+    page = (tmp_path / "site/compare.html").read_text()
+    assert f"Left out, to keep this page small: {target}." in page
+    assert "all others being left out to keep the page small (final training loss of digits_mlp" in page

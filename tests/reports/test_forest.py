@@ -1,0 +1,108 @@
+"""Forest plots: what is drawn of each comparison, what lies beyond the axis, and what words say of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reports.forest import draw_forests
+from reports.plan import ClaimRelation, ConditionPlan
+from reports.statistics.paired import Effect
+from reports.tables import read_tables
+from reports.verdicts import Compared
+from tests.reports.conftest import Report
+from tests.reports.synthetic import HOSTILE
+
+CONDITION = ConditionPlan(
+    metric="train_loss",
+    which="final",
+    relation="better",
+    methods=("adam @ egop",),
+    than=("adam",),
+    pairs="matched",
+    workload=None,
+    smallest_effect=0.05,
+    effect=None,
+    test="wilcoxon",
+    family="f",
+)
+
+
+def compared(
+    gains: list[float], relation: ClaimRelation = "better", effect: Effect = "ratio", sign: float = -1.0
+) -> Compared:
+    condition = replace(CONDITION, relation=relation)
+    return Compared(
+        "c", "s", "jax", "w", condition, "adam @ egop", "adam", effect, sign, np.array(gains), -np.log(0.95)
+    )
+
+
+@pytest.mark.parametrize(
+    ("relation", "sign", "allowed"),
+    [
+        ("better", -1.0, (0.0, 0.95)),
+        ("better", 1.0, (1 / 0.95, inf)),
+        ("no_worse", -1.0, (0.0, 1 / 0.95)),
+        ("same", -1.0, (0.95, 1 / 0.95)),
+    ],
+)
+def test_what_a_claim_allows_as_a_ratio(relation: ClaimRelation, sign: float, allowed: tuple[float, float]):
+    assert compared([1.0], relation, sign=sign).allowed == pytest.approx(allowed)
+
+
+def test_an_infinite_gain_is_an_infinite_or_vanishing_ratio():
+    assert compared([inf] * 6).estimate.median == 0
+    assert compared([-inf] * 6).estimate.high == inf
+    assert compared([-inf] * 6, effect="difference").estimate.median == inf
+
+
+def test_every_backend_with_pairs_has_a_figure_that_words_tell(report: Report):
+    study = report.plan.study("digits_mlp")
+    figures = json.loads((study.figures / "figures.json").read_text())
+    jax, torch = (figure for figure in figures if figure["kind"] == "claim")
+    assert [jax["backend"], torch["backend"]] == ["jax", "torch"]
+    assert jax["workload"] == "egop.digits_mlp"
+    assert "final training loss on digits_mlp: better by 5 % or more: adam @ egop / adam 0.00" in jax["alt"]
+    assert "10 paired seeds" in jax["caption"]
+    text = (study.figures / f"{jax['name']}.light.svg").read_text()
+    assert "adam @ egop / adam" in text
+    hostile = report.plan.study("convex").figures / "egop.convex.jax.light.svg"
+    assert HOSTILE not in hostile.read_text()
+
+
+def test_what_diverged_is_drawn_at_the_edge_and_told(report: Report, tmp_path: Path):
+    study = report.plan.study("digits_mlp")
+    tables = read_tables(study.tables)
+    lost = (pl.col("method") == "adam") & (pl.col("stage") == "final")
+    outcome = pl.when(lost).then(pl.lit("diverged")).otherwise("outcome").alias("outcome")
+    worse = replace(tables, runs=tables.runs.with_columns(outcome))
+    jax, _ = draw_forests(study, worse, tmp_path)
+    assert "An arrow: the interval goes on beyond the axis." in jax.caption
+    assert "adam @ egop / adam 0, from 0 to 0" in jax.alt
+
+
+def test_without_pairs_there_is_no_figure(report: Report, tmp_path: Path):
+    study = report.plan.study("digits_mlp")
+    tables = read_tables(study.tables)
+    only = replace(tables, runs=tables.runs.filter(pl.col("method") != "adam"))
+    assert draw_forests(study, only, tmp_path) == []
+
+
+def test_differences_have_an_axis_of_their_own(report: Report, tmp_path: Path):
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    accuracy = replace(
+        claim.conditions[0], metric="validation_accuracy", relation="no_worse", smallest_effect=0.01
+    )
+    both = replace(study, claims=(replace(claim, conditions=(*claim.conditions, accuracy)),))
+    jax, _ = draw_forests(both, read_tables(study.tables), tmp_path)
+    text = (tmp_path / f"{jax.name}.light.svg").read_text()
+    assert "difference of the final validation accuracy" in text
+    assert "ratio of the two" in text
+    assert "at most 0.01 worse: adam @ egop − adam" in jax.alt

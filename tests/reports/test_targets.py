@@ -1,0 +1,172 @@
+"""Times to target as censored data: when runs end, what is compared up to which time, and the figure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reports.plan import StudyPlan
+from reports.statistics.decisions import holm
+from reports.statistics.survival import log_rank_test
+from reports.tables import Tables, read_tables
+from reports.targets import TargetTable, draw_targets, target_tables, target_times
+from tests.reports.conftest import Report
+from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
+
+METRIC = "validation_accuracy"
+
+
+@pytest.fixture(scope="module")
+def study(report: Report) -> StudyPlan:
+    return report.plan.study("digits_mlp")
+
+
+@pytest.fixture(scope="module")
+def tables(study: StudyPlan) -> Tables:
+    return read_tables(study.tables)
+
+
+@pytest.fixture(scope="module")
+def times(tables: Tables) -> pl.DataFrame:
+    return target_times(tables.runs.filter(stage="final", backend="jax"), METRIC)
+
+
+@pytest.fixture(scope="module")
+def table(study: StudyPlan, tables: Tables) -> TargetTable:
+    [found] = target_tables(study, study.workloads[0], "jax", tables.runs)
+    return found
+
+
+def of(times: pl.DataFrame, method: str, seed: int) -> tuple[float, bool]:
+    [row] = times.filter(method=method, seed=seed).select("time", "reached").iter_rows()
+    return row
+
+
+def test_a_diverged_run_never_reaches_the_target_and_its_time_is_the_budget(times: pl.DataFrame):
+    # the seed that diverges does so at step 40, and is not censored there
+    assert of(times, "sgd", 100) == (STEPS[-1], False)
+    assert of(times, "sgd @ egop", 100) == (STEPS[-1] + BASIS_EVALUATIONS, False)
+    assert of(times, "sgd", 101)[1]
+
+
+def test_a_run_that_misses_ends_with_its_budget_and_the_basis_is_charged(tables: Tables):
+    final = tables.runs.filter(stage="final", backend="jax")
+    missed = final.with_columns(
+        pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps"))),
+        pl.when(pl.col("outcome") == "diverged")
+        .then(pl.lit("diverged"))
+        .otherwise(pl.lit("budget"))
+        .alias("outcome"),
+    )
+    found = target_times(missed, METRIC)
+    assert not found["reached"].any()
+    ends = found.group_by("basis").agg(pl.col("time").unique())
+    assert dict(ends.iter_rows()) == {"identity": [100.0], "egop": [100.0 + BASIS_EVALUATIONS]}
+
+
+def test_a_run_that_starts_at_its_target_counts_as_one_evaluation(tables: Tables):
+    final = tables.runs.filter(stage="final", backend="jax", method="adam")
+    at_once = final.with_columns(
+        pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(0, pl.Int64).alias("steps")))
+    )
+    assert target_times(at_once, METRIC)["time"].unique().to_list() == [1.0]
+
+
+def test_all_methods_are_compared_up_to_the_time_at_which_the_first_run_missed(
+    table: TargetTable, times: pl.DataFrame
+):
+    assert table.horizon == STEPS[-1] == times.filter(~pl.col("reached"))["time"].min()
+    assert table.threshold == 0.9
+    for row in table.rows:
+        own = times.filter(method=row.method)
+        capped = own.select(
+            pl.when(pl.col("reached"))
+            .then(pl.col("time"))
+            .otherwise(table.horizon)
+            .clip(upper_bound=table.horizon)
+        )
+        # nobody is censored before the horizon, so that the area is a plain mean
+        assert row.mean == pytest.approx(capped.to_series().mean())
+        assert row.low <= row.mean <= row.high
+        assert row.reached.successes == (own["reached"] & (own["time"] <= table.horizon)).sum()
+
+
+def test_each_is_tested_against_its_own_optimizer_and_corrected_in_the_table(
+    table: TargetTable, times: pl.DataFrame
+):
+    rows = {row.method: row.sooner for row in table.rows}
+    assert rows["sgd"] is None
+    against = {method: sooner.control for method, sooner in rows.items() if sooner}
+    assert against == {
+        "sgd @ egop": "sgd",
+        "adagrad": "sgd",
+        "adagrad @ egop": "adagrad",
+        "adam": "sgd",
+        "adam @ egop": "adam",
+    }
+    within = times.with_columns(
+        time=pl.col("time").clip(upper_bound=table.horizon),
+        reached=pl.col("reached") & (pl.col("time") <= table.horizon),
+    )
+    raw = [log_rank_test(within, method, control).p_value for method, control in against.items()]
+    assert [sooner.p_value for sooner in rows.values() if sooner] == pytest.approx(holm(raw))
+    assert table.least is not None
+    assert all(sooner.p_value >= table.least for sooner in rows.values() if sooner)
+    # as soon in steps, but the basis is charged
+    assert rows["adam"]
+    assert rows["adam @ egop"]
+    assert rows["adam"].chance.probability > 0.9
+    assert rows["adam @ egop"].chance.probability < 0.1
+
+
+def test_a_basis_beyond_the_budget_puts_the_target_out_of_reach_and_changes_no_other_row(
+    study: StudyPlan, tables: Tables, table: TargetTable
+):
+    dear = pl.when(pl.col("method") == "adam @ egop").then(6000).otherwise("basis_gradient_evaluations")
+    runs = tables.runs.with_columns(basis_gradient_evaluations=dear)
+    [found] = target_tables(study, study.workloads[0], "jax", runs)
+    assert found.horizon == table.horizon
+    *others, last = found.rows
+    assert (last.method, last.reached.successes, last.mean) == ("adam @ egop", 0, table.horizon)
+    assert last.sooner
+    assert (last.sooner.chance.probability, last.sooner.p_value) == (0.0, 1.0)
+    assert [row.mean for row in others] == [row.mean for row in table.rows[:-1]]
+
+
+def test_methods_that_share_no_seed_are_not_compared(study: StudyPlan, tables: Tables):
+    apart = tables.runs.filter(
+        (pl.col("stage") == "final") & ((pl.col("seed") < 105) == (pl.col("method") == "adam"))
+    )
+    [found] = target_tables(study, study.workloads[0], "jax", apart)
+    rows = {row.method: row.sooner for row in found.rows}
+    assert rows["adam"] is None
+    assert rows["adam @ egop"] is None
+    assert rows["adagrad"] is not None
+    [alone] = target_tables(study, study.workloads[0], "jax", tables.runs.filter(method="adam"))
+    assert (alone.least, [row.sooner for row in alone.rows]) == (None, [None])
+
+
+def test_there_is_nothing_without_a_target_and_no_figure_that_nobody_reached(
+    study: StudyPlan, tables: Tables, tmp_path: Path
+):
+    aimless = dataclasses.replace(study, targets={"another": 1.0})
+    assert target_tables(aimless, study.workloads[0], "jax", tables.runs) == []
+    missed = tables.runs.with_columns(
+        pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps")))
+    )
+    [found] = target_tables(study, study.workloads[0], "jax", missed)
+    assert {row.reached.successes for row in found.rows} == {0}
+    assert {row.high for row in found.rows} == {found.horizon}
+    assert draw_targets(study, dataclasses.replace(tables, runs=missed), tmp_path) == []
+
+
+def test_the_figure_tells_how_many_seeds_reached_it_and_when(study: StudyPlan):
+    figures = json.loads((study.figures / "figures.json").read_text())
+    [figure] = [f for f in figures if f["kind"] == "target" and f["backend"] == "jax"]
+    assert "sgd 9 of 10, from 60 to 80" in figure["alt"]
+    assert f"adam @ egop 10 of 10, from {20 + BASIS_EVALUATIONS}" in figure["alt"]
+    assert "validation accuracy of 0.9" in figure["title"]
