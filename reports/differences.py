@@ -113,8 +113,8 @@ def draw_differences(found: Differences, studies: str, backend: str) -> tuple[Dr
     height = ABOVE + below
     with styled((WIDTH, height), None) as (figure, panel):
         longest = min(LETTERS, max(len(method) for method, _ in found.ranks))
-        side = (0.6 + LETTER * longest) / WIDTH
-        figure.subplots_adjust(left=side, right=1 - side, bottom=below / height, top=1 - 0.02 / height)
+        room = (0.6 + LETTER * longest) / WIDTH
+        figure.subplots_adjust(left=room, right=1 - room, bottom=below / height, top=1 - 0.02 / height)
         panel.set(xlim=(1, count), ylim=(0, ABOVE), yticks=[])
         panel.grid(visible=False)
         for side in ("left", "bottom"):

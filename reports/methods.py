@@ -195,7 +195,8 @@ STATISTICS = (
         "reached-share",
         "Share of seeds that have reached the target",
         "One minus Kaplan and Meier's estimate, with an interval for each time. A run that ended without the "
-        "target counts as one that might have reached it later, but one that diverged as never.",
+        "target counts until then as one that had not reached it, and one that diverged until the end of the "
+        "budget, since it never will.",
         "Independent runs that were stopped for no reason that has to do with when they would reach the "
         "target.",
         "Kaplan and Meier, Journal of the American Statistical Association 53, 1958",

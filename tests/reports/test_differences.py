@@ -82,7 +82,7 @@ def test_the_diagram_names_every_method_and_fits_its_frame(methods: tuple[str, .
         assert f"{method} {number(mean)}" in figure.alt
     assert any("critical difference" in word for word in words)
     assert "<script" not in svg
-    places = re.findall(r'<text [^>]*transform="translate\((\S+) (\S+)\)', svg)
+    places = re.findall(r'<text [^>]*x="(\S+)" y="(\S+)"', svg)
     assert len(places) >= len(methods)
     for x, y in places:
         assert 0 <= float(x) <= figure.width * 0.75

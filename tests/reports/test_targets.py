@@ -91,6 +91,8 @@ def test_all_methods_are_compared_up_to_the_time_at_which_the_first_run_missed(
         )
         # nobody is censored before the horizon, so that the area is a plain mean
         assert row.mean == pytest.approx(capped.to_series().mean())
+        assert row.low is not None
+        assert row.high is not None
         assert row.low <= row.mean <= row.high
         assert row.reached.successes == (own["reached"] & (own["time"] <= table.horizon)).sum()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -67,7 +69,7 @@ def runs(values: dict[str, list[tuple[float, float]]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def shares(frame: pl.DataFrame, **options: int) -> pl.DataFrame:
+def shares(frame: pl.DataFrame, **options: Any) -> pl.DataFrame:
     return front_shares(frame, ["workload"], "method", ["seed"], "loss", "seconds", **options)
 
 
@@ -99,6 +101,16 @@ def test_seeds_are_drawn_together():
     instances = np.random.default_rng(3).lognormal(0, 2, 9)
     frame = runs({"better": [(x, 1.0) for x in instances], "worse": [(1.1 * x, 1.0) for x in instances]})
     assert shares(frame)["share"].to_list() == [1.0, 0.0]
+
+
+def test_what_differs_by_less_than_is_negligible_is_equal():
+    frame = runs({"cheap": [(1.0, 1.0)] * 3, "dear": [(1 - 1e-6, 2.0)] * 3, "better": [(0.9, 2.0)] * 3})
+    two = frame.filter(pl.col("method") != "better")
+    assert shares(two)["on_front"].to_list() == [True, True]
+    assert shares(two, negligible=1e-3)["on_front"].to_list() == [True, False]
+    assert shares(frame, negligible=1e-3)["on_front"].to_list() == [True, False, True]
+    as_dear = frame.with_columns(seconds=pl.lit(1.0))
+    assert shares(as_dear, negligible=1e-3)["share"].to_list() == [0.0, 0.0, 1.0]
 
 
 def test_only_shared_seeds_count_and_bad_tables_are_refused():
