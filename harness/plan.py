@@ -346,7 +346,7 @@ class Planner:
                 **self.tree.data_files(workload_specs),
             },
             versions=_versions(packages),
-            claim_rules=claim_rules(study) if stage == "final" else {},
+            claim_rules=claim_rules(study, self.scale) if stage == "final" else {},
         )
 
     def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
@@ -452,7 +452,12 @@ class Plan:
             "scale": self.config.scale,
             "studies": [study.description for study in self.studies],
             "skipped": [
-                {"name": study.name, "reason": reason, "claims": describe_claims(study)}
+                {
+                    "name": study.name,
+                    "reason": reason,
+                    "claims": describe_claims(study, self.config.scale),
+                    "at_most_partly": _cap(study, self.config.scale),
+                }
                 for study, reason in self.skipped
             ],
             "parity": describe_parity(self.parity) if self.parity else None,
@@ -715,21 +720,25 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         "stop": dict(study.stop),
         "targets": dict(study.targets),
         "compare": study.compare.model_dump(),
-        "claims": describe_claims(study),
+        "claims": describe_claims(study, scale),
         "at_most_partly": own.at_most_partly,
         "budget": {**own.budget, "evaluations": own.evaluations},
     }
 
 
-def describe_claims(study: Study) -> list[dict[str, Any]]:
-    """The claims of a study as the report reads them, each with the hash of its rule."""
+def describe_claims(study: Study, scale: str) -> list[dict[str, Any]]:
+    """The claims of a study as the report reads them, each with the hash of its rule at a scale."""
     claims = [claim.model_dump(mode="json", exclude_none=True) for claim in study.claims]
-    return [{**claim, "rule": rule_hash(claim)} for claim in claims]
+    return [{**claim, "rule": rule_hash(claim, claims, _cap(study, scale))} for claim in claims]
 
 
-def claim_rules(study: Study) -> dict[str, str]:
-    """The hash of the rule of each claim of a study."""
-    return {claim["id"]: claim["rule"] for claim in describe_claims(study)}
+def _cap(study: Study, scale: str) -> str:
+    return study.scales[scale].at_most_partly if scale in study.scales else ""
+
+
+def claim_rules(study: Study, scale: str) -> dict[str, str]:
+    """The hash of the rule of each claim of a study at a scale."""
+    return {claim["id"]: claim["rule"] for claim in describe_claims(study, scale)}
 
 
 def describe_parity(jobs: Iterable[PlannedJob]) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class Condition(Part):
 
     One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
     pair, or each against each with `pairs: all`. The effect is a ratio where the metric is minimized, else a
-    difference, unless it is given; the test is "wilcoxon" for `better`, else "sign".
+    difference, unless it is given.
     """
 
     metric: JudgedWords
@@ -210,7 +210,7 @@ class Condition(Part):
     workload: str | None = None
     smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
     effect: Literal["ratio", "difference"] | None = None
-    test: Literal["wilcoxon", "sign"] | None = None
+    test: Literal["sign", "wilcoxon"] = "sign"
     family: str | None = None
 
     @model_validator(mode="after")

@@ -86,8 +86,8 @@ STATISTICS = (
     Statistic(
         "sign",
         "Sign test",
-        "One-sided: how likely that many of the paired differences would have the claimed sign by chance. A "
-        "claim's rule may ask for it where differences are skewed.",
+        "One-sided: how likely that many of the paired differences would have the claimed sign by chance. "
+        "It decides claims, unless a rule asks for signed ranks, and which methods may be the best.",
         "Independent pairs; nothing of the shape of their differences.",
         "Hollander, Wolfe and Chicken, 2014, section 3.4",
         ("sign_p_value",),
@@ -127,10 +127,10 @@ STATISTICS = (
     Statistic(
         "best-set",
         "The methods that may be the best",
-        "A method is out of the question where another beats it seed by seed, by the signed-rank test with "
+        "A method is out of the question where another beats it seed by seed, by the sign test with "
         "Bonferroni's correction over its opponents. Of those that stay nothing is said but this: the best "
         f"one is among them with {percent(1 - ALPHA)}.",
-        "What the signed-rank test assumes.",
+        "Independent instances.",
         "Gupta, Technometrics 7, 1965; Hsu, Annals of Statistics 9, 1981",
         ("best_set",),
     ),

@@ -391,7 +391,6 @@ def _condition(raw: Mapping[str, Any], claim: str) -> ConditionPlan:
         workload=raw.get("workload"),
         smallest_effect=raw.get("smallest_effect"),
         effect=raw.get("effect"),
-        # Equal methods differ symmetrically, as signed ranks assume; methods at a margin need not.
-        test=raw.get("test") or ("wilcoxon" if relation == "better" else "sign"),
+        test=raw["test"],
         family=raw.get("family") or claim,
     )

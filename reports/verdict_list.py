@@ -14,7 +14,7 @@ from reports.plan import ReportPlan
 from reports.tables import read_tables
 from reports.verdicts import Verdicts, claim_verdicts
 
-HEADS = ("claim", "verdict", "estimate [95 %]", "p (Holm)", "seeds", "why")
+HEADS = ("claim", "verdict", "estimate [interval]", "p (Holm)", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs are told
 
 
@@ -106,7 +106,9 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
     why = verdict["reason"]
     if verdict["seeds_needed"] is not None:
         why += f"; about {verdict['seeds_needed']} seeds would do"
-    if verdict["rule_of_runs"] not in (None, verdict["rule"]):
+    if verdict["seeds"] and verdict["rule_of_runs"] is None:
+        why += "; its runs were planned without this claim, or under several rules"
+    elif verdict["seeds"] and verdict["rule_of_runs"] != verdict["rule"]:
         why += "; the rule was changed after the runs were planned"
     p_value = formatting.NONE if verdict["p"] is None else formatting.p_value(verdict["p"])
     return verdict["id"], verdict["verdict"], estimate, p_value, str(verdict["seeds"]), why

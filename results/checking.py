@@ -276,12 +276,13 @@ def _unwaived(folder: Path, about: Mapping[str, Any], tables: Tables) -> Iterato
 def _rules(plan: Mapping[str, Any]) -> Iterator[str]:
     """Claims of studies whose rule is not the one that its hash is of."""
     try:
-        claims = [
-            claim
+        changed = [
+            claim["id"]
             for study in [*plan["studies"], *plan.get("skipped", [])]
-            for claim in study.get("claims") or []
+            for claims in [study.get("claims") or []]
+            for claim in claims
+            if claim["rule"] != rule_hash(claim, claims, study.get("at_most_partly", ""))
         ]
-        changed = [claim["id"] for claim in claims if claim["rule"] != rule_hash(claim)]
     except (KeyError, TypeError, AttributeError) as error:
         yield f"{PLAN}: not the plan of a set ({error!r})"
         return

@@ -78,6 +78,8 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
 
 
 def _middle(ordered: np.ndarray) -> float:
-    """The median of sorted values; two middle ones are averaged unless they are equal (or both infinite)."""
+    """The median of sorted values; two middle ones are averaged unless equal, opposite infinities to 0."""
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return float(low) if low == high else float((low + high) / 2)
+    if low == high:
+        return float(low)
+    return 0.0 if np.isinf(low) and np.isinf(high) else float((low + high) / 2)

@@ -5,24 +5,51 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for the comparisons of a family together
-RULE_VERSION = 1  # raised when the way from runs to a verdict changes (reports.verdicts)
+RULE_VERSION = 2  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)
 
 
-def rule_hash(claim: Mapping[str, Any]) -> str:
+def rule_hash(claim: Mapping[str, Any], among: Iterable[Mapping[str, Any]], at_most_partly: str) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of what decides a claim.
+
+    The order of conditions, and whether a family is the claim's own or is named so, make no difference.
 
     Args:
         claim: `id` and `holds_if` as the study file has them, in plain JSON types.
+        among: the claims of its study: how many comparisons share a family counts.
+        at_most_partly: as the scale has it.
     """
-    rule = {"version": RULE_VERSION, "alpha": ALPHA, "id": claim["id"], "holds_if": claim["holds_if"]}
+    own = _conditions(claim)
+    families = {condition["family"] for condition in own}
+    sharing = [
+        condition
+        for other in among
+        if other["id"] != claim["id"]
+        for condition in _conditions(other)
+        if condition["family"] in families
+    ]
+    rule = {
+        "version": RULE_VERSION,
+        "alpha": ALPHA,
+        "id": claim["id"],
+        "holds_if": sorted(own, key=json.dumps),
+        "family": sorted(sharing, key=json.dumps),
+        "at_most_partly": bool(at_most_partly),
+    }
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _conditions(claim: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        dict(sorted({**condition, "family": condition.get("family") or claim["id"]}.items()))
+        for condition in claim["holds_if"]
+    ]
 
 
 def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdict]:

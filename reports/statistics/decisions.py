@@ -10,37 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from reports.statistics.medians import LEVEL, median_interval
-from reports.statistics.paired import signed_rank_p_value
+from reports.statistics.paired import sign_p_value, signed_rank_p_value
 from reports.statistics.ranks import NEGLIGIBLE, average_ranks
 
 ClaimRelation = Literal["better", "no_worse", "same"]
 Finding = Literal["holds", "fails", "open"]
 
 LEAST_LEVEL = 0.9  # of an interval that may exclude: that of 5 pairs or more
+ROUNDING = 1e-6  # of gains: what float32 leaves of equal accuracies
 RESAMPLED = 200  # studies, for each number of seeds
 POWER = 0.9
 SEEDS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 500, 1000)
 EXACT_UP_TO = 50  # pairs; the search for a number of seeds takes the normal approximation above
-
-
-def sign_p_value(differences: ArrayLike) -> float:
-    """The exact one-sided p-value of the sign test that paired differences tend to be below zero.
-
-    Assumes independent pairs and nothing of the shape of their differences; zeros are left out (Hollander,
-    Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.4).
-
-    Args:
-        differences: shape (pairs,), infinities allowed; NaN is an error.
-    """
-    values = np.asarray(differences, dtype=float)
-    if np.isnan(values).any():
-        raise ValueError("NaN among paired differences: say first which of the two is better")
-    values = values[values != 0]
-    if len(values) == 0:
-        return 1.0
-    from scipy.stats import binomtest
-
-    return float(binomtest(int((values < 0).sum()), len(values), 0.5, alternative="greater").pvalue)
 
 
 Test = Callable[[ArrayLike], float]
@@ -70,12 +51,17 @@ class Question:
         relation: "better": the gain is above 0, and no less than the margin; "no_worse": it is above minus
             the margin; "same": it lies between minus the margin and the margin.
         margin: the smallest gain that matters, in the unit of the gains, above 0.
-        test: "wilcoxon" or "sign".
+        test: "sign" or "wilcoxon".
     """
 
     relation: ClaimRelation
     margin: float
-    test: str = "wilcoxon"
+    test: str = "sign"
+
+    @property
+    def slack(self) -> float:
+        """By how much a gain may miss the margin and lie on it: rounding in float32 decides nothing."""
+        return ROUNDING * max(1.0, self.margin)
 
     def p_value(self, gains: ArrayLike, tests: Mapping[str, Test] = TESTS) -> float:
         """One-sided, for what the relation asserts; of "same" the larger of two tests (TOST).
@@ -88,21 +74,29 @@ class Question:
         """
         values, test = np.asarray(gains, dtype=float), tests[self.test]
         if self.relation == "better":
-            return test(-np.where(np.abs(values) <= min(NEGLIGIBLE, self.margin), 0.0, values))
-        below = test(-(values + self.margin))
-        return below if self.relation == "no_worse" else max(below, test(values - self.margin))
+            return test(-_without(values, min(NEGLIGIBLE, self.margin)))
+        below = test(-_without(values + self.margin, self.slack))
+        if self.relation == "no_worse":
+            return below
+        return max(below, test(_without(values - self.margin, self.slack)))
 
     def excluded(self, low: float, high: float) -> bool:
         """Whether an interval of the median gain holds nothing that the relation allows."""
+        least, most = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
-            return high < self.margin
-        return high < -self.margin or (self.relation == "same" and low > self.margin)
+            return high < least
+        return high < -most or (self.relation == "same" and low > most)
 
     def borne_out(self, median: float) -> bool:
         """Whether the median gain is one that the relation allows."""
+        least, most = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
-            return median >= self.margin
-        return median >= -self.margin and (self.relation == "no_worse" or median <= self.margin)
+            return median >= least
+        return median >= -most and (self.relation == "no_worse" or median <= most)
+
+
+def _without(values: np.ndarray, negligible: float) -> np.ndarray:
+    return np.where(np.abs(values) <= negligible, 0.0, values)
 
 
 def decide(question: Question, gains: ArrayLike, adjusted: float, alpha: float) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -78,6 +78,26 @@ def _chances_up_to(doubled: tuple[int, ...]) -> np.ndarray:
     return total
 
 
+def sign_p_value(differences: ArrayLike) -> float:
+    """The exact one-sided p-value of the sign test that paired differences tend to be below zero.
+
+    Assumes independent pairs and nothing of the shape of their differences; zeros are left out (Hollander,
+    Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.4).
+
+    Args:
+        differences: shape (pairs,), infinities allowed; NaN is an error.
+    """
+    values = np.asarray(differences, dtype=float)
+    if np.isnan(values).any():
+        raise ValueError("NaN among paired differences: say first which of the two is better")
+    values = values[values != 0]
+    if len(values) == 0:
+        return 1.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(int((values < 0).sum()), len(values), 0.5, alternative="greater").pvalue)
+
+
 def effect_for(values: ArrayLike, direction: Direction) -> Effect:
     """Losses that are nowhere negative compare by ratio, everything else by difference."""
     finite = np.asarray(values, dtype=float)
@@ -113,14 +133,16 @@ def compare_pairs(
     equal = left == right
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if chosen == "ratio":
-            effects = np.where(equal, 1.0, left / right)
-            differences = np.where(equal, 0.0, np.log(left) - np.log(right))
+            effects = np.where(equal, 0.0, np.log(left) - np.log(right))
         else:
             effects = np.where(equal, 0.0, left - right)
-            differences = effects
-    differences = np.where(tied(left, right, negligible), 0.0, differences)
+    differences = np.where(tied(left, right, negligible), 0.0, effects)
     sign = 1.0 if direction == "minimize" else -1.0
     interval = median_interval(effects, level)
+    if chosen == "ratio":  # a median of logarithms: exchanging the two inverts it
+        with np.errstate(over="ignore"):
+            low, median, high = np.exp([interval.low, interval.median, interval.high]).tolist()
+        interval = replace(interval, low=low, median=median, high=high)
     return PairedComparison(
         effect=chosen,
         median=interval.median,

@@ -42,9 +42,11 @@ def write_report(
     """
     path = write_plan(folder, shapes, checks=checks)
     raw = json.loads(path.read_text())
-    claims = [claim for study in [*raw["studies"], *raw["skipped"]] for claim in study["claims"]]
-    for claim in claims:
-        claim["rule"] = rule_hash(claim)
+    studies = [*raw["studies"], *raw["skipped"]]
+    for study in studies:
+        for claim in study["claims"]:
+            claim["rule"] = rule_hash(claim, study["claims"], "")
+    claims = [claim for study in studies for claim in study["claims"]]
     path.write_text(json.dumps(raw))
     rules = [{"claim": claim["id"], "rule": claim["rule"]} for claim in claims]
     for study in raw["studies"]:

@@ -1,17 +1,20 @@
 """Verdicts on claims of studies: from made-up tables, and told to people and to programs."""
 
 import json
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from reports.__main__ import main
 from reports.plan import ReportError, read_plan
+from reports.statistics.decisions import Question, decide
 from reports.tables import read_tables
 from reports.verdict_list import listed, read_verdicts
 from reports.verdicts import claim_verdicts, combined, comparisons, decided, rule_of_runs
 from results.schema import CLAIMS, FINDINGS
-from results.verdicts import rule_hash
+from results.verdicts import ALPHA, RULE_VERSION, rule_hash
 
 from .conftest import Report
 from .synthetic import RULE
@@ -117,9 +120,54 @@ def test_a_rule_changed_after_the_runs_is_seen(report: Report):
     jobs = read_tables(plan.study("digits_mlp").tables).jobs
     assert rule_of_runs(jobs, "egop.digits_mlp", "jax") == RULE
     assert rule_of_runs(jobs, "another", "jax") is None
-    claim = {"id": "a", "holds_if": [{"metric": "x", "smallest_effect": 0.05}], "sentence": "s"}
-    assert rule_hash(claim) == rule_hash({**claim, "sentence": "told otherwise"})
-    assert rule_hash(claim) != rule_hash({**claim, "holds_if": [{"metric": "x", "smallest_effect": 0.01}]})
+
+
+# findings by their first letters: holds, fails, open
+PINNED = (
+    "offffoofffofoffofooooohooohhhhoffffoofffoofofoooooooohoohhhh"
+    "offffoooooohhhhohhhhohhhhohhhhoffffohoooohohhoohhhoohhhohhhh"
+    "offffooooooohohoooooooooooffffoffffooooooohhooooooooooooffff"
+)
+CLAIM: dict[str, Any] = {
+    "id": "a",
+    "sentence": "s",
+    "holds_if": [{"metric": "x", "smallest_effect": 0.05}, {"metric": "y"}],
+}
+OTHER: dict[str, Any] = {"id": "b", "sentence": "s", "holds_if": [{"metric": "z"}]}
+
+
+@pytest.mark.parametrize(
+    ("claim", "among", "cap", "same"),
+    [
+        ({**CLAIM, "sentence": "told otherwise"}, [OTHER], "", True),
+        ({**CLAIM, "holds_if": CLAIM["holds_if"][::-1]}, [OTHER], "", True),
+        ({**CLAIM, "holds_if": [{**one, "family": "a"} for one in CLAIM["holds_if"]]}, [OTHER], "", True),
+        ({**CLAIM, "holds_if": [{"metric": "x", "smallest_effect": 0.01}]}, [OTHER], "", False),
+        (
+            CLAIM,
+            [{**OTHER, "holds_if": [{"metric": "z", "family": "a"}]}],
+            "",
+            False,
+        ),  # one more in its family
+        (CLAIM, [OTHER], "the data are reduced", False),
+    ],
+)
+def test_the_hash_of_a_rule_is_that_of_what_decides(claim, among, cap, same):
+    assert (rule_hash(claim, [claim, *among], cap) == rule_hash(CLAIM, [CLAIM, OTHER], "")) == same
+
+
+def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
+    """Fixed gains, and what is made of them: where this fails, raise RULE_VERSION and pin anew."""
+    random = np.random.default_rng(7)
+    told = []
+    for relation in ("better", "no_worse", "same"):
+        for test in ("sign", "wilcoxon"):
+            question = Question(relation, 0.05, test)
+            for median in (-0.2, -0.05, 0.0, 0.05, 0.06, 0.2):
+                for size in (3, 5, 8, 10, 20):
+                    gains = median + 0.05 * random.standard_normal(size)
+                    told.append(decide(question, gains, question.p_value(gains), ALPHA)[0])
+    assert (RULE_VERSION, ALPHA, "".join(told)) == (2, 0.05, PINNED)
 
 
 def test_a_cap_is_told(report: Report):
