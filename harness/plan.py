@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -345,7 +345,7 @@ class Planner:
                 **self.tree.outside(files),
                 **self.tree.data_files(workload_specs),
             },
-            versions=_versions(packages),
+            versions=self.tree.versions(packages),
             claim_rules=claim_rules(study, self.scale) if stage == "final" else {},
         )
 
@@ -388,7 +388,7 @@ def parity_job(
         bundle_memory_bytes=0,
         upstream={},
         sources={**tree.sources(modules, (*FOLLOWED, "harness")), **tree.data_files(workload_specs)},
-        versions=_versions(PACKAGES[ALL]),
+        versions=tree.versions(PACKAGES[ALL]),
     )
     lanes = len(problems) * len(optimizers)
     return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
@@ -423,7 +423,7 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
         bundle_memory_bytes=0,
         upstream={},
         sources=_sources_of_checks(module, tree),
-        versions=_versions((*PACKAGES[ALL], "scipy")),
+        versions=tree.versions((*PACKAGES[ALL], "scipy")),
     )
     lanes = len(claims_of(module))
     return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
@@ -777,13 +777,6 @@ def describe_checks(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
         ],
         "tables": [str(job.folder) for job in modules.values()],
     }
-
-
-_version = cache(version)  # reading a distribution's metadata takes a millisecond
-
-
-def _versions(packages: Iterable[str]) -> dict[str, str]:
-    return {package: _version(package) for package in sorted(packages)}
 
 
 def _json(content: Any) -> str:

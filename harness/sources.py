@@ -19,7 +19,7 @@ DATA = "data:"  # marks the key of a data file among the sources
 
 
 class SourceTree:
-    """The files below a folder as a plan finds them: each is looked up, read and hashed once.
+    """Files and packages as a plan finds them: each is looked up, read and hashed once.
 
     Args:
         root: the folder that holds the packages.
@@ -31,6 +31,7 @@ class SourceTree:
         self._sha256 = cache(sha256)
         self._imported = cache(self._imports)
         self._sources = cache(self._all_sources)
+        self._version = cache(version)
 
     def sources(self, modules: Iterable[str], followed: tuple[str, ...] = FOLLOWED) -> Mapping[str, str]:
         """SHA-256 by file of the modules and of all that they import from the followed packages.
@@ -56,6 +57,10 @@ class SourceTree:
             for spec in specs
             for path in find_workload(spec.locator).files(spec.settings)
         }
+
+    def versions(self, packages: Iterable[str]) -> dict[str, str]:
+        """The versions of installed packages, sorted by name."""
+        return {package: self._version(package) for package in sorted(packages)}
 
     def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
         """SHA-256 of Python files outside by their keys, and of what they import from the followed packages.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,14 +17,50 @@ from .experiment import LEVEL, Experiment, Result
 from .paired_tests import exchangeable, skewed
 
 MARGIN = 0.05
-SPREAD = 0.05  # of gains, from seed to seed: the standard deviation of normal ones
-SHARES = {1: 1.0, 10: 0.2}  # of the trials, by the number of comparisons that share a correction
-Noise = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-NOISES: Mapping[str, Noise] = {
+SPREADS = (1, 5, 20)  # of gains from seed to seed, in margins
+DIVERGED = 0.45  # of the control's runs: less than half, so that the median gain stays below 0
+SHARES = {1: 0.2, 10: 0.05}  # of the trials, by the number of comparisons that share a correction
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How gains differ from seed to seed.
+
+    Args:
+        shape: its name.
+        draw: values of median 0, or below it.
+        spread: what they are multiplied by, in margins.
+    """
+
+    shape: str
+    draw: Draw
+    spread: int
+
+    @property
+    def name(self) -> str:
+        """Shape and spread, in words."""
+        return f"{self.shape}, spread {self.spread} margin{'s' if self.spread > 1 else ''}"
+
+    def gains(self, random: np.random.Generator, median: float, shape: tuple[int, ...]) -> np.ndarray:
+        """Gains about a median."""
+        return median + MARGIN * self.spread * self.draw(random, shape)
+
+
+def diverging(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Infinitely better where the control diverges, and worse on all other seeds: the median is below 0."""
+    worse = -np.abs(random.normal(size=shape))
+    return np.where(random.random(shape) < DIVERGED, np.inf, worse)
+
+
+DRAWS: Mapping[str, Draw] = {
     "normal": lambda random, shape: exchangeable(random, "normal", shape),
     "long tails": lambda random, shape: exchangeable(random, "lognormal", shape),
     "skewed": lambda random, shape: -skewed(random, shape),
 }
+NOISES = tuple(Noise(shape, draw, spread) for shape, draw in DRAWS.items() for spread in SPREADS)
+NARROW = tuple(noise for noise in NOISES if noise.spread == 1)
+DIVERGENCE = Noise(f"control diverges on {DIVERGED:.0%} of seeds, worse on the rest", diverging, 1)
 
 
 def claims_of(question: Question, studies: np.ndarray) -> list[list[Verdict]]:
@@ -41,13 +78,12 @@ def claims_of(question: Question, studies: np.ndarray) -> list[list[Verdict]]:
 
 
 def simulated(
-    random: np.random.Generator, trials: int, question: Question, median: float, noise: str, family: int
+    random: np.random.Generator, trials: int, question: Question, median: float, noise: Noise, family: int
 ) -> Iterator[tuple[int, int, list[list[Verdict]]]]:
     """For each number of seeds: it, the number of studies, and their verdicts."""
     trials = max(1, round(SHARES[family] * trials))
     for size in SIZES:
-        gains = median + SPREAD * NOISES[noise](random, (trials, family, size))
-        yield size, trials, claims_of(question, gains)
+        yield size, trials, claims_of(question, noise.gains(random, median, (trials, family, size)))
 
 
 def any_of(verdicts: list[list[Verdict]], verdict: Verdict) -> float:
@@ -66,64 +102,105 @@ def claims(number: int) -> str:
     return "1 claim" if number == 1 else f"any of {number} claims"
 
 
-def nulls(random: np.random.Generator, trials: int) -> Iterator[Result]:
-    """Claims that are false by as little as can be, and said to be reproduced."""
-    edges: dict[ClaimRelation, float] = {"better": 0.0, "no_worse": -MARGIN, "same": -MARGIN}
-    for noise, test in (*((name, "wilcoxon") for name in NOISES), ("skewed", "sign")):
-        for relation, median in edges.items():
-            for family in SHARES if relation == "better" else (1,):
+def false_claims(test: str) -> Callable[[np.random.Generator, int], Iterable[Result]]:
+    """The experiment on claims that are false by as little as can be, and said to be reproduced."""
+    # What is said of `no_worse` at minus the margin is the same at any spread, and of `same` rarer at wider ones.
+    cases: tuple[tuple[ClaimRelation, float, int, tuple[Noise, ...]], ...] = (
+        ("better", 0.0, 1, (*NOISES, DIVERGENCE)),
+        ("better", 0.0, 10, (*NOISES, DIVERGENCE)),
+        ("no_worse", -MARGIN, 1, (*NARROW, DIVERGENCE)),
+        ("same", -MARGIN, 1, (*NARROW, DIVERGENCE)),
+    )
+
+    def run(random: np.random.Generator, trials: int) -> Iterator[Result]:
+        for relation, median, family, noises in cases:
+            for noise in noises:
                 question = Question(relation, MARGIN, test)
                 for size, count, told in simulated(random, trials, question, median, noise, family):
-                    setting = f"{relation} by {test}, {noise}, {claims(family)}; {size} seeds"
+                    setting = f"{relation}, {claims(family)}, {noise.name}; {size} seeds"
                     value = any_of(told, "reproduced")
                     yield Result("reproduced, though false", setting, value, count, None, LEVEL)
+
+    return run
+
+
+def below_the_margin(random: np.random.Generator, trials: int) -> Iterator[Result]:
+    """Claims whose gain is real and too small to matter, and said to be reproduced: nothing is asked."""
+    question = Question("better", MARGIN)
+    for words, share in (("half the margin", 0.5), ("nine tenths of it", 0.9)):
+        for family in SHARES:
+            for noise in NOISES:
+                for size, count, told in simulated(random, trials, question, share * MARGIN, noise, family):
+                    setting = f"gain {words}, family of {family}, {noise.name}; {size} seeds"
+                    yield Result("reproduced", setting, of_claims(told, "reproduced"), count)
 
 
 def at_the_margin(random: np.random.Generator, trials: int) -> Iterator[Result]:
     """Claims that are true by as little as can be, and said not to be reproduced."""
     question = Question("better", MARGIN)
-    for noise in NOISES:
+    for noise in NARROW:
         for family in SHARES:
             for size, count, told in simulated(random, trials, question, MARGIN, noise, family):
-                setting = f"{noise}, family of {family}; {size} seeds"
+                setting = f"{noise.shape}, family of {family}; {size} seeds"
                 value = of_claims(told, "not reproduced")
                 yield Result("not reproduced, though true", setting, value, count, None, LEVEL)
 
 
 def powers(random: np.random.Generator, trials: int) -> Iterator[Result]:
-    """What is said of claims that are clearly true, and of equal methods."""
+    """How often clear gains are reproduced, and equal methods are not."""
     question = Question("better", MARGIN)
-    shown: tuple[Verdict, ...] = ("reproduced", "not reproduced", "underpowered")
-    for family in SHARES:
-        for noise in ("normal", "long tails"):
-            for gain in (0.0, 2 * MARGIN, 3 * MARGIN):
-                found = list(simulated(random, trials, question, gain, noise, family))
-                for verdict in shown:
-                    for size, count, told in found:
-                        setting = f"gain {gain:g}, {noise}, family of {family}; {size} seeds"
-                        yield Result(verdict, setting, of_claims(told, verdict), count)
+    cases: tuple[tuple[Verdict, int, int, tuple[int, ...]], ...] = (
+        *(("reproduced", gain, family, SPREADS[:2]) for gain in (2, 3) for family in SHARES),
+        ("not reproduced", 0, 1, SPREADS),
+    )
+    for verdict, gain, family, spreads in cases:
+        for noise in NOISES:
+            if noise.spread not in spreads:
+                continue
+            for size, count, told in simulated(random, trials, question, gain * MARGIN, noise, family):
+                setting = f"gain {gain} margins, family of {family}, {noise.name}; {size} seeds"
+                yield Result(verdict, setting, of_claims(told, verdict), count)
 
 
+FALSE = (
+    f"How often a claim is reproduced that is just false: `better` with a margin of {MARGIN:g} and a median gain "
+    "of 0, `no_worse` and `same` with one of minus the margin. Gains spread from seed to seed by so many margins "
+    "(the standard deviation of normal ones); skewed ones have their long tail above. Or a control diverges on "
+    f"{DIVERGED:.0%} of seeds and the treated method is worse on the rest, so that the median gain is below 0."
+)
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "Verdicts, false claims",
         "reports.verdicts",
-        f"How often a claim is reproduced whose median gain lies just where it begins to be false: 0 of "
-        f"`better`, minus the margin of {MARGIN:g} of `no_worse` and `same`. Gains spread by {SPREAD:g} from "
-        "seed to seed; skewed ones are not those of methods with equal distributions.",
-        nulls,
+        f"{FALSE} By the sign test, which a study takes unless it says otherwise.",
+        false_claims("sign"),
+    ),
+    Experiment(
+        "Verdicts, false claims by the signed-rank test",
+        "reports.verdicts",
+        "The same with `test: wilcoxon`, which assumes differences that are symmetric about their median.",
+        false_claims("wilcoxon"),
+    ),
+    Experiment(
+        "Verdicts, gains below the margin",
+        "reports.verdicts",
+        f"How often `better` with a margin of {MARGIN:g} is reproduced where the gain is real and smaller than "
+        "that. The 5 % of false claims are about no effect at all: the test tells a gain from none, and the "
+        "margin is only asked of the estimated median. A family shares Holm's correction.",
+        below_the_margin,
     ),
     Experiment(
         "Verdicts, true claims at the margin",
         "reports.verdicts",
-        f"How often a claim is not reproduced whose median gain is the smallest that matters, {MARGIN:g}.",
+        f"How often a claim is not reproduced whose median gain is the smallest that matters, {MARGIN:g}. The "
+        "interval decides that, so that spread and family make no difference.",
         at_the_margin,
     ),
     Experiment(
         "Verdicts, power",
         "reports.verdicts",
-        f"What is said of `better` with a margin of {MARGIN:g} where the median gain is 0, 2 or 3 times "
-        "that, and gains spread as before. A family shares Holm's correction.",
+        f"How often `better` with a margin of {MARGIN:g} is reproduced where the median gain is 2 or 3 margins, "
+        "and not reproduced where it is 0. What is neither is underpowered. A family shares Holm's correction.",
         powers,
     ),
 )
