@@ -158,7 +158,7 @@ def test_claims_are_checked_alone_and_one_that_raises_is_no_success(snakemake, p
     done = snakemake("--cores", "2", *asked)
     assert done.returncode == 0, done.stdout
     command = ["python", "-m", "reports", "verdicts", "--json"]
-    (told,) = json.loads(subprocess.check_output(command, cwd=project, env=activated, text=True))
+    told, _ = json.loads(subprocess.check_output(command, cwd=project, env=activated, text=True))
     assert (told["id"], told["verdict"]) == ("toy.mean", "reproduced")
     assert told["others"] == [{"variant": "as printed", "backend": None, "verdict": "not reproduced"}]
     assert "as printed" in (project / "reports/site/claims.html").read_text()

@@ -36,7 +36,7 @@ def _symmetric(random: np.random.Generator, seeds: int, methods: int) -> np.ndar
 
 
 def _skewed(random: np.random.Generator, seeds: int, methods: int) -> np.ndarray:
-    """The first has a long tail of large losses, the others of small ones; it beats each on half of the seeds."""
+    """The first has a long tail of large losses, the others of small ones; half of the seeds are its wins."""
     from scipy.stats import gamma
 
     values = random.exponential(size=(seeds, methods)) - gamma(2).median() / 2
@@ -93,8 +93,8 @@ EXPERIMENTS = (
     Experiment(
         "Best methods: the best one lost",
         STATISTIC,
-        "Methods whose logarithms of losses share a problem instance. No other beats the first: all are equal; or "
-        "its losses have their long tail above and the others' below, and it wins half of the seeds; or it "
+        "Lognormal losses that share a problem instance. No other method beats the first: all are equal; or its "
+        "losses have a long tail above and those of the others one below, and it wins half of the seeds; or it "
         f"diverges on {DIVERGED:.0%} of seeds and is better on the rest. Counted: studies in which the set of "
         "methods that may be the best lacks it; at most 5 % is asked.",
         lost,
@@ -102,8 +102,8 @@ EXPERIMENTS = (
     Experiment(
         "Best methods: power",
         STATISTIC,
-        "The first method has half the loss of the others, beside what is said above. Counted: studies in which "
-        "the set is that method alone.",
+        "The first method has half the loss of the others, beside what is said above. Counted: studies in "
+        "which the set is that method alone.",
         alone,
     ),
 )

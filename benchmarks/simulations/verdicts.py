@@ -104,7 +104,7 @@ def claims(number: int) -> str:
 
 def false_claims(test: str) -> Callable[[np.random.Generator, int], Iterable[Result]]:
     """The experiment on claims that are false by as little as can be, and said to be reproduced."""
-    # What is said of `no_worse` at minus the margin is the same at any spread, and of `same` rarer at wider ones.
+    # At minus the margin `no_worse` is reproduced as often at any spread, and `same` less often at wide ones.
     cases: tuple[tuple[ClaimRelation, float, int, tuple[Noise, ...]], ...] = (
         ("better", 0.0, 1, (*NOISES, DIVERGENCE)),
         ("better", 0.0, 10, (*NOISES, DIVERGENCE)),
@@ -163,10 +163,10 @@ def powers(random: np.random.Generator, trials: int) -> Iterator[Result]:
 
 
 FALSE = (
-    f"How often a claim is reproduced that is just false: `better` with a margin of {MARGIN:g} and a median gain "
-    "of 0, `no_worse` and `same` with one of minus the margin. Gains spread from seed to seed by so many margins "
-    "(the standard deviation of normal ones); skewed ones have their long tail above. Or a control diverges on "
-    f"{DIVERGED:.0%} of seeds and the treated method is worse on the rest, so that the median gain is below 0."
+    f"How often a claim is reproduced that is just false: `better` with a margin of {MARGIN:g} and a median "
+    "gain of 0, `no_worse` and `same` with one of minus the margin. Gains spread from seed to seed by so many "
+    "margins (the standard deviation of normal ones); skewed ones have their long tail above. Or the control "
+    f"diverges on {DIVERGED:.0%} of seeds and the treated method is worse on the rest: its median is worse."
 )
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
@@ -184,23 +184,23 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "Verdicts, gains below the margin",
         "reports.verdicts",
-        f"How often `better` with a margin of {MARGIN:g} is reproduced where the gain is real and smaller than "
-        "that. The 5 % of false claims are about no effect at all: the test tells a gain from none, and the "
-        "margin is only asked of the estimated median. A family shares Holm's correction.",
+        f"How often `better` with a margin of {MARGIN:g} is reproduced where the gain is real and smaller. The "
+        "5 % of false claims are about no effect at all: the test tells a gain from none, and the margin is "
+        "only asked of the estimated median. A family shares Holm's correction.",
         below_the_margin,
     ),
     Experiment(
         "Verdicts, true claims at the margin",
         "reports.verdicts",
-        f"How often a claim is not reproduced whose median gain is the smallest that matters, {MARGIN:g}. The "
-        "interval decides that, so that spread and family make no difference.",
+        f"How often a claim is not reproduced whose median gain is the smallest that matters, {MARGIN:g}. "
+        "The interval decides that, so that spread and family make no difference.",
         at_the_margin,
     ),
     Experiment(
         "Verdicts, power",
         "reports.verdicts",
         f"How often `better` with a margin of {MARGIN:g} is reproduced where the median gain is 2 or 3 margins, "
-        "and not reproduced where it is 0. What is neither is underpowered. A family shares Holm's correction.",
+        "and not reproduced where it is 0. The rest is underpowered. A family shares Holm's correction.",
         powers,
     ),
 )
