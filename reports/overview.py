@@ -164,7 +164,8 @@ def _leading(study: StudyPlan, values: pl.DataFrame, direction: Direction) -> tu
     Of medians that tie, the one that the study names first leads.
     """
     chosen = best_set(values, ["seed"], "method", "value", direction, ALPHA, NEGLIGIBLE)
-    kept = set(chosen.filter("kept")["method"])
+    # of a ring in which each beats the next nobody is kept, and all may be the best
+    kept = set(chosen.filter("kept")["method"]) or set(chosen["method"])
     found = dict(medians(values, ["method"], "value").select("method", "median").iter_rows())
     sign = 1 if direction == "minimize" else -1
     order = sorted((name for name in study.methods if name in kept), key=lambda name: sign * found[name])

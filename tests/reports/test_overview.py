@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from reports.overview import Answer, answers, listed, sentence
+from reports.overview import Answer, _leading, answers, listed, sentence
 from reports.plan import StudyPlan
 from reports.tables import Tables, read_tables
 from tests.reports.conftest import Report
@@ -93,6 +93,17 @@ def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
     outcome = pl.lit("diverged").alias("outcome")
     lost = answer(study, replace(tables, runs=tables.runs.with_columns(outcome)))
     assert sentence(lost).startswith("Nothing can be told: half of the runs of every method")
+
+
+def test_of_a_ring_in_which_each_beats_the_next_all_may_be_the_best(study):
+    rings = (("sgd", "adagrad", "adam"), ("adagrad", "adam", "sgd"), ("adam", "sgd", "adagrad"))
+    rows = [
+        {"workload": "digits_mlp", "seed": seed, "method": method, "value": 1.0 + place}
+        for seed in range(60)
+        for place, method in enumerate(rings[seed % 3])
+    ]
+    order, _ = _leading(study, pl.DataFrame(rows), "minimize")
+    assert set(order) == {"sgd", "adagrad", "adam"}
 
 
 def test_a_workload_without_final_runs_has_no_answer(study, tables):
