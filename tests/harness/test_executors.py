@@ -48,7 +48,10 @@ VARIANTS: dict[str, Rule] = {
 ALL = {**RULES, **VARIANTS}
 # What networks have that the regression lacks (noise, convolutions, leaves of one shape) meets a rule by
 # entries, one by matrices and one with amortized work; the regression meets every variant.
-ON_NETWORKS = ("adam", "muon", "shampoo averaged, every 3 steps")
+ON_NETWORKS = {
+    SMALL_CONVOLUTION.name: ("adam", "shampoo averaged, every 3 steps"),
+    SMALL_ATTENTION.name: ("adam", "muon"),
+}
 # Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone,
 # where test_parity.py and tests/optimizers compare them.
 IN_A_NULL_SPACE = ("soap",)
@@ -163,7 +166,7 @@ def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, 
         pytest.param(TANH, one, marks=[] if one in VARIANTS else [pytest.mark.long]) for one in ALL
     ]
     + [  # for many seconds
-        pytest.param(network, one, marks=[] if one in ON_NETWORKS else [pytest.mark.long])
+        pytest.param(network, one, marks=[] if one in ON_NETWORKS[network.name] else [pytest.mark.long])
         for network in NETWORKS.values()
         for one in VARIANTS
     ],
