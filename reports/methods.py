@@ -162,7 +162,8 @@ STATISTICS = (
         f"one; the score is the area below it for ratios from 1 to {plain(LIMIT)}, from 0 to 1. It goes by "
         "the median gradient evaluations to target, a missed target counts as infinitely long, and the "
         "intervals of score and rank come from drawing the seeds again.",
-        "Independent seeds; the score depends on who else takes part.",
+        "Independent seeds, and methods that differ: the interval of equal ones is too narrow. The score "
+        "depends on who else takes part.",
         "Dolan and Moré, Mathematical Programming 91, 2002; Dahl and others, Benchmarking Neural Network "
         "Training Algorithms, arXiv:2306.07179; Hall, Journal of the Royal Statistical Society B 50, 1988",
         ("score_intervals", "study_medians", "time_ratios"),

@@ -129,8 +129,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Score by performance profiles, paired by seed",
         "reports.statistics.profiles.score_intervals",
         "As the leaderboard has it: seeds are resampled for all methods together, and half of the variance "
-        "between runs belongs to the seed. Five methods on eight workloads; or six, each equal to one other: of "
-        "two equals one is the faster by chance, so that scores are too low.",
+        "between runs belongs to the seed. Five methods on eight workloads; or six, each equal to one other: "
+        "one of the two is the faster by chance, so that scores are too low.",
         coverage(PAIRED_CASES, paired=True, studies="seeds"),
     ),
 )

@@ -186,9 +186,10 @@ def score_intervals(
     A rank's interval goes by percentiles and holds the estimate.
 
     Assumes independent studies. Measured coverage at level 0.95 (`benchmarks/simulations/profiles.py`):
-    scores 0.93 to 0.98 from 5 studies on where submissions differ; 0.89 with 5 or 10 studies where up to 0.4
-    of the runs miss; 0.66 to 0.82 where all submissions are equal on all workloads, since each is the fastest
-    by chance and all scores are too low. Ranks 0.98 and more in all of these.
+    scores 0.93 to 0.98 from 5 studies on where submissions differ; 0.88 and 0.89 with 5 and 10 studies where
+    up to 0.4 of the runs are missed; 0.81 to 0.89 where submissions come in pairs of equals, and 0.62 to 0.82
+    where all are equal, since one of equals is always fastest by chance and all scores are too low. Ranks
+    0.97 and more in all of these.
 
     Args:
         runs: see `study_medians`.

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from benchmarks.simulations.verdicts import MARGIN, any_of, claims_of, of_claims
+from benchmarks.simulations.verdicts import (
+    DIVERGED,
+    DIVERGENCE,
+    MARGIN,
+    NOISES,
+    Noise,
+    any_of,
+    claims_of,
+    of_claims,
+)
 from reports.plan import ConditionPlan
 from reports.statistics.decisions import Question
 from reports.verdicts import Compared, combined, decided
@@ -21,7 +31,7 @@ def compared(gains: np.ndarray) -> Compared:
         workload=None,
         smallest_effect=MARGIN,
         effect="difference",
-        test="wilcoxon",
+        test="sign",
         family="family",
     )
     return Compared(
@@ -41,3 +51,18 @@ def test_a_family_of_claims_gets_the_verdicts_of_the_engine():
     assert {"reproduced", "not reproduced"} <= {verdict for study in found for verdict in study}
     assert any_of(found, "reproduced") == 1.0
     assert of_claims(found, "reproduced") >= 1 / 3
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)
+def test_gains_have_the_median_that_is_asked_for_and_spread_in_margins(noise: Noise):
+    gains = noise.gains(np.random.default_rng(1), MARGIN, (20_000,))
+    assert (gains > MARGIN).mean() == pytest.approx(0.5, abs=0.02)
+    narrow = Noise("narrow", noise.draw, 1).gains(np.random.default_rng(1), 0.0, (20_000,))
+    assert gains - MARGIN == pytest.approx(noise.spread * narrow)
+
+
+def test_a_control_that_often_diverges_leaves_the_median_gain_below_the_null():
+    gains = DIVERGENCE.gains(np.random.default_rng(1), 0.0, (20_000,))
+    assert np.isposinf(gains).mean() == pytest.approx(DIVERGED, abs=0.02)
+    assert (gains[np.isfinite(gains)] <= 0).all()
+    assert np.median(gains) < 0
