@@ -138,18 +138,18 @@ class Wiring:
 
         Raises:
             InputError: when the set's name is missing, has other letters than it may, or is taken, and when
-                jobs are still to be run from files that no commit has.
+                the files are not those of a commit.
         """
         try:
             check_name(self.name, Path(self.published))
         except TableError as error:
             raise InputError(f"publish: {error}") from error
-        if "dirty" not in self.waive and not all(map(os.path.exists, self.shown)):
+        if "dirty" not in self.waive:
             revision, dirty = commit(PROJECT)
             if revision is None or dirty:
                 raise InputError(
-                    "publish: jobs are still to be run, and their code is not what a commit has; commit it "
-                    "first, or add waive=dirty, which the set then says"
+                    "publish: the code that runs jobs and computes verdicts is not what a commit has; commit "
+                    "it first, or add waive=dirty, which the set then says"
                 )
         return self.report_path
 

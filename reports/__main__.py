@@ -13,6 +13,8 @@ from reports import scoring, set_commands
 from reports.plan import ReportError, read_plan
 from results.errors import TableError
 
+SITE = Path("reports/site")
+
 
 def parser() -> argparse.ArgumentParser:
     """The options of the commands."""
@@ -42,13 +44,13 @@ def parser() -> argparse.ArgumentParser:
 
     site = commands.add_parser("site", help="render the site; prints the path of its first page")
     site.add_argument("--plan", **plan)
-    site.add_argument("--out", type=Path, default=Path("reports/site"), help="folder (default: %(default)s)")
+    site.add_argument("--out", type=Path, help=f"folder (default: {SITE} of a report; a set's must be named)")
 
     verdicts = commands.add_parser("verdicts", help="tell the verdict on every claim of a report")
     verdicts.add_argument(
         "--plan",
         type=Path,
-        default=Path("reports/site/plan.json"),
+        default=SITE / "plan.json",
         help="the plan of the report (default: %(default)s)",
     )
     verdicts.add_argument("--json", action="store_true", help="print JSON for programs")
@@ -109,8 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             from reports.site import render_site
 
+            if plan.published and options.out is None:
+                raise ReportError(
+                    f"{options.plan}: a published set; say with --out where its site should lie"
+                )
             render = set_commands.render_published if plan.published else render_site
-            print(f"The site: {render(plan, options.out).resolve()}")
+            print(f"The site: {render(plan, options.out or SITE).resolve()}")
     except (ReportError, TableError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -30,6 +30,19 @@ def check_rows(plan: ChecksPlan) -> pl.DataFrame:
     return rows.with_columns(pl.Series("share", shares, dtype=pl.Float64))
 
 
+def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
+    """Check that every claim of the plan that property checks decide has measures.
+
+    Raises:
+        ReportError: when one has none.
+    """
+    asked = {claim.id for claim in plan.checks.claims} if plan.checks else set()
+    unmeasured = asked - set(rows["claim"] if rows is not None else ())
+    if unmeasured:
+        remedy = "show another set" if plan.published else "run snakemake again"
+        raise ReportError(f"{plan.path}: the tables hold no measure of {min(unmeasured)}; {remedy}")
+
+
 def parts_of(rows: pl.DataFrame) -> Rows:
     """One row a part and variant, in the order of the table: its worst measure, and how many miss."""
     instances = rows.unique([*PART, "instance"], maintain_order=True)
@@ -103,11 +116,7 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
     sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
     checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
     parts = parts_of(rows) if rows is not None else []
-    unmeasured = set(checked) - {part["claim"] for part in parts}
-    if unmeasured:
-        raise ReportError(
-            f"{plan.path}: the tables hold no measure of {min(unmeasured)}; run snakemake again"
-        )
+    check_measured(plan, rows)
     claims: Rows = []
     for verdict in told:
         about = checked.get(verdict["id"])

@@ -29,6 +29,8 @@ from results.publishing import (
     PROVENANCE,
     STUDY_TABLES,
     Objection,
+    Revision,
+    all_jobs,
     as_json,
     between_markers,
     changed_rules,
@@ -37,6 +39,7 @@ from results.publishing import (
     provenance_of,
     seal,
     thinned,
+    unclean,
     write_text,
 )
 from results.reading import naming_damage, read, scan, table_files
@@ -65,7 +68,7 @@ class Contents:
     @property
     def jobs(self) -> pl.DataFrame:
         """The jobs of all folders."""
-        return pl.concat([frames["jobs"] for frames in self.frames.values()]).unique(maintain_order=True)
+        return all_jobs(frames["jobs"] for frames in self.frames.values())
 
     @property
     def runs(self) -> int:
@@ -74,7 +77,12 @@ class Contents:
 
 
 def publish(
-    plan: ReportPlan, name: object, folder: Path, waive: Sequence[str] = (), readme: Path | None = None
+    plan: ReportPlan,
+    name: object,
+    folder: Path,
+    waive: Sequence[str] = (),
+    readme: Path | None = None,
+    code: Revision | None = None,
 ) -> Path:
     """Write a report's tables and what follows from them as a published set.
 
@@ -83,6 +91,8 @@ def publish(
         name: the set's; the folder of that name below `folder` must not be there.
         waive: kinds of objections that are let pass, and told in the set.
         readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
+        code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
+            it; None to ask git.
 
     Returns:
         The set's folder.
@@ -91,25 +101,33 @@ def publish(
         ReportError, TableError: when something stands in the way, or a table is missing or damaged.
     """
     name, waive = check_name(name, folder), check_waivers(waive)
+    if plan.published:
+        raise ReportError(f"{plan.path}: a published set already; publish the plan of a report")
+    code = commit(PROJECT) if code is None else code
     if readme is not None:
         between_markers(readme.read_text(), readme, [])
+        if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
+            raise ReportError(
+                f"{readme}: cannot link to {folder / name}, which does not lie below its folder"
+            )
     contents = gather(plan)
     found = [
-        each for where, frames in contents.frames.items() for each in objections(where, frames)
-    ] + changed_rules(read_verdicts(plan).claims)
+        *unclean(code),
+        *(each for where, frames in contents.frames.items() for each in objections(where, frames)),
+        *changed_rules(read_verdicts(plan).claims),
+    ]
     if refused := [each for each in found if each.kind not in waive]:
         raise ReportError("\n".join(_refusal(name, refused)))
     with new_set(folder, name) as stage:
-        board = _write(stage, plan, name, contents, found)
+        board = _write(stage, plan, name, contents, found, code)
         if flaws := unfounded(stage):
             raise ReportError(
                 "\n".join([f"{name}: not published; whoever checks it would refuse it:", *flaws])
             )
     if readme is not None:
         text = readme.read_text()
-        write_text(
-            readme, between_markers(text, readme, readme_lines(board, name, folder / name, plan, found))
-        )
+        link = (folder / name).resolve().relative_to(readme.resolve().parent)
+        write_text(readme, between_markers(text, readme, readme_lines(board, name, link, plan, found)))
     return folder / name
 
 
@@ -197,6 +215,14 @@ def disagreements(folder: Path) -> list[str]:
                 for column in right.columns
                 if not alike(said[column], computed[column])
             ]
+    if not found:  # of the leaderboard as it is given, so that rounding makes no other text
+        follow = texts(plan, about, read([folder / "leaderboard.parquet"], "leaderboard"))
+        found += [
+            f"{file}: is not what is written from the set's tables; if this checkout writes it otherwise, "
+            f"check the set with its own commit, {about.get('commit')}"
+            for file, text in follow.items()
+            if (folder / file).read_text() != text
+        ]
     return found
 
 
@@ -243,12 +269,14 @@ def drawn(plan: ReportPlan, folder: Path) -> ReportPlan:
     """A set's plan with the figures, which a set does not hold, drawn into a folder.
 
     Raises:
-        ReportError, TableError: when a table is missing or damaged.
+        ReportError, TableError: when a table is missing or damaged, or has no measure of a claim.
     """
     from reports.claim_figures import draw_claims
-    from reports.claims import check_rows
+    from reports.claims import check_measured, check_rows
     from reports.drawing import draw_figures
 
+    rows = check_rows(plan.checks) if plan.checks else None
+    check_measured(plan, rows)
     studies = []
     for study in plan.studies:
         figures = folder / "studies" / formatting.slug(study.name)
@@ -256,14 +284,19 @@ def drawn(plan: ReportPlan, folder: Path) -> ReportPlan:
         draw_figures(study, tables, figures)
         studies.append(replace(study, figures=figures))
     checks = plan.checks
-    if checks is not None:
+    if checks is not None and rows is not None:
         checks = replace(checks, figures=folder / "claims")
-        draw_claims(checks, check_rows(checks), checks.figures)
+        draw_claims(checks, rows, checks.figures)
     return replace(plan, studies=tuple(studies), checks=checks)
 
 
 def _write(
-    stage: Path, plan: ReportPlan, name: str, contents: Contents, found: Sequence[Objection]
+    stage: Path,
+    plan: ReportPlan,
+    name: str,
+    contents: Contents,
+    found: Sequence[Objection],
+    code: Revision,
 ) -> pl.DataFrame:
     """Write everything; returns the leaderboard."""
     for where, frames in contents.frames.items():
@@ -271,20 +304,34 @@ def _write(
             write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
     raw = json.loads(plan.path.read_text())
     write_text(stage / PLAN, as_json(_moved(raw, name, found)))
-    tables = derived(read_set(stage))  # from the set as it lies there, as whoever checks it computes them
+    own = read_set(stage)
+    tables = derived(own)  # from the set as it lies there, as whoever checks it computes them
     for table, frame in tables.items():
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
-    board = tables["leaderboard"]
-    flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
-    write_text(stage / "leaderboard.csv", board.select(flat).write_csv())
-    write_text(stage / "leaderboard.json", as_json(records(board)))
-    write_text(stage / "leaderboard.schema.json", as_json(json_schema("leaderboard")))
-    provenance = _provenance(name, plan, contents, found)
+    provenance = _provenance(name, plan, contents, found, code)
     write_text(stage / PROVENANCE, as_json(provenance))
-    write_text(stage / "LICENSE", NOTICE)
-    write_text(stage / "README.md", _page(provenance, plan, board, found))
+    for file, text in texts(own, provenance, tables["leaderboard"]).items():
+        write_text(stage / file, text)
     seal(stage)
-    return board
+    return tables["leaderboard"]
+
+
+def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> dict[str, str]:
+    """The files of a set that follow word by word from its plan, its provenance and its leaderboard.
+
+    Args:
+        plan: the set's.
+        about: what `provenance.json` holds.
+        board: the table `leaderboard`.
+    """
+    flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
+    return {
+        "leaderboard.csv": board.select(flat).write_csv(),
+        "leaderboard.json": as_json(records(board)),
+        "leaderboard.schema.json": as_json(json_schema("leaderboard")),
+        "LICENSE": NOTICE,
+        "README.md": _page(about, plan, board),
+    }
 
 
 def _moved(raw: Mapping[str, Any], name: str, found: Sequence[Objection]) -> dict[str, Any]:
@@ -300,9 +347,9 @@ def _moved(raw: Mapping[str, Any], name: str, found: Sequence[Objection]) -> dic
 
 
 def _provenance(
-    name: str, plan: ReportPlan, contents: Contents, found: Sequence[Objection]
+    name: str, plan: ReportPlan, contents: Contents, found: Sequence[Objection], code: Revision
 ) -> dict[str, Any]:
-    revision, dirty = commit(PROJECT)
+    revision, dirty = code
     return {
         "name": name,
         "scale": plan.scale,
@@ -311,7 +358,7 @@ def _provenance(
         "dirty": dirty,
         "licence": LICENCE,
         "rule_version": RULE_VERSION,
-        "waived": [{"kind": each.kind, "sentence": each.sentence} for each in found],
+        "waived": [each.told for each in found],
         "thinned_curves": list(contents.thinned),
         **provenance_of(contents.jobs, contents.runs),
     }
@@ -415,10 +462,10 @@ def _cell(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|&" else letter for letter in text)
 
 
-def _waived_lines(found: Sequence[Objection]) -> list[str]:
-    if not found:
+def _waived_lines(sentences: Sequence[str]) -> list[str]:
+    if not sentences:
         return []
-    return ["", "**Published although:**", "", *(f"- {_cell(each.sentence)}" for each in found)]
+    return ["", "**Published although:**", "", *(f"- {_cell(sentence)}" for sentence in sentences)]
 
 
 def readme_lines(
@@ -432,12 +479,12 @@ def readme_lines(
         *board_lines(board, plan),
         "",
         LEGEND,
-        *_waived_lines(found),
+        *_waived_lines([each.sentence for each in found]),
         "",
     ]
 
 
-def _page(about: Mapping[str, Any], plan: ReportPlan, board: pl.DataFrame, found: Sequence[Objection]) -> str:
+def _page(about: Mapping[str, Any], plan: ReportPlan, board: pl.DataFrame) -> str:
     """The set's README."""
     import jinja2
 
@@ -455,6 +502,6 @@ def _page(about: Mapping[str, Any], plan: ReportPlan, board: pl.DataFrame, found
         plan=plan,
         board=board_lines(board, plan),
         legend=LEGEND,
-        waived=_waived_lines(found),
+        waived=_waived_lines(plan.waived),
         points=CURVE_POINTS,
     )

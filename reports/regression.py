@@ -352,7 +352,8 @@ def changed_verdicts(before: Side, after: Side) -> Rows:
     )
     both = old.join(new, on=key, how="full", nulls_equal=True, coalesce=True, maintain_order="left_right")
     changed = both.filter(pl.col("verdict").ne_missing(pl.col("verdict_right")))
-    rule = pl.col("rule").ne_missing(pl.col("rule_right")) & pl.col("backend").is_not_null()
+    on_both = pl.col("verdict").is_not_null() & pl.col("verdict_right").is_not_null()
+    rule = on_both & pl.col("rule").ne_missing(pl.col("rule_right")) & pl.col("backend").is_not_null()
     return changed.select(
         *key,
         pl.col("verdict").alias("before"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +16,9 @@ import numpy as np
 import polars as pl
 
 from reports import formatting
-from reports.claims import check_rows
+from reports.claims import check_measured, check_rows
 from reports.measures import study_values
-from reports.plan import ReportError, ReportPlan, StudyPlan, read_plan
+from reports.plan import ChecksPlan, ReportError, ReportPlan, StudyPlan, read_plan
 from reports.publish import read_set
 from reports.statistics.medians import median_interval
 from reports.statistics.paired import Effect
@@ -56,17 +57,26 @@ class Line:
 # --- which set, and the run ----------------------------------------------------------------------
 
 
-def choose_set(claim: str, folder: Path, scale: str | None) -> Path:
-    """The newest published set that has a claim, at the scale asked for.
+def choose_set(claim: str, folder: Path, scale: str | None, say: Callable[[str], None]) -> Path:
+    """The newest published set that has a claim, at the scale asked for; hidden folders are none.
+
+    Args:
+        say: is told of sets that cannot be read, which are passed over.
 
     Raises:
         ReportError: when there is none; says what there is.
     """
     found = []
     for path in sorted(folder.glob(f"*/{PLAN}")):
-        plan = read_set(path.parent)
+        if path.parent.name.startswith("."):
+            continue  # being written, or left behind
+        try:
+            plan = read_set(path.parent)
+            published = str(json.loads((path.parent / PROVENANCE).read_text())["published"])
+        except (ReportError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            say(f"passed over: {path.parent}: {error}")
+            continue
         if scale in (None, plan.scale) and claim in claims_of(plan):
-            published = json.loads((path.parent / PROVENANCE).read_text())["published"]
             found.append((published, path.parent))
     if not found:
         at = f" at scale {scale}" if scale else ""
@@ -81,7 +91,8 @@ def check_asked(claim: str, scale: str | None, published: ReportPlan) -> None:
     """Check, before anything runs, that a set has what is asked for.
 
     Raises:
-        ReportError: when it has not the claim, or is of another scale.
+        ReportError: when it has not the claim, no measure of it, or is of another scale.
+        TableError: when a table is missing or damaged.
     """
     if claim not in claims_of(published):
         raise ReportError(
@@ -92,6 +103,13 @@ def check_asked(claim: str, scale: str | None, published: ReportPlan) -> None:
             f"{published.path}: a set of scale {published.scale}, which runs of scale {scale} do not "
             "reproduce; leave --scale out, or name another set"
         )
+    if published.checks and claim in {each.id for each in published.checks.claims}:
+        check_measured(replace(published, checks=only(claim, published.checks)), check_rows(published.checks))
+
+
+def only(claim: str, checks: ChecksPlan) -> ChecksPlan:
+    """The checks of one claim."""
+    return replace(checks, claims=tuple(each for each in checks.claims if each.id == claim))
 
 
 def claims_of(plan: ReportPlan) -> list[str]:
@@ -117,7 +135,10 @@ def run_again(called: Sequence[str], results: Path) -> ReportPlan:
     Raises:
         ReportError: when Snakemake ends with an error.
     """
-    if subprocess.run([sys.executable, "-m", *called], check=False).returncode:
+    # Snakemake starts jobs by the name python; where a link leads is another environment
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    done = subprocess.run([sys.executable, "-m", *called], check=False, env={**os.environ, "PATH": path})
+    if done.returncode:
         raise ReportError("snakemake ended with an error, which stands above; mend it and try again")
     return read_plan(results / "site" / "plan.json")
 

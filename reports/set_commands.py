@@ -41,7 +41,9 @@ def add_commands(commands: Any) -> None:
         "--published", type=Path, metavar="SET", help=f"the set's folder (default: the newest in {FOLDER})"
     )
     reproduce.add_argument("--scale", help="take a set of this scale (default: any)")
-    reproduce.add_argument("--cores", default="all", help="how many for Snakemake (default: %(default)s)")
+    reproduce.add_argument(
+        "--cores", type=cores, default="all", help="how many for Snakemake, or all (default: %(default)s)"
+    )
     reproduce.add_argument(
         "--results", type=Path, metavar="DIR", help="where to run it (default: .cache/reproduced/CLAIM)"
     )
@@ -50,6 +52,17 @@ def add_commands(commands: Any) -> None:
     compare.add_argument("before", type=Path, metavar="A", help="a published set, or a checkout with a site")
     compare.add_argument("after", type=Path, metavar="B", help="another one")
     compare.add_argument("--out", type=Path, required=True, metavar="FILE", help="the page, FILE.html")
+
+
+def cores(text: str) -> str:
+    """How many cores Snakemake may take: a positive number, or all.
+
+    Raises:
+        argparse.ArgumentTypeError: for anything else.
+    """
+    if text != "all" and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number above 0 nor all")
+    return text
 
 
 def run_command(options: argparse.Namespace, say: Say) -> int:
@@ -108,7 +121,7 @@ def _reproduce(options: argparse.Namespace, say: Say) -> int:
         summed_up,
     )
 
-    chosen = options.published or choose_set(options.claim, FOLDER, options.scale)
+    chosen = options.published or choose_set(options.claim, FOLDER, options.scale, say)
     published = read_set(chosen)
     check_asked(options.claim, options.scale, published)
     results = options.results or result_folder(options.claim)

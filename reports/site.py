@@ -214,7 +214,8 @@ def _write(
         figures: the site's folder, the folder they come from, and their list.
     """
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
-    copies[SHOWN] = plan.path
+    if not plan.published:  # whose folders are beside its own plan, not beside this site
+        copies[SHOWN] = plan.path
     copies |= site_files(plan.kernels)
     for folder, source, drawn in figures:
         for figure in drawn:

@@ -12,6 +12,7 @@ import polars as pl
 from reports.measures import study_values
 from reports.plan import (
     ChecksPlan,
+    ClaimPlan,
     ConditionPlan,
     ReportError,
     ReportPlan,
@@ -120,7 +121,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     ]
     rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
     if plan.checks is not None and checks is not None:
-        rows += property_rows(plan.checks, checks)
+        rows += property_rows(plan.checks, checks, plan.scale)
     return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings)
 
 
@@ -335,8 +336,8 @@ def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
 # --- property checks -----------------------------------------------------------------------------
 
 
-def property_rows(plan: ChecksPlan, checks: pl.DataFrame) -> list[dict[str, object]]:
-    """The rows of the claims that property checks decide.
+def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[dict[str, object]]:
+    """The rows of the claims that property checks decide, of the plan's claims without measures in the end.
 
     The estimate is the share of instances all of whose measures hold, with an exact interval (Clopper and
     Pearson) for the share of all instances that could be drawn.
@@ -344,6 +345,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame) -> list[dict[str, obje
     Args:
         plan: which claims there are.
         checks: the table `checks`.
+        scale: the plan's.
     """
     about = {claim.id: claim for claim in plan.claims}
     rows: list[dict[str, object]] = []
@@ -377,4 +379,19 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame) -> list[dict[str, obje
                     "rule_of_runs": first["spec_hash"],
                 }
             )
-    return rows
+    measured = set(checks["claim"])
+    return rows + [_unmeasured(claim, scale) for claim in plan.claims if claim.id not in measured]
+
+
+def _unmeasured(claim: ClaimPlan, scale: str) -> dict[str, object]:
+    """The row of a claim that no measure is there of."""
+    return {
+        "claim": claim.id,
+        "variant": "",
+        "verdict": "not run",
+        "reason": "the tables hold no measure of it",
+        "source": claim.source,
+        "scale": scale,
+        "study": claim.file,
+        "seeds": 0,
+    }

@@ -7,11 +7,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import ValidationError
 
+from results import flaws
 from results.errors import TableError
 from results.provenance import PROJECT
 from results.publishing import (
@@ -20,15 +23,19 @@ from results.publishing import (
     PROVENANCE,
     STUDY_TABLES,
     SUMS,
-    TUNING,
+    Objection,
+    all_jobs,
     changed_rules,
     files_of,
     objections,
+    provenance_of,
     sha256,
+    unclean,
 )
 from results.reading import read
 from results.schema import TABLES
 from results.set_names import WAIVERS
+from results.set_plan import SetPlan
 from results.verdicts import rule_hash
 
 PAGES = ("README.md", "LICENSE")
@@ -42,9 +49,9 @@ TOP = {
 }
 SPECIAL = {"parity": ("parity", "jobs"), "checks": ("checks", "jobs")}  # folders that are no studies
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>.+)")
-COMMIT = re.compile(r"[0-9a-f]{40}")
-FAILED = ("out_of_memory", "interrupted", "error")
-SHOWN = 3  # how many rows a complaint names
+CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+)  # what a terminal would obey, or refuse
 
 Tables = Mapping[str, Mapping[str, pl.DataFrame]]
 
@@ -55,7 +62,12 @@ def complaints(folder: Path) -> list[str]:
     Nothing from the folder is executed. What its verdicts and records say plays no part, only whether they
     follow from its tables.
     """
-    return unfounded(folder) or recomputed(folder)
+    return [_plain(told) for told in unfounded(folder) or recomputed(folder)]
+
+
+def _plain(told: str) -> str:
+    """A complaint without characters that a terminal would obey: a set's names are a stranger's."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", told)
 
 
 def unfounded(folder: Path) -> list[str]:
@@ -66,14 +78,30 @@ def unfounded(folder: Path) -> list[str]:
     if found:
         return found  # what lies there is not what was written: nothing else can be relied on
     tables, broken = _read(folder)
-    plan, provenance = (_json(folder / name, found) for name in (PLAN, PROVENANCE))
-    found += [*broken, *_layout(folder, plan)]
+    raw, about = (_json(folder / name, found) for name in (PLAN, PROVENANCE))
+    found += broken
+    plan = _plan(raw, found) if raw else None
+    if plan is None:
+        return found
+    found += _layout(folder, plan)
+    if found:
+        return found  # the rest needs all tables
+    thinned = about.get("thinned_curves")
     for where, frames in tables.items():
-        found += _study(where, frames)
-    found += _provenance(provenance, tables)
+        if where:
+            found += flaws.of_folder(where, frames)
+            found += flaws.of_scale(where, frames, plan.scale)
+    for study in plan.studies:
+        cut = isinstance(thinned, list) and study.name in thinned
+        found += flaws.of_study(study, tables[study.name], cut)
+    if plan.parity:
+        found += flaws.of_parity(tables["parity"]["parity"])
+    if plan.checks:
+        found += flaws.of_checks(plan, tables["checks"]["checks"])
+    found += _provenance(about, plan, tables)
     if not found:
-        found += _unwaived(folder, provenance, tables)
-        found += _rules(plan)
+        found += _waived(about, plan, tables)
+        found += _rules(raw)
     return found
 
 
@@ -82,6 +110,9 @@ def unfounded(folder: Path) -> list[str]:
 
 def _sums(folder: Path) -> Iterator[str]:
     """Missing, changed and further files."""
+    if (folder / SUMS).is_symlink() or ((folder / SUMS).exists() and not (folder / SUMS).is_file()):
+        yield f"{SUMS}: a link, or no file; a set holds files"
+        return
     try:
         lines = (folder / SUMS).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -98,6 +129,8 @@ def _sums(folder: Path) -> Iterator[str]:
     for name in there:
         if (folder / name).is_symlink():
             yield f"{name}: a link; a set holds files"
+        elif not (folder / name).is_file():
+            yield f"{name}: neither a file nor a folder; remove it"
         elif name not in said:
             yield f"{name}: is not among the checksums; remove it"
         elif sha256(folder / name) != said[name]:
@@ -105,21 +138,41 @@ def _sums(folder: Path) -> Iterator[str]:
     yield from (f"{name}: is missing" for name in sorted(set(said) - set(there)))
 
 
-def _layout(folder: Path, plan: Mapping[str, Any]) -> Iterator[str]:
-    """Files that a set has or may not have."""
+def _plan(raw: Mapping[str, Any], found: list[str]) -> SetPlan | None:
+    """What a plan asks; complaints and None where it is the plan of no set."""
+    if not raw.get("published"):
+        found.append(f"{PLAN}: names no published set; publish the tables with snakemake publish")
+        return None
     try:
-        studies = [study["name"] for study in plan.get("studies", [])]
-        others = [name for name in SPECIAL if plan.get(name)]
-    except (TypeError, KeyError, AttributeError) as error:
-        yield f"{PLAN}: not the plan of a set ({error!r})"
-        return
-    needed = TOP | {f"{study}/{table}.parquet" for study in studies for table in STUDY_TABLES}
+        return SetPlan.model_validate(raw)
+    except ValidationError as error:
+        found += [
+            f"{PLAN}: {'.'.join(map(str, flaw['loc']))}: {flaw['msg']}; publish the set anew"
+            for flaw in error.errors(include_url=False)[: flaws.SHOWN]
+        ]
+        return None
+
+
+def _layout(folder: Path, plan: SetPlan) -> Iterator[str]:
+    """Files that a set has or may not have, and folders that the plan calls otherwise."""
+    others = [name for name in SPECIAL if getattr(plan, name)]
+    names = [study.name for study in plan.studies]
+    folders = [(name, [name], getattr(plan, name).tables) for name in others]
+    folders += [(study.name, [study.name], [study.tables]) for study in plan.studies]
+    yield from (
+        f"{PLAN}: the tables of {name} lie in {', '.join(given)}, and should lie in {name}"
+        for name, right, given in folders
+        if given != right
+    )
+    yield from (
+        f"{PLAN}: the study {name} is there twice, or called like another folder of a set"
+        for name in sorted({name for name in names if names.count(name) > 1} | (set(names) & SPECIAL.keys()))
+    )
+    needed = TOP | {f"{name}/{table}.parquet" for name in names for table in STUDY_TABLES}
     needed |= {f"{name}/{table}.parquet" for name in others for table in SPECIAL[name]}
     there = set(files_of(folder))
     yield from (f"{name}: a set needs this file" for name in sorted(needed - there))
     yield from (f"{name}: a set has no such file; remove it" for name in sorted(there - needed))
-    if not plan.get("published"):
-        yield f"{PLAN}: names no published set; publish the tables with snakemake publish"
 
 
 def _read(folder: Path) -> tuple[Tables, list[str]]:
@@ -149,128 +202,67 @@ def _json(path: Path, found: list[str]) -> Mapping[str, Any]:
     """What a JSON file holds; a complaint and nothing where it holds no object."""
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         found.append(f"{path.name}: cannot be read as JSON ({error})")
         return {}
-    if isinstance(content, dict):
+    if isinstance(content, dict) and content:
         return content
-    found.append(f"{path.name}: holds no JSON object")
+    found.append(f"{path.name}: holds no JSON object with keys")
     return {}
-
-
-# --- tables --------------------------------------------------------------------------------------
-
-
-def _study(where: str, frames: Mapping[str, pl.DataFrame]) -> Iterator[str]:
-    """What is wrong with the tables of one folder."""
-    if "jobs" not in frames:
-        return  # said already: a set needs this file
-    yield from _jobs(where, frames["jobs"])
-    for table in ("runs", "timings", "memory", "parity", "checks"):
-        if table in frames:
-            yield from _unknown_jobs(where, table, frames)
-    for table in ("runs", "timings", "memory"):
-        if table in frames:
-            yield from _elsewhere(where, table, frames[table])
-    if "runs" not in frames:
-        return
-    runs = frames["runs"]
-    yield from _told(where, "more than one run is called", runs.filter(pl.col("run").is_duplicated()))
-    cell = ["workload", "optimizer", "basis", "backend", "machine", "seed"]
-    final = runs.filter(pl.col("stage") == "final")
-    twice = final.filter(pl.struct(cell).is_duplicated())
-    yield from _told(where, "a method has more than one final run of a seed:", twice)
-    tuned = set(runs.filter(pl.col("stage").is_in(TUNING))["seed"])
-    judged_too = final.filter(pl.col("seed").is_in(sorted(tuned)))
-    yield from _told(where, "a seed that tuned judges as well:", judged_too)
-    yield from _metrics(where, runs)
-    if "curves" in frames:
-        strangers = frames["curves"].join(runs, on="run", how="anti")["run"].unique().sort()
-        yield from _told(where, "curves of runs that runs.parquet does not have:", strangers.to_frame())
-    if "timings" in frames:
-        bad = frames["timings"].filter(~(pl.col("seconds").is_finite() & (pl.col("seconds") >= 0)))
-        if len(bad):
-            yield f"{where}/timings.parquet: {len(bad)} seconds are negative or not finite"
-
-
-def _jobs(where: str, jobs: pl.DataFrame) -> Iterator[str]:
-    unnamed = jobs.filter(pl.col("machine").is_null() | pl.col("cpu").is_null())
-    if len(unnamed):
-        yield f"{where}/jobs.parquet: {len(unnamed)} jobs name no machine or no processor"
-    strange = jobs.filter(~pl.col("commit").fill_null("0" * 40).str.contains(f"^{COMMIT.pattern}$"))
-    if len(strange):
-        yield f"{where}/jobs.parquet: {strange['commit'][0]!r} is not a commit (40 hexadecimal digits)"
-
-
-def _unknown_jobs(where: str, table: str, frames: Mapping[str, pl.DataFrame]) -> Iterator[str]:
-    """Rows without provenance: no job of their hash and, where they have one, stage ran on their machine."""
-    key = ["spec_hash", "machine", *(["stage"] if table == "runs" else [])]
-    rows = frames[table].with_columns(pl.col(key).cast(pl.String))
-    lost = rows.join(frames["jobs"].select(key).unique(), on=key, how="anti", nulls_equal=True)
-    if len(lost):
-        first = ", ".join(f"{name} {value}" for name, value in lost.select(key).row(0, named=True).items())
-        yield (
-            f"{where}/{table}.parquet: {len(lost)} rows without provenance: jobs.parquet has no job of them "
-            f"(the first: {first})"
-        )
-
-
-def _elsewhere(where: str, table: str, frame: pl.DataFrame) -> Iterator[str]:
-    if len(wrong := frame.filter(pl.col("study") != where)):
-        yield f"{where}/{table}.parquet: {len(wrong)} rows are of the study {wrong['study'][0]!r}"
-
-
-def _metrics(where: str, runs: pl.DataFrame) -> Iterator[str]:
-    """Metrics that are not finite where no outcome says why, and outcomes without their step."""
-    fine = runs.filter(~pl.col("outcome").cast(pl.String).is_in(["diverged", *FAILED]))
-    for column in ("final_metrics", "best_metrics"):
-        finite = pl.col(column).list.eval(pl.element().struct.field("value").is_finite().fill_null(False))
-        wrong = fine.filter(~finite.list.all())
-        yield from _told(where, f"{column} are not finite, and the outcome is not diverged:", wrong)
-    empty = fine.filter(pl.col("final_metrics").list.len().fill_null(0) == 0)
-    yield from _told(where, "no final metrics, and the outcome is no failure:", empty)
-    stepless = runs.filter((pl.col("outcome") == "diverged") & pl.col("outcome_step").is_null())
-    yield from _told(where, "diverged, and at no step:", stepless)
-
-
-def _told(where: str, what: str, rows: pl.DataFrame) -> Iterator[str]:
-    if len(rows):
-        names = rows["run"].unique(maintain_order=True)
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        yield f"{where}: {what} {', '.join(map(str, names[:SHOWN]))}{more}"
 
 
 # --- provenance, rules and what follows from the tables ------------------------------------------
 
 
-def _provenance(about: Mapping[str, Any], tables: Tables) -> Iterator[str]:
-    if not about:
-        return
-    if about.get("licence") != LICENCE:
-        yield f"{PROVENANCE}: licence is {about.get('licence')!r}, and should be {LICENCE!r}"
-    if not isinstance(about.get("waived"), list):
-        yield f"{PROVENANCE}: waived is not a list"
-    runs = sum(len(frames["runs"]) for frames in tables.values() if "runs" in frames)
-    if about.get("runs") != runs:
-        yield f"{PROVENANCE}: says {about.get('runs')} runs, and the tables have {runs}"
+def _provenance(about: Mapping[str, Any], plan: SetPlan, tables: Tables) -> Iterator[str]:
+    """What provenance.json says otherwise than plan and tables."""
+    where = [*(study.name for study in plan.studies), *(name for name in SPECIAL if getattr(plan, name))]
+    runs = sum(len(tables[study.name]["runs"]) for study in plan.studies)
+    right = {
+        "name": plan.published,
+        "scale": plan.scale,
+        "licence": LICENCE,
+        **provenance_of(all_jobs([tables[name]["jobs"] for name in where]), runs),
+    }
+    for key, value in right.items():
+        if about.get(key) != value:
+            told = f"; they say {value!r}" if isinstance(value, str | int) else ""
+            yield f"{PROVENANCE}: {key} does not follow from plan and tables{told}"
+    if not _is_time(about.get("published")):
+        yield f"{PROVENANCE}: published is {about.get('published')!r}, and should be a date like 2026-11-21"
+    commit, dirty = about.get("commit"), about.get("dirty")
+    is_commit = isinstance(commit, str) and flaws.COMMIT.fullmatch(commit)
+    if not (commit is None or is_commit) or dirty not in (None, False, True):
+        yield f"{PROVENANCE}: commit or dirty are not a commit and whether files differ from it"
+    thinned = about.get("thinned_curves")
+    if not isinstance(thinned, list) or not all(name in where for name in thinned):
+        yield f"{PROVENANCE}: thinned_curves is not a list of studies"
 
 
-def _unwaived(folder: Path, about: Mapping[str, Any], tables: Tables) -> Iterator[str]:
-    """What stands in the way of publishing, and is not told as waived."""
-    kinds = {item.get("kind") for item in about["waived"] if isinstance(item, dict)}
-    found = changed_rules(tables[""]["claims"])
-    for where, frames in tables.items():
-        if "jobs" in frames:
-            found += objections(where, frames)
-    yield from (
-        f"{each.sentence}; remedy: {each.remedy}, or publish with waive={each.kind}"
-        for each in found
-        if each.kind not in kinds
-    )
-    yield from (
-        f"{PROVENANCE}: {kind!r} is no kind of what can be waived (valid: {', '.join(WAIVERS)})"
-        for kind in sorted(map(str, kinds - WAIVERS.keys()))
-    )
+def _is_time(value: Any) -> bool:
+    try:
+        return bool(datetime.fromisoformat(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _waived(about: Mapping[str, Any], plan: SetPlan, tables: Tables) -> Iterator[str]:
+    """What stands in the way of publishing and is not told as waived, and what is told and is not so."""
+    found: list[Objection] = unclean((about["commit"], about["dirty"]))
+    for where in [study.name for study in plan.studies] + [name for name in SPECIAL if name in tables]:
+        found += objections(where, tables[where])
+    found += changed_rules(tables[""]["claims"])
+    said = about.get("waived")
+    for each in found:
+        if not isinstance(said, list) or each.told not in said:
+            yield f"{each.sentence}; remedy: {each.remedy}, or publish with waive={each.kind}"
+    if said != [each.told for each in found]:
+        yield (
+            f"{PROVENANCE}: waived is not the list of what stands in the way of publishing "
+            f"(kinds: {', '.join(WAIVERS)})"
+        )
+    if plan.waived != [each.sentence for each in found]:
+        yield f"{PLAN}: waived is not the list of what stands in the way of publishing"
 
 
 def _rules(plan: Mapping[str, Any]) -> Iterator[str]:

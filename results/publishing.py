@@ -29,6 +29,8 @@ MOST_CURVE_ROWS = 200_000  # of a study; about 2 MB
 CURVE_POINTS = 50  # of a run and metric, where there are more rows than that
 TUNING = ("sweep", "refine")
 
+Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
+
 NOTICE = """\
 The tables of this folder are published under the licence Creative Commons Attribution 4.0 International
 (CC BY 4.0): https://creativecommons.org/licenses/by/4.0/legalcode
@@ -52,6 +54,11 @@ class Objection:
     sentence: str
     remedy: str
 
+    @property
+    def told(self) -> dict[str, str]:
+        """What a set says of it where it was waived."""
+        return {"kind": self.kind, "sentence": self.sentence}
+
 
 # --- what stands in the way ----------------------------------------------------------------------
 
@@ -60,13 +67,27 @@ def objections(study: str, tables: Mapping[str, pl.DataFrame]) -> list[Objection
     """What stands in the way of publishing the tables of one study.
 
     Args:
-        tables: `jobs`, and of studies `runs` and `timings`.
+        tables: `jobs`, and of studies `runs`, `timings` and `memory`.
     """
     found = _dirty(study, tables["jobs"])
     if "runs" in tables:
-        found += _mixed_hardware(study, tables["runs"], tables["timings"])
+        found += _mixed_hardware(study, [tables[name] for name in ("runs", "timings", "memory")])
         found += _unequal_tuning(study, tables["runs"])
     return found
+
+
+def unclean(code: Revision) -> list[Objection]:
+    """One where the code that computes verdicts and leaderboard is not known to be what a commit has.
+
+    Args:
+        code: its commit and whether files differ from it, as `results.provenance.commit` says.
+    """
+    revision, dirty = code
+    if revision is not None and dirty is False:
+        return []
+    said = f"differs from its commit ({revision[:12]})" if revision and dirty else "is of no known commit"
+    sentence = f"the code that computes verdicts and leaderboard {said}"
+    return [Objection("dirty", sentence, "commit, and publish again")]
 
 
 def _dirty(study: str, jobs: pl.DataFrame) -> list[Objection]:
@@ -82,11 +103,11 @@ def _dirty(study: str, jobs: pl.DataFrame) -> list[Objection]:
     return [Objection("dirty", f"{study}: {sentence}", remedy) for sentence in found]
 
 
-def _mixed_hardware(study: str, runs: pl.DataFrame, timings: pl.DataFrame) -> list[Objection]:
-    """One for each backend whose runs and timings come from more than one machine."""
-    both = pl.concat([frame.select("backend", "machine") for frame in (runs, timings)])
+def _mixed_hardware(study: str, frames: Iterable[pl.DataFrame]) -> list[Objection]:
+    """One for each backend whose rows come from more than one machine."""
+    rows = pl.concat([frame.select("backend", "machine") for frame in frames])
     mixed = (
-        both.group_by("backend")
+        rows.group_by("backend")
         .agg(pl.col("machine").fill_null("unknown").unique().sort())
         .filter(pl.col("machine").list.len() > 1)
         .sort("backend")
@@ -94,7 +115,7 @@ def _mixed_hardware(study: str, runs: pl.DataFrame, timings: pl.DataFrame) -> li
     return [
         Objection(
             "hardware",
-            f"{study}: runs and timings on {backend} come from {len(names)} machines ({', '.join(names)})",
+            f"{study}: what ran on {backend} comes from {len(names)} machines ({', '.join(names)})",
             "run the study on one of them",
         )
         for backend, names in mixed.iter_rows()
@@ -160,6 +181,11 @@ def thinned(curves: pl.DataFrame, most: int = MOST_CURVE_ROWS, points: int = CUR
     share = place * (points - 1)
     kept = (share // (count - 1)) != ((share - (points - 1)) // (count - 1))
     return curves.filter((count <= points) | (place == 0) | kept)
+
+
+def all_jobs(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The jobs of all folders of a set, each once."""
+    return pl.concat(tables).unique(maintain_order=True)
 
 
 def provenance_of(jobs: pl.DataFrame, runs: int) -> dict[str, Any]:

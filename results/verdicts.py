@@ -38,11 +38,17 @@ def rule_hash(claim: Mapping[str, Any], among: Iterable[Mapping[str, Any]], at_m
         "version": RULE_VERSION,
         "alpha": ALPHA,
         "id": claim["id"],
-        "holds_if": sorted(own, key=json.dumps),
-        "family": sorted(sharing, key=json.dumps),
+        "holds_if": sorted(own, key=_order),
+        "family": sorted(sharing, key=_order),
         "at_most_partly": bool(at_most_partly),
     }
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _order(condition: Mapping[str, Any]) -> str:
+    """What conditions are sorted by: the same whatever the order of keys in the file that they come from."""
+    metric = condition["metric"]
+    return json.dumps({**condition, "metric": [metric["which"], metric["metric"]]}, sort_keys=True)
 
 
 def _conditions(claim: Mapping[str, Any]) -> list[dict[str, Any]]:

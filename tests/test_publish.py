@@ -52,7 +52,7 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
     [
         ((), "add --config name=NAME"),
         (("name=there", "waive=dirty"), "results/published/there: is there already"),
-        (("name=toy",), "jobs are still to be run, and their code is not what a commit has"),
+        (("name=toy",), "the code that runs jobs and computes verdicts is not what a commit has"),
     ],
     ids=["no name", "taken", "no commit"],
 )

@@ -11,11 +11,13 @@ import polars as pl
 
 from reports.plan import read_plan
 from reports.publish import publish
+from results.provenance import machine
 from results.publishing import seal
 from results.schema import TABLES
+from results.set_plan import FIRST_FINAL_SEED
 from results.verdicts import rule_hash
 from results.writing import write_table
-from tests.reports.synthetic import HOSTILE, Shape, write_plan
+from tests.reports.synthetic import HOSTILE, METRICS, RATES, Shape, final_seeds, write_plan
 
 SHAPES = (
     Shape(),
@@ -26,6 +28,8 @@ SHAPES = (
         backends=("jax",),
     ),
 )
+CORES = {"m1": 2, "m2": 4}  # of the made-up machines
+CODE = ("0123456789abcdef0123456789abcdef01234567", False)  # a commit, and no file that differs
 Change = Callable[[pl.DataFrame], pl.DataFrame]
 
 
@@ -42,6 +46,13 @@ def write_report(
     """
     path = write_plan(folder, shapes, checks=checks)
     raw = json.loads(path.read_text())
+    for study, shape in zip(raw["studies"], shapes, strict=True):
+        study["backends"] = {
+            name: {"device": "cpu", "tuned_on": name, "final_seeds": len(final_seeds(shape, name))}
+            for name in shape.backends
+        }
+        study["optimizers"] = {name: {} for name in shape.optimizers}
+        study["tuning"]["trials"] = len(RATES)
     studies = [*raw["studies"], *raw["skipped"]]
     for study in studies:
         for claim in study["claims"]:
@@ -56,18 +67,20 @@ def write_report(
             .then(pl.lit(rules))
             .otherwise(pl.col("claim_rules"))
         )
-        frames = {"jobs": jobs}
+        frames = {"jobs": jobs, "curves": pl.read_parquet(tables / "curves.parquet")}
         for table in ("runs", "timings", "memory"):
-            frame = pl.read_parquet(tables / f"{table}.parquet")
+            frame = _named(pl.read_parquet(tables / f"{table}.parquet"))
             frames[table] = _of_jobs(frame, jobs)
+        frames["runs"] = _seeded(frames["runs"])
         for table, change in changes.items():
-            frames[table] = change(frames.get(table, pl.read_parquet(tables / f"{table}.parquet")))
+            frames[table] = change(frames[table])
+        frames["runs"], frames["curves"] = _settled(frames["runs"], frames["curves"])
         for table, frame in frames.items():
             write_table(tables / f"{table}.parquet", frame, TABLES[table])
     for where in ("parity", "checks"):
         for job in map(Path, (raw.get(where) or {"tables": []})["tables"]):
             jobs = _clean(pl.read_parquet(job / "jobs.parquet"))
-            rows = pl.read_parquet(job / f"{where}.parquet").with_columns(
+            rows = _named(pl.read_parquet(job / f"{where}.parquet")).with_columns(
                 spec_hash=pl.lit(jobs["spec_hash"][0])
             )
             write_table(job / "jobs.parquet", jobs, TABLES["jobs"])
@@ -76,7 +89,45 @@ def write_report(
 
 
 def _clean(jobs: pl.DataFrame) -> pl.DataFrame:
-    return jobs.with_columns(dirty=pl.lit(False))
+    """Jobs that a commit has, on machines that differ in cores."""
+    cores = pl.col("machine").replace_strict(CORES)
+    return _named(jobs.with_columns(dirty=pl.lit(False), cores=cores))
+
+
+def _named(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with its machines called as their hardware has it."""
+    names = {name: machine("Toy CPU at 3 GHz", count, None) for name, count in CORES.items()}
+    return frame.with_columns(machine=pl.col("machine").replace(names))
+
+
+def _seeded(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs with final seeds that begin where the harness begins them."""
+    final = pl.col("stage") == "final"
+    first = runs.filter(final)["seed"].min()
+    seed = pl.col("seed") - first + FIRST_FINAL_SEED
+    return runs.with_columns(seed=pl.when(final).then(seed).otherwise(pl.col("seed")))
+
+
+def _settled(runs: pl.DataFrame, curves: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Curves that end at the runs' final metrics, and best metrics that are those of the curves."""
+    finals = runs.select("run", "final_metrics").explode("final_metrics").unnest("final_metrics")
+    joined = curves.join(finals, left_on=["run", "metric"], right_on=["run", "name"], suffix="_final")
+    last = pl.col("step") == pl.col("step").max().over("run", "metric")
+    ended = joined.with_columns(value=pl.when(last).then("value_final").otherwise("value"))
+    signs = {name: 1 if about["direction"] == "minimize" else -1 for name, about in METRICS.items()}
+    order = pl.col("value") * pl.col("metric").replace_strict(signs)
+    best = (
+        ended.filter(pl.col("value").is_not_nan())
+        .sort(order, maintain_order=True)
+        .group_by("run", "metric", maintain_order=True)
+        .first()
+        .group_by("run")
+        .agg(pl.struct(pl.col("metric").alias("name"), "value", "step").alias("best"))
+    )
+    settled = runs.join(best, on="run", how="left", maintain_order="left").with_columns(
+        best_metrics=pl.coalesce("best", "best_metrics")
+    )
+    return settled.select(runs.columns), ended.select(curves.columns)
 
 
 def _of_jobs(frame: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
@@ -94,7 +145,7 @@ def write_set(
 ) -> Path:
     """Publish made-up tables, as `write_report` writes them, below `folder`; returns the set's folder."""
     plan = write_report(folder / f"{name}.tables", shapes, checks, **changes)
-    return publish(read_plan(plan), name, folder)
+    return publish(read_plan(plan), name, folder, code=CODE)
 
 
 def changed(given: Path, to: Path, table: str, change: Change) -> Path:

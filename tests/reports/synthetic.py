@@ -272,12 +272,17 @@ def _cells(shape: Shape) -> Iterator[Cell]:
                     yield workload, backend, optimizer, basis
 
 
+def final_seeds(shape: Shape, backend: str) -> tuple[int, ...]:
+    """The seeds that methods are judged on: PyTorch takes fewer."""
+    return shape.seeds[: None if backend == "jax" else 5]
+
+
 def _runs(shape: Shape) -> Iterator[tuple[Cell, str, int, float]]:
     for cell in _cells(shape):
         for rate in RATES:
             for seed in shape.tuning_seeds:
                 yield cell, "sweep", seed, rate
-        for seed in shape.seeds[: None if cell[1] == "jax" else 5]:
+        for seed in final_seeds(shape, cell[1]):
             yield cell, "final", seed, CHOSEN
 
 

@@ -16,6 +16,7 @@ from reports.claims import check_rows, claims_page, document_of, parts_of
 from reports.formatting import slug
 from reports.plan import ChecksPlan, ReportError
 from reports.verdict_list import listed, read_verdicts
+from reports.verdicts import property_rows
 from tests.reports.conftest import Report
 from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, RULE, write_plan
 
@@ -97,6 +98,8 @@ def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, pla
     rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
     with pytest.raises(ReportError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
         claims_page(report.plan, rows, [], [])
+    (row,) = (row for row in property_rows(plan, rows, "quick") if row["claim"] == MISPRINT)
+    assert (row["verdict"], row["reason"]) == ("not run", "the tables hold no measure of it")
 
 
 def section(text: str, claim: str) -> str:

@@ -8,12 +8,20 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.plan import read_plan
+from reports.plan import ReportError, read_plan
 from reports.publish import alike, publish
-from tests.reports.sets import write_report
+from results.checking import unfounded
+from results.publishing import BEGIN, END
+from tests.reports.sets import CODE, write_report, write_set
 from tests.reports.synthetic import Shape
 
 SMALL = Shape(optimizers=("sgd", "adam"), backends=("jax",))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published set of one study."""
+    return write_set(tmp_path_factory.mktemp("published"), "small.quick", [SMALL], checks=False)
 
 
 def dirty(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -22,7 +30,7 @@ def dirty(jobs: pl.DataFrame) -> pl.DataFrame:
 
 def test_a_set_renders_with_its_figures_and_what_was_waived(tmp_path: Path):
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False, jobs=dirty))
-    made = publish(plan, "waived.quick", tmp_path / "published", ["dirty"])
+    made = publish(plan, "waived.quick", tmp_path / "published", ["dirty"], code=CODE)
     site = tmp_path / "site"
     assert main(["site", "--plan", str(made / "plan.json"), "--out", str(site)]) == 0
     board = (site / "leaderboard.html").read_text()
@@ -30,17 +38,49 @@ def test_a_set_renders_with_its_figures_and_what_was_waived(tmp_path: Path):
     assert "digits_mlp: 6 of 6 jobs ran code that differs from its commit" in board
     assert list((site / "figures/digits_mlp").glob("*.svg"))
     assert not list(made.rglob("*.svg"))  # a set holds no figures
+    assert not (site / "plan.json").exists()  # its folders are beside the set's own
 
 
-def test_a_set_is_verified_from_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["site", "--plan", str(small / "plan.json")]) == 1
+    assert "say with --out where its site should lie" in capsys.readouterr().err
+
+
+def test_a_set_is_not_published_again(small: Path, tmp_path: Path):
+    with pytest.raises(ReportError, match="a published set already"):
+        publish(read_plan(small / "plan.json"), "again.quick", tmp_path, code=CODE)
+
+
+def test_a_tree_with_changes_is_not_published_unless_the_set_says_so(tmp_path: Path):
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
-    made = publish(plan, "small.quick", tmp_path / "published")
-    assert main(["verify", str(made)]) == 0
+    changes = (CODE[0], True)
+    with pytest.raises(ReportError, match="the code that computes verdicts and leaderboard differs from"):
+        publish(plan, "new", tmp_path / "published", code=changes)
+    made = publish(plan, "new", tmp_path / "published", ["dirty"], code=changes)
+    assert "leaderboard differs from its commit" in (made / "README.md").read_text()
+    assert unfounded(made) == []
+
+
+def test_the_readme_links_to_the_set_from_where_it_lies(tmp_path: Path):
+    plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
+    readme = tmp_path / "project/README.md"
+    readme.parent.mkdir()
+    readme.write_text(f"{BEGIN}\n{END}\n")
+    with pytest.raises(ReportError, match="does not lie below its folder"):
+        publish(plan, "new", tmp_path / "published", readme=readme, code=CODE)
+    publish(plan, "new", readme.parent / "results", readme=readme, code=CODE)
+    assert "[new](results/new/README.md)" in readme.read_text()
+
+
+def test_a_set_is_verified_from_its_tables(small: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["verify", str(small)]) == 0
     assert "follow from its tables" in capsys.readouterr().out
-    claims = made / "claims.parquet"
+    claims = small / "claims.parquet"
+    whole = claims.read_bytes()
     pl.read_parquet(claims).with_columns(estimate=pl.lit(0.5)).write_parquet(claims)
-    assert main(["verify", str(made)]) == 1
+    assert main(["verify", str(small)]) == 1
     assert "claims.parquet: estimate of egop.digits_mlp, jax is 0.5" in capsys.readouterr().out
+    claims.write_bytes(whole)
 
 
 @pytest.mark.parametrize(

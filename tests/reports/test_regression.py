@@ -22,6 +22,7 @@ from reports.regression import (
     render,
     steps,
 )
+from results.provenance import machine
 from tests.reports.sets import Change, scaled, write_report, write_set
 from tests.reports.synthetic import HOSTILE, Shape
 
@@ -108,7 +109,8 @@ def test_a_slower_step_is_told_and_a_slower_session_is_not(before: Path, tmp_pat
 
 def test_steps_of_other_machines_are_not_compared(before: Path, tmp_path: Path):
     def elsewhere(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.with_columns(machine=pl.lit("m2"))
+        named = frame.with_columns(machine=pl.lit(machine("Toy CPU at 3 GHz", 8, None)))
+        return named.with_columns(cores=pl.lit(8, dtype=pl.Int64)) if "cores" in frame.columns else named
 
     other = after(tmp_path, runs=elsewhere, timings=elsewhere, memory=elsewhere, jobs=elsewhere)
     assert {row.change for row in steps(read_side(before), other)} == {"not comparable"}
@@ -186,6 +188,12 @@ def test_the_page_is_whole_in_itself_and_names_what_changed(
     )
     assert "1 verdict changed" in text
     assert "Other machines" not in text
+
+
+def test_a_claim_of_one_side_alone_has_no_other_rule(before: Path, tmp_path: Path):
+    other = write_set(tmp_path, "after.quick", [JAX, Shape("convex", backends=("jax",))], checks=False)
+    (row,) = changed_verdicts(read_side(before), read_side(other))
+    assert (row["claim"], row["before"], row["other_rule"]) == ("egop.convex", None, False)
 
 
 def test_a_checkout_is_read_by_the_plan_of_its_site(before: Path, tmp_path: Path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from reports.publish import read_set
 from reports.reproduce import Line, between_backends, changes, choose_set, compared, summed_up
 from results.schema import TABLES
 from results.writing import write_table
-from tests.reports.sets import scaled, write_report, write_set
+from tests.reports.sets import changed, scaled, write_report, write_set
 from tests.reports.synthetic import Shape
 
 CLAIM = "egop.digits_mlp"
@@ -166,8 +168,11 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that were run; each leaves the report of equal tables where it would leave its site."""
     called: list[list[str]] = []
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         called.append(command)
+        first, _, rest = options["env"]["PATH"].partition(os.pathsep)
+        assert Path(first) == Path(sys.executable).parent  # Snakemake starts its jobs by the name python
+        assert rest == os.environ["PATH"]
         (site,) = (part.partition("=")[2] for part in command if part.startswith("site="))
         Path(site).mkdir(parents=True)
         made = write_report(tmp_path / "again", [SHAPE])
@@ -224,6 +229,27 @@ def test_what_a_set_does_not_have_is_told_before_anything_runs(
     assert ran == []
 
 
+@pytest.mark.parametrize("cores", ["0", "-1", "1.5", "many", ""])
+def test_cores_are_a_number_above_0_or_all(cores: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["reproduce", CLAIM, "--cores", cores])
+    assert "neither a number above 0 nor all" in capsys.readouterr().err
+
+
+def test_a_claim_of_which_a_set_has_no_measures_is_told_before_anything_runs(
+    folder: Path, tmp_path: Path, ran: list[list[str]], capsys: pytest.CaptureFixture[str]
+):
+    made = changed(
+        folder / "old.quick",
+        tmp_path / "set",
+        "checks/checks.parquet",
+        lambda frame: frame.filter(pl.col("claim") != "notes.regret"),
+    )
+    assert main(["reproduce", "notes.regret", "--published", str(made)]) == 1
+    assert "the tables hold no measure of notes.regret" in capsys.readouterr().err
+    assert ran == []
+
+
 def test_the_newest_set_that_has_the_claim_is_taken(folder: Path, tmp_path: Path):
     for number, name in enumerate(("one", "two", "three")):
         (tmp_path / name).mkdir()
@@ -232,14 +258,20 @@ def test_the_newest_set_that_has_the_claim_is_taken(folder: Path, tmp_path: Path
         about = json.loads((tmp_path / name / "provenance.json").read_text())
         about["published"] = f"2030-01-0{1 + number % 2}T00:00:00+00:00"
         (tmp_path / name / "provenance.json").write_text(json.dumps(about))
-    assert choose_set(CLAIM, tmp_path, None) == tmp_path / "two"
-    assert choose_set("notes.regret", tmp_path, "quick") == tmp_path / "two"
+    for name in (".half", "broken"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text("{")
+    said: list[str] = []
+    assert choose_set(CLAIM, tmp_path, None, said.append) == tmp_path / "two"
+    (told,) = said
+    assert told.startswith(f"passed over: {tmp_path / 'broken'}: ")
+    assert choose_set("notes.regret", tmp_path, "quick", said.append) == tmp_path / "two"
     with pytest.raises(
         ReportError, match=r"no published set has the claim 'egop\.digits_mlp' at scale paper"
     ):
-        choose_set(CLAIM, tmp_path, "paper")
+        choose_set(CLAIM, tmp_path, "paper", said.append)
     with pytest.raises(ReportError, match="no published set has the claim 'egop'"):
-        choose_set("egop", tmp_path, None)
+        choose_set("egop", tmp_path, None, said.append)
 
 
 # --- the tolerance -------------------------------------------------------------------------------

@@ -131,9 +131,16 @@ PINNED = (
 CLAIM: dict[str, Any] = {
     "id": "a",
     "sentence": "s",
-    "holds_if": [{"metric": "x", "smallest_effect": 0.05}, {"metric": "y"}],
+    "holds_if": [
+        {"metric": {"which": "final", "metric": "y"}, "smallest_effect": 0.05},
+        {"metric": {"which": "best", "metric": "z"}},
+    ],
 }
-OTHER: dict[str, Any] = {"id": "b", "sentence": "s", "holds_if": [{"metric": "z"}]}
+OTHER: dict[str, Any] = {
+    "id": "b",
+    "sentence": "s",
+    "holds_if": [{"metric": {"which": "final", "metric": "x"}}],
+}
 
 
 @pytest.mark.parametrize(
@@ -141,11 +148,12 @@ OTHER: dict[str, Any] = {"id": "b", "sentence": "s", "holds_if": [{"metric": "z"
     [
         ({**CLAIM, "sentence": "told otherwise"}, [OTHER], "", True),
         ({**CLAIM, "holds_if": CLAIM["holds_if"][::-1]}, [OTHER], "", True),
+        (json.loads(json.dumps(CLAIM, sort_keys=True)), [OTHER], "", True),  # as plan.json has it
         ({**CLAIM, "holds_if": [{**one, "family": "a"} for one in CLAIM["holds_if"]]}, [OTHER], "", True),
-        ({**CLAIM, "holds_if": [{"metric": "x", "smallest_effect": 0.01}]}, [OTHER], "", False),
+        ({**CLAIM, "holds_if": [CLAIM["holds_if"][0] | {"smallest_effect": 0.01}]}, [OTHER], "", False),
         (
             CLAIM,
-            [{**OTHER, "holds_if": [{"metric": "z", "family": "a"}]}],
+            [{**OTHER, "holds_if": [OTHER["holds_if"][0] | {"family": "a"}]}],
             "",
             False,
         ),  # one more in its family

@@ -19,7 +19,7 @@ from results.errors import TableError
 from results.publishing import BEGIN, END, between_markers, changed_rules, new_set, objections, seal, thinned
 from results.schema import TABLES
 from results.set_names import check_name, check_waivers
-from tests.reports.sets import write_report, write_set
+from tests.reports.sets import CODE, write_report, write_set
 from tests.reports.synthetic import HOSTILE, Shape
 from tests.results.rows import rows
 
@@ -68,7 +68,12 @@ def test_what_can_be_waived_is_known():
 def kinds(
     jobs: list[dict[str, object]], runs: list[dict[str, object]], timings: list[dict[str, object]]
 ) -> list[str]:
-    tables = {"jobs": rows("jobs", *jobs), "runs": rows("runs", *runs), "timings": rows("timings", *timings)}
+    tables = {
+        "jobs": rows("jobs", *jobs),
+        "runs": rows("runs", *runs),
+        "timings": rows("timings", *timings),
+        "memory": rows("memory"),
+    }
     return [each.kind for each in objections("toy", tables)]
 
 
@@ -128,7 +133,7 @@ def test_a_refusal_names_each_remedy_and_leaves_nothing_behind(tmp_path: Path):
     readme = tmp_path / "README.md"
     readme.write_text(f"{BEGIN}\nlast year\n{END}\n")
     with pytest.raises(ReportError, match=r"digits_mlp: 15 of 15 jobs.*\n.*remedy: commit.*waive=dirty"):
-        publish(plan, "new", tmp_path / "published", readme=readme)
+        publish(plan, "new", tmp_path / "published", readme=readme, code=CODE)
     assert "last year" in readme.read_text()
     assert not (tmp_path / "published").exists()
 
@@ -137,7 +142,7 @@ def test_what_is_waived_is_told_everywhere(tmp_path: Path):
     plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, jobs=dirty))
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{BEGIN}\nlast year\n{END}\nafter\n")
-    made = publish(plan, "new", tmp_path / "published", ["dirty"], readme)
+    made = publish(plan, "new", tmp_path / "published", ["dirty"], readme, CODE)
     told = "digits_mlp: 15 of 15 jobs ran code that differs from its commit"
     assert told in json.loads((made / "provenance.json").read_text())["waived"][0]["sentence"]
     assert told in read_set(made).waived[0]
@@ -237,7 +242,7 @@ def test_tables_that_a_check_would_refuse_are_not_published(tmp_path: Path):
 
     plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, jobs=nameless))
     with pytest.raises(ReportError, match=r"would refuse it.*\n.*'main' is not a commit"):
-        publish(plan, "new", tmp_path / "published")
+        publish(plan, "new", tmp_path / "published", code=CODE)
     assert list((tmp_path / "published").iterdir()) == []
 
 
