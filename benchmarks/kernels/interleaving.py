@@ -53,6 +53,7 @@ def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) 
     samples = np.empty((repetitions, 3))
     for repetition in range(repetitions):
         for place in next(orders):
+            contestants[place]()  # its arrays into the caches: else who follows another starts behind
             samples[repetition, place] = seconds_of(contestants[place], numbers[place])
     first, other, again = samples.T
     return Ratios(

@@ -58,6 +58,23 @@ def test_a_drift_falls_on_both_alike(fake_time: FakeTime):
     assert found.ratio.median == pytest.approx(1.0, abs=1e-3)
 
 
+def test_who_follows_another_does_not_start_behind(fake_time: FakeTime) -> None:
+    ran: list[str] = []
+
+    def cached(name: str) -> Callable[[], None]:
+        warm, cold = fake_time.taking(0.003), fake_time.taking(0.013)
+
+        def run() -> None:
+            (warm if ran[-1:] == [name] else cold)()
+            ran.append(name)
+
+        return run
+
+    found = interleaved(cached("a"), cached("b"), 12)
+    assert (found.ratio.low, found.ratio.high) == pytest.approx((1, 1))
+    assert found.seconds == pytest.approx((0.003, 0.003))
+
+
 def test_repetitions_must_be_positive():
     with pytest.raises(ValueError, match="repetitions = 0"):
         interleaved(lambda: None, lambda: None, 0)
