@@ -20,13 +20,13 @@ from harness.plan import Planner
 from harness.sources import SourceTree
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
 from harness.studies import Study, missing_data, read_studies, rule_of
-from harness.studies import method as label
 from harness.timing import Measured, measure_methods
 from harness.timing_jobs import NOT_PINNED, STEPS
 from optimizers import HyperparameterError
 from optimizers.bases import bases
 from optimizers.names import unknown
 from results.intervals import MedianInterval, median_interval
+from results.methods import method_label
 
 THREADS = 1
 AGAIN = " (again)"
@@ -136,7 +136,7 @@ def _study(request: Request) -> Study:
 def _method(study: Study, name: str) -> Method:
     for optimizer in study.optimizers:
         for basis in study.bases:
-            if label(optimizer.label, basis.label) == name:
+            if method_label(optimizer.label, basis.label) == name:
                 return optimizer, basis
     raise InputError(unknown(str(study.path), "method", name, study.methods))
 

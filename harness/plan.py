@@ -25,12 +25,12 @@ from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file, st
 from harness.sources import FOLLOWED, ROOT, SourceTree, files_hash
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
 from harness.studies import Study, final_seeds, missing_data, read_studies, rule_of, tuning_seeds
-from harness.tuning import IDENTITY
 from harness.wiring import MERGED, TABLES, Wiring
 from optimizers import rules
 from optimizers.bases import module_of as basis_module
 from optimizers.names import unknown
 from results.errors import TableError
+from results.methods import IDENTITY
 from results.set_names import check_letters, check_waivers
 from results.temporary import write_texts
 from results.verdicts import rule_hash

@@ -32,10 +32,10 @@ from harness.study_file import (
     StudyFile,
     read_study_file,
 )
-from harness.tuning import IDENTITY
 from optimizers import HyperparameterError, Rule
 from optimizers.bases import OptionError, bases
 from optimizers.names import unknown
+from results.methods import IDENTITY, method_label
 from workloads import Metric, Workload
 
 LETTERS = "small letters, digits, _ and -"
@@ -83,18 +83,15 @@ class Study:
     def methods(self) -> tuple[str, ...]:
         """The labels of all methods, basis by basis."""
         return tuple(
-            method(optimizer.label, basis.label) for basis in self.bases for optimizer in self.optimizers
+            method_label(optimizer.label, basis.label)
+            for basis in self.bases
+            for optimizer in self.optimizers
         )
 
 
 def rule_of(spec: OptimizerSpec) -> Rule:
     """The rule that a spec names, with its options."""
     return find_rule(spec.locator).choose(spec.options)
-
-
-def method(optimizer: str, basis: str) -> str:
-    """The label of an optimizer in a basis: `adam`, or `adam @ egop`."""
-    return optimizer if basis == IDENTITY else f"{optimizer} @ {basis}"
 
 
 def tuning_seeds(scale: Scale) -> tuple[int, ...]:
@@ -492,7 +489,7 @@ def _check_methods(
     known: Iterable[str],
     report: Report,
 ) -> None:
-    methods = [method(optimizer.label, basis.label) for basis in bases_ for optimizer in optimizers_]
+    methods = [method_label(optimizer.label, basis.label) for basis in bases_ for optimizer in optimizers_]
     for claim in _repeated(claim.id for claim in file.claims):
         report("claims", f"the id {claim!r} is given twice; ids must differ")
     for key, condition in _conditions(file):

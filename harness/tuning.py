@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harness.seeding import generator
+from results.methods import IDENTITY
 
 if TYPE_CHECKING:
     import polars as pl
 
 Setting = Mapping[str, float]
 Group = tuple[str, str]  # workload, basis
-IDENTITY = "identity"
 FINISHED = ("reached", "budget")  # every other outcome counts as the worst result
 REFINED_RATES = 6  # new rates of the refined sweep, the same number for every method
 EQUAL_TO_ROUNDING = 1e-12  # relative; runs that converged differ by less, in no meaningful order

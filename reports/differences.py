@@ -8,7 +8,6 @@ import polars as pl
 
 from reports.figures import Axes, Drawn, rendered, styled
 from reports.formatting import least, number, p_value, percent
-from reports.measures import IDENTITY, method_parts
 from reports.palette import PAPER, TEXT, ink_of
 from reports.statistics.friedman import (
     FriedmanTest,
@@ -18,6 +17,7 @@ from reports.statistics.friedman import (
     pairwise_tests,
 )
 from reports.statistics.power import least_pairwise_p
+from results.methods import IDENTITY, method_parts
 from results.verdicts import ALPHA
 
 WIDTH, LETTER = 8.6, 0.076  # of the figure, and of a letter of a name; inches

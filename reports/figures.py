@@ -21,7 +21,6 @@ from reports.measures import (
     chosen_rates,
     complete_curves,
     curve_bands,
-    method_parts,
     sensitivity,
     step_seconds,
     study_values,
@@ -30,6 +29,7 @@ from reports.palette import GHOST, GRID, MUTED, TEXT, dark, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.medians import quartile_bands
 from reports.tables import Tables
+from results.methods import method_parts
 
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side

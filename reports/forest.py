@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from reports.figures import Axes, Drawn, save, styled
 from reports.formatting import metric_name, number, percent, plain, power_of_ten
-from reports.measures import IDENTITY, method_parts
 from reports.palette import GHOST, MUTED, PAPER, TEXT, ink_of
 from reports.plan import StudyPlan
 from reports.statistics.medians import MedianInterval
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
 from reports.verdicts import Compared, comparisons
+from results.methods import IDENTITY, method_parts
 
 LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
 WIDTH, LABELS, LINE, HEAD = 8.6, 2.7, 0.24, 0.3  # of the figure, of texts, of a row and of a head; inches

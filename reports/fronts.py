@@ -11,13 +11,14 @@ import polars as pl
 
 from reports.figures import Axes, Drawn, Figure, fits_log, save, styled
 from reports.formatting import metric_name, number, percent, plain, power_of_ten, seconds
-from reports.measures import IDENTITY, method_parts, step_seconds, study_values
+from reports.measures import step_seconds, study_values
 from reports.palette import MUTED, PAPER, TEXT, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.medians import MedianInterval, medians
 from reports.statistics.pareto import front_shares
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
+from results.methods import IDENTITY, method_parts
 
 COSTS = {
     "evaluations": "gradient evaluations, basis included",

@@ -13,7 +13,6 @@ from reports.measures import (
     complete_interval,
     diverged_counts,
     evaluations_to_target,
-    method_parts,
     nearly_best_decades,
     peak_memory,
     seconds_to_target,
@@ -30,6 +29,7 @@ from reports.statistics.profiles import score_intervals
 from reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
+from results.methods import method_parts
 
 SWEEP = "two_stage_sweep"  # the protocol that varies nothing but the learning rate
 

@@ -12,35 +12,13 @@ from reports.plan import StudyPlan
 from reports.statistics.medians import MedianInterval, median_interval, medians, quartile_bands
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
+from results.methods import IDENTITY, method_parts
 from results.reading import named
+from results.schema import FAILED, TUNING
 
-IDENTITY = "identity"
 CELL = ("workload", "backend", "method")
-FAILED = ("out_of_memory", "interrupted", "error")  # no statement about the optimizer: left out, and counted
-TUNING = ("sweep", "refine")
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
 NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
-
-
-def method_label(optimizer: str, basis: str) -> str:
-    """`adam` in the identity basis, `adam @ egop` in another."""
-    return optimizer if basis == IDENTITY else f"{optimizer} @ {basis}"
-
-
-def method_parts(method: str) -> tuple[str, str]:
-    """The optimizer and the basis of a label."""
-    optimizer, at, basis = method.partition(" @ ")
-    return optimizer, basis if at else IDENTITY
-
-
-def with_method(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `method` to a table with `optimizer` and `basis`."""
-    label = (
-        pl.when(pl.col("basis") == IDENTITY)
-        .then(pl.col("optimizer"))
-        .otherwise(pl.concat_str("optimizer", pl.lit(" @ "), "basis"))
-    )
-    return frame.with_columns(label.alias("method"))
 
 
 def worst(direction: Direction) -> float:

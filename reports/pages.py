@@ -14,7 +14,6 @@ from reports.figures import MANIFEST
 from reports.fronts import standings
 from reports.measures import (
     CELL,
-    TUNING,
     backend_pairs,
     best_methods,
     checkpoint_gap,
@@ -22,7 +21,6 @@ from reports.measures import (
     complete_interval,
     diverged_counts,
     evaluations_to_target,
-    method_parts,
     own_seconds,
     peak_memory,
     references,
@@ -40,6 +38,8 @@ from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from reports.targets import target_tables
+from results.methods import method_parts
+from results.schema import TUNING
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")

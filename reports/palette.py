@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from reports.measures import IDENTITY, method_parts
+from results.methods import IDENTITY, method_parts
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import polars as pl
 
 from reports.curves import checkpoints
 from reports.machines import one_machine
-from reports.measures import with_method
 from results.merging import mixed_hardware
-from results.reading import read
+from results.reading import read, with_method
 
 
 @dataclass(frozen=True)

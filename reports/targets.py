@@ -18,7 +18,7 @@ from reports.figures import (
     save,
 )
 from reports.formatting import count, metric_name, plain
-from reports.measures import IDENTITY, evaluations_to_target, method_parts, references
+from reports.measures import evaluations_to_target, references
 from reports.palette import GHOST, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.decisions import holm
@@ -33,6 +33,7 @@ from reports.statistics.survival import (
     win_probability,
 )
 from reports.tables import Tables
+from results.methods import IDENTITY, method_parts
 
 LABEL = "gradient evaluations, basis included"
 

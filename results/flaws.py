@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping
 import polars as pl
 
 from results.merging import KEYS
+from results.methods import IDENTITY, method_label, method_parts
 from results.provenance import machine
-from results.publishing import CURVE_POINTS, TUNING
-from results.set_plan import FIRST_FINAL_SEED, IDENTITY, PlannedStudy, SetPlan, method
+from results.publishing import CURVE_POINTS
+from results.reading import with_method
+from results.schema import FAILED, TUNING
+from results.set_plan import FIRST_FINAL_SEED, PlannedStudy, SetPlan
 from results.verdicts import share_of_limit
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-FAILED = ("out_of_memory", "interrupted", "error")
 SHOWN = 3  # how many rows a complaint names
 UNIQUE = {**KEYS, "parity": ["optimizer", "problem", "basis", "comparison"]}
 PART = ["claim", "part", "variant"]
@@ -52,11 +54,7 @@ def of_study(study: PlannedStudy, frames: Frames, thinned: bool) -> Iterator[str
         thinned: whether the set says that the curves hold some of the checkpoints only.
     """
     where = study.name
-    runs = frames["runs"].with_columns(
-        method=pl.struct("optimizer", "basis").map_elements(
-            lambda row: method(row["optimizer"], row["basis"]), return_dtype=pl.String
-        )
-    )
+    runs = with_method(frames["runs"])
     yield from _left_out(study, runs)
     yield from _untuned(study, runs)
     yield from _records(study, runs.filter(~pl.col("outcome").is_in(FAILED)), frames["curves"], thinned)
@@ -216,7 +214,7 @@ def _left_out(study: PlannedStudy, runs: pl.DataFrame) -> Iterator[str]:
     for name, backend in study.backends.items():
         seeds = set(range(FIRST_FINAL_SEED, FIRST_FINAL_SEED + backend.final_seeds))
         for each in study.methods:
-            if study.only_backend(each.partition(" @ ")[0]) in (None, name):
+            if study.only_backend(method_parts(each)[0]) in (None, name):
                 asked |= {(name, workload.name, each): seeds for workload in study.workloads}
     for cell in sorted(asked.keys() | found.keys()):
         wanted, got = asked.get(cell, set()), found.get(cell, set())
@@ -244,7 +242,7 @@ def _untuned(study: PlannedStudy, runs: pl.DataFrame) -> Iterator[str]:
         tuner = study.only_backend(optimizer) or study.backends[backend].tuned_on
         tuners.add((tuner, workload, each))
         chooser = IDENTITY if study.tuning.shared_across == "bases" else basis
-        among = rates.get((tuner, workload, method(optimizer, chooser)), set())
+        among = rates.get((tuner, workload, method_label(optimizer, chooser)), set())
         if len(used) != 1 or not among.issuperset(used):
             yield (
                 f"{study.name}: learning rates of {each} on {workload}, {backend}: "

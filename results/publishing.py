@@ -17,6 +17,7 @@ import polars as pl
 
 from results.errors import TableError
 from results.merging import machines
+from results.schema import TUNING
 from results.set_names import check_name
 from results.writing import replacing
 
@@ -27,7 +28,6 @@ STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
 LICENCE = "CC BY 4.0"
 MOST_CURVE_ROWS = 200_000  # of a study; about 2 MB
 CURVE_POINTS = 50  # of a run and metric, where there are more rows than that
-TUNING = ("sweep", "refine")
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
 

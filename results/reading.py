@@ -12,6 +12,7 @@ import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
 from results.errors import TableError
+from results.methods import IDENTITY
 from results.schema import TABLES
 from results.writing import Frame
 
@@ -114,6 +115,16 @@ def named(name: str, column: str, key: str = "name", value: str = "value") -> pl
     element = pl.element()
     values = element.filter(element.struct.field(key) == name).struct.field(value)
     return pl.col(column).list.eval(values).list.first().alias(name)
+
+
+def with_method(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the column `method` to a table with `optimizer` and `basis`."""
+    label = (
+        pl.when(pl.col("basis") == IDENTITY)
+        .then(pl.col("optimizer"))
+        .otherwise(pl.concat_str("optimizer", pl.lit(" @ "), "basis"))
+    )
+    return frame.with_columns(label.alias("method"))
 
 
 def metric(frame: Frame, name: str, column: str = "final_metrics") -> Frame:

@@ -8,7 +8,9 @@ from typing import Any
 import polars as pl
 
 OUTCOMES = ("reached", "budget", "diverged", "out_of_memory", "interrupted", "error")
+FAILED = ("out_of_memory", "interrupted", "error")  # no statement about the optimizer: left out, and counted
 STAGES = ("sweep", "refine", "final")
+TUNING = ("sweep", "refine")
 COMPARISONS = (
     "torch against jax",
     "numpy against torch",

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from results.set_names import NAME
 
-IDENTITY = "identity"
 # as the harness has them, which this folder may not import (tests/results/test_checking.py compares)
 FIRST_FINAL_SEED = 1000
 LIBRARIES = {"torch": "torch", "optax": "jax"}  # the backend of each
@@ -111,8 +110,3 @@ class SetPlan(Part):
     parity: ParityPart | None = None
     checks: ChecksPart | None = None
     kernels: None = None
-
-
-def method(optimizer: str, basis: str) -> str:
-    """The label of an optimizer in a basis: `adam`, or `adam @ egop`."""
-    return optimizer if basis == IDENTITY else f"{optimizer} @ {basis}"

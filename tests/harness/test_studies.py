@@ -9,8 +9,9 @@ import pytest
 
 from harness.errors import InputError
 from harness.paths import STUDY_FOLDER
-from harness.studies import final_seeds, method, missing_data, read_studies, read_study, tuning_seeds
+from harness.studies import final_seeds, missing_data, read_studies, read_study, tuning_seeds
 from optimizers import rules
+from results.methods import method_label
 from tests.harness.tiny import write_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
 
 def test_methods_are_labelled_by_optimizer_and_basis(tmp_path):
     assert read_study(write_study(tmp_path)).methods == ("sgd", "adam", "sgd @ egop", "adam @ egop")
-    assert method("adam", "identity") == "adam"
+    assert method_label("adam", "identity") == "adam"
 
 
 def test_two_bases_of_one_kind_take_labels(tmp_path):

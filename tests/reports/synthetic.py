@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reports.measures import method_label
+from results.methods import method_label
 from results.schema import COMPARISONS, TABLES
 from results.writing import write_table
 

@@ -18,8 +18,6 @@ from reports.measures import (
     complete_interval,
     curve_bands,
     evaluations_to_target,
-    method_label,
-    method_parts,
     nearly_best_decades,
     own_seconds,
     peak_memory,
@@ -35,8 +33,9 @@ from reports.measures import (
     tuning_budgets,
     tuning_runs,
     tuning_scores,
-    with_method,
 )
+from results.methods import method_label, method_parts
+from results.reading import with_method
 from results.schema import CURVES, MEMORY, RUNS, TIMINGS
 from tests.reports.conftest import Report
 
