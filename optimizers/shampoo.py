@@ -130,9 +130,7 @@ class _Tensors:
             state = state.factors
         else:
             state = state._replace(statistics=self.accumulated(ops, grad, state, hyper))
-        direction = self.seen(ops, grad)
-        for axis, root in enumerate(state.roots):
-            direction = multiplied(ops, root, direction, self.order, axis)
+        direction = multiplied(ops, state.roots, self.seen(ops, grad))
         if self.blocks is not None:
             direction = self.blocks.joined(ops, direction)
         if self.grafting is None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
 from optimizers.adam import Moments, adam_direction
-from optimizers.matrix_functions import descending_order, ordered_orthogonal_iteration, reorder
+from optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
 from optimizers.options import Option, Options, choice, complete, flag, whole
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
-from optimizers.tensors import along_axis, beside_matrices, multiplied, second_moment
+from optimizers.tensors import beside_matrices, multiplied, second_moment
 
 Hyper = Mapping[str, Array]
-Refreshing = Callable[[Ops, Array, Array], tuple[Array, Array | None]]
+Refreshing = Callable[[Ops, Array, Array], Array]
 
 
 class Rotated(NamedTuple):
     moments: Moments  # Adam's, of the gradient in the basis
     statistics: tuple[Array, ...]  # of each rotated axis (..., n, n), running mean of G G^T, starts at 0
-    bases: tuple[Array, ...]  # of each rotated axis (..., n, n), eigenvectors in columns, leading first
+    bases: tuple[Array, ...]  # of each rotated axis (..., n, n), eigenvectors in columns
 
 
 class Started(NamedTuple):
@@ -35,7 +35,6 @@ class Refreshed(NamedTuple):
 
     state: Rotated  # whose statistics hold the step's gradient already
     bases: tuple[Array, ...]  # of each rotated axis (..., n, n), for the steps after this one
-    orders: tuple[Array | None, ...]  # of each (..., n): column i continues column order[i]; None: column i
 
 
 def eigenvectors(ops: Ops, matrix: Array) -> Array:
@@ -44,13 +43,9 @@ def eigenvectors(ops: Ops, matrix: Array) -> Array:
     return reorder(ops, vectors, descending_order(ops, values), -1)
 
 
-def _by_decomposition(ops: Ops, statistic: Array, basis: Array) -> tuple[Array, None]:
-    return eigenvectors(ops, statistic), None
-
-
 BASES: Mapping[str, Refreshing] = {
-    "orthogonal_iteration": ordered_orthogonal_iteration,
-    "eigendecomposition": _by_decomposition,
+    "orthogonal_iteration": labelled_orthogonal_iteration,
+    "eigendecomposition": lambda ops, statistic, basis: eigenvectors(ops, statistic),
 }
 
 
@@ -100,11 +95,8 @@ class _Soap:
     def refresh(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Refreshed:
         """The bases that follow from this step's statistics."""
         state = self.accumulated(ops, grad, state, hyper)
-        found = [
-            self.refreshing(ops, statistic, basis)
-            for statistic, basis in zip(state.statistics, state.bases, strict=True)
-        ]
-        return Refreshed(state, tuple(basis for basis, _ in found), tuple(order for _, order in found))
+        pairs = zip(state.statistics, state.bases, strict=True)
+        return Refreshed(state, tuple(self.refreshing(ops, statistic, basis) for statistic, basis in pairs))
 
     def update(
         self, ops: Ops, grad: Array, state: Rotated | Started | Refreshed, param: Array, hyper: Hyper
@@ -117,37 +109,34 @@ class _Soap:
             return param, state.state
         refreshed = state if isinstance(state, Refreshed) else None
         state = self.accumulated(ops, grad, state, hyper) if isinstance(state, Rotated) else state.state
-        turned = grad
-        for axis, basis in zip(self.axes, state.bases, strict=True):
-            turned = multiplied(ops, ops.matrix_transpose(basis), turned, self.order, axis)
+        turned = multiplied(ops, self.of_axes(map(ops.matrix_transpose, state.bases)), grad)
         numbers = {**hyper, "step": hyper["step"] - 1} if self.skips_first else hyper
         direction, moments = adam_direction(ops, turned, state.moments, numbers)
-        for axis, basis in zip(self.axes, state.bases, strict=True):
-            direction = multiplied(ops, basis, direction, self.order, axis)
+        direction = multiplied(ops, self.of_axes(state.bases), direction)
         new = param - hyper["learning_rate"] * direction
         new = new * (1 - hyper["learning_rate"] * hyper["weight_decay"])
         state = state._replace(moments=moments)
-        return new, state if refreshed is None else self.turned(ops, state, refreshed)
+        return new, state if refreshed is None else self.turned(ops, state, refreshed.bases)
 
-    def turned(self, ops: Ops, state: Rotated, refreshed: Refreshed) -> Rotated:
-        """The state in the next bases: first moments rotated, second ones moved with their columns."""
-        first, second = state.moments
-        for number, axis in enumerate(self.axes):
-            before, basis, order = state.bases[number], refreshed.bases[number], refreshed.orders[number]
-            back = ops.matrix_transpose(basis)
-            size = basis.shape[-1]
-            if math.prod(first.shape[first.ndim - self.order :]) < size**2:  # two thin products are less work
-                first = multiplied(ops, before, first, self.order, axis)
-                first = multiplied(ops, back, first, self.order, axis)
-            else:
-                first = multiplied(ops, back @ before, first, self.order, axis)
-            if order is not None:
-                second = along_axis(ops, _moved(ops, order), second, self.order, axis)
-        return state._replace(moments=Moments(first, second), bases=refreshed.bases)
+    def of_axes(self, matrices: Iterable[Array | None]) -> list[Array | None]:
+        """Matrices of the rotated axes, and None for the others."""
+        given = dict(zip(self.axes, matrices, strict=True))
+        return [given.get(axis) for axis in range(self.order)]
 
-
-def _moved(ops: Ops, order: Array) -> Callable[[Array], Array]:
-    return lambda rows: reorder(ops, rows, order, -2)
+    def turned(self, ops: Ops, state: Rotated, bases: tuple[Array, ...]) -> Rotated:
+        """The state in the next bases: first moments rotated, second ones as they are."""
+        first = state.moments.first
+        entries = math.prod(first.shape[first.ndim - self.order :])
+        outward: list[Array | None] = []
+        inward: list[Array] = []
+        for before, after in zip(state.bases, map(ops.matrix_transpose, bases), strict=True):
+            thin = entries < before.shape[-1] ** 2  # two thin products are less work than one of the bases
+            outward.append(before if thin else None)
+            inward.append(after if thin else after @ before)
+        if any(matrix is not None for matrix in outward):
+            first = multiplied(ops, self.of_axes(outward), first)
+        first = multiplied(ops, self.of_axes(inward), first)
+        return state._replace(moments=state.moments._replace(first=first), bases=bases)
 
 
 OPTIONS = {

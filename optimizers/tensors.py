@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optimizers.matrix_functions import gram
@@ -14,22 +14,33 @@ OUTER, INNER = "abcdefgh", "ijklmnop"  # einsum's names of a cut's axes
 
 def matricized(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
     """A stack of tensors (..., n_1, ..., n_order) as matrices (..., n_axis, entries of the other axes)."""
-    first = tensor.ndim - order
-    moved = ops.swapaxes(tensor, first, first + axis)
-    return ops.reshape(moved, (*moved.shape[: first + 1], -1))
+    leading, lengths = tensor.shape[: tensor.ndim - order], tensor.shape[tensor.ndim - order :]
+    if axis == 0:
+        return ops.reshape(tensor, (*leading, lengths[0], -1))
+    before, length = math.prod(lengths[:axis]), lengths[axis]
+    if axis == order - 1:
+        return ops.matrix_transpose(ops.reshape(tensor, (*leading, before, length)))
+    around = ops.reshape(tensor, (*leading, before, length, math.prod(lengths[axis + 1 :])))
+    return ops.reshape(ops.swapaxes(around, -3, -2), (*leading, length, -1))
 
 
-def along_axis(ops: Ops, function: Callable[[Array], Array], tensor: Array, order: int, axis: int) -> Array:
-    """A function of matrices (..., n_axis, entries of the other axes) that keeps their shape, on tensors."""
-    first = tensor.ndim - order
-    moved = ops.swapaxes(tensor, first, first + axis)
-    changed = function(ops.reshape(moved, (*moved.shape[: first + 1], -1)))
-    return ops.swapaxes(ops.reshape(changed, tuple(moved.shape)), first, first + axis)
+def multiplied(ops: Ops, matrices: Sequence[Array | None], tensor: Array) -> Array:
+    """The products sum_j M_ij T_j of each axis of tensors (..., n_1, ..., n_k) with its matrix M (..., n, n).
 
+    Each product takes the last axis away and puts it in front: after k of them all are in their places, and
+    no axis was moved but as the transposed side of a product, which is faster for a short axis than its first
+    side would be.
 
-def multiplied(ops: Ops, matrix: Array, tensor: Array, order: int, axis: int) -> Array:
-    """The product of matrices (..., n_axis, n_axis) with that axis of tensors."""
-    return along_axis(ops, lambda entries: matrix @ entries, tensor, order, axis)
+    Args:
+        matrices: one for each axis; None leaves its axis as it is.
+    """
+    order = len(matrices)
+    leading, lengths = tuple(tensor.shape[: tensor.ndim - order]), list(tensor.shape[tensor.ndim - order :])
+    for matrix in reversed(matrices):
+        columns = ops.matrix_transpose(ops.reshape(tensor, (*leading, -1, lengths[-1])))
+        tensor = columns if matrix is None else matrix @ columns
+        lengths = [lengths[-1], *lengths[:-1]]
+    return ops.reshape(tensor, (*leading, *lengths))
 
 
 def second_moment(ops: Ops, tensor: Array, order: int, axis: int) -> Array:

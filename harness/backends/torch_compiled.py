@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ Stepper = Callable[[torch.Tensor, Any, torch.Tensor, Mapping[str, torch.Tensor],
 
 
 class NoCompiler(RuntimeError):
-    """What torch.compile needs is not on this machine; the message names it."""
+    """torch.compile cannot be used: what it needs is not on this machine, or it fails; the message says."""
 
 
 def require_compiler(compiler: str, device: str) -> None:
@@ -75,8 +77,18 @@ def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper
 
     if compiler is None:
         return step
-    compiled: Stepper = torch.compile(step, fullgraph=True, dynamic=True, backend=compiler)
+    # torch looks compiled code up by a function's code object, through all that it has for it.
+    own = FunctionType(step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__)
+    compiled: Stepper = torch.compile(
+        own, fullgraph=True, dynamic=True, backend=compiler, options={"guard_filter_fn": _of_arguments}
+    )
     return compiled
+
+
+def _of_arguments(guards: Sequence[Any]) -> list[bool]:
+    """Which of torch's guards a call checks: what a step closes over, some 200 guards, does not change."""
+    roots = [re.split(r"\W", guard.name, maxsplit=1)[0] for guard in guards]
+    return [root in ("", "grad", "state", "param", "values", "held") for root in roots]
 
 
 def apart(leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool) -> list[torch.Tensor]:
@@ -103,3 +115,19 @@ def never_eager() -> Iterator[None]:
         recompile_limit=1 << 16, accumulated_recompile_limit=1 << 16, fail_on_recompile_limit_hit=True
     ):
         yield
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """A fault of the compiler, which must not end a run, becomes NoCompiler.
+
+    Raises:
+        NoCompiler: where a first call fails in the compiler.
+    """
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    try:
+        yield
+    except BackendCompilerFailed as failed:
+        reason = failed.inner_exception
+        raise NoCompiler(f"torch.compile cannot compile them ({type(reason).__name__}: {reason})") from failed

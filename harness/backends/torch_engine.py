@@ -13,7 +13,14 @@ from torch.utils import _pytree as pytree
 
 from harness.backends.engine import NO_GPU
 from harness.backends.ops import Array, Ops
-from harness.backends.torch_compiled import NoCompiler, Stepper, never_eager, require_compiler, stepper
+from harness.backends.torch_compiled import (
+    NoCompiler,
+    Stepper,
+    compiling,
+    never_eager,
+    require_compiler,
+    stepper,
+)
 from harness.backends.torch_native import NATIVE, Native
 from harness.backends.torch_ops import torch_ops
 from harness.errors import InputError
@@ -140,14 +147,22 @@ class TorchEngine:
             else:
                 compiler = self._compiler_for(piece.rule.name, entries)
                 if id(piece.part) not in steppers:
-                    steppers[id(piece.part)] = {
-                        refresh: stepper(self.ops, piece.part, refresh, compiler)
-                        for refresh in program.update.cadence
-                    }
-                if compiler is not None:
-                    _warm(program, piece, carry, constants, inputs, steppers[id(piece.part)], len(updates))
+                    steppers[id(piece.part)] = self._steppers(program, piece, compiler)
+                try:
+                    if compiler is not None:
+                        _warm(
+                            program, piece, carry, constants, inputs, steppers[id(piece.part)], len(updates)
+                        )
+                except NoCompiler as failed:
+                    self.note(f"{piece.rule.name}: eager updates; {failed}")
+                    steppers[id(piece.part)] = self._steppers(program, piece, None)
                 updates.append(_Written(piece, steppers[id(piece.part)]))
         return _segment(program, updates, compiler is not None)
+
+    def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:
+        """A piece's update, with each kind of amortized work and without."""
+        cadence = program.update.cadence
+        return {refresh: stepper(self.ops, piece.part, refresh, compiler) for refresh in cadence}
 
     def _compiler_for(self, rule: str, entries: int) -> str | None:
         """What a rule's updates are compiled with; None, and a note, where they are eager."""
@@ -390,7 +405,7 @@ def _warm(
     held = (
         None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
     )
-    with never_eager(), torch.no_grad():
+    with compiling(), never_eager(), torch.no_grad():
         for step in steppers.values():
             param, grad = (piece.take(ops, buffer) for buffer in _copies(carry.coordinates))
             step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)

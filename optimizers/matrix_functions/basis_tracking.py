@@ -101,15 +101,24 @@ def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any,
     return reorder(ops, refreshed, order, -1), order
 
 
-def ordered_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any, Any]:
-    """online_orthogonal_iteration with the order taken before QR, from the basis before.
+def labelled_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
+    """online_orthogonal_iteration whose columns stay in their places: nothing kept in the basis has to move.
 
-    So does SOAP's own implementation (Vyas et al. 2024): one product instead of two, and QR begins with the
-    column that leads. The columns come as they go into QR: as good as sorted where the basis is nearly right.
+    QR begins with the column that leads in the basis before, as in SOAP's own implementation (Vyas et al.
+    2024), which keeps the columns in that order and moves what is kept in the basis: the same up to a
+    permutation, which costs as much as all else where a basis belongs to a tensor of several axes.
 
-    Args, Returns: as those of online_orthogonal_iteration.
+    Args:
+        matrix: X at this step, (..., n, n), symmetric and positive semi-definite.
+        basis: V of the step before, (..., n, m).
+
+    Returns:
+        V of this step, (..., n, m): column i continues column i of the basis before (002 Q.2.1).
     """
-    product = matrix @ basis
-    order = descending_order(ops, ops.sum(basis * product, axis=-2))
-    refreshed = ops.qr(reorder(ops, product, order, -1))[0]
-    return align_signs(ops, refreshed, reorder(ops, basis, order, -1)), order
+    # Rows lie together in memory and columns do not: X is symmetric, so rows are what is moved.
+    before = ops.matrix_transpose(basis)
+    product = before @ matrix
+    order = descending_order(ops, ops.sum(before * product, axis=-1))
+    refreshed = ops.qr(ops.matrix_transpose(reorder(ops, product, order, -2)))[0]
+    rows = reorder(ops, ops.matrix_transpose(refreshed), ops.argsort(order, -1), -2)
+    return align_signs(ops, ops.matrix_transpose(rows), basis)

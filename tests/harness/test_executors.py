@@ -235,6 +235,17 @@ def test_no_compiler_is_a_named_fallback(monkeypatch: pytest.MonkeyPatch) -> Non
     assert made.notes == ["adam: eager updates; torch.compile finds no C++ compiler on this machine"]
 
 
+def test_what_cannot_be_compiled_is_eager_and_said() -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise KeyError("buf1")
+
+    torch._dynamo.reset()
+    made = TorchEngine("float64", "cpu", compiler=broken, worth_compiling=0, fused=False)  # type: ignore[arg-type]
+    bundle = bundle_of(TANH, VARIANTS["adam"])
+    assert_equal(run(bundle, "jax"), execute(bundle, made), 1e-11)
+    assert made.notes == ["adam: eager updates; torch.compile cannot compile them (KeyError: 'buf1')"]
+
+
 @pytest.mark.parametrize("variant", ["adam", "shampoo averaged, every 3 steps"])
 def test_jax_counts_the_memory_of_its_programs(variant: str) -> None:
     """At least the parameters and the state, of one scan and of steps that the host calls."""
