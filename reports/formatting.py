@@ -1,4 +1,4 @@
-"""Numbers and names as readers see them."""
+"""Numbers and names as readers see them, and values as JSON can say them."""
 
 from __future__ import annotations
 
@@ -187,3 +187,12 @@ def slug(text: str) -> str:
     """A text as part of a file name or a link: safe letters, and a checksum where others were dropped."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
     return safe if safe and safe == text else f"{safe or 'x'}-{crc32(text.encode()):08x}"
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON can say it: numbers that are infinite or not a number become null, inside it too."""
+    if isinstance(value, dict):
+        return {key: json_value(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [json_value(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

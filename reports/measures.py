@@ -10,8 +10,8 @@ import polars as pl
 
 from reports.plan import StudyPlan
 from reports.statistics.medians import MedianInterval, median_interval, medians, quartile_bands
-from reports.statistics.paired import Direction
-from reports.statistics.ranks import tied
+from reports.statistics.paired import Direction, compare_methods, effect_for
+from reports.statistics.ranks import NEGLIGIBLE, tied
 from results.methods import IDENTITY, method_parts
 from results.reading import named
 from results.schema import FAILED, TUNING
@@ -71,6 +71,28 @@ def study_values(
     """`run_values` as a study counts them: the headline metric unless another is named, held at its stop."""
     metric = metric or study.metric
     return run_values(runs, metric, which or study.which, study.direction_of(metric), study.stop.get(metric))
+
+
+def compared_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> pl.DataFrame:
+    """`compare_methods` on each workload, seed by seed, on the study's headline metric.
+
+    Args:
+        values: what `study_values` returns; all of them choose between ratio and difference, so that every
+            pair of methods is compared in the same way.
+    """
+    effect = effect_for(values["value"].to_numpy(), study.direction)
+    return compare_methods(
+        values,
+        ["workload"],
+        ["seed"],
+        "method",
+        "value",
+        treated,
+        control,
+        study.direction,
+        effect,
+        NEGLIGIBLE,
+    )
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:

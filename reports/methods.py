@@ -61,7 +61,7 @@ STATISTICS = (
         "hard for both then do not count as a difference between them.",
         "Independent pairs.",
         "",
-        ("compare_pairs", "compare_methods", "effect_for"),
+        ("paired_values", "compare_pairs", "compare_methods", "effect_for"),
     ),
     Statistic(
         "ties",

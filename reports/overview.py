@@ -9,10 +9,17 @@ from math import isfinite
 import polars as pl
 
 from reports.formatting import MINUS, NONE, count, metric_name, number, plain, size
-from reports.measures import evaluations_to_target, peak_memory, references, step_ratios, study_values
+from reports.measures import (
+    compared_by_seed,
+    evaluations_to_target,
+    peak_memory,
+    references,
+    step_ratios,
+    study_values,
+)
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.medians import MedianInterval, median_interval, medians
-from reports.statistics.paired import Direction, PairedComparison, compare_methods, effect_for
+from reports.statistics.paired import Direction, PairedComparison
 from reports.statistics.ranks import NEGLIGIBLE, tied
 from reports.statistics.selection import best_set
 from reports.tables import Tables
@@ -183,19 +190,7 @@ def _fastest(study: StudyPlan, times: pl.DataFrame) -> tuple[tuple[str, ...], Me
 
 
 def _effect(study: StudyPlan, values: pl.DataFrame, method: str, reference: str) -> PairedComparison | None:
-    effect = effect_for(values["value"].to_numpy(), study.direction)
-    compared = compare_methods(
-        values,
-        ["workload"],
-        ["seed"],
-        "method",
-        "value",
-        method,
-        reference,
-        study.direction,
-        effect,
-        NEGLIGIBLE,
-    )
+    compared = compared_by_seed(study, values, method, reference)
     return PairedComparison(**compared.drop("workload").row(0, named=True)) if len(compared) else None
 
 

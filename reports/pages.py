@@ -18,6 +18,7 @@ from reports.measures import (
     best_methods,
     checkpoint_gap,
     chosen_rates,
+    compared_by_seed,
     complete_interval,
     diverged_counts,
     evaluations_to_target,
@@ -33,8 +34,7 @@ from reports.measures import (
 )
 from reports.plan import ReportError, StudyPlan, WorkloadPlan
 from reports.statistics.medians import MedianInterval, median_interval, medians
-from reports.statistics.paired import compare_methods, compare_pairs, effect_for
-from reports.statistics.ranks import NEGLIGIBLE
+from reports.statistics.paired import compare_pairs, effect_for
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from reports.targets import target_tables
@@ -253,24 +253,12 @@ def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
     """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
     values = study_values(study, _here(runs, workload, backend))
-    effect = effect_for(values["value"].to_numpy(), study.direction)  # one for the whole table
     rows: Rows = []
     for method in study.methods:
         optimizer, _ = method_parts(method)
         if method == optimizer:
             continue
-        compared = compare_methods(
-            values,
-            ["workload"],
-            ["seed"],
-            "method",
-            "value",
-            method,
-            optimizer,
-            study.direction,
-            effect,
-            NEGLIGIBLE,
-        )
+        compared = compared_by_seed(study, values, method, optimizer)
         rows += [{"method": method, "control": optimizer, **row} for row in compared.iter_rows(named=True)]
     return rows
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from reports.formatting import metric_name
+from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Direction, Effect
-
-ClaimRelation = Literal["better", "no_worse", "same"]
 
 
 class ReportError(ValueError):

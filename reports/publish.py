@@ -16,7 +16,7 @@ from reports import formatting
 from reports.leaderboard import Board, leaderboards
 from reports.parity import jobs_of
 from reports.plan import ReportError, ReportPlan, read_plan
-from reports.site import TEMPLATES
+from reports.rendering import templates
 from reports.tables import read_tables
 from reports.verdict_list import read_verdicts
 from results.checking import unfounded
@@ -366,15 +366,7 @@ def _provenance(
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """The rows as JSON can say them: numbers that are infinite or not a number become null."""
-    return [_finite(row) for row in frame.to_dicts()]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [formatting.json_value(row) for row in frame.to_dicts()]
 
 
 def json_schema(table: str) -> dict[str, Any]:
@@ -486,17 +478,8 @@ def readme_lines(
 
 def _page(about: Mapping[str, Any], plan: ReportPlan, board: pl.DataFrame) -> str:
     """The set's README."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=False,  # Markdown; names go through `cell`
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["cell"] = _cell
+    environment = templates(markdown=True)
+    environment.filters["cell"] = _cell  # nothing else escapes names
     return environment.get_template("published.md.jinja").render(
         about=about,
         plan=plan,

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from reports import formatting
 from reports.measures import peak_memory, study_values
 from reports.plan import ReportError, ReportPlan, StudyPlan, read_plan
+from reports.rendering import templates
 from reports.statistics.decisions import holm
 from reports.statistics.medians import MedianInterval, median_interval
 from reports.statistics.paired import PairedComparison, compare_pairs, effect_for
@@ -373,28 +373,11 @@ def other_machines(before: Side, after: Side) -> bool:
 
 def render(before: Side, after: Side) -> str:
     """The page, complete in itself: its style is inside."""
-    import jinja2
-
-    from reports.site import STATIC, TEMPLATES
+    from reports.site import STATIC
 
     accuracy, speed = outcomes(before, after), steps(before, after)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "number": formatting.number,
-        "ratio": formatting.ratio,
-        "seconds": formatting.seconds,
-        "size": formatting.size,
-        "percent": formatting.percent,
-        "p_value": formatting.p_value,
-        "metric": formatting.metric_name,
-    }
-    return environment.get_template("regression.html.jinja").render(
+    page = templates().get_template("regression.html.jinja")
+    return page.render(
         style=(STATIC / "style.css").read_text(),
         sides=[
             {

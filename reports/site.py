@@ -35,13 +35,13 @@ from reports.pages import (
 from reports.palette import dark
 from reports.parity import jobs_of, parity_page, parity_rows
 from reports.plan import ReportPlan, StudyPlan
+from reports.rendering import templates
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables, read_tables
 from reports.verdict_list import listed
 from reports.verdicts import claim_verdicts
 from results.verdicts import ALPHA
 
-TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
 SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
 CLAIM_FIGURES = "claim_figures"  # where the site keeps those of the claims; studies' are below `figures`
@@ -57,8 +57,6 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     Raises:
         ReportError, TableError: when a study's tables or figures are missing or damaged.
     """
-    import jinja2
-
     studies = [(study, read_tables(study.tables)) for study in plan.studies]
     figures = {study.name: read_figures(study.figures) for study in plan.studies}
     runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
@@ -74,34 +72,9 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     kernels = read_kernels(plan.kernels)
     warnings = machine_warnings(studies)
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates()
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.tests["search"] = lambda text, part: part in text
-    environment.filters |= {
-        "number": formatting.number,
-        "signed": formatting.signed,
-        "count": formatting.count,
-        "ratio": formatting.ratio,
-        "rate": formatting.rate,
-        "moment": formatting.moment,
-        "plain": formatting.plain,
-        "interval": formatting.interval,
-        "percent": formatting.percent,
-        "p_value": formatting.p_value,
-        "seconds": formatting.seconds,
-        "size": formatting.size,
-        "metric": formatting.metric_name,
-        "levels": formatting.levels,
-        "least": formatting.least,
-        "describe": formatting.describe,
-        "slug": formatting.slug,
-    }
     environment.globals |= {
         "plan": plan,
         "any_claims": bool(claims["claims"]),

@@ -47,16 +47,11 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
 
     `others` holds the verdict as printed, where a statement is misprinted, and those on other backends.
     """
-    text = [column for column, dtype in found.claims.schema.items() if isinstance(dtype, pl.Enum)]
-    rows = leading(plan, found).with_columns(pl.col(text).cast(pl.String))
-    others = found.claims.with_columns(pl.col(text).cast(pl.String)).join(
+    rows = _without_enums(leading(plan, found))
+    others = _without_enums(found.claims).join(
         rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
     )
-    findings = found.findings.with_columns(
-        pl.col([name for name, dtype in found.findings.schema.items() if isinstance(dtype, pl.Enum)]).cast(
-            pl.String
-        )
-    )
+    findings = _without_enums(found.findings)
     return [
         {
             **{NAMES.get(name, name): value for name, value in row.items()},
@@ -73,17 +68,15 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     ]
 
 
+def _without_enums(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its enums as text."""
+    enums = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Enum)]
+    return frame.with_columns(pl.col(enums).cast(pl.String))
+
+
 def as_json(verdicts: list[dict[str, Any]]) -> str:
     """The list for programs; what is infinite or not a number is null, which JSON can say."""
-    return json.dumps(_finite(verdicts), indent=1, ensure_ascii=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+    return json.dumps(formatting.json_value(verdicts), indent=1, ensure_ascii=False)
 
 
 def as_text(verdicts: list[dict[str, Any]]) -> str:

@@ -22,7 +22,7 @@ from reports.plan import (
 )
 from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
 from reports.statistics.medians import MedianInterval, median_interval
-from reports.statistics.paired import Effect
+from reports.statistics.paired import Effect, paired_values
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
@@ -153,17 +153,17 @@ def _compared(
 ) -> Compared:
     direction = study.direction_of(condition.metric)
     effect: Effect = condition.effect or ("ratio" if direction == "minimize" else "difference")
-    sides = [
-        values.filter(pl.col("method") == method).select("seed", pl.col("value").alias(side))
-        for method, side in ((treated, "treated"), (control, "control"))
-    ]
-    pairs = sides[0].join(sides[1], on="seed").drop_nulls().sort("seed")
-    left, right = pairs["treated"].to_numpy(), pairs["control"].to_numpy()
     where = (
         f"study {study.name}: claim {claim.id}: {condition.metric} of {treated} and {control} on {workload}"
     )
-    if pairs["seed"].is_duplicated().any():
-        raise ReportError(f"{where}: a seed has more than one final run; merge tables of one plan only")
+    finished = values.drop_nulls("value")
+    try:
+        pairs = paired_values(finished, [], ["seed"], "method", "value", treated, control)
+    except ValueError as error:
+        raise ReportError(
+            f"{where}: a seed has more than one final run; merge tables of one plan only"
+        ) from error
+    left, right = pairs["treated"].to_numpy(), pairs["control"].to_numpy()
     sign = 1.0 if direction == "maximize" else -1.0
     share = NEGLIGIBLE if condition.smallest_effect is None else condition.smallest_effect
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from reports.__main__ import main
 from reports.kernels import draw_kernels
-from reports.plan import ReportPlan, read_plan
+from reports.plan import ReportPlan, StudyPlan, read_plan
+from reports.tables import Tables, read_tables
 from tests.reports.stored_kernels import make_repository, write_stored
-from tests.reports.synthetic import HOSTILE, Shape, write_plan
+from tests.reports.synthetic import CONVEX, Shape, write_plan
 
-SHAPES = (
-    Shape(),
-    Shape(
-        name="convex",
-        workloads=("log_sum_exp", "least_squares"),
-        optimizers=("sgd", "adam", HOSTILE),
-        backends=("jax",),
-        machines=("m1", "m2"),
-    ),
-)
+SHAPES = (Shape(), replace(CONVEX, machines=("m1", "m2")))
 
 
 @dataclass(frozen=True)
@@ -46,6 +38,18 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     assert main(["claims", "--plan", str(plan_file)]) == 0
     assert main(["site", "--plan", str(plan_file), "--out", str(folder / "site")]) == 0
     return Report(folder, plan_file, read_plan(plan_file), folder / "site")
+
+
+@pytest.fixture(scope="session")
+def study(report: Report) -> StudyPlan:
+    """The first made-up study, with a basis, on two backends."""
+    return report.plan.study("digits_mlp")
+
+
+@pytest.fixture(scope="session")
+def tables(study: StudyPlan) -> Tables:
+    """Its tables."""
+    return read_tables(study.tables)
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,9 @@ from results.schema import TABLES
 from results.set_plan import FIRST_FINAL_SEED
 from results.verdicts import rule_hash
 from results.writing import write_table
-from tests.reports.synthetic import HOSTILE, METRICS, RATES, Shape, final_seeds, write_plan
+from tests.reports.synthetic import CONVEX, METRICS, RATES, Shape, final_seeds, write_plan
 
-SHAPES = (
-    Shape(),
-    Shape(
-        name="convex",
-        workloads=("log_sum_exp", "least_squares"),
-        optimizers=("sgd", "adam", HOSTILE),
-        backends=("jax",),
-    ),
-)
+SHAPES = (Shape(), CONVEX)
 CORES = {"m1": 2, "m2": 4}  # of the made-up machines
 CODE = ("0123456789abcdef0123456789abcdef01234567", False)  # a commit, and no file that differs
 Change = Callable[[pl.DataFrame], pl.DataFrame]

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
+from reports.plan import ConditionPlan
+from reports.statistics.decisions import ClaimRelation
+from reports.statistics.paired import Effect
+from reports.verdicts import Compared
 from results.methods import method_label
 from results.schema import COMPARISONS, TABLES
 from results.writing import write_table
@@ -40,6 +46,14 @@ class Shape:
     seeds: tuple[int, ...] = tuple(range(100, 110))
     tuning_seeds: tuple[int, ...] = (0, 1, 2)
     machines: tuple[str, ...] = ("m1",)
+
+
+CONVEX = Shape(
+    name="convex",
+    workloads=("log_sum_exp", "least_squares"),
+    optimizers=("sgd", "adam", HOSTILE),
+    backends=("jax",),
+)
 
 
 def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
@@ -112,6 +126,42 @@ def claim_of(shape: Shape) -> dict[str, Any]:
         ],
         "rule": RULE,
     }
+
+
+def compared(
+    gains: ArrayLike,
+    relation: ClaimRelation = "better",
+    effect: Effect = "ratio",
+    sign: float = -1.0,
+    margin: float = -log(0.95),
+) -> Compared:
+    """Two methods as a claim's only condition compares them."""
+    condition = ConditionPlan(
+        metric="train_loss",
+        which="final",
+        relation=relation,
+        methods=("adam @ egop",),
+        than=("adam",),
+        pairs="matched",
+        workload=None,
+        smallest_effect=0.05,
+        effect=effect,
+        test="sign",
+        family="family",
+    )
+    return Compared(
+        claim="claim",
+        study="study",
+        backend="jax",
+        workload="digits_mlp",
+        condition=condition,
+        treated="adam @ egop",
+        control="adam",
+        effect=effect,
+        sign=sign,
+        gains=np.asarray(gains),
+        margin=margin,
+    )
 
 
 def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> Path:

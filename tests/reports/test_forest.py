@@ -7,40 +7,14 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
 from reports.forest import draw_forests
-from reports.plan import ClaimRelation, ConditionPlan
-from reports.statistics.paired import Effect
+from reports.statistics.decisions import ClaimRelation
 from reports.tables import read_tables
-from reports.verdicts import Compared
 from tests.reports.conftest import Report
-from tests.reports.synthetic import HOSTILE
-
-CONDITION = ConditionPlan(
-    metric="train_loss",
-    which="final",
-    relation="better",
-    methods=("adam @ egop",),
-    than=("adam",),
-    pairs="matched",
-    workload=None,
-    smallest_effect=0.05,
-    effect=None,
-    test="wilcoxon",
-    family="f",
-)
-
-
-def compared(
-    gains: list[float], relation: ClaimRelation = "better", effect: Effect = "ratio", sign: float = -1.0
-) -> Compared:
-    condition = replace(CONDITION, relation=relation)
-    return Compared(
-        "c", "s", "jax", "w", condition, "adam @ egop", "adam", effect, sign, np.array(gains), -np.log(0.95)
-    )
+from tests.reports.synthetic import HOSTILE, compared
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reports.formatting import (
     count,
     describe,
+    json_value,
     least,
     levels,
     metric_name,
@@ -87,3 +88,14 @@ def test_names_become_safe_and_different_parts_of_links(left: str, right: str):
 
 def test_a_difference_has_its_sign():
     assert [signed(value) for value in (0.5, -0.5, 0.0, None)] == ["+0.500", "−0.500", "0", "—"]
+
+
+def test_json_has_no_infinite_numbers():
+    value = {
+        "a": [1.5, float("nan"), {"b": float("-inf")}],
+        "c": float("inf"),
+        "d": "NaN",
+        "e": True,
+        "f": None,
+    }
+    assert json_value(value) == {"a": [1.5, None, {"b": None}], "c": None, "d": "NaN", "e": True, "f": None}

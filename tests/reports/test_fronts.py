@@ -11,19 +11,8 @@ import pytest
 from reports.fronts import Standing, standings
 from reports.measures import step_seconds
 from reports.plan import StudyPlan
-from reports.tables import Tables, read_tables
-from tests.reports.conftest import Report
+from reports.tables import Tables
 from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
-
-
-@pytest.fixture(scope="module")
-def study(report: Report) -> StudyPlan:
-    return report.plan.study("digits_mlp")
-
-
-@pytest.fixture(scope="module")
-def tables(study: StudyPlan) -> Tables:
-    return read_tables(study.tables)
 
 
 def on_jax(study: StudyPlan, tables: Tables) -> dict[str, Standing]:

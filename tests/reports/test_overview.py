@@ -9,19 +9,9 @@ import pytest
 
 from reports.overview import Answer, _leading, answers, listed, sentence
 from reports.plan import StudyPlan
-from reports.tables import Tables, read_tables
+from reports.tables import Tables
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
-
-
-@pytest.fixture(scope="module")
-def study(report: Report) -> StudyPlan:
-    return report.plan.study("digits_mlp")
-
-
-@pytest.fixture(scope="module")
-def tables(study: StudyPlan) -> Tables:
-    return read_tables(study.tables)
 
 
 def answer(study: StudyPlan, tables: Tables) -> Answer:

@@ -12,22 +12,11 @@ import pytest
 from reports.plan import StudyPlan
 from reports.statistics.decisions import holm
 from reports.statistics.survival import log_rank_test
-from reports.tables import Tables, read_tables
+from reports.tables import Tables
 from reports.targets import TargetTable, draw_targets, target_tables, target_times
-from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
 
 METRIC = "validation_accuracy"
-
-
-@pytest.fixture(scope="module")
-def study(report: Report) -> StudyPlan:
-    return report.plan.study("digits_mlp")
-
-
-@pytest.fixture(scope="module")
-def tables(study: StudyPlan) -> Tables:
-    return read_tables(study.tables)
 
 
 @pytest.fixture(scope="module")

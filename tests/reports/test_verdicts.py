@@ -115,6 +115,14 @@ def test_negative_losses_ask_for_a_difference(report: Report):
         list(comparisons(study, claim, runs, "jax"))
 
 
+def test_two_final_runs_of_a_seed_are_refused(report: Report):
+    study = read_plan(report.plan_file).study("digits_mlp")
+    runs = read_tables(study.tables).runs
+    (claim,) = study.claims
+    with pytest.raises(ReportError, match="a seed has more than one final run; merge tables of one plan"):
+        list(comparisons(study, claim, pl.concat([runs, runs]), "jax"))
+
+
 def test_a_rule_changed_after_the_runs_is_seen(report: Report):
     plan = read_plan(report.plan_file)
     jobs = read_tables(plan.study("digits_mlp").tables).jobs
