@@ -48,31 +48,39 @@ def sampling_of(basis: BasisSpec, workload: WorkloadSpec, one: Instance) -> Samp
         workload.settings,
         kind.samples(basis.options, dimension),
         distribution.scale if distribution.kind == "normal" else None,
+        distribution.around_start,
     )
 
 
 def estimate(
     basis: BasisSpec, workload: WorkloadSpec, one: Instance, sample: Sampler
 ) -> dict[str, np.ndarray]:
-    """One basis as arrays: `groups` (JSON), `matrix0`, `eigenvalues0`, ..., and what it cost.
+    """One basis as arrays: `groups` and `changes` (JSON), `matrix0`, `eigenvalues0`, ..., and what it cost.
 
     `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart.
     """
     start = time.perf_counter()
     kind = bases()[basis.name]
-    gradients = sample(one.problem, one.random)
-    count = len(next(iter(gradients.values())))
     roles = workload_of(workload).roles(workload.settings)
     groups = kind.groups(
         basis.options,
         {name: value.shape for name, value in one.problem.parameters.items()},
         {name: str(role.kind) for name, role in roles.items()},
     )
+    random = one.random("egop basis")
+    estimators = [kind.estimator(basis.options, group, random) for group in groups]
+    count = 0
+    for gradients in sample(one.problem, one.random):
+        samples = len(next(iter(gradients.values())))
+        for group, estimator in zip(groups, estimators, strict=True):
+            rows = np.concatenate([gradients[name].reshape(samples, -1) for name in group.names], axis=1)
+            estimator.add(rows.reshape(-1, group.size))
+        count += samples
     arrays: dict[str, np.ndarray] = {}
-    for number, group in enumerate(groups):
-        rows = np.concatenate([gradients[name].reshape(count, -1) for name in group], axis=1)
-        arrays[f"matrix{number}"], arrays[f"eigenvalues{number}"] = kind.eigenbasis(rows)
-    arrays["groups"] = np.array(json.dumps(groups))
+    for number, estimator in enumerate(estimators):
+        arrays[f"matrix{number}"], arrays[f"eigenvalues{number}"] = estimator.result()
+    arrays["groups"] = np.array(json.dumps([group.names for group in groups]))
+    arrays["changes"] = np.array(json.dumps([group.change.name for group in groups]))
     arrays["gradient_evaluations"] = np.array(count)
     arrays["seconds"] = np.array(time.perf_counter() - start)
     return arrays

@@ -17,8 +17,9 @@ import numpy as np
 from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.foreign import TorchRule
-from harness.layout import Layout, layout
+from harness.layout import Layout, end_to_end, layout
 from harness.program import Carry, Constants, Inputs, Program, Update
+from optimizers.bases import Change
 from optimizers.rule import Rule
 from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
 
@@ -52,7 +53,8 @@ class Bundle:
         randoms: one a seed, for noise; may be left out where the workload has none.
         orders: (steps, S, batch_size) indices of the minibatches, or None for the full batch.
         hyperparameters: (K,) values by name, complete.
-        matrices: basis by the names of the parameters that it rotates together, (S, block, block).
+        matrices: V by the names of the parameters that a basis changes together, (S, n, r).
+        changes: how it changes them, where it does not rotate them.
         schedule: (steps,) multipliers of the learning rate.
         evaluations: how many stretches the steps are cut into; metrics are taken after each.
         stop_gradient_norm: the gradient norm below which a lane stops, or None.
@@ -67,6 +69,7 @@ class Bundle:
     schedule: np.ndarray
     evaluations: int
     matrices: Mapping[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+    changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
     stop_gradient_norm: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
@@ -84,12 +87,17 @@ class Bundle:
         shapes = {name: value.shape for name, value in self.problems[0].parameters.items()}
         roles = self.workload.roles(self.settings)
         kinds = {name: roles[name].kind for name in shapes}
-        return layout(shapes, kinds, tuple(self.matrices), self.learning_rate_factors)
+        changes = {
+            group: (self.changes[group], matrix.shape[-1])
+            for group, matrix in self.matrices.items()
+            if group in self.changes
+        }
+        return layout(shapes, kinds, tuple(self.matrices), self.learning_rate_factors, changes)
 
     @property
     def gradients_per_step(self) -> int:
         """Gradient evaluations that a step costs; a Hessian counts as one for each of its rows."""
-        return 1 + (self.layout.total if self.rule.needs_hessian else 0)
+        return 1 + (self.layout.entries if self.rule.needs_hessian else 0)
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -257,7 +265,7 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
         stacked = np.stack(values)[:, None]
         return ops.asarray(np.repeat(stacked, settings, axis=1))
 
-    params = {name: lanes([p.parameters[name] for p in bundle.problems]) for name in lay.shapes}
+    params = {name: lanes([p.parameters[name] for p in bundle.problems]) for name in lay.parameters}
     model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
     return Loaded(program, program.start(params, model, constants), constants, splits)
 
@@ -296,7 +304,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
         if GRADIENT_NORM in workload.metrics:
             params = program.parameters(carry.coordinates, constants.matrices)
             _, grads, _ = full_gradient(params, carry.model, constants.data, {})
-            flat = program.update.layout.flatten(program.ops, grads, 2)
+            flat = end_to_end(program.ops, program.update.layout.parameters, grads, 2)
             found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
         return found
 

@@ -25,39 +25,36 @@ class Sampling:
         count: the number of samples M.
         normal_scale: the standard deviation of a normal sampling distribution, or None to sample the
             distribution of the initial parameters.
+        around_start: whether a normal distribution is around the problem's first parameters, not around 0.
     """
 
     workload: Workload
     settings: Mapping[str, Any]
     count: int
     normal_scale: float | None = None
+    around_start: bool = False
 
 
-Sampler = Callable[[Problem, WorkloadRandom], dict[str, np.ndarray]]
+Sampler = Callable[[Problem, WorkloadRandom], Iterator[dict[str, np.ndarray]]]
 
 
 def sampler(what: Sampling, engine: Engine, problem: Problem, random: WorkloadRandom) -> Sampler:
     """A function that samples gradients for any seed, compiled for the shapes of one problem.
 
     The function gives gradients of the training loss at independent random parameters (000 Alg. 2.1 lines
-    2-3): (count, *shape) float64 by parameter name.
+    2-3), piece by piece: (samples, *shape) float64 by parameter name, `count` samples in all.
     """
     mapped = engine.gradients(what.workload.loss, per_sample=what.settings.get("batch_size") is not None)
     with engine.context():
         compiled = engine.compiled(mapped, *next(_chunks(what, engine, problem, random)))
 
-    def sample(problem: Problem, random: WorkloadRandom) -> dict[str, np.ndarray]:
-        pieces: list[dict[str, np.ndarray]] = []
+    def sample(problem: Problem, random: WorkloadRandom) -> Iterator[dict[str, np.ndarray]]:
+        left = what.count
         with engine.context():
             for arguments in _chunks(what, engine, problem, random):
-                grads = compiled(*arguments)
-                pieces.append(
-                    {name: np.asarray(engine.ops.to_numpy(grad), np.float64) for name, grad in grads.items()}
-                )
-        return {
-            name: np.concatenate([piece[name] for piece in pieces])[: what.count]
-            for name in problem.parameters
-        }
+                grads = {name: engine.ops.to_numpy(grad) for name, grad in compiled(*arguments).items()}
+                yield {name: np.asarray(grads[name][:left], np.float64) for name in problem.parameters}
+                left -= len(next(iter(grads.values())))
 
     return sample
 
@@ -101,7 +98,10 @@ def _chunks(
 def _draw(what: Sampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
     if what.normal_scale is None:
         return what.workload.sample_parameters(what.settings, rng)
-    return {
+    drawn = {
         name: what.normal_scale * rng.standard_normal(value.shape)
         for name, value in problem.parameters.items()
     }
+    if not what.around_start:
+        return drawn
+    return {name: problem.parameters[name] + value for name, value in drawn.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -20,7 +20,7 @@ from harness.schedules import multipliers
 from harness.seeding import WorkloadRandom, batch_order
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
 from harness.studies import rule_of
-from optimizers.bases import bases
+from optimizers.bases import CHANGES, Change, bases
 from workloads.workload import Problem, Workload
 
 
@@ -78,11 +78,12 @@ def instance(workload: Workload, settings: Mapping[str, Any], seed: int) -> Inst
 
 @dataclass(frozen=True)
 class LoadedBasis:
-    """The basis of several seeds: matrices by group of parameters, (S, d, d), and what each cost."""
+    """The basis of several seeds: V by group of parameters, (S, n, r), its form and its cost."""
 
     matrices: Mapping[tuple[str, ...], np.ndarray]
     gradient_evaluations: int
     seconds: Sequence[float]
+    changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
 
 
 def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: str) -> LoadedBasis:
@@ -95,14 +96,18 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
         return LoadedBasis({}, 0, [0.0] * len(seeds))
     folders = job.upstream("bases")
     stacks: dict[tuple[str, ...], list[np.ndarray]] = {}
+    changes: dict[tuple[str, ...], Change] = {}
     evaluations, seconds = 0, []
     for seed in seeds:
         candidates = [basis_file(folder, workload, basis.label, seed) for folder in folders]
         found = next((path for path in candidates if path.exists()), candidates[0])
         try:
             with found.open("rb") as file, np.load(file) as arrays:
-                for number, group in enumerate(json.loads(str(arrays["groups"]))):
-                    stacks.setdefault(tuple(group), []).append(arrays[f"matrix{number}"].astype(dtype))
+                groups = [tuple(group) for group in json.loads(str(arrays["groups"]))]
+                for number, group in enumerate(groups):
+                    stacks.setdefault(group, []).append(arrays[f"matrix{number}"].astype(dtype))
+                names = json.loads(str(arrays["changes"]))
+                changes = {group: CHANGES[name] for group, name in zip(groups, names, strict=True)}
                 evaluations = int(arrays["gradient_evaluations"])
                 seconds.append(float(arrays["seconds"]))
         except (OSError, ValueError, KeyError, BadZipFile) as error:
@@ -111,7 +116,7 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
                 "snakemake again, which computes it anew"
             ) from error
     matrices = {group: np.stack(stack) for group, stack in stacks.items()}
-    return LoadedBasis(matrices, evaluations, seconds)
+    return LoadedBasis(matrices, evaluations, seconds, changes)
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,7 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         schedule=multipliers(spec.schedule, steps),
         evaluations=spec.evaluations,
         matrices=basis.matrices,
+        changes=basis.changes,
         stop_gradient_norm=spec.stop.get("gradient_norm"),
         settings=settings,
         randoms=[one.random for one in instances],

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import get_args, get_type_hints
 
 from harness.backends.ops import Array, Ops
+from optimizers.bases.basis import Shapes
+from optimizers.bases.change import ROTATION, Change
 from optimizers.names import unknown
 from workloads.workload import Role
 
@@ -39,25 +41,50 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The order of parameters in the buffer.
+class Block:
+    """Parameters that a basis changes together.
 
     Args:
-        shapes: shape by parameter name, in buffer order.
-        kinds: kind of the role by parameter name.
-        blocks: (start, stop) of each rotated block, in order and without overlap.
-        factors: factor of the learning rate by parameter name, where it is not 1.
+        change: how.
+        start, stop: where their entries lie in the buffer of parameters.
+        first, last: where their coordinates lie in the buffer.
     """
 
-    shapes: Mapping[str, tuple[int, ...]]
+    change: Change
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of a run's coordinates in the buffer, and of its parameters where a basis changes them.
+
+    Args:
+        shapes: of the arrays that an update sees, by name, in buffer order: without a basis, and in one that
+            turns as many entries, those of the parameters.
+        kinds: kind of the role by the same names.
+        parameters: shape by parameter name, in the order of their buffer.
+        blocks: what a basis changes, in order and without overlap.
+        factors: factor of the learning rate by the names of `shapes`, where it is not 1.
+    """
+
+    shapes: Shapes
     kinds: Mapping[str, str]
-    blocks: tuple[tuple[int, int], ...]
+    parameters: Shapes
+    blocks: tuple[Block, ...] = ()
     factors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """The number of entries, the dimension d of the problem."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        """The number of coordinates."""
+        return _size(self.shapes)
+
+    @property
+    def entries(self) -> int:
+        """The number of the parameters' entries, the dimension d of the problem."""
+        return _size(self.parameters)
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
@@ -74,47 +101,87 @@ class Layout:
 
     def flatten(self, ops: Ops, arrays: Mapping[str, Array], batch: int) -> Array:
         """Arrays of shape (*lanes, *shape) as one of shape (*lanes, total); `batch` counts lane axes."""
-        pieces = [
-            ops.reshape(arrays[name], (*arrays[name].shape[:batch], math.prod(shape)))
-            for name, shape in self.shapes.items()
-        ]
-        return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, -1)
+        return end_to_end(ops, self.shapes, arrays, batch)
 
     def unflatten(self, ops: Ops, flat: Array) -> dict[str, Array]:
         """The inverse of `flatten`: an array of shape (*lanes, total) as named arrays."""
-        arrays, start = {}, 0
-        for name, shape in self.shapes.items():
-            stop = start + math.prod(shape)
-            arrays[name] = ops.reshape(flat[..., start:stop], (*flat.shape[:-1], *shape))
-            start = stop
-        return arrays
+        return by_name(ops, self.shapes, flat)
 
-    def rotate(self, ops: Ops, matrices: Sequence[Array], flat: Array, subscripts: str) -> Array:
-        """Apply one matrix to each block of a (*lanes, total) array; entries outside blocks stay."""
+    def to_parameters(self, ops: Ops, matrices: Sequence[Array], coordinates: Array) -> Array:
+        """The buffer of parameters (S, K, d) at coordinates (S, K, total); outside blocks they are equal.
+
+        Args:
+            matrices: V of each block, (S, n, r); none where there is no basis.
+        """
         pieces, start = [], 0
-        for (low, high), matrix in zip(self.blocks, matrices, strict=True):
-            if low > start:
-                pieces.append(flat[..., start:low])
-            pieces.append(ops.einsum(subscripts, matrix, flat[..., low:high]))
-            start = high
-        if start < self.total:
-            pieces.append(flat[..., start:])
-        return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, -1)
+        for block, matrix in zip(self.blocks, matrices, strict=True):
+            pieces.append(coordinates[..., start : block.first])
+            taken = coordinates[..., block.first : block.last]
+            pieces.append(block.change.to_parameters(ops, matrix, taken))
+            start = block.last
+        return _side_by_side(ops, [*pieces, coordinates[..., start:]])
+
+    def to_coordinates(self, ops: Ops, matrices: Sequence[Array], flat: Array) -> Array:
+        """Coordinates (S, K, total) of parameters, or of a gradient, (S, K, d)."""
+        pieces, start = [], 0
+        for block, matrix in zip(self.blocks, matrices, strict=True):
+            pieces.append(flat[..., start : block.start])
+            taken = flat[..., block.start : block.stop]
+            pieces.append(block.change.to_coordinates(ops, matrix, taken))
+            start = block.stop
+        return _side_by_side(ops, [*pieces, flat[..., start:]])
+
+
+def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int) -> Array:
+    """Named arrays (*lanes, *shape) end to end, (*lanes, entries); `batch` counts lane axes."""
+    return _side_by_side(
+        ops,
+        [
+            ops.reshape(arrays[name], (*arrays[name].shape[:batch], math.prod(shape)))
+            for name, shape in shapes.items()
+        ],
+    )
+
+
+def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
+    """The inverse of `end_to_end`: an array (*lanes, entries) as named arrays."""
+    arrays, start = {}, 0
+    for name, shape in shapes.items():
+        stop = start + math.prod(shape)
+        arrays[name] = ops.reshape(flat[..., start:stop], (*flat.shape[:-1], *shape))
+        start = stop
+    return arrays
+
+
+def _side_by_side(ops: Ops, pieces: Sequence[Array]) -> Array:
+    pieces = [piece for piece in pieces if piece.shape[-1]]
+    return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, -1)
+
+
+def _size(shapes: Shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def leading_name(group: Sequence[str]) -> str:
+    """What the coordinates along the columns of a group's V are called."""
+    return f"leading {' + '.join(group)}"
 
 
 def layout(
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
     kinds: Mapping[str, str],
     groups: Sequence[Sequence[str]] = (),
     learning_rate_factors: Mapping[str, float] | None = None,
+    changes: Mapping[tuple[str, ...], tuple[Change, int]] | None = None,
 ) -> Layout:
     """The layout with each group's parameters side by side, groups first, then those that are alike.
 
     Args:
         shapes: shape by parameter name.
         kinds: kind of the role by parameter name.
-        groups: the names that a basis rotates together, in its order.
+        groups: the names that a basis changes together, in its order.
         learning_rate_factors: by parameter name or kind; a name counts before its kind.
+        changes: how a group is changed, and the columns of its V; a group that is not named is rotated.
 
     Raises:
         ValueError: when a parameter has no entries, a group names an unknown one or one that another has, a
@@ -141,17 +208,28 @@ def layout(
             )
     likeness = {name: (kinds[name], tuple(shape), factors.get(name, 1.0)) for name, shape in shapes.items()}
     alike = [name for one in dict.fromkeys(likeness.values()) for name in shapes if likeness[name] == one]
-    order = [*grouped, *(name for name in alike if name not in set(grouped))]
-    blocks, start = [], 0
-    for group in groups:
-        stop = start + sum(math.prod(shapes[name]) for name in group)
-        blocks.append((start, stop))
-        start = stop
+    rest = [name for name in alike if name not in set(grouped)]
+    seen: dict[str, tuple[int, ...]] = {}
+    seen_kinds, blocks, start, first = {}, [], 0, 0
+    for group in map(tuple, groups):
+        entries = sum(math.prod(shapes[name]) for name in group)
+        change, columns = (changes or {}).get(group, (ROTATION, entries))
+        if change.leading:
+            leading = leading_name(group)
+            seen[leading], seen_kinds[leading] = (columns,), "vector"
+            factors |= {leading: factors[group[0]]} if group[0] in factors else {}
+        if change.entries:
+            seen |= {name: tuple(shapes[name]) for name in group}
+        last = first + change.coordinates(entries, columns)
+        blocks.append(Block(change, start, start + entries, first, last))
+        start, first = start + entries, last
+    seen |= {name: tuple(shapes[name]) for name in rest}
     return Layout(
-        {name: tuple(shapes[name]) for name in order},
-        {name: kinds[name] for name in order},
+        seen,
+        {name: kinds[name] if name in kinds else seen_kinds[name] for name in seen},
+        {name: tuple(shapes[name]) for name in (*grouped, *rest)},
         tuple(blocks),
-        factors,
+        {name: factor for name, factor in factors.items() if name in seen},
     )
 
 
@@ -167,7 +245,7 @@ def _factors(kinds: Mapping[str, str], given: Mapping[str, float]) -> dict[str, 
     return {name: factor for name, factor in factors.items() if factor != 1.0}
 
 
-def kinds_of(shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, str] | None = None) -> dict[str, str]:
+def kinds_of(shapes: Shapes, given: Mapping[str, str] | None = None) -> dict[str, str]:
     """The kinds of parameters: as given, and by their number of axes where no role is known.
 
     Raises:

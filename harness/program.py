@@ -9,12 +9,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from harness.backends.ops import Array, Ops
-from harness.layout import Layout, Stack
+from harness.layout import Layout, Stack, by_name, end_to_end
 from optimizers.options import OptionError
 from optimizers.rule import Part, Rule
-
-TO_PARAMETERS = "sij,skj->ski"  # theta = V theta~, one V a seed (s), any number of settings (k)
-TO_COORDINATES = "sij,ski->skj"  # theta~ = V^T theta, and the same for gradients
 
 
 class Work(IntEnum):
@@ -196,7 +193,7 @@ class Update:
 class Carry(NamedTuple):
     """What a bundle carries from step to step; (S, K) are seeds and settings."""
 
-    coordinates: Array  # (S, K, d), the parameters in the basis
+    coordinates: Array  # (S, K, total), the parameters in the basis
     state: tuple[Any, ...]  # the rules' state, one a piece of the update
     model: dict[str, Array]  # model state, each (S, K, ...)
     diverged_at: Array  # (S, K), the step of the first loss that is not finite; 0 means none
@@ -211,7 +208,7 @@ class Constants(NamedTuple):
     ]  # training arrays, (examples, ...) where seeds share them, else (S, examples, ...);
     # empty where minibatches are sent
     rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
-    matrices: tuple[Array, ...]  # one (S, block, block) basis a block
+    matrices: tuple[Array, ...]  # V of each block of the layout, (S, n, r)
     hyper: dict[str, Array]  # each (1, K, 1)
 
 
@@ -284,14 +281,16 @@ class Program:
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
         """Named parameters (S, K, ...) from coordinates (S, K, d)."""
-        layout = self.update.layout
-        return layout.unflatten(self.ops, layout.rotate(self.ops, matrices, coordinates, TO_PARAMETERS))
+        return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
+
+    def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
+        """Parameters end to end (S, K, d) from coordinates."""
+        return self.update.layout.to_parameters(self.ops, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
         """Coordinates (S, K, d) from named parameters or gradients (S, K, ...)."""
-        layout = self.update.layout
-        flat = layout.flatten(self.ops, params, 2)
-        return layout.rotate(self.ops, matrices, flat, TO_COORDINATES)
+        lay = self.update.layout
+        return lay.to_coordinates(self.ops, matrices, end_to_end(self.ops, lay.parameters, params, 2))
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
         """The carry before the first step: the same point in every basis (000 Sec. 6)."""
@@ -326,13 +325,12 @@ class Program:
         return self.update.apply(self.ops, grad, state, coordinates, values, refresh)
 
     def rotated(self, hessian: Array, matrices: Sequence[Array]) -> Array:
-        """V^T H V, (S, K, d, d)."""
+        """J^T H J, one row and column a coordinate, of (S, K, d, d); J is V for a rotation."""
         ops, lay = self.ops, self.update.layout
-        seeds, settings, size, _ = hessian.shape
         for _ in range(2):
-            rows = ops.reshape(hessian, (seeds, settings * size, size))
-            rows = lay.rotate(ops, matrices, rows, TO_COORDINATES)
-            hessian = ops.swapaxes(ops.reshape(rows, (seeds, settings, size, size)), -1, -2)
+            seeds, settings, rows, size = hessian.shape
+            turned = lay.to_coordinates(ops, matrices, ops.reshape(hessian, (seeds, settings * rows, size)))
+            hessian = ops.swapaxes(ops.reshape(turned, (seeds, settings, rows, -1)), -1, -2)
         return hessian
 
     def curvature(
@@ -341,13 +339,13 @@ class Program:
         """The Hessian (S, K, d, d) of the minibatch's loss at coordinates (S, K, d), where it is needed."""
         if self.hessian is None:
             return None
-        flat = self.update.layout.rotate(self.ops, constants.matrices, point, TO_PARAMETERS)
+        flat = self.flat(point, constants.matrices)
         return self.hessian(flat, model, pick(constants, inputs), inputs.noise or {})
 
     def is_short(self, grads: Mapping[str, Array]) -> Array:
         """Lanes (S, K) whose gradient is below the threshold."""
         assert self.stop_gradient_norm is not None
-        flat = self.update.layout.flatten(self.ops, grads, 2)
+        flat = end_to_end(self.ops, self.update.layout.parameters, grads, 2)
         return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1)) < self.stop_gradient_norm
 
     def step(self, carry: Carry, constants: Constants, inputs: Inputs, refresh: int = Work.NONE) -> Carry:

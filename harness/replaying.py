@@ -168,14 +168,14 @@ class Online:
         update = self._program.update
         if not update.rule.needs_hessian:
             return None
-        size = update.layout.total
+        size = sum(array.size for array in self._start.values())
         if hessian is None or np.shape(hessian) != (size, size):
             raise InputError(
                 f"{update.rule.name} needs a Hessian of shape {(size, size)} at every step, and got "
                 f"{'none' if hessian is None else np.shape(hessian)}"
             )
         places = dict(zip(self._start, _places(self._start), strict=True))
-        order = np.concatenate([places[name] for name in update.layout.shapes])
+        order = np.concatenate([places[name] for name in update.layout.parameters])
         return self._ops.asarray(np.asarray(hessian, np.float64)[np.ix_(order, order)][None, None])
 
     def _named(self, coordinates: Array) -> dict[str, np.ndarray]:

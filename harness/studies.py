@@ -33,7 +33,7 @@ from harness.study_file import (
     read_study_file,
 )
 from optimizers import HyperparameterError, Rule
-from optimizers.bases import OptionError, bases
+from optimizers.bases import Group, OptionError, bases
 from optimizers.names import unknown
 from results.methods import IDENTITY, method_label
 from workloads import Metric, Workload
@@ -450,12 +450,13 @@ def _check_leaves(
     workload: str,
     shapes: Mapping[str, tuple[int, ...]],
     kinds: Mapping[str, str],
-    groups: Sequence[Sequence[str]],
+    groups: Sequence[Group],
     report: Report,
 ) -> None:
     factors, key = optimizer.learning_rate_factors, f"optimizers.{optimizer.label}.learning_rate_factors"
     try:
-        made = layout(shapes, kinds, groups, factors)
+        changes = {group.names: (group.change, 1) for group in groups}  # how many columns does not matter
+        made = layout(shapes, kinds, [group.names for group in groups], factors, changes)
     except ValueError as error:
         report(key, f"{workload}: {error}")
         return

@@ -9,8 +9,7 @@ import numpy as np
 
 from harness.backends.engine import engine
 from harness.layout import layout
-from harness.program import TO_PARAMETERS
-from optimizers.bases.egop import egop_matrix, eigenbasis
+from optimizers.bases.estimators import egop_matrix, eigenbasis
 
 from .case import KernelCase, Prepared, representable
 from .counting import eigh_flops
@@ -55,7 +54,7 @@ def _rotation(backend: str, dtype: str) -> Prepared:
         arguments = (made.ops.asarray(matrices), made.ops.asarray(flat))
 
         def rotate(matrix: Any, lanes: Any) -> Any:
-            return lay.rotate(made.ops, (matrix,), lanes, TO_PARAMETERS)
+            return lay.to_parameters(made.ops, (matrix,), lanes)
 
         compiled = made.compiled(rotate, *arguments)
     results: list[Any] = []

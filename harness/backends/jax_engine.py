@@ -14,7 +14,7 @@ from harness.backends.engine import NO_GPU
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
 from harness.errors import InputError
-from harness.layout import Layout
+from harness.layout import Layout, by_name
 from harness.program import Carry, Constants, Inputs, LaneGradient, LaneHessian, Program, step_of
 
 
@@ -62,9 +62,10 @@ class JaxEngine:
         ops = self.ops
 
         def one(flat: Any, model: Any, batch: Any, noise: Any) -> Any:
-            return jax.hessian(lambda vector: loss(ops, lay.unflatten(ops, vector), model, batch, noise)[0])(
-                flat
-            )
+            def value(vector: Any) -> Any:
+                return loss(ops, by_name(ops, lay.parameters, vector), model, batch, noise)[0]
+
+            return jax.hessian(value)(flat)
 
         over_settings = jax.vmap(one, in_axes=(0, 0, None, None))
         mapped: LaneHessian = jax.vmap(over_settings, in_axes=(0, 0, 0 if per_seed else None, 0))

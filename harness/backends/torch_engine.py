@@ -25,7 +25,7 @@ from harness.backends.torch_native import NATIVE, Native
 from harness.backends.torch_ops import torch_ops
 from harness.errors import InputError
 from harness.foreign import TorchRule
-from harness.layout import Layout
+from harness.layout import Layout, by_name
 from harness.program import (
     Carry,
     Constants,
@@ -108,7 +108,7 @@ class TorchEngine:
 
         def one(flat: Any, model: Any, batch: Any, noise: Any) -> Any:
             def value(vector: Any) -> Any:
-                return loss(ops, lay.unflatten(ops, vector), model, batch, noise)[0]
+                return loss(ops, by_name(ops, lay.parameters, vector), model, batch, noise)[0]
 
             # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
             return torch.func.jacrev(torch.func.jacrev(value))(flat)

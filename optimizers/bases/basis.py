@@ -1,17 +1,28 @@
-"""What a basis is: which parameters it rotates together, and the matrix that it rotates them with."""
+"""What a basis is: which parameters it changes together, how, and the matrix that it changes them with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from optimizers.bases.change import ROTATION, Change
 from optimizers.options import Option, OptionError, Options, complete
 
 Shapes = Mapping[str, tuple[int, ...]]
-Groups = tuple[tuple[str, ...], ...]
+
+
+class Group(NamedTuple):
+    """Parameters that a basis changes together.
+
+    The vector theta of a group is each parameter's row-major ravel, concatenated in the group's order.
+    """
+
+    names: tuple[str, ...]
+    size: int  # n, the rows of V: entries of the group, or of one filter where filters share V
+    change: Change = ROTATION
 
 
 @dataclass(frozen=True)
@@ -21,22 +32,37 @@ class Sampling:
     Args:
         kind: the distribution of the workload's initial parameters, or independent normal entries.
         scale: the standard deviation of `normal`; initialization does not use it.
+        around_start: whether normal entries are added to the run's first parameters, not to 0.
     """
 
     kind: Literal["initialization", "normal"] = "initialization"
     scale: float = 1.0
+    around_start: bool = False
 
 
-def _no_gradients(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    raise OptionError("this basis has no parameters to rotate and takes no gradients")
+class Estimator(Protocol):
+    """Takes gradients piece by piece, and gives a group's matrix."""
+
+    def add(self, gradients: np.ndarray) -> None:
+        """Take more gradients, (M, n), one a row."""
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        """V (n, r), float64, eigenvectors in columns, leading first, and eigenvalues (r,); NaN: unknown.
+
+        Raises:
+            OptionError: when there is no gradient, or one is not finite.
+        """
+
+
+def _no_gradients(options: Options, group: Group, random: np.random.Generator) -> Estimator:
+    raise OptionError("this basis has no parameters to change and takes no gradients")
 
 
 @dataclass(frozen=True)
 class Basis:
-    """An orthonormal change of coordinates, theta = V theta~, for each group of parameters.
+    """A linear change of coordinates, theta = J theta~, for each group of parameters.
 
-    The vector theta of a group is each parameter's row-major ravel, concatenated in the group's order;
-    gradients change like parameters, g~ = V^T g.
+    J is the orthonormal V itself, or another form of `optimizers.bases.change`; gradients change by J^T.
 
     Args:
         name: the name in studies and tables.
@@ -44,13 +70,12 @@ class Basis:
         description: one line for `python -m harness list`.
         options: the choices that it takes, by name.
         needs_gradients: whether V is estimated from sampled gradients.
-        groups: `groups(options, shapes, kinds) -> parameter names rotated together`; `kinds` gives the
-            kind of each parameter's role, such as "weight" or "bias". Raises OptionError.
+        groups: `groups(options, shapes, kinds)`: what is changed together; `kinds` gives the kind of each
+            parameter's role, such as "weight" or "bias". Raises OptionError.
         samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all
             entries of all parameters.
         sampling: `sampling(options) -> Sampling`.
-        eigenbasis: `eigenbasis(gradients) -> (V, eigenvalues)` from one group's gradients of shape
-            (M, d): float64 of shapes (d, d), eigenvectors in columns, leading first, and (d,).
+        estimator: `estimator(options, group, random)`: what makes V of a group's gradients.
     """
 
     name: str
@@ -58,10 +83,12 @@ class Basis:
     description: str
     options: Mapping[str, Option] = field(default_factory=dict)
     needs_gradients: bool = False
-    groups: Callable[[Options, Shapes, Mapping[str, str]], Groups] = lambda options, shapes, kinds: ()
+    groups: Callable[[Options, Shapes, Mapping[str, str]], tuple[Group, ...]] = (
+        lambda options, shapes, kinds: ()
+    )
     samples: Callable[[Options, int], int] = lambda options, dimension: 0
     sampling: Callable[[Options], Sampling] = lambda options: Sampling()
-    eigenbasis: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = _no_gradients
+    estimator: Callable[[Options, Group, np.random.Generator], Estimator] = _no_gradients
 
     def complete(self, given: Options) -> dict[str, Any]:
         """The given options checked, brought into one form and completed by the defaults.

@@ -9,83 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from optimizers.bases.basis import Basis, Groups, Sampling, Shapes
+from optimizers.bases.basis import Basis, Estimator, Group, Sampling, Shapes
+from optimizers.bases.change import AUXILIARY, REDUCED, ROTATION, SHARED, Change
+from optimizers.bases.estimators import Completed, Randomized, Streaming, Whole
 from optimizers.names import unknown
-from optimizers.options import Option, OptionError, Options
+from optimizers.options import Option, OptionError, Options, choice
 
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
-
-
-def egop_matrix(gradients: np.ndarray) -> np.ndarray:
-    """The empirical EGOP, (1/M) sum of g g^T (000 Alg. 2.1 line 3).
-
-    Args:
-        gradients: (M, d), one gradient a row.
-
-    Returns:
-        Shape (d, d), float64, symmetric to the last bit.
-    """
-    g = np.asarray(gradients, np.float64)
-    return g.T @ g / len(g)
-
-
-def _decompose(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """V and eigenvalues, leading first: from the matrix, or where it cannot have full rank from the SVD."""
-    count, dimension = gradients.shape
-    if count >= dimension:
-        values, vectors = np.linalg.eigh(egop_matrix(gradients))
-        return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
-    _, singular, rows = np.linalg.svd(gradients, full_matrices=True)
-    return rows.T, np.concatenate([singular**2 / count, np.zeros(dimension - count)])
-
-
-def eigenbasis(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The orthonormal eigenbasis of the empirical EGOP (000 Alg. 2.1 line 4; the SVD: 000 C.6).
-
-    Eigenvectors are unique up to sign where eigenvalues differ. The gauge chosen here: the entry of
-    largest magnitude, the first of equals, is positive; a coordinate in which every gradient is 0 keeps
-    its unit vector, after all others. Inside an eigenspace of several dimensions, such as the null space
-    where M < d, the basis is LAPACK's, and may differ between machines.
-
-    Args:
-        gradients: (M, d), one gradient a row.
-
-    Returns:
-        V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading
-        first.
-
-    Raises:
-        OptionError: when there is no gradient or one is not finite.
-    """
-    g = np.asarray(gradients, np.float64)
-    if g.ndim != 2 or len(g) == 0:
-        raise OptionError(f"egop: gradients have the shape {g.shape}; (samples, dimension) is needed")
-    finite = np.isfinite(g).all(axis=1)
-    if not finite.all():
-        raise OptionError(
-            f"egop: {np.sum(~finite)} of {len(g)} sampled gradients are not finite; "
-            "set the option sampling to parameters nearer to 0, such as {normal: 0.1}"
-        )
-    dimension = g.shape[1]
-    live = np.flatnonzero(np.any(g != 0, axis=0))
-    dead = np.setdiff1d(np.arange(dimension), live)
-    basis, eigenvalues = np.zeros((dimension, dimension)), np.zeros(dimension)
-    if live.size:
-        vectors, eigenvalues[: live.size] = _decompose(g[:, live])
-        largest = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(live.size)]
-        basis[live, : live.size] = vectors * np.sign(largest)
-    basis[dead, np.arange(live.size, dimension)] = 1.0
-    return basis, eigenvalues
+BLOCKS = {"weights": ("weight",), "layers": ("weight", "convolution")}  # kinds of what has a block of its own
+ESTIMATORS = {"whole": Whole, "randomized": Randomized, "streaming": Streaming}
+COMPLEMENTS: Mapping[str, Change] = {"random": ROTATION, "auxiliary": AUXILIARY, "none": REDUCED}
 
 
 def _read_blocks(value: Any) -> Any:
-    if value in ("all", "weights"):
+    if value in ("all", *BLOCKS):
         return str(value)
     if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
         if len(set(value)) < len(value):
             raise OptionError("names a parameter twice; name each once")
         return [str(name) for name in value]
-    raise OptionError("is not one of all, weights, or a list of parameter names")
+    raise OptionError("is not one of all, weights, layers, or a list of parameter names")
 
 
 def _multiple(text: str) -> float | None:
@@ -109,47 +52,79 @@ def _read_samples(value: Any) -> Any:
     return f"{factor!r} d"
 
 
+def _read_rank(value: Any) -> Any:
+    return None if value is None else _read_samples(value)
+
+
 def _read_sampling(value: Any) -> Any:
     if value == "initialization":
         return "initialization"
-    if isinstance(value, Mapping) and list(value) == ["normal"]:
-        scale = value["normal"]
+    if isinstance(value, Mapping) and list(value) in (["normal"], ["normal_around_start"]):
+        ((kind, scale),) = value.items()
         if isinstance(scale, (int, float)) and not isinstance(scale, bool) and 0 < scale < math.inf:
-            return {"normal": float(scale)}
-    raise OptionError("is neither initialization nor {normal: <standard deviation above 0>}")
+            return {str(kind): float(scale)}
+    raise OptionError(
+        "is none of initialization, {normal: <standard deviation above 0>} and "
+        "{normal_around_start: <standard deviation above 0>}"
+    )
 
 
-def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> Groups:
-    blocks = options["blocks"]
-    if blocks == "all":
-        return (tuple(shapes),)
-    if blocks == "weights":
-        blocks = [name for name in shapes if kinds[name] == "weight"]
-        if not blocks:
-            raise OptionError(
-                "egop: blocks = 'weights', but no parameter of this workload is a weight matrix; "
-                f"use blocks: all, or name some of {', '.join(shapes)}"
-            )
-    for name in blocks:
-        if name not in shapes:
-            raise OptionError(f"egop: blocks: {unknown('the workload', 'parameter', name, shapes)}")
-    return tuple((name,) for name in blocks)
-
-
-def _samples(options: Options, dimension: int) -> int:
-    samples = options["samples"]
-    if isinstance(samples, int):
-        return samples
-    factor = _multiple(samples)
+def _count(given: int | str, dimension: int) -> int:
+    """A whole number as it is; a multiple of the dimension rounded, at least 1."""
+    if isinstance(given, int):
+        return given
+    factor = _multiple(given)
     assert factor is not None, "options were completed"
     return max(1, round(factor * dimension))
 
 
+def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple[Group, ...]:
+    blocks = options["blocks"]
+    change = ROTATION if options["rank"] is None else COMPLEMENTS[options["complement"]]
+    if blocks == "all":
+        return (Group(tuple(shapes), sum(map(math.prod, shapes.values())), change),)
+    if isinstance(blocks, str):
+        wanted = BLOCKS[blocks]
+        names = [name for name in shapes if kinds[name] in wanted]
+        if not names:
+            raise OptionError(
+                f"egop: blocks = {blocks!r}, but no parameter of this workload is a {' or a '.join(wanted)}; "
+                f"use blocks: all, or name some of {', '.join(shapes)}"
+            )
+        blocks = names
+    groups = []
+    for name in blocks:
+        if name not in shapes:
+            raise OptionError(f"egop: blocks: {unknown('the workload', 'parameter', name, shapes)}")
+        shape = shapes[name]
+        if kinds[name] == "convolution" and options["filters"] == "shared":
+            if change not in (ROTATION, SHARED):
+                raise OptionError(
+                    f"egop: complement = {options['complement']!r}, but the filters of {name} share a basis, "
+                    "which can be completed at random only; set filters: joint, or leave it out of blocks"
+                )
+            groups.append(Group((name,), math.prod(shape[1:]), SHARED))
+        else:
+            groups.append(Group((name,), math.prod(shape), change))
+    return tuple(groups)
+
+
+def _samples(options: Options, dimension: int) -> int:
+    return _count(options["samples"], dimension)
+
+
 def _sampling(options: Options) -> Sampling:
-    sampling = options["sampling"]
-    if sampling == "initialization":
+    if options["sampling"] == "initialization":
         return Sampling("initialization")
-    return Sampling("normal", sampling["normal"])
+    ((kind, scale),) = options["sampling"].items()
+    return Sampling("normal", scale, around_start=kind == "normal_around_start")
+
+
+def _estimator(options: Options, group: Group, random: np.random.Generator) -> Estimator:
+    rank = group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
+    leading = ESTIMATORS[options["estimator"]](group.size, rank, random)
+    completes = rank < group.size and not group.change.leading
+    return Completed(leading, random) if completes else leading
 
 
 EGOP = Basis(
@@ -159,9 +134,15 @@ EGOP = Basis(
     options={
         "blocks": Option(
             "all",
-            "what is rotated together: all (one block), weights (a block a weight matrix), or a list of "
-            "parameter names (a block each)",
+            "what is rotated together: all (one block), weights (a block a weight matrix), layers (a block a "
+            "weight matrix or convolution), or a list of parameter names (a block each)",
             _read_blocks,
+        ),
+        "filters": Option(
+            "shared",
+            "what a convolution's block is: shared, one V for all of its filters (Alg. D.2), or joint, one V "
+            "for the whole tensor",
+            choice("shared", "joint"),
         ),
         "samples": Option(
             "1.0 d",
@@ -170,15 +151,34 @@ EGOP = Basis(
         ),
         "sampling": Option(
             "initialization",
-            "where gradients are taken: initialization, or {normal: standard deviation}",
+            "where gradients are taken: initialization, {normal: standard deviation} around 0, or "
+            "{normal_around_start: standard deviation} around a run's first parameters",
             _read_sampling,
+        ),
+        "rank": Option(
+            None,
+            "how many leading eigenvectors are estimated: whole, or a multiple of the number d of a block's "
+            "entries; null: all",
+            _read_rank,
+        ),
+        "complement": Option(
+            "random",
+            "what is beside the leading eigenvectors: random, a random orthonormal basis; auxiliary, "
+            "variables of their own (Alg. D.1); none, parameters stay in their span (D.1.1)",
+            choice(*COMPLEMENTS),
+        ),
+        "estimator": Option(
+            "whole",
+            "how eigenvectors are found: whole, by a decomposition; randomized, by Halko's random range; "
+            "streaming, in one pass that keeps no gradients",
+            choice(*ESTIMATORS),
         ),
     },
     needs_gradients=True,
     groups=_groups,
     samples=_samples,
     sampling=_sampling,
-    eigenbasis=eigenbasis,
+    estimator=_estimator,
 )
 
 BASES = (EGOP,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from harness.backends.engine import engine
@@ -25,6 +27,11 @@ def difference(params: dict[str, np.ndarray], batch: dict[str, np.ndarray], name
     return gradient
 
 
+def gathered(pieces: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    found = list(pieces)
+    return {name: np.concatenate([piece[name] for piece in found]) for name in found[0]}
+
+
 def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
     settings, random = {"batch_size": 10}, WorkloadRandom("tanh_regression", 3)
     problem = TANH.problem(settings, random)
@@ -34,7 +41,7 @@ def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
         sample = sampler(
             Sampling(TANH, settings, count), engine(backend, "float64"), TANH.problem(settings, other), other
         )
-        sampled = sample(problem, random)
+        sampled = gathered(sample(problem, random))
         rng = random("egop sampling")
         drawn = [TANH.sample_parameters(settings, rng) for _ in range(count)]
         order = batch_order(random, 30, 10, count, purpose="egop batches")
@@ -50,7 +57,7 @@ def test_normal_sampling_uses_the_full_batch_where_training_does() -> None:
     settings, random = {"batch_size": None}, WorkloadRandom("tanh_regression", 4)
     problem = TANH.problem(settings, random)
     what = Sampling(TANH, settings, 3, normal_scale=0.5)
-    sampled = sampler(what, engine("jax", "float64"), problem, random)(problem, random)
+    sampled = gathered(sampler(what, engine("jax", "float64"), problem, random)(problem, random))
     rng = random("egop sampling")
     drawn = {name: 0.5 * rng.standard_normal(value.shape) for name, value in problem.parameters.items()}
     for name, gradients in sampled.items():

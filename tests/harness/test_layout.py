@@ -7,7 +7,6 @@ import pytest
 
 from harness.backends.numpy_ops import numpy_ops
 from harness.layout import kinds_of, layout
-from harness.program import TO_COORDINATES, TO_PARAMETERS
 
 SHAPES = {"a": (2, 3), "b": (4,), "c": (2, 2), "d": ()}
 OPS = numpy_ops("float64")
@@ -35,13 +34,13 @@ def test_rotation_by_hand() -> None:
     first = np.linalg.qr(rng.normal(size=(10, 10)))[0][None]
     second = np.linalg.qr(rng.normal(size=(4, 4)))[0][None]
     flat = lay.flatten(OPS, named, 2)
-    rotated = lay.rotate(OPS, (first, second), flat, TO_COORDINATES)
+    rotated = lay.to_coordinates(OPS, (first, second), flat)
     for k in range(2):
         joint = np.concatenate([named["c"][0, k].ravel(), named["a"][0, k].ravel()])
         np.testing.assert_allclose(rotated[0, k, :10], first[0].T @ joint, atol=1e-14)
         np.testing.assert_allclose(rotated[0, k, 10:14], second[0].T @ named["b"][0, k], atol=1e-14)
         assert rotated[0, k, 14] == named["d"][0, k]
-    back = lay.rotate(OPS, (first, second), rotated, TO_PARAMETERS)
+    back = lay.to_parameters(OPS, (first, second), rotated)
     np.testing.assert_allclose(back, flat, atol=1e-14)
 
 

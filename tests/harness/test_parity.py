@@ -18,7 +18,7 @@ from harness.parity import Parity, Prepared, bundle_of, parities, prepare, relat
 from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.replaying import replay
 from optimizers import rules
-from optimizers.bases.egop import egop_matrix
+from optimizers.bases.estimators import egop_matrix
 from results.schema import COMPARISONS
 from tests.optimizers.references import BATTERY
 
@@ -158,8 +158,12 @@ def sampled(problem: Problem, backend: str) -> tuple[np.ndarray, np.ndarray, np.
     prepared = prepare(problem, engine("torch", "float64"))
     basis, workload, one = problem.basis_spec, problem.workload_spec, prepared.instance
     sample = sampler(sampling_of(basis, workload, one), engine(backend, "float64"), one.problem, one.random)
-    gradients = sample(one.problem, one.random)
-    rows = np.concatenate([gradients[name].reshape(len(gradients[name]), -1) for name in gradients], axis=1)
+    rows = np.concatenate(
+        [
+            np.concatenate([array.reshape(len(array), -1) for array in piece.values()], axis=1)
+            for piece in sample(one.problem, one.random)
+        ]
+    )
     arrays = estimate(basis, workload, one, sample)
     return egop_matrix(rows), arrays["matrix0"], arrays["eigenvalues0"]
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from optimizers.bases import OptionError, Sampling, bases, module_of
+from optimizers.bases import CHANGES, Group, OptionError, Sampling, bases, module_of
 
 SHAPES = {"weight0": (3, 2), "bias0": (2,), "weight1": (2, 1), "bias1": (1,)}
 KINDS = {name: name.rstrip("01") for name in SHAPES}
@@ -28,7 +28,7 @@ def test_identity_rotates_nothing() -> None:
     assert not identity.needs_gradients
     assert identity.samples({}, 11) == 0
     with pytest.raises(OptionError, match="takes no gradients"):
-        identity.eigenbasis(np.ones((2, 2)))
+        identity.estimator({}, Group(("x",), 2), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", bases())
@@ -41,22 +41,30 @@ def test_defaults_are_in_the_form_that_reading_gives(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "completed"),
     [
-        ({}, {"blocks": "all", "samples": "1.0 d", "sampling": "initialization"}),
+        ({}, {}),
         (
             {"blocks": "weights", "samples": 30, "sampling": {"normal": 1}},
             {"blocks": "weights", "samples": 30, "sampling": {"normal": 1.0}},
         ),
-        ({"samples": "2d"}, {"blocks": "all", "samples": "2.0 d", "sampling": "initialization"}),
-        ({"samples": " 1e-2 d "}, {"blocks": "all", "samples": "0.01 d", "sampling": "initialization"}),
-        (
-            {"blocks": ("weight1", "bias0")},
-            {"blocks": ["weight1", "bias0"], "samples": "1.0 d", "sampling": "initialization"},
-        ),
+        ({"sampling": {"normal_around_start": 2}}, {"sampling": {"normal_around_start": 2.0}}),
+        ({"samples": "2d"}, {"samples": "2.0 d"}),
+        ({"samples": " 1e-2 d "}, {"samples": "0.01 d"}),
+        ({"blocks": ("weight1", "bias0")}, {"blocks": ["weight1", "bias0"]}),
+        ({"rank": "0.5d", "complement": "auxiliary"}, {"rank": "0.5 d", "complement": "auxiliary"}),
     ],
 )
 def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict[str, object]) -> None:
+    defaults = {
+        "blocks": "all",
+        "filters": "shared",
+        "samples": "1.0 d",
+        "sampling": "initialization",
+        "rank": None,
+        "complement": "random",
+        "estimator": "whole",
+    }
     options = bases()["egop"].complete(given)
-    assert options == completed
+    assert options == {**defaults, **completed}
     assert json.loads(json.dumps(options)) == options
 
 
@@ -65,10 +73,12 @@ def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict
     [
         (
             {"block": "all"},
-            ["no option 'block'", "did you mean 'blocks'?", "(valid: blocks, samples, sampling)"],
+            ["no option 'block'", "did you mean 'blocks'?", "(valid: blocks, filters, samples, sampling, "],
         ),
-        ({"rank": 3}, ["no option 'rank'", "(valid: blocks, samples, sampling)"]),
-        ({"blocks": "weight"}, ["blocks = 'weight'", "all, weights, or a list of parameter names"]),
+        ({"rank": 0}, ["rank = 0", "positive whole number", "'1.0 d'"]),
+        ({"complement": "zeros"}, ["complement = 'zeros'", "random, auxiliary, none"]),
+        ({"estimator": "qr"}, ["estimator = 'qr'", "whole, randomized, streaming"]),
+        ({"blocks": "weight"}, ["blocks = 'weight'", "all, weights, layers, or a list of parameter names"]),
         ({"blocks": []}, ["blocks = []", "list of parameter names"]),
         ({"blocks": [["a"]]}, ["blocks = [['a']]", "list of parameter names"]),
         ({"blocks": ["a", "a"]}, ["blocks = ['a', 'a']", "twice"]),
@@ -102,7 +112,9 @@ def test_groups_of_egop() -> None:
     egop = bases()["egop"]
 
     def groups(blocks: object) -> tuple[tuple[str, ...], ...]:
-        return egop.groups(egop.complete({"blocks": blocks}), SHAPES, KINDS)
+        found = egop.groups(egop.complete({"blocks": blocks}), SHAPES, KINDS)
+        assert all(group.change == CHANGES["rotation"] for group in found)
+        return tuple(group.names for group in found)
 
     assert groups("all") == (("weight0", "bias0", "weight1", "bias1"),)
     assert groups("weights") == (("weight0",), ("weight1",))
@@ -113,9 +125,32 @@ def test_groups_of_egop() -> None:
         egop.groups(egop.complete({"blocks": "weights"}), {"x": (3,)}, {"x": "vector"})
 
 
+def test_layers_of_a_convolutional_network() -> None:
+    """Filters share a basis unless asked not to; a rank leaves what completes it to the option."""
+    egop, shapes = bases()["egop"], {"conv": (8, 3, 5, 5), "bias": (8,), "dense": (10, 32)}
+    kinds = {"conv": "convolution", "bias": "bias", "dense": "weight"}
+
+    def groups(**given: object) -> tuple[Group, ...]:
+        return egop.groups(egop.complete(given), shapes, kinds)
+
+    shared, rotation = CHANGES["shared"], CHANGES["rotation"]
+    conv, dense = Group(("conv",), 75, shared), Group(("dense",), 320, rotation)
+    assert groups(blocks="layers") == (conv, dense)
+    assert groups(blocks="weights") == (dense,)
+    assert groups(blocks=["conv"], filters="joint") == (Group(("conv",), 600, rotation),)
+    assert groups(blocks="layers", rank=3) == (conv, dense)
+    for complement, change in (("auxiliary", "auxiliary"), ("none", "reduced")):
+        found = groups(blocks="weights", rank=3, complement=complement)
+        assert found == (Group(("dense",), 320, CHANGES[change]),)
+        with pytest.raises(OptionError, match="the filters of conv share a basis"):
+            groups(blocks="layers", rank=3, complement=complement)
+
+
 def test_samples_and_sampling_of_egop() -> None:
     egop = bases()["egop"]
     for given, count in ((7, 7), ("1.0 d", 2410), ("2 d", 4820), ("0.01 d", 24), ("1e-9 d", 1)):
         assert egop.samples(egop.complete({"samples": given}), 2410) == count
     assert egop.sampling(egop.complete({})) == Sampling("initialization")
     assert egop.sampling(egop.complete({"sampling": {"normal": 0.3}})) == Sampling("normal", 0.3)
+    around = egop.complete({"sampling": {"normal_around_start": 0.3}})
+    assert egop.sampling(around) == Sampling("normal", 0.3, around_start=True)

@@ -1,0 +1,323 @@
+"""What claims on EGOP draw: smooth convex objectives, exact expectations on spheres, smoothness sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from benchmarks.claims._matrices import orthonormal, with_singular_values
+
+STEEPEST_CURVATURE = 1 / (6 * np.sqrt(3))  # the greatest |s'''(z)| of log(1 + e^z)
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """f(theta) = (theta - theta*)^T H (theta - theta*) / 2.
+
+    Args:
+        curvature: H, (d, d), symmetric and positive semi-definite.
+        minimizer: theta*, (d,).
+    """
+
+    curvature: np.ndarray
+    minimizer: np.ndarray
+
+    hessian_lipschitz = 0.0
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """f at points (M, d), (M,)."""
+        away = points - self.minimizer
+        return np.einsum("mi,ij,mj->m", away, self.curvature, away) / 2
+
+    def gradients(self, points: np.ndarray) -> np.ndarray:
+        """Gradients at points (M, d), (M, d)."""
+        return (points - self.minimizer) @ self.curvature
+
+    def hessian(self, point: np.ndarray) -> np.ndarray:
+        """The Hessian at a point (d,), (d, d)."""
+        return self.curvature
+
+    def greatest_hessian(self, centre: np.ndarray, radius: float) -> np.ndarray:
+        """A matrix (d, d) that no Hessian in a ball exceeds in the Loewner order."""
+        return self.curvature
+
+    def sphere(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+        """Points of the unit sphere (M, d), and weights (M,), exact for means of products of gradients."""
+        points = np.concatenate([np.eye(dimension), -np.eye(dimension)])
+        return points, np.full(len(points), 1 / len(points))
+
+    def rotated(self, basis: np.ndarray) -> Quadratic:
+        """f(V theta)."""
+        return Quadratic(basis.T @ self.curvature @ basis, basis.T @ self.minimizer)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """f(theta) = sum of log(1 + exp(-b_i a_i^T theta)).
+
+    Args:
+        features: a_i, (n, d).
+        labels: b_i, 1 or -1, (n,).
+        minimizer: (d,).
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    minimizer: np.ndarray
+
+    @property
+    def hessian_lipschitz(self) -> float:
+        """A Lipschitz constant of the Hessian: |s'(x) - s'(z)| <= |x - z| / (6 sqrt 3)."""
+        lengths = np.linalg.norm(self.features, axis=1)
+        return float(STEEPEST_CURVATURE * np.linalg.norm((self.features.T * lengths) @ self.features, 2))
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """f at points (M, d), (M,)."""
+        return np.logaddexp(0.0, -self.labels * (points @ self.features.T)).sum(1)
+
+    def gradients(self, points: np.ndarray) -> np.ndarray:
+        """Gradients at points (M, d), (M, d)."""
+        scores = self.labels * (points @ self.features.T)
+        return -(self.labels * np.exp(-np.logaddexp(0.0, scores))) @ self.features
+
+    def hessian(self, point: np.ndarray) -> np.ndarray:
+        """The Hessian at a point (d,), (d, d)."""
+        return self._weighted(np.abs(self.features @ point))
+
+    def greatest_hessian(self, centre: np.ndarray, radius: float) -> np.ndarray:
+        """A matrix (d, d) that no Hessian in a ball exceeds in the Loewner order, by its greatest terms."""
+        nearest = np.abs(self.features @ centre) - radius * np.linalg.norm(self.features, axis=1)
+        return self._weighted(np.maximum(nearest, 0.0))
+
+    def _weighted(self, scores: np.ndarray) -> np.ndarray:
+        curvatures = np.exp(-np.logaddexp(0.0, scores) - np.logaddexp(0.0, -scores))
+        return (self.features.T * curvatures) @ self.features
+
+    def sphere(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+        """Points of the unit sphere (M, d), and weights (M,): Gauss-Legendre by trapezoid; d of 2 or 3."""
+        return sphere_rule(dimension, 32)
+
+    def rotated(self, basis: np.ndarray) -> Logistic:
+        """f(V theta)."""
+        return Logistic(self.features @ basis, self.labels, basis.T @ self.minimizer)
+
+
+Objective = Quadratic | Logistic
+
+
+def sphere_rule(dimension: int, fineness: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points (M, d) of the unit sphere in 2 or 3 dimensions and weights (M,) of the uniform distribution."""
+    angles = 2 * np.pi * np.arange(2 * fineness) / (2 * fineness)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    if dimension == 2:
+        return circle, np.full(len(circle), 1 / len(circle))
+    heights, weights = np.polynomial.legendre.leggauss(fineness)
+    widths = np.sqrt(1 - heights**2)
+    points = np.concatenate(
+        [
+            np.column_stack([width * circle, np.full(len(circle), z)])
+            for width, z in zip(widths, heights, strict=True)
+        ]
+    )
+    return points, np.repeat(weights / 2, len(circle)) / len(circle)
+
+
+def outer_product(objective: Objective, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The EGOP (d, d) over points (M, d) with weights (M,), by the project's own sum of g g^T."""
+    from optimizers.bases.estimators import egop_matrix
+
+    return egop_matrix(objective.gradients(points) * np.sqrt(len(weights) * weights)[:, None])
+
+
+@dataclass(frozen=True)
+class Ball:
+    """An objective in a ball that holds its minimum, sampled uniformly on the ball's surface.
+
+    That distribution is isotropic, with the covariance c^2 I (000 Assumption 1).
+
+    Args:
+        objective: f.
+        centre: theta_c, (d,), within c of the minimum.
+        scale: c, so that the radius is c sqrt(d).
+    """
+
+    objective: Objective
+    centre: np.ndarray
+    scale: float
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return len(self.centre)
+
+    @property
+    def radius(self) -> float:
+        """Half of D_2."""
+        return self.scale * float(np.sqrt(self.dimension))
+
+    @property
+    def nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points (M, d) and weights (M,) that expectations are taken with."""
+        points, weights = self.objective.sphere(self.dimension)
+        return self.centre + self.radius * points, weights
+
+    @cached_property
+    def egop(self) -> np.ndarray:
+        """E[g g^T], (d, d)."""
+        return outer_product(self.objective, *self.nodes)
+
+    @cached_property
+    def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues (d,), leading first, and eigenvectors (d, d) in columns, of the EGOP."""
+        values, vectors = np.linalg.eigh(self.egop)
+        return np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+
+    @cached_property
+    def curvature(self) -> np.ndarray:
+        """The Hessian at the minimum, (d, d)."""
+        return self.objective.hessian(self.objective.minimizer)
+
+    def moment(self, power: int) -> float:
+        """M_p = E |theta - theta*|^p (000 Lemma A.6)."""
+        points, weights = self.nodes
+        return float(weights @ np.linalg.norm(points - self.objective.minimizer, axis=1) ** power)
+
+    @property
+    def gamma(self) -> float:
+        """2 H lambda_max M_3 + H^2 M_4 (000 eq. A.2); 0 for quadratics."""
+        lipschitz = self.objective.hessian_lipschitz
+        greatest = float(np.linalg.norm(self.curvature, 2))
+        return 2 * lipschitz * greatest * self.moment(3) + lipschitz**2 * self.moment(4)
+
+    def rotated(self, basis: np.ndarray) -> Ball:
+        """The same in the coordinates V^T theta."""
+        return Ball(self.objective.rotated(basis), basis.T @ self.centre, self.scale)
+
+    def sums(self) -> tuple[float, float]:
+        """A number below every sum of coordinate-wise smoothness constants in the ball, and a sum of some.
+
+        Constants L are those with |v^T Hessian v| <= v^T diag(L) v in all of the ball (000 Lemma A.5).
+        """
+        greatest = self.objective.greatest_hessian(self.centre, self.radius)
+        return least_sum(self.curvature)[0], least_sum(greatest)[1]
+
+
+def least_sum(hessian: np.ndarray) -> tuple[float, float]:
+    """The least sum of L with `hessian` <= diag(L), from below and from above, 1e-9 apart.
+
+    A semidefinite program, solved by Newton's method along its central path: the matrix mu (diag(L) -
+    hessian)^-1, scaled to a diagonal of ones, is feasible in the dual and bounds the sum from below.
+
+    Args:
+        hessian: (d, d), symmetric and positive semi-definite.
+    """
+    norm = float(np.linalg.norm(hessian, 2))
+    if norm == 0:
+        return 0.0, 0.0
+    scaled, size = hessian / norm, len(hessian)
+    constants, mu = np.full(size, 2.0), 1.0
+    while True:
+        for _ in range(50):
+            inverse = np.linalg.inv(np.diag(constants) - scaled)
+            slope, curvature = 1 / mu - np.diag(inverse), inverse * inverse
+            step = np.linalg.solve(curvature, slope)
+            decrement = math.sqrt(max(float(slope @ step), 0.0))
+            constants = constants - step / (1 + decrement)  # stays inside the cone
+            if decrement < 1e-6:
+                break
+        root = np.sqrt(np.diagonal(inverse))
+        lower, upper = float(np.sum(scaled * inverse / np.outer(root, root))), float(constants.sum())
+        if upper - lower <= 1e-9 * upper:
+            return lower * norm, upper * norm
+        mu /= 5
+
+
+def density(vector: np.ndarray) -> float:
+    """beta = |v|_1^2 / d of a unit vector (d,) (000 Sec. 3)."""
+    return float(np.abs(vector).sum()) ** 2 / len(vector)
+
+
+def stable_rank(values: np.ndarray) -> float:
+    """The sum of the roots of eigenvalues over the greatest root (000 eq. 3.1)."""
+    roots = np.sqrt(values)
+    return float(np.sum(roots)) / float(np.max(roots))
+
+
+# --- drawing them ---------------------------------------------------------------------------------------
+
+
+def draw_basis(random: np.random.Generator, size: int) -> np.ndarray:
+    """An orthogonal matrix (d, d); in half of all cases the first column has entries of one magnitude."""
+    first = random.choice([-1.0, 1.0], (size, 1))
+    others = random.standard_normal((size, size - 1))
+    if random.integers(2):
+        first = random.standard_normal((size, 1))
+    return np.asarray(np.linalg.qr(np.concatenate([first, others], axis=1))[0])
+
+
+def draw_quadratic(random: np.random.Generator) -> Quadratic:
+    """In 2 to 8 dimensions, eigenvalues over 2 orders of magnitude, now and then equal or partly 0."""
+    size = int(random.integers(2, 9))
+    values = np.sort(10.0 ** random.uniform(-2 * random.integers(2), 0, size))[::-1]
+    if random.random() < 0.3:
+        values[int(random.integers(1, size)) :] = 0.0
+    basis = draw_basis(random, size)
+    return Quadratic((basis * values) @ basis.T, random.standard_normal(size))
+
+
+def draw_logistic(random: np.random.Generator) -> Logistic:
+    """40 examples in 2 or 3 dimensions with decaying singular values, that no plane separates."""
+    while True:
+        size = int(random.integers(2, 4))
+        values = np.sqrt(40.0) * np.arange(1, size + 1) ** -random.uniform(0, 2)
+        features = with_singular_values(random, 40, size, values) * random.choice([0.5, 1.0, 2.0])
+        features = features @ orthonormal(random, size, size)
+        chances = 1 / (1 + np.exp(-(features @ random.standard_normal(size))))
+        labels = np.where(random.random(40) < chances, 1.0, -1.0)
+        drawn = Logistic(features, labels, np.zeros(size))
+        minimizer = _minimizer(drawn)
+        if minimizer is not None:
+            return replace(drawn, minimizer=minimizer)
+
+
+def _minimizer(objective: Logistic) -> np.ndarray | None:
+    """By Newton's method with steps that are halved; None where it does not settle within 50."""
+    point = objective.minimizer
+    for _ in range(50):
+        gradient = objective.gradients(point[None])[0]
+        step = np.linalg.solve(objective.hessian(point), gradient)
+        if gradient @ step < 1e-28:
+            return point
+        share = 1.0
+        while objective.values((point - share * step)[None])[0] > objective.values(point[None])[0]:
+            share /= 2
+            if share < 1e-6:
+                return point if gradient @ step < 1e-24 else None
+        point = point - share * step
+        if np.linalg.norm(point) > 30:  # on its way to infinity
+            return None
+    return None
+
+
+def draw_ball(random: np.random.Generator, objective: Objective, scale: float) -> Ball:
+    """A ball with the scale c whose centre is up to c from the minimum, now and then exactly c or 0."""
+    direction = random.standard_normal(len(objective.minimizer))
+    distance = scale * float(random.choice([0.0, 1.0, random.random()]))
+    return Ball(objective, objective.minimizer + distance * direction / np.linalg.norm(direction), scale)
+
+
+def draw_quadratic_ball(random: np.random.Generator) -> Ball:
+    """Around the minimum of a quadratic, c over 2 orders of magnitude."""
+    return draw_ball(random, draw_quadratic(random), float(10.0 ** random.uniform(-1, 1)))
+
+
+def draw_logistic_ball(random: np.random.Generator, nearness: tuple[float, float]) -> Ball:
+    """Around the minimum of a logistic regression; `nearness` bounds log10 of c H d^(3/2) / lambda_max."""
+    objective = draw_logistic(random)
+    size = len(objective.minimizer)
+    greatest = float(np.linalg.norm(objective.hessian(objective.minimizer), 2))
+    unit = greatest / (objective.hessian_lipschitz * size**1.5)
+    return draw_ball(random, objective, unit * float(10.0 ** random.uniform(*nearness)))

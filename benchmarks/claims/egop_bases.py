@@ -1,0 +1,263 @@
+"""Changes of basis: which rules notice them, and which are Kronecker products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from benchmarks.claims._matrices import orthonormal, rearrange, relative_error
+from harness.checks import Check, Measure, PropertyClaim
+
+Random = np.random.Generator
+
+EXACT = 1e-12  # of products of a few orthogonal matrices
+FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients
+APART = 1e-3  # of paths that are not the same: they differ by a tenth and more
+
+
+# --- equivariance (000 Sec. 6; 004 App. F) ------------------------------------------------------------------
+
+STEPS = 20
+EQUIVARIANT = ("sgd", "momentum")
+BY_COORDINATES = ("adam", "adagrad")
+
+
+@dataclass(frozen=True)
+class Ridges:
+    """f(theta) = sum of c_k cos(a_k^T theta + b_k), not convex, of a matrix and a vector.
+
+    Args:
+        directions: a_k, (K, d), raveled parameters laid end to end.
+        factors, shifts: c_k and b_k, (K,).
+        start: initial parameters by name.
+    """
+
+    directions: np.ndarray
+    factors: np.ndarray
+    shifts: np.ndarray
+    start: Mapping[str, np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """d."""
+        return self.directions.shape[1]
+
+    @property
+    def smoothness(self) -> float:
+        """A Lipschitz constant of the gradient."""
+        return float(np.abs(self.factors) @ np.sum(self.directions**2, axis=1))
+
+    def gradients(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """By parameter name."""
+        slopes = self.factors * np.sin(self.directions @ joined(params) + self.shifts)
+        return parted(-slopes @ self.directions, self.start)
+
+
+def joined(params: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Parameters raveled and laid end to end, (d,)."""
+    return np.concatenate([value.ravel() for value in params.values()])
+
+
+def parted(flat: np.ndarray, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse: entries (d,) in the names and shapes of `like`."""
+    bounds = np.cumsum([value.size for value in like.values()])[:-1]
+    pieces = np.split(flat, bounds)
+    return {name: piece.reshape(like[name].shape) for name, piece in zip(like, pieces, strict=True)}
+
+
+def draw_ridges(random: Random) -> Ridges:
+    """Of a matrix of 2 to 3 rows and columns and a vector: 6 to 12 dimensions."""
+    rows, columns = (int(length) for length in random.integers(2, 4, 2))
+    start = {"w": random.standard_normal((rows, columns)), "b": random.standard_normal(columns)}
+    count, size = int(random.integers(2, 7)), rows * columns + columns
+    return Ridges(
+        random.standard_normal((count, size)),
+        random.standard_normal(count),
+        random.uniform(0, 2 * np.pi, count),
+        start,
+    )
+
+
+def signed_permutation(random: Random, size: int, signed: bool = True) -> np.ndarray:
+    """A matrix (d, d) with one entry in each row and column, 1 or, where `signed`, -1."""
+    signs = random.choice([-1.0, 1.0], size) if signed else np.ones(size)
+    return np.asarray(np.eye(size)[random.permutation(size)] * signs)
+
+
+def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | None = None) -> np.ndarray:
+    """theta_0 ... theta_20 in original coordinates, (21, d), of a rule that runs in a basis."""
+    from harness import Online
+
+    online = Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
+    path = (joined(online.step(function.gradients(online.params))) for _ in range(STEPS))
+    return np.array([joined(function.start), *path])
+
+
+def apart(path: np.ndarray, other: np.ndarray) -> float:
+    """The greatest distance of two paths (T, d) over the greatest distance from the start."""
+    farthest = np.linalg.norm(path - path[0], axis=1).max()
+    return float(np.linalg.norm(path - other, axis=1).max() / farthest)
+
+
+def _rate(random: Random, optimizer: str, function: Ridges) -> float:
+    """Gradient descent's relative to 1 / L, so that rounding does not grow; a step of Adam's is about it."""
+    unit = 1 / function.smoothness if optimizer in EQUIVARIANT else 1.0
+    return unit * float(10.0 ** random.uniform(-1.5, -0.5))
+
+
+def _equivariant(random: Random) -> Iterator[Measure]:
+    for optimizer in EQUIVARIANT:
+        function = draw_ridges(random)
+        rate = _rate(random, optimizer, function)
+        found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
+        error = apart(_path(optimizer, function, rate), found)
+        yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
+
+
+def _of_coordinates(random: Random, signed: bool) -> Iterator[Measure]:
+    for optimizer in (*EQUIVARIANT, *BY_COORDINATES):
+        function = draw_ridges(random)
+        rate = _rate(random, optimizer, function)
+        found = _path(optimizer, function, rate, signed_permutation(random, function.size, signed))
+        error = apart(_path(optimizer, function, rate), found)
+        yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
+
+
+def _not_equivariant(random: Random) -> Iterator[Measure]:
+    for optimizer in BY_COORDINATES:
+        function = draw_ridges(random)
+        rate = _rate(random, optimizer, function)
+        found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
+        error = apart(_path(optimizer, function, rate), found)
+        yield Measure(f"distance of the paths over their length, {optimizer}", error, ">=", APART)
+
+
+def _composed(random: Random) -> Iterator[Measure]:
+    """On f(V theta~) from V^T theta_0, gradients by the chain rule, and with the basis around the rule."""
+    from harness import Online
+
+    for optimizer in (*EQUIVARIANT, *BY_COORDINATES):
+        function = draw_ridges(random)
+        rate = _rate(random, optimizer, function)
+        basis = orthonormal(random, function.size, function.size)
+        path = _path(optimizer, function, rate, basis)
+        online = Online(optimizer, {"w": basis.T @ path[0]}, {"learning_rate": rate})
+        composed = [path[0]]
+        for _ in range(STEPS):
+            gradient = joined(function.gradients(parted(composed[-1], function.start)))
+            composed.append(basis @ online.step({"w": basis.T @ gradient})["w"])
+        error = apart(path, np.array(composed))
+        yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
+
+
+_PATHS = {"quick": 10, "paper": 100}
+EQUIVARIANCE = PropertyClaim(
+    id="egop.equivariance",
+    sentence=(
+        "SGD, with and without momentum, takes the same path in every orthogonal basis; Adam and Adagrad do "
+        "so only where the basis permutes coordinates and changes their signs."
+    ),
+    source="000 Sec. 1, Sec. 6, Alg. 2.1; 001 App. C.2; 004 App. F",
+    setting=(
+        "Sums of cosines of 6 to 12 parameters, a matrix and a vector, that one basis rotates; 20 steps from "
+        "V^T theta_0 with the project's own rules and bases, on NumPy in float64. Gradients are taken at the "
+        "rule's own parameters. Distances are over the length of the path: at most 1e-9 is rounding, and "
+        "1e-3 or more counts as another path."
+    ),
+    checks=(
+        Check("a basis around a rule is the rule on f(V theta)", "000 Alg. 2.1", _composed, _PATHS),
+        Check("SGD and momentum in orthogonal bases", "000 Sec. 6; 004 eqs. 81-84", _equivariant, _PATHS),
+        Check(
+            "all four under signed permutations",
+            "004 App. F, eq. 85",
+            partial(_of_coordinates, signed=True),
+            _PATHS,
+        ),
+        Check(
+            "all four under permutations",
+            "004 App. F, eq. 85",
+            partial(_of_coordinates, signed=False),
+            _PATHS,
+        ),
+        Check(
+            "Adam and Adagrad in orthogonal bases differ", "000 Sec. 1; 004 App. F", _not_equivariant, _PATHS
+        ),
+    ),
+)
+
+
+# --- Kronecker products of bases (000 Lemma G.1) ------------------------------------------------------------
+
+
+def kronecker_residual(matrix: np.ndarray, outer: int, inner: int) -> float:
+    """Distance of a matrix (outer inner, same) from the nearest A (x) B over its norm (000 eq. 6.3)."""
+    values = np.linalg.svd(rearrange(matrix, outer, inner, outer, inner), compute_uv=False)
+    return float(np.sqrt(np.sum(values[1:] ** 2) / np.sum(values**2)))
+
+
+def _by_columns(matrix: np.ndarray) -> np.ndarray:
+    """vec(A), columns end to end, as in vec(A B C) = (C^T (x) A) vec(B)."""
+    return matrix.ravel(order="F")
+
+
+def _two_sided(random: Random) -> Iterator[Measure]:
+    rows, columns = (int(length) for length in random.integers(1, 7, 2))
+    left, right = orthonormal(random, rows, rows), orthonormal(random, columns, columns)
+    basis = np.kron(right.T, left.T)
+    gradient = random.standard_normal((rows, columns))
+    error = relative_error(basis @ _by_columns(gradient), _by_columns(left.T @ gradient @ right))
+    yield Measure("V vec(G) less vec(Q_L^T G Q_R), relative", error, "<=", 0.0, EXACT)
+    gram = relative_error(basis.T @ basis, np.eye(len(basis)))
+    yield Measure("V^T V less I, relative", gram, "<=", 0.0, EXACT)
+    residual = kronecker_residual(basis, columns, rows)
+    yield Measure("Kronecker residual of V", residual, "<=", 0.0, EXACT)
+
+
+def proof_basis(random: Random, outer: int, inner: int) -> np.ndarray:
+    """An orthogonal V whose first columns are 1 and (1, -1), each over its length (000 l. 1815)."""
+    size = outer * inner
+    halves = np.repeat([1.0, -1.0], size // 2)
+    columns = np.column_stack([np.ones(size), halves, random.standard_normal((size, size - 2))])
+    basis = np.linalg.qr(columns)[0]
+    return np.asarray(basis * np.sign(np.sum(basis * columns, axis=0)))
+
+
+def _not_kronecker(random: Random) -> Iterator[Measure]:
+    outer, inner = (int(length) for length in random.integers(2, 7, 2))
+    inner += outer * inner % 2
+    basis = proof_basis(random, outer, inner)
+    residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
+    # both columns of A (x) B share a column of A, which leaves 0.86 of their two unit vectors or more
+    yield Measure("Kronecker residual of V times sqrt(n_in n_out)", float(residual), ">=", 0.92)
+
+
+KRONECKER_SUBSET = PropertyClaim(
+    id="egop.kronecker-subset",
+    sentence=(
+        "Every two-sided rotation of a matrix gradient is one orthogonal V on its entries, but some "
+        "orthogonal V are no Kronecker product."
+    ),
+    source="000 Lemma G.1; 001 Lemma 20",
+    setting=(
+        "Random orthogonal Q_L and Q_R of 1 to 6 rows, entries by columns as in the proof. Of the proof's V, "
+        "whose first two columns are 1 and (1, -1) in halves, the others are random; n_in and n_out are 2 or "
+        "more and their product is even. How far V is from a Kronecker product is the share of eq. 6.3: all "
+        "singular values of the rearranged matrix but the first. Its first two columns alone leave a "
+        "residual of 0.92 / sqrt(n_in n_out) or more."
+    ),
+    checks=(
+        Check("two-sided rotations are orthogonal", "000 Lemma G.1", _two_sided, {"quick": 40, "paper": 400}),
+        Check(
+            "the V of the proof is no product",
+            "000 l. 1811-1821",
+            _not_kronecker,
+            {"quick": 40, "paper": 400},
+        ),
+    ),
+)
+
+
+CLAIMS = (EQUIVARIANCE, KRONECKER_SUBSET)

@@ -1,0 +1,460 @@
+"""The basis of a layer: turned data, auxiliary variables and one V for all filters, and what they equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.claims._matrices import orthonormal, relative_error
+from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+
+Random = np.random.Generator
+
+EXACT = 1e-12  # of products of a few orthogonal matrices
+FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients
+APART = 1e-3  # of paths that are not the same: they differ by a tenth and more
+
+
+# --- the first layer and the data (000 App. D) --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TwoLayers:
+    """The squared error of tanh(X W_1) W_2.
+
+    Args:
+        inputs: X, (N, n_in).
+        targets: (N, n_out).
+        weights: W_2, (n_hidden, n_out).
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+
+    def outputs(self, first: Any) -> Any:
+        """Outputs (..., N, n_out) with W_1 (..., n_in, n_hidden), torch tensors."""
+        import torch
+
+        inputs, weights = torch.from_numpy(self.inputs), torch.from_numpy(self.weights)
+        return torch.tanh(inputs @ first) @ weights
+
+    def predictions(self, first: np.ndarray) -> np.ndarray:
+        """The same for arrays."""
+        import torch
+
+        return np.asarray(self.outputs(torch.from_numpy(first)).numpy())
+
+    def gradients(self, first: np.ndarray) -> np.ndarray:
+        """Of the loss in W_1, (..., n_in, n_hidden)."""
+        import torch
+
+        given = torch.from_numpy(first).requires_grad_()
+        loss = torch.square(self.outputs(given) - torch.from_numpy(self.targets)).sum() / 2
+        return np.asarray(torch.autograd.grad(loss, given)[0].numpy())
+
+    def turned(self, rotation: np.ndarray) -> TwoLayers:
+        """With the data X Q in place of X."""
+        return TwoLayers(self.inputs @ rotation, self.targets, self.weights)
+
+
+def nearest_rotation(basis: np.ndarray, inputs: int, hidden: int) -> np.ndarray:
+    """The orthogonal Q (n_in, n_in) for which Q (x) I is nearest to V (n_in n_hidden, same)."""
+    blocks = basis.reshape(inputs, hidden, inputs, hidden)
+    left, _, right = np.linalg.svd(np.einsum("iojo->ij", blocks))
+    return np.asarray(left @ right)
+
+
+def _trained(network: TwoLayers, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
+    """W_1 after 10 steps of Adam in a basis of its entries, row by row."""
+    from harness import Online
+
+    online = Online("adam", {"w": start}, {"learning_rate": 0.03}, basis=basis)
+    for _ in range(10):
+        online.step({"w": network.gradients(online.params["w"])})
+    return online.params["w"]
+
+
+def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
+    from optimizers.bases.estimators import eigenbasis
+
+    inputs, hidden, outputs = (int(size) for size in random.integers(2, 6, 3))
+    data = random.standard_normal((20, inputs)) * 10.0 ** random.uniform(-1, 0, inputs)
+    data = data @ orthonormal(random, inputs, inputs)
+    weights = random.standard_normal((hidden, outputs))
+    network = TwoLayers(data, random.standard_normal((20, outputs)), weights)
+    samples = network.gradients(random.standard_normal((4 * inputs * hidden, inputs, hidden)))
+    if printed:
+        basis = eigenbasis(samples.reshape(len(samples), -1))[0]
+    else:  # the columns of all gradients share one basis of the inputs
+        basis = np.kron(eigenbasis(samples.swapaxes(1, 2).reshape(-1, inputs))[0], np.eye(hidden))
+    rotation = nearest_rotation(basis, inputs, hidden)
+    error = relative_error(basis, np.kron(rotation, np.eye(hidden)))
+    yield Measure("V less the nearest Q (x) I, relative", error, "<=", 0.0, EXACT)
+    turned, start = network.turned(rotation), random.standard_normal((inputs, hidden))
+    rotated = (basis @ start.ravel()).reshape(inputs, hidden)
+    error = relative_error(network.predictions(rotated), turned.predictions(start))
+    yield Measure("outputs with V vec(W_1) less those on X Q, relative", error, "<=", 0.0, EXACT)
+    found = network.predictions(_trained(network, rotated, basis))
+    expected = turned.predictions(_trained(turned, start, None))
+    error = relative_error(found, expected)
+    yield Measure("the same after 10 steps of Adam", error, "<=", 0.0, FOLLOWED)
+
+
+FIRST_LAYER_DATA = PropertyClaim(
+    id="egop.first-layer-data",
+    sentence="To reparameterize only the first layer is to transform the data by an orthogonal matrix.",
+    source="000 App. D, l. 1205-1209; 001 App. B",
+    setting=(
+        "Networks tanh(X W_1) W_2 with 2 to 5 inputs, hidden units and outputs, gradients by PyTorch. As "
+        "printed: V is the eigenbasis of the EGOP of vec(W_1), and the data are turned by the Q for which Q "
+        "(x) I is nearest to V. As corrected: V = Q (x) I, where Q is the eigenbasis that all columns of the "
+        "gradients share; then V vec(W_1) is Q W_1, and X Q W_1 the first layer on turned data. With one "
+        "hidden unit the two are the same, so there are 2 or more. Compared are V and Q (x) I, which give "
+        "equal outputs for all W_1 only where they are equal, and outputs before and after 10 steps of Adam "
+        "from equal points."
+    ),
+    checks=(
+        Check(
+            "the first layer's basis is a rotation of the data",
+            "000 l. 1205-1206",
+            partial(_first_layer, printed=True),
+            {"quick": 20, "paper": 200},
+            PRINTED,
+        ),
+        Check(
+            "the first layer's basis is a rotation of the data",
+            "000 l. 1205-1206",
+            partial(_first_layer, printed=False),
+            {"quick": 20, "paper": 200},
+            CORRECTED,
+        ),
+    ),
+)
+
+
+# --- auxiliary variables (000 D.1.1, Alg. D.1) --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LinearLayer:
+    """The squared error of y = x W^T + b.
+
+    Args:
+        inputs: x, (N, n_in).
+        targets: (N, n_out).
+        bias: b, (n_out,).
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    bias: np.ndarray
+
+    def outputs(self, entries: np.ndarray) -> np.ndarray:
+        """(..., N, n_out) with W (n_out, n_in) given by its entries (..., d), row by row."""
+        weights = entries.reshape(*entries.shape[:-1], len(self.bias), -1)
+        return np.asarray(self.inputs @ weights.swapaxes(-1, -2) + self.bias)
+
+    def gradients(self, entries: np.ndarray) -> np.ndarray:
+        """Of the loss in the entries, (..., d)."""
+        errors = self.outputs(entries) - self.targets
+        return np.asarray((errors.swapaxes(-1, -2) @ self.inputs).reshape(entries.shape))
+
+
+def reconstructed(basis: np.ndarray, leading: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """V_r theta_r + (I - V_r V_r^T) theta_d (000 l. 1246)."""
+    return np.asarray(basis @ leading + rest - basis @ (basis.T @ rest))
+
+
+def _draw_layer(random: Random, least: int = 1) -> tuple[LinearLayer, np.ndarray, np.ndarray]:
+    """A layer with up to 6 inputs and outputs, theta_0 (d,), and the eigenbasis of its EGOP (d, d)."""
+    from optimizers.bases.estimators import eigenbasis
+
+    outputs, inputs = (int(length) for length in random.integers(least, 7, 2))
+    count, size = int(random.integers(2, 20)), outputs * inputs
+    data, targets = random.standard_normal((count, inputs)), random.standard_normal((count, outputs))
+    layer = LinearLayer(data, targets, random.standard_normal(outputs))
+    samples = layer.gradients(random.standard_normal((int(random.integers(1, 2 * size + 1)), size)))
+    return layer, random.standard_normal(size), eigenbasis(samples)[0]
+
+
+def _exact_for_every_rank(random: Random) -> Iterator[Measure]:
+    layer, start, basis = _draw_layer(random)
+    errors, outputs, forward = [], [], []
+    for rank in range(1, len(start) + 1):
+        leading = basis[:, :rank]
+        first = leading.T @ start
+        rest = start - leading @ first
+        found = reconstructed(leading, first, rest)
+        errors.append(relative_error(found, start))
+        outputs.append(relative_error(layer.outputs(found), layer.outputs(start)))
+        # line 5 of Alg. D.1, at any parameters
+        first, rest = first + 1.0, rest - start + 2.0
+        expected = reconstructed(leading, first, rest)
+        forward.append(relative_error(rest + leading @ (first - leading.T @ rest), expected))
+    yield Measure("theta_0 reconstructed less theta_0, relative, every r", max(errors), "<=", 0.0, EXACT)
+    yield Measure("outputs of the layer, relative, every r", max(outputs), "<=", 0.0, EXACT)
+    yield Measure("Alg. D.1's forward pass, relative, every r", max(forward), "<=", 0.0, EXACT)
+
+
+def _reduced(random: Random) -> Iterator[Measure]:
+    _, start, basis = _draw_layer(random, least=2)
+    leading = basis[:, :-1]
+    error = relative_error(leading @ (leading.T @ start), start)
+    yield Measure("V_r V_r^T theta_0 less theta_0, relative, r = d - 1", error, ">=", 1e-8)
+    error = relative_error(basis @ (basis.T @ start), start)
+    yield Measure("V_r V_r^T theta_0 less theta_0, relative, r = d", error, "<=", 0.0, EXACT)
+
+
+def _descends(random: Random) -> Iterator[Measure]:
+    """SGD on theta_r and theta_d, with gradients V_r^T g and (I - V_r V_r^T) g, against SGD on theta."""
+    from harness import Online
+
+    layer, start, basis = _draw_layer(random)
+    leading = basis[:, : int(random.integers(1, len(start) + 1))]
+    largest = float(np.linalg.norm(layer.inputs, 2)) ** 2
+    hyper = {"learning_rate": float(random.uniform(0.1, 1)) / largest}
+    first = leading.T @ start
+    parts = Online("sgd", {"theta_r": first, "theta_d": start - leading @ first}, hyper)
+    whole = Online("sgd", {"theta": start}, hyper)
+    for _ in range(10):
+        held = parts.params
+        gradient = layer.gradients(reconstructed(leading, held["theta_r"], held["theta_d"]))
+        along = leading.T @ gradient
+        parts.step({"theta_r": along, "theta_d": gradient - leading @ along})
+        whole.step({"theta": layer.gradients(whole.params["theta"])})
+    held = parts.params
+    found = reconstructed(leading, held["theta_r"], held["theta_d"])
+    error = relative_error(found, whole.params["theta"])
+    yield Measure("theta after 10 steps of SGD, relative", error, "<=", 0.0, FOLLOWED)
+    leak = float(np.linalg.norm(leading.T @ held["theta_d"]) / np.linalg.norm(start))
+    yield Measure("theta_d's part in the span of V_r over |theta_0|", leak, "<=", 0.0, FOLLOWED)
+
+
+AUXILIARY_EXACT = PropertyClaim(
+    id="egop.auxiliary-exact",
+    sentence=(
+        "theta = V_r theta_r + (I - V_r V_r^T) theta_d reconstructs theta_0, and the layer's outputs, for "
+        "every r; theta_r alone does not."
+    ),
+    source="000 App. D.1.1, l. 1246-1256, Alg. D.1",
+    setting=(
+        "Linear layers with up to 6 inputs and outputs, V_r the leading eigenvectors of an EGOP of up to 2 d "
+        "gradients, every r from 1 to d; starts V_r^T theta_0 and (I - V_r V_r^T) theta_0. The algebra is "
+        "written out in the check, apart from the bases that runs take. 10 steps of SGD on both parts are "
+        "those of SGD on theta, since J J^T g is g. The reduced form is exact for r = d only; for r = d - 1 "
+        "it leaves one of theta_0's coordinates, which must be more than rounding."
+    ),
+    checks=(
+        Check(
+            "exact for every r",
+            "000 l. 1252-1256, Alg. D.1",
+            _exact_for_every_rank,
+            {"quick": 20, "paper": 200},
+        ),
+        Check("the reduced form is not exact", "000 l. 1243-1246", _reduced, {"quick": 20, "paper": 200}),
+        Check(
+            "SGD moves as on theta, and theta_d stays in the complement",
+            "000 l. 1247-1248",
+            _descends,
+            {"quick": 20, "paper": 200},
+        ),
+    ),
+)
+
+
+# --- one V for all filters (000 D.1.2, Alg. D.2) ------------------------------------------------------------
+
+Params = Mapping[str, np.ndarray]
+STANDARD_ERRORS = 6.0
+
+
+@dataclass(frozen=True)
+class Convolutions:
+    """The cross-entropy of two convolutions with tanh, a mean over the image, and a linear layer.
+
+    Args:
+        images: (N, channels, height, width).
+        labels: (N,).
+        shapes: of `first` and `second`, (filters, channels, k, k), and `last`, (classes, filters).
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def _loss(self) -> Callable[[Mapping[str, Any]], Any]:
+        import torch
+        from torch.nn import functional
+
+        images, labels = torch.from_numpy(self.images), torch.from_numpy(self.labels)
+
+        def loss(params: Mapping[str, Any]) -> Any:
+            hidden = torch.tanh(functional.conv2d(images, params["first"]))
+            hidden = torch.tanh(functional.conv2d(hidden, params["second"]))
+            return functional.cross_entropy(hidden.mean((2, 3)) @ params["last"].T, labels)
+
+        return loss
+
+    def value(self, params: Params) -> float:
+        """The loss."""
+        import torch
+
+        return float(self._loss()({name: torch.from_numpy(value) for name, value in params.items()}))
+
+    def gradients(self, params: Params) -> dict[str, np.ndarray]:
+        """By name, of parameters with a leading axis of independent ones."""
+        import torch
+
+        given = {name: torch.from_numpy(value) for name, value in params.items()}
+        found = torch.func.vmap(torch.func.grad(self._loss()))(given)
+        return {name: np.asarray(value.numpy()) for name, value in found.items()}
+
+    def initial(self, random: Random, count: int) -> dict[str, np.ndarray]:
+        """`count` draws of N(0, 2 / fan-in), by name."""
+        return {
+            name: random.standard_normal((count, *shape)) * np.sqrt(2 / np.prod(shape[1:]))
+            for name, shape in self.shapes.items()
+        }
+
+
+def draw_convolutions(random: Random) -> Convolutions:
+    """Images of 2 channels and 5 x 5 pixels that are not alike in all directions; 3 filters in each layer."""
+    images = random.standard_normal((6, 2, 5, 5)) * 10.0 ** random.uniform(-0.5, 0.5, (1, 2, 5, 5))
+    shapes = {"first": (3, 2, 2, 2), "second": (3, 3, 2, 2), "last": (3, 3)}
+    return Convolutions(images, random.integers(0, 3, 6), shapes)
+
+
+def shared_basis(gradients: np.ndarray) -> np.ndarray:
+    """V (n, n) of the gradients of all filters, (K, filters, channels, k, k) (000 Alg. D.2 lines 14-21)."""
+    from optimizers.bases.estimators import eigenbasis
+
+    return eigenbasis(gradients.reshape(-1, int(np.prod(gradients.shape[2:]))))[0]
+
+
+def turned(basis: np.ndarray, filters: np.ndarray) -> np.ndarray:
+    """V flatten(W_j) of every filter, in the shape of the filters (000 Alg. D.2 line 25)."""
+    return np.asarray((filters.reshape(len(filters), -1) @ basis.T).reshape(filters.shape))
+
+
+def whole_basis(bases: list[np.ndarray]) -> np.ndarray:
+    """The block-diagonal matrix of one V for each filter, I (x) V where all are the same."""
+    from scipy.linalg import block_diag
+
+    return np.asarray(block_diag(*bases))
+
+
+LAYERS = ("first", "second")
+
+
+def _one_for_all(random: Random) -> Iterator[Measure]:
+    network = draw_convolutions(random)
+    gradients = network.gradients(network.initial(random, 20))
+    params = {name: value[0] for name, value in network.initial(random, 1).items()}
+    other, whole = dict(params), dict(params)
+    for layer in LAYERS:
+        basis = shared_basis(gradients[layer])
+        filters = params[layer]
+        matrix = np.kron(np.eye(len(filters)), basis)
+        other[layer] = turned(basis, filters)
+        whole[layer] = (matrix @ filters.ravel()).reshape(filters.shape)
+        error = relative_error(other[layer], whole[layer])
+        yield Measure(f"V of every filter less I (x) V, relative, {layer} layer", error, "<=", 0.0, EXACT)
+        yield Measure(
+            f"Adam's steps with V in every filter less those with I (x) V, relative, {layer} layer",
+            relative_error(_by_filter(gradients[layer], basis), _at_once(gradients[layer], matrix)),
+            "<=",
+            0.0,
+            FOLLOWED,
+        )
+    error = abs(network.value(other) - network.value(whole)) / abs(network.value(whole))
+    yield Measure("the loss with either, relative", error, "<=", 0.0, EXACT)
+
+
+def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Where Adam gets from 0 with gradients (T, filters, ...) in a basis of all entries, (entries,)."""
+    from harness import replay
+
+    given = [{"w": gradient.ravel()} for gradient in gradients]
+    start = {"w": np.zeros(len(matrix))}
+    return replay("adam", start, given, {"learning_rate": 0.1}, "numpy", basis=matrix)[-1]["w"]
+
+
+def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """The same with a rule for each filter, in a basis of its entries."""
+    return np.concatenate([_at_once(own, basis) for own in gradients.swapaxes(0, 1)])
+
+
+def _one_each(random: Random) -> Iterator[Measure]:
+    from optimizers.bases.estimators import eigenbasis
+
+    network = draw_convolutions(random)
+    gradients = network.gradients(network.initial(random, 60))
+    for layer in LAYERS:
+        flat = gradients[layer].reshape(*gradients[layer].shape[:2], -1)
+        own = [eigenbasis(each)[0] for each in flat.swapaxes(0, 1)]
+        shared = whole_basis([shared_basis(gradients[layer])] * len(own))
+        error = relative_error(_at_once(flat, whole_basis(own)), _at_once(flat, shared))
+        yield Measure(
+            f"Adam's steps with a V for each filter less those with one, relative, {layer} layer",
+            error,
+            ">=",
+            APART,
+        )
+
+
+def _alike(random: Random) -> Iterator[Measure]:
+    network = draw_convolutions(random)
+    gradients = network.gradients(network.initial(random, 400))
+    for layer in LAYERS:
+        flat = gradients[layer].reshape(*gradients[layer].shape[:2], -1)
+        directions = random.standard_normal((10, flat.shape[-1]))
+        squares = np.einsum("kfn,un->kfu", flat, directions) ** 2
+        scores = [
+            # the difference of exchangeable filters has a symmetric law: |score| > 6 has 3e-8 at most
+            difference.sum(0) / np.sqrt(np.sum(difference**2, axis=0))
+            for one in range(flat.shape[1])
+            for difference in (squares[:, one] - squares[:, other] for other in range(one))
+        ]
+        yield Measure(
+            f"greatest difference of filters' u^T EGOP u, in standard errors, {layer} layer",
+            float(np.abs(scores).max()),
+            "<=",
+            STANDARD_ERRORS,
+        )
+
+
+SHARED_FILTERS = PropertyClaim(
+    id="egop.shared-filters",
+    sentence=(
+        "One V for every filter of a convolutional layer is the basis I (x) V; at initialization the "
+        "gradients of the layer's filters have one covariance."
+    ),
+    source="000 Sec. 5, App. D.1.2, l. 1303-1308, Alg. D.2",
+    setting=(
+        "Networks of two convolutions (3 filters of 2 x 2 and of 3 channels), tanh, a mean over the image "
+        "and a linear layer, weights N(0, 2 / fan-in), gradients by PyTorch. Adam's 20 steps on the "
+        "gradients of 20 initializations are those of a rule for each filter. One V a filter, each from its "
+        "own 60 gradients, gives other steps. Covariances are compared by u^T g g^T u for 10 random u, for "
+        "each pair of filters over 400 initializations: filters are exchangeable, so that differences over "
+        "their root of squares exceed 6 with a probability of at most 3e-8. The algebra is written out in "
+        "the check, apart from the bases that runs take."
+    ),
+    checks=(
+        Check(
+            "one V for all filters is I (x) V", "000 l. 1303-1308", _one_for_all, {"quick": 5, "paper": 50}
+        ),
+        Check(
+            "a V for each filter is another basis", "000 Sec. 5, D.1.2", _one_each, {"quick": 3, "paper": 30}
+        ),
+        Check(
+            "the covariances of filters agree", "000 Sec. 5, l. 1283-1286", _alike, {"quick": 3, "paper": 30}
+        ),
+    ),
+)
+
+CLAIMS = (FIRST_LAYER_DATA, AUXILIARY_EXACT, SHARED_FILTERS)

@@ -1,0 +1,188 @@
+"""Leading eigenvectors of the expected gradient outer product: whole, by a random range, or in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from optimizers.options import OptionError
+
+OVERSAMPLING = 10  # columns of a sketch beyond the rank (Halko et al. 2011 advise 5 or 10)
+ITERATIONS = 2  # of the random range: each takes the share of small singular values down
+
+
+def egop_matrix(gradients: np.ndarray) -> np.ndarray:
+    """The empirical EGOP, (1/M) sum of g g^T (000 Alg. 2.1 line 3).
+
+    Args:
+        gradients: (M, d), one gradient a row.
+
+    Returns:
+        Shape (d, d), float64, symmetric to the last bit.
+    """
+    g = np.asarray(gradients, np.float64)
+    return g.T @ g / len(g)
+
+
+def _decompose(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """V and eigenvalues, leading first: from the matrix, or where it cannot have full rank from the SVD."""
+    count, dimension = gradients.shape
+    if count >= dimension:
+        values, vectors = np.linalg.eigh(egop_matrix(gradients))
+        return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
+    _, singular, rows = np.linalg.svd(gradients, full_matrices=True)
+    return rows.T, np.concatenate([singular**2 / count, np.zeros(dimension - count)])
+
+
+def checked(gradients: np.ndarray) -> np.ndarray:
+    """Gradients (M, d) in float64.
+
+    Raises:
+        OptionError: when there is none or one is not finite.
+    """
+    g = np.asarray(gradients, np.float64)
+    if g.ndim != 2 or len(g) == 0:
+        raise OptionError(f"egop: gradients have the shape {g.shape}; (samples, dimension) is needed")
+    finite = np.isfinite(g).all(axis=1)
+    if not finite.all():
+        raise OptionError(
+            f"egop: {np.sum(~finite)} of {len(g)} sampled gradients are not finite; "
+            "set the option sampling to parameters nearer to 0, such as {normal: 0.1}"
+        )
+    return g
+
+
+def with_signs(vectors: np.ndarray) -> np.ndarray:
+    """Columns with the sign that makes the entry of largest magnitude, the first of equals, positive."""
+    largest = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])]
+    return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
+
+
+def eigenbasis(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The orthonormal eigenbasis of the empirical EGOP (000 Alg. 2.1 line 4; the SVD: 000 C.6).
+
+    Eigenvectors are unique up to sign where eigenvalues differ. The gauge chosen here: the entry of
+    largest magnitude, the first of equals, is positive; a coordinate in which every gradient is 0 keeps
+    its unit vector, after all others. Inside an eigenspace of several dimensions, such as the null space
+    where M < d, the basis is LAPACK's, and may differ between machines.
+
+    Args:
+        gradients: (M, d), one gradient a row.
+
+    Returns:
+        V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading
+        first.
+
+    Raises:
+        OptionError: when there is no gradient or one is not finite.
+    """
+    g = checked(gradients)
+    dimension = g.shape[1]
+    live = np.flatnonzero(np.any(g != 0, axis=0))
+    dead = np.setdiff1d(np.arange(dimension), live)
+    basis, eigenvalues = np.zeros((dimension, dimension)), np.zeros(dimension)
+    if live.size:
+        vectors, eigenvalues[: live.size] = _decompose(g[:, live])
+        basis[live, : live.size] = with_signs(vectors)
+    basis[dead, np.arange(live.size, dimension)] = 1.0
+    return basis, eigenvalues
+
+
+def completed(leading: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Orthonormal columns (d, r) and a uniformly random orthonormal basis of what they leave, (d, d)."""
+    dimension, rank = leading.shape
+    rest = random.standard_normal((dimension, dimension - rank))
+    for _ in range(2):  # once leaves rounding that grows with the condition of the draw
+        rest = np.linalg.qr(rest - leading @ (leading.T @ rest))[0]
+    return np.concatenate([leading, rest], axis=1)
+
+
+@dataclass
+class Whole:
+    """All eigenvectors, or the leading ones, by a decomposition of all gradients at once."""
+
+    size: int
+    rank: int
+    random: np.random.Generator
+    pieces: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, gradients: np.ndarray) -> None:
+        self.pieces.append(gradients)
+
+    @property
+    def gradients(self) -> np.ndarray:
+        """All that were added, (M, n)."""
+        return np.concatenate([np.zeros((0, self.size)), *self.pieces])
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        vectors, eigenvalues = eigenbasis(self.gradients)
+        return vectors[:, : self.rank], eigenvalues[: self.rank]
+
+
+@dataclass
+class Randomized(Whole):
+    """Leading eigenvectors as right singular vectors of the gradients, by Halko's random range (000 C.6)."""
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        g = checked(self.gradients)
+        width = min(self.size, self.rank + OVERSAMPLING)
+        basis = np.linalg.qr(g.T @ self.random.standard_normal((len(g), width)))[0]
+        for _ in range(ITERATIONS):
+            basis = np.linalg.qr(g.T @ np.linalg.qr(g @ basis)[0])[0]
+        _, singular, turned = np.linalg.svd(g @ basis, full_matrices=False)
+        leading = basis @ turned.T[:, : self.rank]
+        return with_signs(leading), singular[: self.rank] ** 2 / len(g)
+
+
+@dataclass
+class Streaming:
+    """Leading eigenvectors from one pass over the gradients: memory for r + 10 vectors, whatever M.
+
+    The sketch is Y = P Omega for a Gaussian Omega, and the eigenvectors those of Nystroem's approximation
+    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3).
+    """
+
+    size: int
+    rank: int
+    random: np.random.Generator
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        width = min(self.size, self.rank + OVERSAMPLING)
+        self.test = np.linalg.qr(self.random.standard_normal((self.size, width)))[0]
+        self.sketch = np.zeros((self.size, width))
+
+    def add(self, gradients: np.ndarray) -> None:
+        g = checked(gradients)
+        self.sketch += g.T @ (g @ self.test)
+        self.count += len(g)
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        if not self.count:
+            checked(np.zeros((0, self.size)))
+        sketch = self.sketch / self.count
+        # What keeps the factor definite where P has less than full rank; taken away again below.
+        shift = np.sqrt(self.size) * np.finfo(np.float64).eps * max(np.linalg.norm(sketch), 1e-280)
+        shifted = sketch + shift * self.test
+        inner = self.test.T @ shifted
+        factor = np.linalg.cholesky((inner + inner.T) / 2)
+        vectors, singular, _ = np.linalg.svd(np.linalg.solve(factor, shifted.T).T, full_matrices=False)
+        eigenvalues = np.maximum(singular**2 - shift, 0.0)
+        return with_signs(vectors[:, : self.rank]), eigenvalues[: self.rank]
+
+
+@dataclass
+class Completed:
+    """The vectors of another estimator, completed by random ones whose eigenvalues are not known."""
+
+    leading: Whole | Streaming
+    random: np.random.Generator
+
+    def add(self, gradients: np.ndarray) -> None:
+        self.leading.add(gradients)
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        vectors, eigenvalues = self.leading.result()
+        unknown = np.full(len(vectors) - len(eigenvalues), np.nan)
+        return completed(vectors, self.random), np.concatenate([eigenvalues, unknown])

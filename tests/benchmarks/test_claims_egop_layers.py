@@ -1,0 +1,137 @@
+"""The basis of a layer: the verdicts of the claims, and that their checks notice wrong algebra."""
+
+import numpy as np
+import pytest
+
+from benchmarks.claims import egop_layers
+from benchmarks.claims._matrices import orthonormal
+from benchmarks.claims.egop_layers import AUXILIARY_EXACT, FIRST_LAYER_DATA, SHARED_FILTERS, TwoLayers
+from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+
+FIRST_LAYER = "the first layer's basis is a rotation of the data"
+EXACT = "exact for every r"
+REDUCED = "the reduced form is not exact"
+DESCENDS = "SGD moves as on theta, and theta_d stays in the complement"
+SHARED = "one V for all filters is I (x) V"
+EACH = "a V for each filter is another basis"
+ALIKE = "the covariances of filters agree"
+
+
+def test_the_verdicts():
+    claim = few(FIRST_LAYER_DATA, 3)
+    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "not reproduced"}
+    assert verdicts_of(few(AUXILIARY_EXACT, 5)) == {"": "reproduced"}
+    assert verdicts_of(few(SHARED_FILTERS, 1)) == {"": "reproduced"}
+
+
+def test_data_that_are_turned_the_other_way_are_noticed(monkeypatch):
+    right = TwoLayers.turned
+    monkeypatch.setattr(TwoLayers, "turned", lambda self, rotation: right(self, rotation.T))
+    assert (FIRST_LAYER, "as corrected") in failing(few(FIRST_LAYER_DATA, 3, {FIRST_LAYER}))
+
+
+def test_a_rule_that_does_not_see_the_basis_is_noticed(monkeypatch):
+    right = egop_layers._trained
+    monkeypatch.setattr(egop_layers, "_trained", lambda network, start, basis: right(network, start, None))
+    assert (FIRST_LAYER, "as corrected") in failing(few(FIRST_LAYER_DATA, 3, {FIRST_LAYER}))
+
+
+def test_the_nearest_rotation_of_a_product_is_its_factor():
+    rotation = orthonormal(np.random.default_rng(0), 3, 3)
+    np.testing.assert_allclose(
+        egop_layers.nearest_rotation(np.kron(rotation, np.eye(4)), 3, 4), rotation, atol=1e-12
+    )
+
+
+def test_parts_that_are_not_projected_are_noticed(monkeypatch):
+    monkeypatch.setattr(egop_layers, "reconstructed", lambda basis, leading, rest: basis @ leading + rest)
+    assert failing(few(AUXILIARY_EXACT, 3, {EXACT})) == {(EXACT, "")}
+
+
+def test_a_reduced_form_that_loses_nothing_or_all_is_noticed(monkeypatch):
+    right = egop_layers._draw_layer
+
+    def wrong(random, least=1):
+        layer, _, basis = right(random, least)
+        return layer, basis[:, 0], basis
+
+    monkeypatch.setattr(egop_layers, "_draw_layer", wrong)
+    assert failing(few(AUXILIARY_EXACT, 3, {REDUCED})) == {(REDUCED, "")}
+
+
+def test_a_basis_that_is_not_orthonormal_is_noticed(monkeypatch):
+    right = egop_layers._draw_layer
+
+    def wrong(random, least=1):
+        layer, start, basis = right(random, least)
+        return layer, start, 1.001 * basis
+
+    monkeypatch.setattr(egop_layers, "_draw_layer", wrong)
+    parts = {REDUCED, DESCENDS}
+    assert failing(few(AUXILIARY_EXACT, 3, parts)) == {(part, "") for part in parts}
+
+
+def test_another_rule_than_sgd_is_noticed(monkeypatch):
+    mutate(monkeypatch, "sgd", "adam")
+    assert failing(few(AUXILIARY_EXACT, 3, {DESCENDS})) == {(DESCENDS, "")}
+
+
+@pytest.mark.parametrize("wrong", ["transposed", "of the filters"])
+def test_another_product_is_noticed(wrong, monkeypatch):
+    right = np.kron
+    product = {"transposed": lambda a, b: right(a, b.T), "of the filters": lambda a, b: right(b, a)}[wrong]
+    monkeypatch.setattr(np, "kron", product)
+    assert failing(few(SHARED_FILTERS, 1, {SHARED})) == {(SHARED, "")}
+
+
+def test_bases_that_are_all_the_shared_one_are_noticed(monkeypatch):
+    right = egop_layers.whole_basis
+    monkeypatch.setattr(egop_layers, "whole_basis", lambda bases: right([bases[0]] * len(bases)))
+    monkeypatch.setattr(egop_layers, "_at_once", lambda gradients, matrix: np.ones(len(matrix)))
+    assert failing(few(SHARED_FILTERS, 1, {EACH})) == {(EACH, "")}
+
+
+def test_filters_that_begin_unlike_are_noticed(monkeypatch):
+    right = egop_layers.Convolutions.initial
+
+    def wrong(self, random, count):
+        drawn = right(self, random, count)
+        drawn["last"][:, :, 0] *= 4  # what the gradients of the first filter below are proportional to
+        return drawn
+
+    monkeypatch.setattr(egop_layers.Convolutions, "initial", wrong)
+    assert failing(few(SHARED_FILTERS, 2, {ALIKE})) == {(ALIKE, "")}
+
+
+def test_the_gradients_of_the_layers_by_differences():
+    random = np.random.default_rng(0)
+    network = egop_layers.draw_convolutions(random)
+    params = network.initial(random, 1)
+    found = network.gradients(params)["first"][0]
+    for place in ((0, 0, 0, 0), (2, 1, 1, 0)):
+        values = []
+        for step in (1e-5, -1e-5):
+            moved = {name: value[0].copy() for name, value in params.items()}
+            moved["first"][place] += step
+            values.append(network.value(moved))
+        assert found[place] == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5, abs=1e-8)
+
+
+def test_the_gradients_of_a_linear_layer_by_differences():
+    random = np.random.default_rng(0)
+    layer, start, _ = egop_layers._draw_layer(random)
+
+    def loss(entries):
+        return np.sum((layer.outputs(entries) - layer.targets) ** 2) / 2
+
+    steps = 1e-5 * np.eye(len(start))
+    found = [(loss(start + step) - loss(start - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(layer.gradients(start), found, rtol=1e-5, atol=1e-6)
+
+
+def test_one_filter_is_turned_as_a_vector():
+    random = np.random.default_rng(0)
+    network = egop_layers.draw_convolutions(random)
+    filters = network.initial(random, 1)["first"][0]
+    basis = orthonormal(random, 8, 8)
+    np.testing.assert_allclose(egop_layers.turned(basis, filters)[1].ravel(), basis @ filters[1].ravel())

@@ -1,0 +1,104 @@
+"""Estimators of leading eigenvectors: against the decomposition of the whole, piece by piece, completed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optimizers.bases import Group, OptionError, bases
+from optimizers.bases.estimators import completed, egop_matrix
+
+SIZE, RANK = 60, 5
+
+
+def decaying(seed: int, samples: int, rate: float = 0.4) -> np.ndarray:
+    """Gradients whose EGOP has eigenvalues rate^(2 k) in a random basis."""
+    rng = np.random.default_rng(seed)
+    rotation, _ = np.linalg.qr(rng.standard_normal((SIZE, SIZE)))
+    return np.asarray(rng.standard_normal((samples, SIZE)) * rate ** np.arange(SIZE) @ rotation.T)
+
+
+def estimate(gradients: np.ndarray, pieces: int = 1, **given: object) -> tuple[np.ndarray, np.ndarray]:
+    egop = bases()["egop"]
+    options = egop.complete({"rank": RANK, "complement": "none", **given})
+    (group,) = egop.groups(options, {"w": (SIZE,)}, {"w": "vector"})
+    estimator = egop.estimator(options, group, np.random.default_rng(7))
+    for piece in np.array_split(gradients, pieces):
+        estimator.add(piece)
+    return estimator.result()
+
+
+@pytest.mark.parametrize("samples", [30, 400])
+@pytest.mark.parametrize("estimator", ["whole", "randomized", "streaming"])
+def test_leading_eigenvectors_are_those_of_the_matrix(estimator: str, samples: int) -> None:
+    gradients = decaying(0, samples)
+    values, vectors = np.linalg.eigh(egop_matrix(gradients))
+    basis, eigenvalues = estimate(gradients, estimator=estimator)
+    assert basis.shape == (SIZE, RANK)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(RANK), atol=1e-12)
+    np.testing.assert_allclose(eigenvalues, values[::-1][:RANK], rtol=1e-4)
+    overlaps = np.abs(np.sum(basis * vectors[:, ::-1][:, :RANK], axis=0))
+    np.testing.assert_allclose(overlaps, 1, atol=1e-5)
+    largest = np.argmax(np.abs(basis), axis=0)
+    assert (basis[largest, np.arange(RANK)] > 0).all()
+
+
+@pytest.mark.parametrize("estimator", ["whole", "randomized", "streaming"])
+def test_pieces_do_not_matter(estimator: str) -> None:
+    gradients = decaying(1, 90)
+    one, other = (estimate(gradients, pieces, estimator=estimator) for pieces in (1, 7))
+    np.testing.assert_allclose(one[0], other[0], atol=1e-10)
+    np.testing.assert_allclose(one[1], other[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("estimator", ["randomized", "streaming"])
+def test_gradients_of_less_rank_than_asked_for(estimator: str) -> None:
+    """Three independent gradients: what is left of the five directions is orthonormal and has no share."""
+    gradients = np.tile(decaying(2, 3), (4, 1))
+    basis, eigenvalues = estimate(gradients, estimator=estimator)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(RANK), atol=1e-10)
+    values = np.linalg.eigvalsh(egop_matrix(gradients))[::-1]
+    np.testing.assert_allclose(eigenvalues, values[:RANK], atol=1e-10 * values[0])
+    np.testing.assert_allclose(basis[:, :3] @ (basis[:, :3].T @ gradients.T), gradients.T, atol=1e-6)
+
+
+def test_streaming_keeps_no_gradients() -> None:
+    egop = bases()["egop"]
+    options = egop.complete({"rank": RANK, "complement": "none", "estimator": "streaming"})
+    estimator = egop.estimator(options, Group(("w",), SIZE), np.random.default_rng(0))
+    for seed in range(50):
+        estimator.add(decaying(seed, 20))
+    held = sum(value.size for value in vars(estimator).values() if isinstance(value, np.ndarray))
+    assert held <= 2 * SIZE * (RANK + 10)
+
+
+@pytest.mark.parametrize("estimator", ["whole", "randomized", "streaming"])
+def test_no_gradient_and_spoilt_ones_are_refused(estimator: str) -> None:
+    with pytest.raises(OptionError, match="samples, dimension"):
+        estimate(np.zeros((0, SIZE)), estimator=estimator)
+    spoilt = decaying(3, 20)
+    spoilt[4, 2] = np.nan
+    with pytest.raises(OptionError, match="1 of 20 sampled gradients are not finite"):
+        estimate(spoilt, estimator=estimator)
+
+
+def test_zero_gradients_give_some_basis() -> None:
+    for estimator in ("whole", "randomized", "streaming"):
+        basis, eigenvalues = estimate(np.zeros((20, SIZE)), estimator=estimator)
+        np.testing.assert_allclose(basis.T @ basis, np.eye(RANK), atol=1e-10)
+        np.testing.assert_allclose(eigenvalues, 0.0, atol=1e-250)
+
+
+def test_a_random_complement_is_orthonormal_uniform_and_of_unknown_eigenvalues() -> None:
+    gradients = decaying(4, 100)
+    basis, eigenvalues = estimate(gradients, complement="random")
+    leading, _ = estimate(gradients)
+    np.testing.assert_array_equal(basis[:, :RANK], leading)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(SIZE), atol=1e-13)
+    assert np.isnan(eigenvalues[RANK:]).all()
+    # uniform: each column's projection on a fixed direction of the complement has mean square 1 / (d - r)
+    rng = np.random.default_rng(5)
+    fixed = np.linalg.qr(np.column_stack([leading, rng.standard_normal(SIZE)]))[0][:, -1]
+    squares = [(completed(leading, rng)[:, RANK:].T @ fixed) ** 2 for _ in range(200)]
+    means = np.mean(squares, axis=0) * (SIZE - RANK)
+    assert 0.5 < means.min() < means.max() < 1.6
