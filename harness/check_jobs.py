@@ -13,6 +13,7 @@ import polars as pl
 from harness.checks import PropertyClaim, Row, claims_of, part_rows, verdicts
 from harness.job import Job
 from harness.progress import Progress
+from harness.studies import at_defaults, missing_of
 from results import schema
 from results.verdicts import Variant, share_of_limit
 from results.writing import write_table
@@ -65,7 +66,7 @@ def _name(claim: str, part: str, variant: Variant) -> str:
 
 
 def check_claims(job: Job) -> list[str]:
-    """Check the claims of the spec's module and write their measures; returns notes.
+    """Check the claims of the spec's module whose data are there and write their measures; returns notes.
 
     Raises:
         ExceptionGroup: when a part could not be measured; the rows of the others are then in
@@ -73,7 +74,7 @@ def check_claims(job: Job) -> list[str]:
     """
     spec = job.spec
     (module,) = (optimizer.name for optimizer in spec.optimizers)
-    claims = claims_of(module)
+    claims, skipped = with_data(claims_of(module))
     with job.clock.phase("evaluation"):
         found = check(claims, spec.scale, f"claims of {module}")
     sources = {(claim.id, part.part, part.variant): part.source for claim in claims for part in claim.checks}
@@ -94,7 +95,14 @@ def check_claims(job: Job) -> list[str]:
     found.raise_errors()
     write_table(job.folder / "checks.parquet", frame, schema.CHECKS)
     incomplete.unlink(missing_ok=True)
-    return []
+    return [f"{claim} is not checked: {reason}" for claim, reason in skipped.items()]
+
+
+def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dict[str, str]]:
+    """The claims whose data are there; and what the others lack and how to get it, by their ids."""
+    lacking = {claim.id: (claim, missing_of(at_defaults(claim.workloads))) for claim in claims}
+    there = [claim for claim, reason in lacking.values() if reason is None]
+    return there, {name: reason for name, (_, reason) in lacking.items() if reason is not None}
 
 
 def columns(row: Row) -> dict[str, Any]:

@@ -55,6 +55,9 @@ class Measure:
         return bool(abs(self.value - self.limit) <= self.tolerance)
 
 
+Measures = Callable[[np.random.Generator], Iterable[Measure]]
+
+
 @dataclass(frozen=True)
 class Check:
     """One part of a claim.
@@ -66,17 +69,24 @@ class Check:
         instances: how many are drawn, by scale; a scale that is not named has those of `paper`.
         variant: whether a misprinted statement is taken as it stands or as it must be meant; empty where
             it is printed well.
+        by_scale: what measures instances in place of `measures` at the scales that it names, such as from
+            fewer samples.
     """
 
     part: str
     source: str
-    measures: Callable[[np.random.Generator], Iterable[Measure]]
+    measures: Measures
     instances: Mapping[str, int]
     variant: Variant = ""
+    by_scale: Mapping[str, Measures] = field(default_factory=dict)
 
     def count(self, scale: str) -> int:
         """How many instances are drawn at a scale."""
         return self.instances.get(scale, self.instances[DEFAULT_SCALE])
+
+    def at(self, scale: str) -> Measures:
+        """What measures an instance at a scale."""
+        return self.by_scale.get(scale, self.measures)
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ class PropertyClaim:
         source: file and place.
         setting: what is drawn and run, and what was chosen where the source is silent or wrong.
         checks: its parts.
+        workloads: the workloads whose data it reads, as they are by default; without the data it is not run.
+        at_most_partly: why it cannot be fully reproduced, such as reduced data; empty where it can.
     """
 
     id: str
@@ -96,6 +108,8 @@ class PropertyClaim:
     source: str
     setting: str
     checks: tuple[Check, ...]
+    workloads: tuple[str, ...] = ()
+    at_most_partly: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,6 +181,8 @@ def _problems(claim: PropertyClaim) -> Iterator[str]:
                 f"instances of the part {check.part!r} are {dict(check.instances)}; give a number above 0 by "
                 f"scale, {DEFAULT_SCALE!r} among them"
             )
+        for scale in sorted(set(check.by_scale) - set(check.instances)):
+            yield (f"the part {check.part!r} has measures of the scale {scale!r} and no instances; give both")
 
 
 def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyClaim]]:
@@ -212,13 +228,14 @@ def part_rows(claim: str, check: Check, scale: str) -> Iterator[Row]:
             limit: it could not miss.
     """
     key = zlib.crc32(f"{claim} {check.part}".encode())  # printed and corrected see the same instances
+    draw = check.at(scale)
     for instance in range(check.count(scale)):
         began = time.perf_counter()
-        measures = list(check.measures(np.random.default_rng([key, instance])))
+        measures = list(draw(np.random.default_rng([key, instance])))
         seconds = time.perf_counter() - began
         problem = "has no measures; every instance must give one" if not measures else _problem(measures)
         if problem:
-            home = getattr(check.measures, "func", check.measures).__module__.rpartition(".")[2]
+            home = getattr(draw, "func", draw).__module__.rpartition(".")[2]
             raise ValueError(f"{file_of(home)}: {claim}: {check.part}: instance {instance} {problem}")
         for measure in measures:
             yield Row(claim, check.part, check.variant, instance, measure, seconds)
@@ -248,4 +265,5 @@ def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdic
     }
     for row in found:
         holding[row.part, row.variant].append(row.measure.holds)
-    return verdicts_of_parts({part: bool(each) and all(each) for part, each in holding.items()})
+    parts = {part: bool(each) and all(each) for part, each in holding.items()}
+    return verdicts_of_parts(parts, claim.at_most_partly)

@@ -213,7 +213,7 @@ def _parity_value(row: Mapping[str, Any]) -> str:
 
 
 def _checks(given: argparse.Namespace) -> None:
-    from harness.check_jobs import check, lines, summary
+    from harness.check_jobs import check, lines, summary, with_data
     from harness.checks import DEFAULT_SCALE, claims_by_id
     from optimizers.names import unknown
 
@@ -226,6 +226,12 @@ def _checks(given: argparse.Namespace) -> None:
     scales = sorted({"quick", DEFAULT_SCALE, *named})
     if given.scale not in scales:
         raise InputError(f"--scale: {unknown('benchmarks/claims', 'scale', given.scale, scales)}")
+    claims, skipped = with_data(claims)
+    reasons = [f"{name} cannot be checked: {reason}" for name, reason in skipped.items()]
+    if given.claims and reasons:
+        raise InputError("\n".join(reasons))
+    for reason in reasons:
+        print(reason, file=sys.stderr)
     found = check(claims, given.scale, "property checks")
     said = [summary(claim, given.scale, found) for claim in claims]
     print(json.dumps(said, indent=1) if given.json else "\n".join(lines(said)))

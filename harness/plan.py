@@ -24,7 +24,16 @@ from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.paths import RESULTS, SITE, STUDY_FOLDER, job_folder, spec_file, stored_kernels
 from harness.sources import FOLLOWED, ROOT, SourceTree, files_hash
 from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Stage
-from harness.studies import Study, final_seeds, missing_data, read_studies, rule_of, tuning_seeds
+from harness.studies import (
+    Study,
+    at_defaults,
+    final_seeds,
+    missing_data,
+    missing_of,
+    read_studies,
+    rule_of,
+    tuning_seeds,
+)
 from harness.wiring import MERGED, TABLES, Wiring
 from optimizers import rules
 from optimizers.bases import module_of as basis_module
@@ -403,6 +412,8 @@ def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
 
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
     """The job that checks the claims of a module of benchmarks/claims."""
+    claims = claims_of(module)
+    workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
     spec = JobSpec(
         stage="checks",
         study=CLAIMS,
@@ -410,7 +421,7 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
         backend=HOST,
         device="cpu",
         optimizers=(OptimizerSpec(module),),
-        workloads=(),
+        workloads=workload_specs,
         bases=(),
         seeds=(0,),
         settings=None,
@@ -422,10 +433,10 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
         targets={},
         bundle_memory_bytes=0,
         upstream={},
-        sources=_sources_of_checks(module, tree),
+        sources={**_sources_of_checks(module, tree), **tree.data_files(workload_specs)},
         versions=tree.versions((*PACKAGES[ALL], "scipy")),
     )
-    lanes = len(claims_of(module))
+    lanes = sum(missing_of(at_defaults(claim.workloads)) is None for claim in claims)
     return PlannedJob(spec, spec_file(results, spec), job_folder(results, spec), (), lanes)
 
 
@@ -557,6 +568,9 @@ class Plan:
             claims = sum(job.lanes for job in self.checks)
             lines.append(f"  property checks: {len(self.checks)} jobs, {claims} claims")
         lines += [f"  skipped {study.name}: {reason}" for study, reason in self.skipped]
+        if self.checks:
+            claimed = self._checks["claims"]
+            lines += [f"  skipped {claim['id']}: {claim['missing']}" for claim in claimed if claim["missing"]]
         return "\n".join(lines)
 
 
@@ -771,6 +785,8 @@ def describe_checks(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
                 "source": claim.source,
                 "setting": claim.setting,
                 "file": file_of(module),
+                "at_most_partly": claim.at_most_partly,
+                "missing": missing_of(at_defaults(claim.workloads)) or "",
             }
             for module in modules
             for claim in claims_of(module)

@@ -520,5 +520,15 @@ def _check_scale(key: str, scale: Scale, report: Report) -> None:
 
 def missing_data(study: Study, scale: str) -> str | None:
     """Why a study cannot run here: what data is missing and how to get it; None when all is there."""
-    reasons = [find_workload(spec.locator).missing(spec.settings) for spec in study.workloads[scale]]
+    return missing_of(study.workloads[scale])
+
+
+def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
+    """What data of some workloads is missing and how to get it; None when all is there."""
+    reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
     return "; ".join(reason for reason in reasons if reason) or None
+
+
+def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
+    """Workloads by name with the settings that they have where nobody chooses."""
+    return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))

@@ -31,12 +31,12 @@ def check_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
-    """Check that every claim of the plan that property checks decide has measures.
+    """Check that every claim of the plan that property checks decide, and that has its data, has measures.
 
     Raises:
         ReportError: when one has none.
     """
-    asked = {claim.id for claim in plan.checks.claims} if plan.checks else set()
+    asked = {claim.id for claim in plan.checks.claims if not claim.missing} if plan.checks else set()
     unmeasured = asked - set(rows["claim"] if rows is not None else ())
     if unmeasured:
         remedy = "show another set" if plan.published else "run snakemake again"

@@ -177,13 +177,19 @@ class ParityPlan:
 
 @dataclass(frozen=True)
 class ClaimPlan:
-    """A claim that property checks decide, and the file that does it; `id` is its name."""
+    """A claim that property checks decide, and the file that does it; `id` is its name.
+
+    `at_most_partly` says why it cannot be fully reproduced, `missing` what data it lacks, so that it is not
+    run; both are empty where nothing is to be said.
+    """
 
     id: str
     sentence: str
     source: str
     setting: str
     file: str
+    at_most_partly: str = ""
+    missing: str = ""
 
 
 @dataclass(frozen=True)

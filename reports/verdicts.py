@@ -354,7 +354,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         holding: dict[tuple[str, Variant], bool] = {
             (part, variant): holds for part, variant, holds in parts.rows()
         }
-        for variant, verdict in verdicts(holding).items():
+        capped = about[claim].at_most_partly
+        for variant, verdict in verdicts(holding, capped).items():
             among = own.filter(
                 pl.col("variant").is_in([variant] if variant != "as corrected" else ["", variant])
             )
@@ -367,7 +368,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     "claim": claim,
                     "variant": variant,
                     "verdict": verdict,
-                    "reason": f"all measures hold on {held} of {count} instances",
+                    "reason": f"all measures hold on {held} of {count} instances"
+                    + (f"; partly at most, since {capped}" if capped and held == count else ""),
                     "source": about[claim].source,
                     "scale": first["scale"],
                     "study": about[claim].file,
@@ -389,7 +391,7 @@ def _unmeasured(claim: ClaimPlan, scale: str) -> dict[str, object]:
         "claim": claim.id,
         "variant": "",
         "verdict": "not run",
-        "reason": "the tables hold no measure of it",
+        "reason": claim.missing or "the tables hold no measure of it",
         "source": claim.source,
         "scale": scale,
         "study": claim.file,

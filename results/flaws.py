@@ -93,12 +93,13 @@ def of_checks(plan: SetPlan, checks: pl.DataFrame) -> Iterator[str]:
         "all that were drawn belong in a set"
         for claim, part, count, last in gaps.select("claim", "part", "count", "last").iter_rows()
     )
-    asked = {claim.id for claim in plan.checks.claims} if plan.checks else set()
+    known = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
+    asked = {name for name, claim in known.items() if not claim.missing}
     there = set(checks["claim"])
     yield from (f"checks/checks.parquet: no measure of the claim {name}" for name in sorted(asked - there))
     yield from (
         f"checks/checks.parquet: measures of {name}, a claim that the plan does not have"
-        for name in sorted(there - asked)
+        for name in sorted(there - set(known))
     )
 
 

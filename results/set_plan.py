@@ -82,9 +82,10 @@ class PlannedStudy(Part):
 
 
 class Claim(Part):
-    """A claim that property checks decide."""
+    """A claim that property checks decide, and what data it lacks; empty where it could be checked."""
 
     id: str
+    missing: str = ""
 
 
 class ParityPart(Part):

@@ -58,7 +58,7 @@ def _conditions(claim: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdict]:
+def verdicts(holding: Mapping[tuple[str, Variant], bool], at_most_partly: str = "") -> dict[Variant, Verdict]:
     """The verdict by variant; by the empty one alone where nothing is misprinted.
 
     All parts hold: reproduced; some: partly reproduced; none: not reproduced. As printed the misprinted parts
@@ -67,9 +67,10 @@ def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdi
 
     Args:
         holding: whether each part of a claim holds, by part and variant.
+        at_most_partly: why the claim cannot be fully reproduced; empty where it can.
     """
     if not any(variant for _, variant in holding):
-        return {"": _verdict(list(holding.values()))}
+        return {"": _verdict(list(holding.values()), at_most_partly)}
     judged: dict[Variant, tuple[Variant, ...]] = {
         "as printed": ("as printed",),
         "as corrected": ("", "as corrected"),
@@ -78,11 +79,11 @@ def verdicts(holding: Mapping[tuple[str, Variant], bool]) -> dict[Variant, Verdi
         variant: [holds for (_, own), holds in holding.items() if own in among]
         for variant, among in judged.items()
     }
-    return {variant: _verdict(each) for variant, each in parts.items() if each}
+    return {variant: _verdict(each, at_most_partly) for variant, each in parts.items() if each}
 
 
-def _verdict(parts: list[bool]) -> Verdict:
-    if parts and all(parts):
+def _verdict(parts: list[bool], at_most_partly: str) -> Verdict:
+    if parts and all(parts) and not at_most_partly:
         return "reproduced"
     return "partly reproduced" if any(parts) else "not reproduced"
 

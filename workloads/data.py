@@ -1,4 +1,4 @@
-"""Where real data lies and how it is read: the UCI digits, whole or as scikit-learn carries them."""
+"""How data files are found, read and split; the UCI digits, whole or as scikit-learn carries them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,26 @@ def find_file(name: str, subfolder: str) -> Path | None:
     root = Path(folder).expanduser()
     places = (root / name, root / subfolder / name)
     return next((place for place in places if place.is_file()), None)
+
+
+def read_content(path: Path) -> bytes:
+    """What a file holds, decompressed where its name ends in .gz.
+
+    Raises:
+        DataDamaged: when it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataDamaged(f"{path}: cannot be read ({error}); fetch the file again") from error
+
+
+def random_parts(counts: Mapping[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """A random partition of the numbers below the sum of the counts: so many numbers by each name."""
+    permutation = generator.permutation(sum(counts.values()))
+    parts = np.split(permutation, np.cumsum(list(counts.values()))[:-1])
+    return dict(zip(counts, parts, strict=True))
 
 
 def missing_optdigits() -> str | None:
@@ -106,11 +126,9 @@ def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
         DataDamaged: with the file and the line that is wrong, or the number of lines where that is.
     """
     try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("ascii")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        lines = read_content(path).decode("ascii").splitlines()
+    except UnicodeDecodeError as error:
         raise DataDamaged(f"{path}: cannot be read ({error}); fetch the file again") from error
-    lines = text.splitlines()
     values = np.array([_values(path, number, line) for number, line in enumerate(lines, start=1)])
     if len(lines) != rows:
         raise DataDamaged(f"{path}: has {len(lines)} lines where {rows} are due; fetch the file again")

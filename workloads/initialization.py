@@ -14,3 +14,13 @@ def uniform_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> n
     """A bias (fan_out,), uniform in plus and minus (fan_in + fan_out)^(-1/2) (000 C.6 l.1097-1099)."""
     bound = (fan_in + fan_out) ** -0.5
     return generator.uniform(-bound, bound, size=fan_out)
+
+
+def torch_default_weight(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
+    """A weight matrix (fan_out, fan_in), uniform in plus and minus fan_in^(-1/2) (000 C.6 l.1099)."""
+    return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=(fan_out, fan_in))
+
+
+def torch_default_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
+    """A bias (fan_out,), uniform in plus and minus fan_in^(-1/2), as `torch.nn.Linear` draws it."""
+    return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=fan_out)

@@ -235,17 +235,6 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
         mu /= 5
 
 
-def density(vector: np.ndarray) -> float:
-    """beta = |v|_1^2 / d of a unit vector (d,) (000 Sec. 3)."""
-    return float(np.abs(vector).sum()) ** 2 / len(vector)
-
-
-def stable_rank(values: np.ndarray) -> float:
-    """The sum of the roots of eigenvalues over the greatest root (000 eq. 3.1)."""
-    roots = np.sqrt(values)
-    return float(np.sum(roots)) / float(np.max(roots))
-
-
 # --- drawing them ---------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.claims._matrices import orthonormal, rearrange, relative_error
+from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._spectra import kronecker_residual
 from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
@@ -190,12 +191,6 @@ EQUIVARIANCE = PropertyClaim(
 
 
 # --- Kronecker products of bases (000 Lemma G.1) ------------------------------------------------------------
-
-
-def kronecker_residual(matrix: np.ndarray, outer: int, inner: int) -> float:
-    """Distance of a matrix (outer inner, same) from the nearest A (x) B over its norm (000 eq. 6.3)."""
-    values = np.linalg.svd(rearrange(matrix, outer, inner, outer, inner), compute_uv=False)
-    return float(np.sqrt(np.sum(values[1:] ** 2) / np.sum(values**2)))
 
 
 def _by_columns(matrix: np.ndarray) -> np.ndarray:

@@ -11,13 +11,12 @@ import numpy as np
 from benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
-    density,
     draw_logistic,
     draw_logistic_ball,
     draw_quadratic_ball,
     least_sum,
-    stable_rank,
 )
+from benchmarks.claims._spectra import density, stable_rank
 from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator

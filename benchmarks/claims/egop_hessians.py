@@ -13,12 +13,12 @@ import numpy as np
 from benchmarks.claims._matrices import loewner_ratio, relative_error
 from benchmarks.claims._smooth_objectives import (
     Ball,
-    density,
     draw_logistic_ball,
     draw_quadratic_ball,
     outer_product,
     sphere_rule,
 )
+from benchmarks.claims._spectra import density
 from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
 
 Random = np.random.Generator

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import relative_error, with_singular_values
+from benchmarks.claims._spectra import densities
 from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
 
 Random = np.random.Generator
@@ -246,7 +247,7 @@ def unit_vectors(random: Random, count: int, size: int) -> np.ndarray:
 
 
 def _densities(random: Random, count: int, size: int) -> np.ndarray:
-    return np.asarray(np.abs(unit_vectors(random, count, size)).sum(1) ** 2 / size)
+    return densities(unit_vectors(random, count, size))
 
 
 def _mean(random: Random) -> Iterator[Measure]:

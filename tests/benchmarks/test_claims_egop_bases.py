@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.claims import egop_bases
 from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims.egop_bases import EQUIVARIANCE, KRONECKER_SUBSET, kronecker_residual
+from benchmarks.claims.egop_bases import EQUIVARIANCE, KRONECKER_SUBSET
 from harness import replaying
 from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
 
@@ -102,11 +102,6 @@ def test_the_bound_of_the_residual_by_hand():
         halves = np.repeat([1.0, -1.0], outer).reshape(outer, 2)
         both = np.concatenate([np.ones((outer, 2)), halves], axis=1) / np.sqrt(2 * outer)
         assert np.sqrt(2 - np.linalg.norm(both, 2) ** 2) > 0.92
-
-
-def test_the_residual_of_a_matrix_by_hand():
-    assert kronecker_residual(np.eye(4), 2, 2) == pytest.approx(0)
-    assert kronecker_residual(np.diag([1.0, 0.0, 0.0, 1.0]), 2, 2) == pytest.approx(np.sqrt(0.5))
 
 
 def test_the_columns_of_the_proof():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.claims import egop_bounds
-from benchmarks.claims._smooth_objectives import Ball, stable_rank
+from benchmarks.claims._smooth_objectives import Ball
+from benchmarks.claims._spectra import stable_rank
 from benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND, projected
 from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
 

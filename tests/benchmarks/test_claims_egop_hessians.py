@@ -11,7 +11,6 @@ from benchmarks.claims._smooth_objectives import (
     Ball,
     Logistic,
     Quadratic,
-    density,
     draw_logistic_ball,
     least_sum,
     sphere_rule,
@@ -172,4 +171,3 @@ def test_the_outer_product_of_a_quadratic():
     expected = curvature @ (4 * np.eye(2) + np.outer(away, away)) @ curvature
     np.testing.assert_allclose(ball.egop, expected, atol=1e-14)
     assert ball.gamma == 0
-    assert density(np.array([0.6, 0.8])) == pytest.approx(0.98)

@@ -152,12 +152,12 @@ def test_a_study_is_chosen_by_its_name_or_a_claim(config):
         assert [planned.study.name for planned in plan.studies] == ["tiny"]
 
 
-def test_the_default_plan_is_about_a_hundred_jobs():
+def test_the_default_plan_is_about_thirty_jobs_a_study():
     plan = make_plan(Config(study_folder=ROOT / "benchmarks/studies"))
     # tables and figures of each study, the figures of claims, the kernels and the site
     jobs = len(plan.jobs) + 2 * len(plan.studies) + 3
-    assert len(plan.studies) == 3
-    assert jobs <= 110
+    assert len(plan.studies) >= 3
+    assert jobs <= 27 * len(plan.studies) + 30  # parity and property checks beside them
 
 
 def test_paths_are_those_of_the_harness_and_match_the_rules(config):

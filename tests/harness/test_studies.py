@@ -11,6 +11,7 @@ from harness.errors import InputError
 from harness.paths import STUDY_FOLDER
 from harness.studies import final_seeds, missing_data, read_studies, read_study, tuning_seeds
 from optimizers import rules
+from optimizers.bases import bases
 from results.methods import method_label
 from tests.harness.tiny import write_study
 
@@ -22,7 +23,9 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
     assert study.name == "tiny"
     assert study.workloads["quick"][0].settings == {"batch_size": None, "n": 8, "d": 4, "alpha": 2.0}
     assert study.optimizers[1].hyperparameters == {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
-    assert study.bases[1].options == {"blocks": "all", "samples": "2.0 d", "sampling": {"normal": 1.0}}
+    assert study.bases[1].options == bases()["egop"].complete(
+        {"samples": "2.0 d", "sampling": {"normal": 1.0}}
+    )
     assert study.tuning == {
         "protocol": "two_stage_sweep",
         "names": ["learning_rate"],
@@ -119,7 +122,8 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert digits.scales["paper"].epochs == 200
     assert digits.scales["paper"].seeds.model_dump() == {"tuning": 50, "final": 50}
     assert digits.workloads["paper"][0].settings["source"] == "full"
-    assert digits.bases[1].options == {"blocks": "weights", "samples": "1.0 d", "sampling": "initialization"}
+    asked = {"blocks": "weights", "samples": "1.0 d", "sampling": "initialization", "rank": None}
+    assert asked.items() <= digits.bases[1].options.items()
     assert convex.scales["paper"].steps == 1000
     # the paper has 5 trials, which could not decide six comparisons
     assert convex.scales["paper"].seeds.model_dump() == {"tuning": 5, "final": 20}
@@ -135,9 +139,42 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert linear.schedule["name"] == "cosine"
     assert linear.bases[1].options["samples"] == "2.0 d"
     assert linear.workloads["paper"][0].settings["widths"] == [10, 50, 30, 10]
-    for study in studies.values():
+    for study in (digits, convex, linear):
         assert [one.name for one in study.optimizers] == ["sgd", "momentum", "adagrad", "adam", "adamw"]
         assert missing_data(study, "quick") is None
+
+
+def test_the_studies_beside_soap_and_shampoo_are_as_the_paper_says():
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    masked, factored = studies["errors_in_variables"], studies["matrix_factorization"]
+    for study in (masked, factored):
+        assert [one.name for one in study.optimizers] == ["adagrad", "adam", "shampoo", "soap"]
+        assert [one.options.get("refresh_every") for one in study.optimizers[2:]] == [1, 1]
+        assert study.optimizers[3].hyperparameters["weight_decay"] == 0.0
+        assert study.tuning["shared_across"] == "none"
+        assert study.scales["paper"].steps == 1000
+        assert study.scales["paper"].seeds.tuning == 5
+    assert masked.schedule["name"] == "cosine"
+    assert masked.bases[1].options["samples"] == 1000
+    for study in (masked, factored):
+        assert study.bases[1].options["blocks"] == "all"
+        assert study.bases[1].options["sampling"] == {"normal": 1.0}
+    assert [spec.settings["nu"] for spec in masked.workloads["paper"]] == [0.0, 0.3, 1.0]
+    assert {spec.settings["n"] for spec in masked.workloads["paper"]} == {10}
+    assert factored.schedule["name"] == "constant"
+    assert factored.bases[1].options["samples"] == "2.0 d"
+    keys = ("n", "m", "rank", "condition", "alpha", "noise", "start_power")
+    for spec, power in zip(factored.workloads["paper"], ("1/2", "-1/2"), strict=True):
+        assert [spec.settings[key] for key in keys] == [20, 20, 5, 2.0, 0.5, 0.01, power]
+
+
+def test_log_sum_exp_in_two_dimensions_is_as_the_paper_says():
+    study = read_study(ROOT / STUDY_FOLDER / "logsumexp_2d.yaml")
+    (spec,) = study.workloads["paper"]
+    assert (spec.settings["d"], spec.settings["n"], spec.settings["alpha"]) == (2, 100, 1.5)
+    assert [one.name for one in study.optimizers] == ["adagrad"]
+    assert study.tuning["space"] == {"learning_rate": {"low": 30.0, "high": 90.0, "scale": "linear"}}
+    assert study.tuning["shared_across"] == "bases"
 
 
 def test_studies_are_frozen(tmp_path):

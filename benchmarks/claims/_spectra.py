@@ -1,0 +1,74 @@
+"""What claims say of spectra: eigenvalues of EGOP matrices, how they decay, how dense eigenvectors are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.claims._matrices import rearrange
+
+
+def eigenvalues(gradients: np.ndarray) -> np.ndarray:
+    """The eigenvalues (d,) of the empirical EGOP of gradients (M, d), leading first.
+
+    Where M < d they are those of the smaller matrix of inner products, and d - M zeros.
+    """
+    from optimizers.bases.estimators import egop_matrix
+
+    count, size = gradients.shape
+    smaller = egop_matrix(gradients) if count >= size else egop_matrix(gradients.T) * (size / count)
+    values = np.maximum(np.linalg.eigvalsh(smaller)[::-1], 0.0)
+    return np.concatenate([values, np.zeros(size - len(values))])
+
+
+def stable_rank(values: np.ndarray) -> float:
+    """The sum of the roots of eigenvalues over the greatest root (000 eq. 3.1)."""
+    roots = np.sqrt(values)
+    return float(np.sum(roots)) / float(np.max(roots))
+
+
+def densities(vectors: np.ndarray) -> np.ndarray:
+    """beta = |v|_1^2 / d of unit vectors (count, d), (count,) (000 Sec. 3)."""
+    return np.asarray(np.abs(vectors).sum(-1) ** 2 / vectors.shape[-1])
+
+
+def density(vector: np.ndarray) -> float:
+    """The same of one unit vector (d,)."""
+    return float(densities(vector))
+
+
+def kronecker_residual(matrix: np.ndarray, outer: int, inner: int) -> float:
+    """Distance of a matrix (outer inner, same) from the nearest A (x) B over its norm (000 eq. 6.3)."""
+    values = np.linalg.svd(rearrange(matrix, outer, inner, outer, inner), compute_uv=False)
+    return float(np.sqrt(np.sum(values[1:] ** 2) / np.sum(values**2)))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A law of decay by least squares on logarithms.
+
+    Args:
+        rate: by how much the logarithm of an eigenvalue falls per unit of k, or of log k.
+        r_squared: the share of the variance of the logarithms that the law explains.
+    """
+
+    rate: float
+    r_squared: float
+
+
+def exponential_fit(values: np.ndarray) -> Fit:
+    """lambda_k = c exp(-rate k) for eigenvalues above 0, leading first, k from 1."""
+    return _fit(np.arange(1.0, len(values) + 1), values)
+
+
+def power_law_fit(values: np.ndarray) -> Fit:
+    """lambda_k = c k^-rate for eigenvalues above 0, leading first, k from 1."""
+    return _fit(np.log(np.arange(1.0, len(values) + 1)), values)
+
+
+def _fit(places: np.ndarray, values: np.ndarray) -> Fit:
+    logarithms = np.log(values)
+    slope, height = np.polyfit(places, logarithms, 1)
+    left = np.sum((logarithms - slope * places - height) ** 2)
+    return Fit(float(-slope), 1.0 - float(left / np.sum((logarithms - logarithms.mean()) ** 2)))

@@ -1,0 +1,230 @@
+"""The two Fashion-MNIST networks: data, splits, pooling, initial law, and PyTorch's layers beside them."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from harness.backends.jax_ops import jax_ops
+from harness.backends.torch_ops import torch_ops
+from harness.plan import Config, make_plan
+from tests.workloads.cases import jax_gradient, minibatch, random_of, torch_gradient
+from workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
+from workloads.idx import read_fashion
+from workloads.workload import DataMissing, Role
+
+FAMILIES = {
+    "small": (FASHION_SMALL, {"train": 24_000, "validation": 1_000, "test": 3_000}, (196, 20, 4)),
+    "large": (FASHION_LARGE, {"train": 60_000, "validation": 2_500, "test": 7_500}, (784, 100, 10)),
+}
+
+
+@pytest.fixture(params=FAMILIES, scope="module")
+def family(request):
+    workload, counts, widths = FAMILIES[request.param]
+    return workload, workload.problem(workload.complete({}), random_of(0)), counts, widths
+
+
+def test_sizes_are_those_of_the_paper(family):
+    workload, problem, _, (inputs, hidden, classes) = family
+    shapes = {name: array.shape for name, array in problem.parameters.items()}
+    assert shapes == {"W1": (hidden, inputs), "b1": (hidden,), "W2": (classes, hidden), "b2": (classes,)}
+    settings = workload.complete({})
+    assert settings["batch_size"] == 300
+    assert workload.roles(settings) == {
+        "W1": Role("weight", 0),
+        "b1": Role("bias", 0),
+        "W2": Role("weight", 1),
+        "b2": Role("bias", 1),
+    }
+    weights = sum(problem.parameters[name].size for name in ("W1", "W2"))
+    assert weights == {196: 4_000, 784: 79_400}[inputs]
+
+
+def test_splits_have_the_papers_sizes_and_every_class_alike(family):
+    _, problem, counts, (inputs, _, classes) = family
+    assert {name: fields["features"].shape for name, fields in problem.splits.items()} == {
+        name: (count, inputs) for name, count in counts.items()
+    }
+    train = np.bincount(problem.splits["train"]["labels"])
+    assert np.array_equal(train, [6_000] * classes)
+    held_out = [np.bincount(problem.splits[name]["labels"]) for name in ("validation", "test")]
+    assert np.array_equal(sum(held_out), [1_000] * classes)
+    for found in held_out:
+        assert len(found) == classes
+        assert np.all(np.abs(found / found.mean() - 1) < 0.2)
+
+
+def test_splits_are_the_standard_parts_and_disjoint(family):
+    """Train is the standard training part in its order; each test image is in one of the other two, once.
+
+    Of the training part 5,000 images are compared, which takes a second and not ten.
+    """
+    _, problem, _, (inputs, _, classes) = family
+    side = round(inputs**0.5)
+
+    def rows(images, labels):
+        return [pixels.tobytes() + bytes([label]) for pixels, label in zip(images, labels, strict=True)]
+
+    due = {}
+    for part in ("train", "test"):
+        images, labels = read_fashion(part)
+        chosen = np.flatnonzero(labels < classes)[: 5_000 if part == "train" else None]
+        pooled = torch.nn.functional.max_pool2d(torch.tensor(images[chosen]).float(), 28 // side)
+        due[part] = rows(pooled.to(torch.uint8).numpy(), labels[chosen])
+    found = {}
+    for name, fields in problem.splits.items():
+        count = 5_000 if name == "train" else None
+        pixels = np.rint(255 * fields["features"][:count]).astype(np.uint8)
+        found[name] = rows(pixels, fields["labels"][:count].tolist())
+    assert found["train"] == due["train"]
+    assert found["validation"] + found["test"] != due["test"]
+    assert sorted(found["validation"] + found["test"]) == sorted(due["test"])
+
+
+def test_the_split_is_the_same_for_every_seed(family):
+    workload, problem, _, _ = family
+    other = workload.problem(workload.complete({}), random_of(9))
+    for name, fields in problem.splits.items():
+        for field, values in fields.items():
+            assert np.array_equal(values, other.splits[name][field])
+
+
+def test_pixels_are_divided_by_the_chosen_scale():
+    raw = FASHION_SMALL.problem(FASHION_SMALL.complete({"pixel_scale": 1}), random_of(0))
+    scaled = FASHION_SMALL.problem(FASHION_SMALL.complete({}), random_of(0))
+    assert scaled.splits["train"]["features"].max() == 1.0
+    assert np.array_equal(raw.splits["train"]["features"] / 255, scaled.splits["train"]["features"])
+
+
+@pytest.mark.parametrize(("window", "inputs"), [(1, 784), (4, 49), (7, 16)])
+def test_pooling_narrows_the_network(window, inputs):
+    settings = FASHION_SMALL.complete({"pooling": window})
+    problem = FASHION_SMALL.problem(settings, random_of(0))
+    assert problem.parameters["W1"].shape == (20, inputs)
+    assert problem.splits["test"]["features"].shape == (3_000, inputs)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_pooling_keeps_the_greatest_pixel_of_each_square(window):
+    images = np.random.default_rng(window).integers(0, 256, (3, 6, 12), np.uint8)
+    due = [
+        [
+            [
+                max(image[i][j] for i in range(r, r + window) for j in range(c, c + window))
+                for c in range(0, 12, window)
+            ]
+            for r in range(0, 6, window)
+        ]
+        for image in images.tolist()
+    ]
+    assert max_pool(images, window).tolist() == due
+
+
+def test_initial_parameters_have_the_law_of_torchs_linear_layers(family):
+    """Weights and biases uniform in plus and minus one over the root of the inputs, as torch draws them."""
+    workload, _, _, (inputs, hidden, classes) = family
+    torch.manual_seed(0)
+    draws = [workload.sample_parameters(workload.complete({}), np.random.default_rng(k)) for k in range(80)]
+    for layer, (fan_in, fan_out) in {"1": (inputs, hidden), "2": (hidden, classes)}.items():
+        theirs = [torch.nn.Linear(fan_in, fan_out) for _ in range(80)]
+        for name, attribute in {f"W{layer}": "weight", f"b{layer}": "bias"}.items():
+            ours = np.stack([draw[name] for draw in draws])
+            torchs = np.stack([getattr(one, attribute).detach().numpy() for one in theirs])
+            assert ours.shape == torchs.shape
+            for values in (ours, torchs):
+                assert 0.97 * fan_in**-0.5 < np.abs(values).max() <= fan_in**-0.5 * (1 + 1e-6)
+                assert values.std() == pytest.approx(fan_in**-0.5 / 3**0.5, rel=0.1)
+                assert abs(values.mean()) < 5 * fan_in**-0.5 / (3 * values.size) ** 0.5
+
+
+def _torch_model(workload, parameters, window):
+    """The network in PyTorch's own layers, pooling first, at given parameters in float64."""
+    (hidden, inputs), (classes, _) = parameters["W1"].shape, parameters["W2"].shape
+    model = torch.nn.Sequential(
+        torch.nn.MaxPool2d(window),
+        torch.nn.Flatten(),
+        torch.nn.Linear(inputs, hidden),
+        torch.nn.ReLU(),
+        torch.nn.Linear(hidden, classes),
+    ).double()
+    with torch.no_grad():
+        for value, name in zip(model.parameters(), ("W1", "b1", "W2", "b2"), strict=True):
+            value.copy_(torch.tensor(parameters[name]))
+    return model
+
+
+def test_loss_accuracy_and_gradient_are_those_of_a_torch_model_from_the_images_on(family):
+    workload, problem, _, (_, _, classes) = family
+    window = workload.complete({})["pooling"]
+    images, labels = (values[:800] for values in read_fashion("train"))
+    images, labels = images[labels < classes][:50], labels[labels < classes][:50]
+    model = _torch_model(workload, problem.parameters, window)
+    scores = model(torch.tensor(images)[:, None].double() / 255)
+    entropy = torch.nn.functional.cross_entropy(scores, torch.tensor(labels).long())
+    entropy.backward()
+    due = entropy.item()
+    gradients = {
+        name: value.grad.numpy()
+        for name, value in zip(problem.parameters, model.parameters(), strict=True)
+        if value.grad is not None
+    }
+    accuracy = float((scores.argmax(1).numpy() == labels).mean())
+    batch = minibatch(problem, 50)
+    with jax.enable_x64(True):
+        for ops, gradient in (
+            (torch_ops("cpu", "float64"), torch_gradient),
+            (jax_ops("float64"), jax_gradient),
+        ):
+            loaded = [
+                {k: ops.asarray(v) for k, v in arrays.items()} for arrays in (problem.parameters, batch)
+            ]
+            loss = workload.loss(ops, loaded[0], {}, loaded[1], {})[0]
+            found = workload.evaluate(ops, loaded[0], {}, loaded[1])
+            assert float(loss) == pytest.approx(due, rel=1e-12)
+            assert float(found["loss"]) == pytest.approx(due, rel=1e-12)
+            assert float(found["accuracy"]) == accuracy
+            by_name = gradient(workload, problem, batch)(problem.parameters)
+            assert by_name.keys() == gradients.keys()
+            for name, value in gradients.items():
+                np.testing.assert_allclose(by_name[name], value, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pooling": 3}, "pooling = 3 is not one of [1, 2, 4, 7, 14]"),
+        ({"pixel_scale": 0}, "pixel_scale = 0 is not a number above 0"),
+        ({"batch_size": 24_001}, "batch_size = 24001 is larger than the 24000 training examples"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
+        FASHION_SMALL.complete(settings)
+    assert message in str(caught.value)
+
+
+def test_missing_data_stop_both_before_any_compute(tmp_path, monkeypatch):
+    monkeypatch.setattr("workloads.idx.DEBIAN_FOLDER", tmp_path)
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    for workload in (FASHION_SMALL, FASHION_LARGE):
+        settings = workload.complete({"pooling": 14})
+        said = workload.missing(settings)
+        assert said is not None
+        assert "apt-get install dataset-fashion-mnist" in said
+        with pytest.raises(DataMissing, match="train-images-idx3-ubyte"):
+            workload.problem(settings, random_of(0))
+    monkeypatch.undo()
+    assert [workload.missing({}) for workload in (FASHION_SMALL, FASHION_LARGE)] == [None, None]
+    assert len(FASHION_SMALL.files({})) == 4
+
+
+def test_a_study_without_its_data_is_skipped_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr("workloads.idx.DEBIAN_FOLDER", tmp_path)
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    ((study, reason),) = make_plan(Config(studies=("fashion_small",))).skipped
+    assert study.name == "fashion_small"
+    for text in ("t10k-labels-idx1-ubyte.gz", str(tmp_path), "apt-get install dataset-fashion-mnist"):
+        assert text in reason

@@ -1,0 +1,135 @@
+"""Reading Fashion-MNIST: the idx format, where the files are looked for, and files of another content."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads import idx
+from workloads.data import DataDamaged
+from workloads.idx import NAMES, fashion_files, missing_fashion, read_fashion, read_idx
+from workloads.workload import DataMissing
+
+
+def idx_bytes(array):
+    """An array of unsigned bytes as the format has it."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def images_of(count):
+    return np.arange(count * 6, dtype=np.uint8).reshape(count, 2, 3)
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """No files where Debian has them, and no folder named; gives where they would be."""
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "debian")
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    return tmp_path / "debian"
+
+
+def fill(folder, names=NAMES):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(gzip.compress(idx_bytes(images_of(2)), mtime=0))
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.booleans(), st.integers(0, 100))
+def test_what_is_written_is_read(tmp_path_factory, shape, compressed, seed):
+    array = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    path = tmp_path_factory.mktemp("idx") / ("some-idx-ubyte.gz" if compressed else "some-idx-ubyte")
+    path.write_bytes(gzip.compress(idx_bytes(array)) if compressed else idx_bytes(array))
+    found = read_idx(path)
+    assert found.dtype == np.uint8
+    assert np.array_equal(found, array)
+    assert found.shape == tuple(shape)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "begins with nothing"),
+        (idx_bytes(images_of(2))[:3], "begins with 00 00 08,"),
+        (b"\x00\x00\x0d\x01" + bytes(8), "begins with 00 00 0d 01, where 00 00 08"),
+        (idx_bytes(images_of(2))[:10], "holds 10 bytes"),
+        (idx_bytes(images_of(2))[:-1], "holds 27 bytes where its header, of shape (2, 2, 3), makes 28 due"),
+        (idx_bytes(images_of(2)) + b"\x00", "holds 29 bytes where its header"),
+    ],
+    ids=["empty", "short", "floats", "cut header", "cut", "long"],
+)
+def test_a_damaged_file_is_named(tmp_path, content, message):
+    path = tmp_path / "some-idx3-ubyte"
+    path.write_bytes(content)
+    with pytest.raises(DataDamaged) as caught:
+        read_idx(path)
+    assert f"{path}: {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip", gzip.compress(idx_bytes(images_of(2)), mtime=0)[:-9]],
+    ids=["no archive", "truncated"],
+)
+def test_a_damaged_archive_is_named(tmp_path, content):
+    path = tmp_path / "some-idx3-ubyte.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataDamaged, match=r"some-idx3-ubyte\.gz: cannot be read"):
+        read_idx(path)
+
+
+def test_missing_files_name_the_folder_the_files_and_the_remedy(nowhere):
+    said = missing_fashion()
+    assert said is not None
+    for text in (*NAMES, f"looked in {nowhere})", "apt-get install dataset-fashion-mnist", "CURVEBENCH_DATA"):
+        assert text in said
+    assert fashion_files() == ()
+    with pytest.raises(DataMissing, match="dataset-fashion-mnist"):
+        read_fashion("train")
+
+
+def test_only_what_is_missing_is_named(nowhere, tmp_path, monkeypatch):
+    fill(tmp_path / "own", NAMES[:3])
+    monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / "own"))
+    said = missing_fashion()
+    assert said is not None
+    own = tmp_path / "own"
+    assert f"needs {NAMES[3]} (looked in {own / 'fashion-mnist'}, {own} and {nowhere})" in said
+
+
+def test_the_named_folder_counts_before_debians_and_its_subfolder_before_itself(
+    nowhere, tmp_path, monkeypatch
+):
+    fill(nowhere)
+    assert [path.parent for path in fashion_files()] == [nowhere] * 4
+    monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / "own"))
+    assert [path.parent for path in fashion_files()] == [nowhere] * 4
+    fill(tmp_path / "own")
+    assert [path.parent for path in fashion_files()] == [tmp_path / "own"] * 4
+    fill(tmp_path / "own" / "fashion-mnist")
+    assert [path.parent for path in fashion_files()] == [tmp_path / "own" / "fashion-mnist"] * 4
+    assert missing_fashion() is None
+
+
+def test_files_of_another_set_are_not_passed_off_as_fashion_mnist(nowhere):
+    fill(nowhere)
+    with pytest.raises(DataDamaged) as caught:
+        read_fashion("test")
+    assert f"{nowhere / 't10k-images-idx3-ubyte.gz'}: is not the file of Fashion-MNIST" in str(caught.value)
+
+
+def test_the_real_files_hold_what_is_published_of_them(monkeypatch):
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    for part, count in {"train": 60_000, "test": 10_000}.items():
+        images, labels = read_fashion(part)
+        assert images.shape == (count, 28, 28)
+        assert labels.shape == (count,)
+        assert images.dtype == labels.dtype == np.uint8
+        assert (images.min(), images.max()) == (0, 255)
+        assert np.array_equal(np.bincount(labels), [count // 10] * 10)
+    # The first test images: an ankle boot, a pullover, two trousers.
+    assert list(labels[:4]) == [9, 2, 1, 1]

@@ -1,0 +1,136 @@
+"""Fashion-MNIST, photographs of clothing, and the two ReLU networks that read them: 4 classes, and all 10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from workloads.checks import require_batch, require_number
+from workloads.data import random_parts
+from workloads.idx import fashion_files, missing_fashion, read_fashion
+from workloads.initialization import torch_default_bias, torch_default_weight
+from workloads.relu_network import (
+    relu_evaluate,
+    relu_loss,
+    relu_metrics,
+    relu_roles,
+    sample_relu_parameters,
+)
+from workloads.workload import Problem, Random, Setting, Settings, Workload
+
+SIDE = 28  # pixels
+WINDOWS = (1, 2, 4, 7, 14)  # the sides of squares that fill an image
+
+
+@dataclass(frozen=True)
+class _Family:
+    """One of the two networks and its data: the first classes, hidden units, examples of the splits."""
+
+    classes: int
+    hidden: int
+    train: int
+    held_out: Mapping[str, int]
+
+    def widths(self, settings: Settings) -> tuple[int, ...]:
+        """The units of each layer, input to output."""
+        return (SIDE // settings["pooling"]) ** 2, self.hidden, self.classes
+
+    def check(self, settings: Settings) -> None:
+        """Refuse what cannot be run."""
+        require_number(settings, "pixel_scale", low=0.0, low_open=True)
+        require_batch(settings, self.train)
+
+    def sample_parameters(self, settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """PyTorch's default for linear layers, for starts and EGOP samples alike (000 C.6 l.1095-1099)."""
+        return sample_relu_parameters(
+            self.widths(settings), torch_default_weight, torch_default_bias, generator
+        )
+
+    def problem(self, settings: Settings, random: Random) -> Problem:
+        """The standard training part; the standard test part in validation and test, alike for all seeds."""
+        chosen = self.classes, settings["pooling"], settings["pixel_scale"]
+        features, labels = _examples("train", *chosen)
+        splits = {"train": {"features": features, "labels": labels}}
+        features, labels = _examples("test", *chosen)
+        for name, part in random_parts(self.held_out, random("split", shared=True)).items():
+            splits[name] = {"features": features[part], "labels": labels[part]}
+        return Problem(self.sample_parameters(settings, random("parameters")), splits)
+
+
+@lru_cache(maxsize=4)  # both parts of both networks: the seeds of a job share 0.4 GB, and read it once
+def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """The pixels (examples, inputs) and labels (examples,) of the first classes in a standard part."""
+    images, labels = read_fashion(part)
+    chosen = labels < classes
+    pixels = max_pool(images[chosen], pooling).reshape(np.count_nonzero(chosen), -1)
+    return pixels / pixel_scale, labels[chosen].astype(np.int64)
+
+
+def max_pool(images: np.ndarray, window: int) -> np.ndarray:
+    """The greatest pixel of each square of window x window pixels, which lie side by side.
+
+    It comes before every parameter, so that doing it once equals a first layer of the network (001 D.4).
+
+    Args:
+        images: (examples, rows, columns); the window divides both lengths.
+        window: the side of a square.
+    """
+    count, rows, columns = images.shape
+    squares = images.reshape(count, rows // window, window, columns // window, window)
+    return squares.max(axis=(2, 4))
+
+
+def _settings(pooling: int) -> dict[str, Setting]:
+    return {
+        "batch_size": Setting(300, "examples in a minibatch; null: full batch"),
+        "pooling": Setting(
+            pooling,
+            "side of the squares whose greatest pixel is kept; 1 keeps 28 x 28, 2 gives 14 x 14",
+            WINDOWS,
+        ),
+        "pixel_scale": Setting(
+            255.0,
+            "divides the pixels, whole numbers from 0 to 255; the paper is silent, 255 gives [0, 1]",
+        ),
+    }
+
+
+def _workload(name: str, description: str, source: str, family: _Family, pooling: int) -> Workload:
+    return Workload(
+        name=name,
+        description=description,
+        source=source,
+        metrics=relu_metrics(("train", *family.held_out)),
+        settings=_settings(pooling),
+        dtype="float32",
+        shared_data=True,
+        roles=lambda settings: relu_roles(family.widths(settings)),
+        problem=family.problem,
+        sample_parameters=family.sample_parameters,
+        loss=relu_loss,
+        evaluate=relu_evaluate,
+        missing=lambda settings: missing_fashion(),
+        files=lambda settings: fashion_files(),
+        check=family.check,
+    )
+
+
+FASHION_SMALL = _workload(
+    name="fashion_small",
+    description="ReLU network on 4 classes of Fashion-MNIST, at pooling = 2 with 196-20-4 units (d = 4024)",
+    source="001 Fig. 4, Fig. 11, D.1, D.4, D.5",
+    family=_Family(classes=4, hidden=20, train=24_000, held_out={"validation": 1_000, "test": 3_000}),
+    pooling=2,
+)
+FASHION_LARGE = _workload(
+    name="fashion_large",
+    description="ReLU network on Fashion-MNIST, at pooling = 1 with 784-100-10 units (d = 79510)",
+    source="000 Fig. 7, Fig. 16, C.1, C.2, C.6",
+    family=_Family(classes=10, hidden=100, train=60_000, held_out={"validation": 2_500, "test": 7_500}),
+    pooling=1,
+)
+
+WORKLOADS = (FASHION_SMALL, FASHION_LARGE)

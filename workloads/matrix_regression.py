@@ -1,0 +1,240 @@
+"""Two regressions on matrices, full batch in float64: errors in variables, and low-rank factorization."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from workloads.checks import require_counts, require_number
+from workloads.matrices import orthonormal, power_law_matrix
+from workloads.workload import Array, Arrays, Metric, Ops, Problem, Random, Role, Setting, Settings, Workload
+
+LOSS = Metric("value of the objective", "minimize")
+FULL_BATCH = Setting(None, "full batch, the only choice", choices=(None,))
+
+
+# --- errors in variables ---------------------------------------------------------------------------
+
+
+def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
+    """How far the Hessian of 1/2 ||A (M * W) - Y||_F^2 is from a Kronecker product, relative (000 eq. 6.3).
+
+    The Hessian has a block for each column j of W, diag(m_j) A^T A diag(m_j), and is 0 elsewhere. So only the
+    rows of its rearrangement that belong to those blocks are not 0, and its best Kronecker product is their
+    best approximation of rank 1.
+
+    Args:
+        matrix: A (n, n).
+        mask: M (n, m).
+
+    Returns:
+        Between 0, an exact Kronecker product, and 1; 0 where the Hessian is 0.
+    """
+    blocks = np.einsum("ij,ik,kj->jik", mask, matrix.T @ matrix, mask)
+    values = np.linalg.svd(blocks.reshape(len(blocks), -1), compute_uv=False)
+    return float(np.linalg.norm(values[1:]) / (np.linalg.norm(values) or 1.0))
+
+
+def _masked_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """f = 1/2 ||A (M * W) - Y||_F^2, * entry by entry (000 eq. 6.2)."""
+    return 0.5 * ops.sum(ops.square(split["matrix"] @ (split["mask"] * params["W"]) - split["targets"]))
+
+
+def _masked_shape(settings: Settings) -> tuple[int, int]:
+    return settings["n"], settings["m"]
+
+
+def _zero(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """W = 0, whatever the seed (000 C.6 l.1123)."""
+    return {"W": np.zeros(_masked_shape(settings))}
+
+
+def _errors_in_variables(settings: Settings, random: Random) -> Problem:
+    """A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W* ~ N(0, 1) and Y = A (M * W*) (000 C.6 l.1117-1121)."""
+    generator = random("data")
+    shape = _masked_shape(settings)
+    matrix = power_law_matrix(shape[0], shape[0], settings["alpha"], generator)
+    mask = 1.0 + settings["nu"] * generator.normal(size=shape)
+    targets = matrix @ (mask * generator.normal(size=shape))
+    return Problem(
+        parameters=_zero(settings, random("parameters")),
+        splits={"train": {"matrix": matrix, "mask": mask, "targets": targets}},
+        facts={"minimum": 0.0, "kronecker_residual": kronecker_residual(matrix, mask)},
+    )
+
+
+def _check_masked(settings: Settings) -> None:
+    require_counts(settings, "n", "m")
+    require_number(settings, "alpha", low=0.0)
+
+
+def _errors_in_variables_at(nu: float) -> Workload:
+    """The workload whose mask has the standard deviation nu, which its name tells."""
+
+    def loss(
+        ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays, Arrays]:
+        return _masked_loss(ops, params, batch), state, {}
+
+    def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+        value = _masked_loss(ops, params, split)
+        return {"loss": value, "relative_loss": value / (0.5 * ops.sum(ops.square(split["targets"])))}
+
+    return Workload(
+        name=f"errors_in_variables_{round(100 * nu):03d}",
+        description=f"regression with errors in variables, masks of standard deviation {nu:g} (d = 100)",
+        source="000 eqs. 6.2-6.3, C.6, Fig. 8",
+        metrics={
+            "train_loss": LOSS,
+            "train_relative_loss": Metric("objective over its value at the start, W = 0", "minimize"),
+        },
+        settings={
+            "batch_size": FULL_BATCH,
+            "n": Setting(10, "rows and columns of A, rows of W"),
+            "m": Setting(10, "columns of W"),
+            "alpha": Setting(2.0, "decay of A's singular values, sigma_k = k^-alpha"),
+            "nu": Setting(nu, "standard deviation of the mask's entries around 1", choices=(nu,)),
+        },
+        dtype="float64",
+        shared_data=False,
+        roles=lambda settings: {"W": Role("weight")},
+        problem=_errors_in_variables,
+        sample_parameters=_zero,
+        loss=loss,
+        evaluate=evaluate,
+        check=_check_masked,
+    )
+
+
+# --- low-rank factorization ------------------------------------------------------------------------
+
+Power = Literal["1/2", "-1/2"]
+EXPONENTS: dict[Power, float] = {"1/2": 0.5, "-1/2": -0.5}
+
+
+class _Instance(NamedTuple):
+    matrix: np.ndarray  # A (n, n)
+    truth: np.ndarray  # X* (n, m), of rank r
+    targets: np.ndarray  # Y (n, m)
+
+
+def _drawn(settings: Settings, generator: np.random.Generator) -> _Instance:
+    """X* = U diag(1, ..., 1/kappa) V^T, A with sigma_k = k^-alpha, Y = A X* + noise (000 C.6 l.1136-1144)."""
+    n, m, rank = settings["n"], settings["m"], settings["rank"]
+    left, right = orthonormal(n, rank, generator), orthonormal(m, rank, generator)
+    truth = (left * np.linspace(1.0, 1.0 / settings["condition"], rank)) @ right.T
+    matrix = power_law_matrix(n, n, settings["alpha"], generator)
+    return _Instance(matrix, truth, matrix @ truth + settings["noise"] * generator.normal(size=(n, m)))
+
+
+def spectral_start(
+    matrix: np.ndarray, targets: np.ndarray, rank: int, exponent: float
+) -> dict[str, np.ndarray]:
+    """L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the SVD of A^+ Y (000 C.6 l.1145-1147).
+
+    With e = 1/2 the product L_0 R_0^T is the best approximation of A^+ Y of rank r. The paper prints
+    e = -1/2, with which the product has the inverse singular values.
+
+    Args:
+        matrix: A (n, n).
+        targets: Y (n, m).
+        rank: r.
+        exponent: e.
+    """
+    left, values, right = np.linalg.svd(np.linalg.pinv(matrix) @ targets, full_matrices=False)
+    roots = values[:rank] ** exponent
+    return {"L": left[:, :rank] * roots, "R": right[:rank].T * roots}
+
+
+def _factored_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """f = 1/2 ||A L R^T - Y||_F^2 (000 eq. 6.4)."""
+    product = (split["matrix"] @ params["L"]) @ ops.swapaxes(params["R"], 0, 1)
+    return 0.5 * ops.sum(ops.square(product - split["targets"]))
+
+
+def _matrix_factorization_from(power: Power, suffix: str, how: str) -> Workload:
+    """The workload that starts at the SVD with this power of the singular values, which its name tells."""
+
+    def start(settings: Settings, instance: _Instance) -> dict[str, np.ndarray]:
+        exponent = EXPONENTS[settings["start_power"]]
+        return spectral_start(instance.matrix, instance.targets, settings["rank"], exponent)
+
+    def sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """The start of a fresh instance."""
+        return start(settings, _drawn(settings, generator))
+
+    def problem(settings: Settings, random: Random) -> Problem:
+        instance = _drawn(settings, random("data"))
+        left, values, right = np.linalg.svd(instance.targets, full_matrices=False)
+        rank = settings["rank"]
+        nearest = (left[:, :rank] * values[:rank]) @ right[:rank]  # A is invertible: an A L R^T is this
+        return Problem(
+            parameters=start(settings, instance),
+            splits={
+                "train": {"matrix": instance.matrix, "targets": instance.targets, "nearest": nearest},
+                "test": {"truth": instance.truth},
+            },
+            facts={"minimum": 0.5 * float(np.sum((nearest - instance.targets) ** 2))},
+        )
+
+    def loss(
+        ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays, Arrays]:
+        return _factored_loss(ops, params, batch), state, {}
+
+    def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+        if "truth" in split:
+            error = params["L"] @ ops.swapaxes(params["R"], 0, 1) - split["truth"]
+            return {"recovery_error": ops.sum(ops.square(error))}
+        value = _factored_loss(ops, params, split)
+        minimum = 0.5 * ops.sum(ops.square(split["nearest"] - split["targets"]))
+        return {"loss": value, "suboptimality": value - minimum}
+
+    def check(settings: Settings) -> None:
+        require_counts(settings, "n", "m", "rank")
+        if settings["rank"] > min(settings["n"], settings["m"]):
+            raise ValueError(f"rank = {settings['rank']} is larger than n or m")
+        require_number(settings, "condition", low=1.0)
+        require_number(settings, "alpha", low=0.0)
+        require_number(settings, "noise", low=0.0)
+
+    return Workload(
+        name=f"matrix_factorization{suffix}",
+        description=f"low-rank matrix factorization from a spectral start, {how} (d = 200)",
+        source="000 eq. 6.4, C.6, Fig. 9",
+        metrics={
+            "train_loss": LOSS,
+            "train_suboptimality": Metric("objective minus its minimum", "minimize"),
+            "test_recovery_error": Metric("squared distance to the true matrix, Frobenius norm", "minimize"),
+        },
+        settings={
+            "batch_size": FULL_BATCH,
+            "n": Setting(20, "rows of the true matrix, rows and columns of A"),
+            "m": Setting(20, "columns of the true matrix"),
+            "rank": Setting(5, "rank of the true matrix, columns of each factor"),
+            "condition": Setting(2.0, "largest over smallest nonzero singular value of the true matrix"),
+            "alpha": Setting(0.5, "decay of A's singular values, sigma_k = k^-alpha"),
+            "noise": Setting(0.01, "standard deviation of the noise in the targets"),
+            "start_power": Setting(
+                power, "power of the singular values in both factors of the start", choices=(power,)
+            ),
+        },
+        dtype="float64",
+        shared_data=False,
+        roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
+        problem=problem,
+        sample_parameters=sample_parameters,
+        loss=loss,
+        evaluate=evaluate,
+        check=check,
+    )
+
+
+NOISES = (0.0, 0.3, 1.0)  # nu, of which the paper says only that there are several
+
+WORKLOADS = (
+    *map(_errors_in_variables_at, NOISES),
+    _matrix_factorization_from("1/2", "", "roots of the singular values"),
+    _matrix_factorization_from("-1/2", "_as_printed", "inverse roots of the singular values"),
+)
