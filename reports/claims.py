@@ -140,6 +140,9 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
                     if comparison["level"] is not None
                 ],
                 "rule_changed": verdict["rule_of_runs"] not in (None, verdict["rule"]),
+                "as_printed": next(
+                    (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"), None
+                ),
                 "figures": [drawn[name] for name in dict.fromkeys([*backends, *drawn]) if name in drawn],
                 "parts": own,
                 "took": sum(part["seconds"] for part in own),
@@ -150,7 +153,11 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
         "claims": claims,
         "documents": [document for document in (*DOCUMENTS, OTHER) if document.anchor in found],
         "counts": {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS},
-        "misprinted": sum(claim["variant"] == "as corrected" for claim in claims),
+        "printed": {
+            verdict: sum(claim["as_printed"] == verdict for claim in claims)
+            for verdict in VERDICTS
+            if any(claim["as_printed"] == verdict for claim in claims)
+        },
         "machines": rows["machine"].unique().sort().to_list() if rows is not None else [],
     }
 

@@ -34,6 +34,7 @@ from harness.spec import OptimizerSpec
 from results.reading import read
 from tests.harness.test_jobs import SWEEP
 from tests.harness.toy_claims import ToyClaims
+from workloads import idx
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = dataclasses.replace(
@@ -92,6 +93,11 @@ def test_modules_are_found_by_name_and_claims_by_id(toys):
         ('{"paper": 2}', '{"paper": 0}', "give a number above 0"),
         (", CORRECTED)", ", PRINTED)", "toy.mean: the part 'it is as said' as printed is given 2 times"),
         ('checks=(Check("they', 'checks=() and (Check("they', "toy.other: has no checks"),
+        (
+            '{"paper": 2})',
+            '{"paper": 2}, by_scale={"quick": _printed})',
+            "measures of the scale 'quick' and no",
+        ),
         ('id="toy.other"', 'id="toy.mean"', "the id 'toy.mean' is also in benchmarks/claims/toy.py"),
     ],
 )
@@ -150,6 +156,13 @@ def test_instances_are_the_same_whatever_else_is_run_and_for_both_variants(toys)
     assert all(row.seconds > 0 for row in found)
 
 
+def test_a_scale_may_have_measures_of_its_own(toys):
+    toys.write(('{"paper": 2})', '{"quick": 1, "paper": 2}, by_scale={"quick": _printed})'))
+    _, claim = claims_of("toy")
+    assert [(row.instance, row.measure.relation) for row in rows(claim, "quick")] == [(0, "==")]
+    assert [row.measure.relation for row in rows(claim, "paper")] == ["<=", ">="] * 2
+
+
 def test_verdicts_come_from_the_rows(toys):
     toys.write()
     (claim, other) = claims_of("toy")
@@ -159,6 +172,8 @@ def test_verdicts_come_from_the_rows(toys):
     }
     assert verdicts(other, list(rows(other, "quick"))) == {"": "reproduced"}
     assert verdicts(other, []) == {"": "not reproduced"}, "what was not measured does not hold"
+    capped = dataclasses.replace(other, at_most_partly="the data are reduced")
+    assert verdicts(capped, list(rows(other, "quick"))) == {"": "partly reproduced"}
 
 
 def _claim(*measures: Measure) -> PropertyClaim:
@@ -247,6 +262,34 @@ def test_progress_is_told_to_its_end_once(toys, capsys):
     said = capsys.readouterr().err.splitlines()
     assert [line for line in said if "100%" in line] == said[-1:]
     assert said[-1].endswith("100% (toy.other)"), "instances of parts take unequal times: none is told"
+
+
+@pytest.fixture
+def no_clothing(toys: ToyClaims, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
+    """The claim toy.other reads Fashion-MNIST, which is not there."""
+    toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "nowhere")
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    return toys
+
+
+def test_a_claim_without_its_data_is_left_out_of_the_job_which_says_so(no_clothing, tmp_path):
+    folder = run(tmp_path / "results")
+    assert set(read(folder, "checks")["claim"]) == {"toy.mean"}
+    (note,) = read(folder, "jobs").row(0, named=True)["notes"]
+    assert note.startswith("toy.other is not checked: Fashion-MNIST needs ")
+    assert "apt-get install dataset-fashion-mnist" in note
+
+
+def test_the_command_leaves_it_out_and_is_bad_input_where_it_is_asked_for(no_clothing, capsys):
+    assert main(["checks"]) == 0
+    told = capsys.readouterr()
+    assert "toy.other" not in told.out
+    assert "toy.other cannot be checked: Fashion-MNIST needs " in told.err
+    assert main(["checks", "toy.other"]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert "error: toy.other cannot be checked: Fashion-MNIST needs " in told.err
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from harness.spec import read_spec
 from optimizers import rules
 from tests.harness.tiny import write_study
 from tests.harness.toy_claims import ToyClaims
+from workloads import idx
 
 ROOT = Path(__file__).resolve().parents[2]
 SEARCH = (
@@ -314,6 +315,26 @@ def test_a_property_claim_asks_for_the_job_of_its_module(config, toys):
     said = r"\(or benchmarks/claims\) has no study or claim 'toy\.men'; did you mean 'toy\.mean'.*late\.other"
     with pytest.raises(InputError, match=said):
         checks(config, toys, studies=("toy.men",))
+
+
+def test_the_data_of_a_claim_are_part_of_its_job_and_without_them_it_is_skipped(
+    config, toys, tmp_path, monkeypatch
+):
+    toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    there, jobs = checks(config, toys)
+    spec = jobs["toy"].spec
+    assert [workload.name for workload in spec.workloads] == ["fashion_small"]
+    assert len([name for name in spec.sources if name.startswith("data:")]) == 4
+    assert not any(claim["missing"] for claim in there.report["checks"]["claims"])
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "nowhere")
+    plan, jobs = checks(config, toys)
+    assert jobs["toy"].spec.hash != spec.hash
+    assert jobs["toy"].lanes == 1
+    missing = {claim["id"]: claim["missing"] for claim in plan.report["checks"]["claims"]}
+    assert "apt-get install dataset-fashion-mnist" in missing.pop("toy.other")
+    assert not any(missing.values())
+    assert "skipped toy.other: Fashion-MNIST needs " in plan.summary()
 
 
 def test_the_plan_of_the_figures_of_claims_is_written(config, toys):

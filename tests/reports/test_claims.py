@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.claims import check_rows, claims_page, document_of, parts_of
+from reports.claims import check_measured, check_rows, claims_page, document_of, parts_of
 from reports.formatting import slug
 from reports.plan import ChecksPlan, ReportError
 from reports.verdict_list import listed, read_verdicts
@@ -78,7 +79,7 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
     assert page["counts"] == {
         "reproduced": 4, "partly reproduced": 0, "not reproduced": 1, "underpowered": 0, "not run": 1,
     }  # fmt: skip
-    assert page["misprinted"] == 1
+    assert sum(page["printed"].values()) == 1
     by_id = {claim["id"]: claim for claim in page["claims"]}
     assert by_id[MISPRINT]["variant"] == "as corrected"
     assert by_id[REGRET]["took"] == pytest.approx(2 * 0.002 * INSTANCES)
@@ -102,6 +103,33 @@ def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, pla
     assert (row["verdict"], row["reason"]) == ("not run", "the tables hold no measure of it")
 
 
+def test_a_claim_whose_data_are_missing_is_not_run_and_no_error(report: Report, plan: ChecksPlan):
+    rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
+    lacking = replace(
+        plan,
+        claims=tuple(
+            replace(claim, missing="it needs clothes") if claim.id == MISPRINT else claim
+            for claim in plan.claims
+        ),
+    )
+    check_measured(replace(report.plan, checks=lacking), rows)
+    (row,) = (row for row in property_rows(lacking, rows, "quick") if row["claim"] == MISPRINT)
+    assert (row["verdict"], row["reason"]) == ("not run", "it needs clothes")
+
+
+def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(plan: ChecksPlan):
+    capped = replace(plan, claims=tuple(replace(claim, at_most_partly="few digits") for claim in plan.claims))
+    told = {
+        (row["claim"], row["variant"]): (row["verdict"], row["reason"])
+        for row in property_rows(capped, check_rows(plan), "quick")
+    }
+    verdict, reason = told[REGRET, ""]
+    assert verdict == "partly reproduced"
+    assert str(reason).endswith("instances; partly at most, since few digits")
+    assert told[HOSTILE, ""][0] == "not reproduced"
+    assert "few digits" not in str(told[HOSTILE, ""][1])
+
+
 def section(text: str, claim: str) -> str:
     """What the page says of one claim."""
     found = re.search(rf'<section data-row="row-{re.escape(slug(claim))}".*?</section>', text, re.DOTALL)
@@ -113,7 +141,11 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
     rows = {row[0]: row for row in cells((report.site / "claims.html").read_text(), "All claims")}
     assert list(rows) == [*STUDIES, *CLAIMS]
     verdicts = {name: " ".join(row[2].split()) for name, row in rows.items()}
-    assert verdicts["egop.digits_mlp"] == verdicts[MISPRINT] == "✓ reproduced"
+    assert verdicts["egop.digits_mlp"] == "✓ reproduced"
+    assert verdicts[MISPRINT] == "✓ reproduced as corrected; as printed not reproduced"
+    for name in ("index.html", "claims.html"):
+        text = " ".join((report.site / name).read_text().split())
+        assert "1 of them is misprinted in the source and counted as corrected; as printed 1 is not" in text
     assert verdicts["egop.fashion"] == "– not run"
     assert verdicts[HOSTILE] == "✗ not reproduced"
     assert rows[MISPRINT][1].startswith("What notes.misprint says <b>is so</b>.")

@@ -14,10 +14,20 @@ import pytest
 from harness import foreign
 from harness.study_file import MOST_TUNING_SEEDS
 from reports.publish import disagreements
+from results import flaws
 from results.__main__ import main
 from results.checking import complaints, unfounded
 from results.publishing import all_jobs, provenance_of, seal
-from results.set_plan import FIRST_FINAL_SEED, LIBRARIES, PlannedStudy, Rule
+from results.schema import CHECKS
+from results.set_plan import (
+    FIRST_FINAL_SEED,
+    LIBRARIES,
+    ChecksPart,
+    Claim,
+    PlannedStudy,
+    Rule,
+    SetPlan,
+)
 from tests.reports.sets import Change, changed, scaled, with_metric, write_set
 
 Frame = pl.DataFrame
@@ -275,6 +285,13 @@ def test_a_flaw_in_the_checks_is_refused(good: Path, tmp_path: Path, flaw: str):
     table, change, told = CHECK_FLAWS[flaw]
     found = unfounded(changed(good, tmp_path / "set", f"{table}/{table}.parquet", change))
     assert any(told in complaint for complaint in found), found
+
+
+def test_a_claim_whose_data_were_missing_needs_no_measure():
+    claims = [Claim(id="a.claim"), Claim(id="other.claim", missing="it needs clothes")]
+    plan = SetPlan.model_construct(checks=ChecksPart(tables=[], claims=claims))
+    (told,) = flaws.of_checks(plan, pl.DataFrame(schema=CHECKS))
+    assert told.endswith("no measure of the claim a.claim")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.verdicts import share_of_limit, verdicts
+from results.verdicts import Variant, share_of_limit, verdicts
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,16 @@ def test_all_some_or_none_of_the_parts_hold(holding, expected):
     found = verdicts(holding)
     assert found == expected
     assert list(found) == list(expected), "as printed comes first"
+
+
+@pytest.mark.parametrize(
+    ("holds", "expected"), [((True, True), "partly"), ((True, False), "partly"), ((False, False), "not")]
+)
+def test_what_cannot_be_fully_reproduced_is_reproduced_in_part_at_most(holds, expected):
+    variants: tuple[Variant, ...] = ("", "as corrected")
+    for variant in variants:
+        holding = {(part, variant): each for part, each in zip("ab", holds, strict=True)}
+        assert verdicts(holding, "the data are reduced") == {variant: f"{expected} reproduced"}
 
 
 @pytest.mark.parametrize(
