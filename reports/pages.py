@@ -253,10 +253,11 @@ def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
     """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
     values = study_values(study, _here(runs, workload, backend))
+    there = set(values["method"])
     rows: Rows = []
     for method in study.methods:
         optimizer, _ = method_parts(method)
-        if method == optimizer:
+        if method == optimizer or not {method, optimizer} <= there:
             continue
         compared = compared_by_seed(study, values, method, optimizer)
         rows += [{"method": method, "control": optimizer, **row} for row in compared.iter_rows(named=True)]

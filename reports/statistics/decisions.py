@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from reports.statistics.medians import LEVEL, median_interval
 from reports.statistics.paired import sign_p_value, signed_rank_p_value
 from reports.statistics.ranks import NEGLIGIBLE, average_ranks
+from reports.statistics.values import ordered_values
 
 ClaimRelation = Literal["better", "no_worse", "same"]
 Finding = Literal["holds", "fails", "open"]
@@ -33,8 +34,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Whatever the dependence between the tests, the chance that any true null is rejected at
     `adjusted <= alpha` is at most alpha.
+
+    Raises:
+        ValueError: for NaN.
     """
-    values = np.asarray(p_values, dtype=float)
+    values = ordered_values(p_values, "p_values", "a test that could not be done counts with a p-value of 1")
     order = np.argsort(values, kind="stable")
     # The least is multiplied by their number, the next by one less; none may fall below the one before.
     adjusted = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from reports.statistics.improvement import superiority, superiority_interval
 from reports.statistics.medians import LEVEL
 from reports.statistics.ranks import average_ranks
+from reports.statistics.values import UNDECIDED, ordered_values
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,7 @@ def rank_biserial(differences: ArrayLike, level: float = LEVEL) -> EffectSize:
     Raises:
         ValueError: for NaN.
     """
-    values = np.asarray(differences, dtype=float)
-    if np.isnan(values).any():
-        raise ValueError("NaN among paired differences: say first which of the two is better")
+    values = ordered_values(differences, "differences", UNDECIDED)
     count = len(values)
     values = values[values != 0]
     if not len(values):

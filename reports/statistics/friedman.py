@@ -66,8 +66,8 @@ def friedman_test(
         direction: whether less is better.
 
     Raises:
-        ValueError: for fewer than two methods, no instance that all of them have a value on, or a method
-            with two values on one.
+        ValueError: for fewer than two methods, no instance that all of them have a value on, a method
+            with two values on one, or a value that is NaN.
     """
     _, ranks = _rank_table(frame, instance, method, value, direction)
     instances, methods = ranks.shape

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from reports.statistics.medians import LEVEL
 from reports.statistics.paired import Direction, paired_values
 from reports.statistics.shares import clopper_pearson
+from reports.statistics.values import ordered_values
 
 EDGE = 1e-9  # of probabilities
 
@@ -93,11 +94,9 @@ def superiority(left: ArrayLike, right: ArrayLike) -> float:
     Raises:
         ValueError: for NaN, or no values.
     """
-    first, second = np.asarray(left, dtype=float), np.sort(np.asarray(right, dtype=float))
+    first, second = ordered_values(left, "left"), np.sort(ordered_values(right, "right"))
     if not min(len(first), len(second)):
         raise ValueError("a probability of improvement needs runs of both methods")
-    if np.isnan(first).any() or np.isnan(second).any():
-        raise ValueError("NaN among values: say first which of the two is better")
     below, upto = (np.searchsorted(second, first, side=side).mean() for side in ("left", "right"))
     return float((below + upto) / 2 / len(second))
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from reports.statistics.medians import LEVEL, median_interval
 from reports.statistics.ranks import average_ranks, tied
+from reports.statistics.values import UNDECIDED, ordered_values
 
 Direction = Literal["minimize", "maximize"]
 Effect = Literal["ratio", "difference"]
@@ -54,9 +55,7 @@ def signed_rank_p_value(differences: ArrayLike) -> float:
     Returns:
         P(W+ <= the one observed), 1 where no difference is left.
     """
-    values = np.asarray(differences, dtype=float)
-    if np.isnan(values).any():
-        raise ValueError("NaN among paired differences: say first which of the two is better")
+    values = ordered_values(differences, "differences", UNDECIDED)
     values = values[values != 0]
     if len(values) == 0:
         return 1.0
@@ -87,9 +86,7 @@ def sign_p_value(differences: ArrayLike) -> float:
     Args:
         differences: shape (pairs,), infinities allowed; NaN is an error.
     """
-    values = np.asarray(differences, dtype=float)
-    if np.isnan(values).any():
-        raise ValueError("NaN among paired differences: say first which of the two is better")
+    values = ordered_values(differences, "differences", UNDECIDED)
     values = values[values != 0]
     if len(values) == 0:
         return 1.0
@@ -126,7 +123,7 @@ def compare_pairs(
     Raises:
         ValueError: where shapes differ, nothing is paired, or a value is NaN.
     """
-    left, right = np.asarray(treated, dtype=float), np.asarray(control, dtype=float)
+    left, right = ordered_values(treated, "treated"), ordered_values(control, "control")
     if left.shape != right.shape or left.ndim != 1:
         raise ValueError(f"pairs have shapes {left.shape} and {right.shape}; both must be (pairs,)")
     chosen = effect or effect_for(np.concatenate([left, right]), direction)
@@ -178,13 +175,15 @@ def paired_values(
         difference is 0 and the ratio 1.
 
     Raises:
-        ValueError: where a method has two values on one instance.
+        ValueError: where a method has two values on one instance, or a value is NaN.
     """
     keys = [*by, *pair]
     left = frame.filter(pl.col(method) == treated).select(*keys, pl.col(value).cast(float).alias("treated"))
     right = frame.filter(pl.col(method) == control).select(*keys, pl.col(value).cast(float).alias("control"))
     if any(side.select(keys).is_duplicated().any() for side in (left, right)):
         raise ValueError(f"{treated} or {control} has more than one value on one pair ({', '.join(keys)})")
+    for side in (left, right):
+        ordered_values(side.to_series(-1).drop_nulls(), value)
     first, second = pl.col("treated"), pl.col("control")
     equal = first == second
     return (
@@ -222,8 +221,14 @@ def compare_methods(
         Columns `by` and the fields of `PairedComparison`; groups without a pair are left out.
 
     Raises:
-        ValueError: where a method has two values on one instance.
+        ValueError: where the frame has no row of a method, a method has two values on one instance, or a
+            value is NaN.
     """
+    known = frame[method].unique(maintain_order=True).to_list()
+    for name in (treated, control):
+        if name not in known:
+            there = ", ".join(map(str, known)) or "none"
+            raise ValueError(f"no {method} {name}; there are: {there}")
     matched = paired_values(frame, by, pair, method, value, treated, control)
     rows = []
     for key, group in matched.group_by(by, maintain_order=True):

@@ -39,7 +39,8 @@ def pareto_fronts(frame: pl.DataFrame, by: Sequence[str], loss: str, cost: str) 
         )
         for group in groups
     ]
-    return numbered.join(pl.concat(marked), on="_row", maintain_order="left").drop("_row")
+    empty = numbered.select("_row", on_front=pl.lit(False)).clear()
+    return numbered.join(pl.concat([empty, *marked]), on="_row", maintain_order="left").drop("_row")
 
 
 def front_shares(

@@ -30,7 +30,13 @@ def least_paired_p(pairs: int, family: int = 1, sides: Sides = 1) -> float:
 
 
 def least_pairs(alpha: float, family: int = 1, sides: Sides = 1) -> int:
-    """The least number of pairs with which such a test can reach `alpha` at all."""
+    """The least number of pairs with which such a test can reach `alpha` at all.
+
+    Raises:
+        ValueError: unless alpha is above 0 and at most 1, and family at least 1.
+    """
+    if not 0 < alpha <= 1 or family < 1:
+        raise ValueError(f"alpha {alpha} in a family of {family}: 0 < alpha <= 1 and at least 1 are needed")
     return max(1, ceil(log2(sides * family / alpha) - 1e-12))
 
 

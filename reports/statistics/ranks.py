@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from reports.statistics.medians import LEVEL
+from reports.statistics.values import ordered_values
 
 NEGLIGIBLE = 1e-3  # relative: what rounding, amplified by training, leaves between two equal methods
 LEAST_SEEDS = 5  # in a stratum, for an interval of the mean rank
@@ -27,8 +28,12 @@ class MeanInterval:
 
 
 def average_ranks(values: ArrayLike) -> np.ndarray:
-    """Ranks from 1 (least) on, ties averaged; shape (n,) in and out; infinities tie with each other."""
-    array = np.asarray(values, dtype=float)
+    """Ranks from 1 (least) on, ties averaged; shape (n,) in and out; infinities tie with each other.
+
+    Raises:
+        ValueError: for NaN.
+    """
+    array = ordered_values(values, "values")
     ordered = np.sort(array)
     first = np.searchsorted(ordered, array, side="left")
     last = np.searchsorted(ordered, array, side="right")
@@ -59,8 +64,11 @@ def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndar
 
     Returns:
         Shape (n,).
+
+    Raises:
+        ValueError: for NaN.
     """
-    array = np.asarray(values, dtype=float)
+    array = ordered_values(values, "values")
     ties = tied(array[:, None], array[None, :], negligible)
     below = (array[None, :] < array[:, None]) & ~ties
     ranks: np.ndarray = 1 + below.sum(axis=1) + (ties.sum(axis=1) - 1) / 2
@@ -75,8 +83,8 @@ def instance_ranks(
     Values that the paired test calls a tie (see `tied`) share their rank.
 
     Args:
-        frame: columns `instance`, `method`, `value`, one row a method and instance; rows with a null
-            value count as absent.
+        frame: columns `instance`, `method`, `value`, one row a method and instance; a diverged run is
+            infinite on the bad side; rows with a null value count as absent.
         instance: columns that name a problem instance (workload and seed).
         descending: whether more is better.
 
@@ -84,9 +92,10 @@ def instance_ranks(
         Columns `instance`, `method`, rank.
 
     Raises:
-        ValueError: where a method has two values on one instance.
+        ValueError: where a method has two values on one instance, or a value is NaN.
     """
     present = frame.drop_nulls(value)
+    ordered_values(present[value], value)
     if present.select(*instance, method).is_duplicated().any():
         raise ValueError(f"a {method} has more than one value on one instance ({', '.join(instance)})")
     methods = frame[method].n_unique()
@@ -117,8 +126,12 @@ def wins(
 
     Returns:
         Columns `method`, wins, count (instances), in the order of first appearance.
+
+    Raises:
+        ValueError: where a value is NaN.
     """
     present = frame.drop_nulls(value).with_columns(pl.col(value).cast(pl.Float64))
+    ordered_values(present[value], value)
     whole = present.filter(pl.len().over(instance) == frame[method].n_unique())
     column = pl.col(value)
     best = (column.max() if descending else column.min()).over(instance)

@@ -9,6 +9,7 @@ import polars as pl
 
 from reports.statistics.paired import Direction, sign_p_value
 from reports.statistics.ranks import tied
+from reports.statistics.values import ordered_values
 
 
 def best_set(
@@ -41,9 +42,10 @@ def best_set(
         pairs permits), in the order of first appearance. A method without an instance is left out.
 
     Raises:
-        ValueError: where a method has two values on one instance.
+        ValueError: where a method has two values on one instance, or a value is NaN.
     """
     present = frame.drop_nulls(value)
+    ordered_values(present[value], value)
     if present.select(*pair, method).is_duplicated().any():
         raise ValueError(f"a {method} has more than one value on one instance ({', '.join(pair)})")
     methods = present[method].unique(maintain_order=True).to_list()

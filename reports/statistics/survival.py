@@ -96,20 +96,24 @@ def restricted_means(
     """The mean time to target up to a horizon, a run that takes longer counting as the horizon.
 
     The area under Kaplan and Meier's estimate (Royston and Parmar, BMC Medical Research Methodology 13,
-    2013), with a t interval of the jackknife's pseudo-values (Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, chapter 11), within 0 and the horizon. Few runs show neither all who may miss the target
-    nor how soon it may be reached: for the interval two runs are added, one that misses and one as fast as
+    2013). Where all runs of a group reached the target by the horizon it is the mean of their times, with
+    Student's t interval. Where some missed it, the t interval is that of the jackknife's pseudo-values (Efron
+    and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): few runs show neither all who may
+    miss the target nor how soon it may be reached, so two runs are added, one that misses and one as fast as
     the fastest, while the standard error stays that of n runs (after Agresti and Coull, The American
-    Statistician 52, 1998). Where no run of a group reached the target, the lower bound comes from the largest
-    share that could have (Clopper and Pearson). Assumes what `reached_shares` does. The horizon is part of
-    the result: means of two horizons do not compare. Checked by `benchmarks/simulations/survival.py`.
+    Statistician 52, 1998). Where the times show no spread (all equal, or no run reached the
+    target before the horizon) the bounds come from the largest share of runs that could have another time,
+    anywhere from 0 to the horizon (Clopper and Pearson). Both ends lie within 0 and the horizon. Assumes what
+    `reached_shares` does. The horizon is part of the result: means of two horizons do not compare. Checked by
+    `benchmarks/simulations/survival.py`.
 
     Args:
         frame: columns `by`, time, reached.
         horizon: in the unit of time; `common_horizon` of the frame if None.
 
     Returns:
-        Columns `by`, mean, low, high (null for one run), horizon, reached (runs that did, within it), count.
+        Columns `by`, mean, low, high (null for one run that reached the target before the horizon), horizon,
+        reached (runs that did, within it), count.
 
     Raises:
         ValueError: see `common_horizon`; or where all runs of a group ended before the horizon and the last
@@ -253,19 +257,30 @@ def _restricted_mean(
 ) -> tuple[float, float | None, float | None]:
     """Estimate and interval."""
     mean, count = _area(times, reached, end), len(times)
-    if not (reached & (times <= end)).any():
-        return mean, end * (1 - share_interval(0, count, level).high), end
-    if count == 1:
+    sooner, uncensored = bool((reached & (times < end)).any()), bool((reached & (times <= end)).all())
+    if count == 1 and sooner:
         return mean, None, None
-    from scipy.stats import t
+    if not sooner or (uncensored and np.ptp(times) == 0):
+        others = share_interval(0, count, level).high
+        return mean, mean * (1 - others), mean + (end - mean) * others
+    center, pseudo = (mean, times) if uncensored else _pseudo_values(times, reached, end)
+    from scipy.special import stdtrit  # the quantile of scipy.stats.t, without its checks
 
+    half = float(stdtrit(count - 1, (1 + level) / 2) * pseudo.std(ddof=1) / np.sqrt(count))
+    return mean, max(0.0, min(mean, center - half)), min(end, max(mean, center + half))
+
+
+def _pseudo_values(times: np.ndarray, reached: np.ndarray, end: float) -> tuple[float, np.ndarray]:
+    """The restricted mean with two runs more, one that missed and one as fast as the fastest.
+
+    Returns:
+        The mean, and the jackknife's pseudo-values, shape (runs + 2,).
+    """
     times = np.append(times, [end, times[reached].min()])
     reached = np.append(reached, [False, True])
     center, runs = _area(times, reached, end), len(times)
     one_less = np.array([_area(np.delete(times, run), np.delete(reached, run), end) for run in range(runs)])
-    pseudo = runs * center - (runs - 1) * one_less
-    half = float(t.ppf((1 + level) / 2, count - 1) * pseudo.std(ddof=1) / np.sqrt(count))
-    return mean, max(0.0, min(mean, center - half)), min(end, max(mean, center + half))
+    return center, runs * center - (runs - 1) * one_less
 
 
 def _log_rank_scores(times: np.ndarray, reached: np.ndarray) -> np.ndarray:

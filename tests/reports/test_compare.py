@@ -67,6 +67,16 @@ def test_the_numbers_are_those_of_the_study_page(
         assert vars(compared) == {name: row[name] for name in vars(compared)}
 
 
+def test_a_method_whose_control_did_not_run_is_compared_with_nothing(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    rows = pair_rows(study, "digits_mlp", "jax", tables.runs)
+    control = rows[0]["control"]
+    without = tables.runs.filter(pl.col("method") != control)
+    expected = [row for row in rows if row["control"] != control]
+    assert pair_rows(study, "digits_mlp", "jax", without) == expected
+    assert pair_rows(study, "digits_mlp", "jax", tables.runs.clear()) == []
+
+
 def test_the_two_orders_of_a_pair_tell_the_same_story(found: list[Contest]):
     for contest in found:
         assert contest.effect == "ratio"

@@ -113,8 +113,11 @@ def test_only_seeds_that_both_ran_are_paired():
     )
     found = compare_methods(frame, ["workload"], ["seed"], "method", "value", "a", "b", "minimize")
     assert found.select("workload", "median", "count").rows() == [("w", 0.5, 1)]
-    none = compare_methods(frame, ["workload"], ["seed"], "method", "value", "a", "c", "minimize")
-    assert none.is_empty()
+    apart = frame.filter((pl.col("method") == "a") | (pl.col("seed") == 1))
+    assert compare_methods(apart, ["workload"], ["seed"], "method", "value", "a", "b", "minimize").is_empty()
+    for known, names in ((frame, "a, b"), (frame.clear(), "none")):
+        with pytest.raises(ValueError, match=f"no method .; there are: {names}"):
+            compare_methods(known, ["workload"], ["seed"], "method", "value", "a", "c", "minimize")
 
 
 def test_a_pair_counts_once():

@@ -27,6 +27,18 @@ def front(frame: pl.DataFrame, *by: str) -> list[bool]:
     return pareto_fronts(frame, by, "loss", "seconds")["on_front"].to_list()
 
 
+@pytest.mark.parametrize("by", [(), ("workload",)])
+def test_no_rows_have_an_empty_front(by: tuple[str, ...]):
+    found = pareto_fronts(points([], workload=pl.lit("w")), by, "loss", "seconds")
+    assert found.is_empty()
+    assert found.schema == {
+        "loss": pl.Float64(),
+        "seconds": pl.Float64(),
+        "workload": pl.String(),
+        "on_front": pl.Boolean(),
+    }
+
+
 def test_a_front_by_hand():
     frame = points([(1, 9), (2, 5), (2, 6), (3, 5), (4, 1), (5, 1)])
     assert front(frame) == [True, True, False, False, True, False]

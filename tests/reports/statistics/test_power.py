@@ -62,6 +62,12 @@ def test_weaker_tests_and_families_need_more():
 def test_impossible_questions_are_refused(effect, power, message):
     with pytest.raises(ValueError, match=message):
         pairs_for(effect, "t", power)
-    for wrong in (lambda: least_paired_p(0), lambda: least_friedman_p(1, 3)):
+    for wrong in (
+        lambda: least_paired_p(0),
+        lambda: least_friedman_p(1, 3),
+        lambda: least_pairs(0.0),
+        lambda: least_pairs(1.5),
+        lambda: least_pairs(0.05, family=0),
+    ):
         with pytest.raises(ValueError, match="at least"):
             wrong()

@@ -88,6 +88,27 @@ def test_without_censoring_before_the_horizon_the_restricted_mean_is_a_mean():
     assert (cut["mean"], cut["reached"]) == (1.375, 1)
 
 
+def test_where_nothing_is_censored_the_restricted_mean_has_a_t_interval():
+    times = np.array([50.0, 60, 70, 75, 80, 85, 95, 105, 115, 125])
+    group = [(float(time), True) for time in times]
+    found = restricted_means(runs(a=group), ["method"], horizon=2000.0).row(0, named=True)
+    half = 2.262157 * times.std(ddof=1) / np.sqrt(10)
+    assert (found["mean"], found["reached"]) == (86.0, 10)
+    assert found["low"] == pytest.approx(86 - half)
+    assert found["high"] == pytest.approx(86 + half)
+    near = restricted_means(runs(a=[(1.0, True), (9.0, True)]), ["method"], horizon=10.0).row(0, named=True)
+    assert (near["low"], near["high"]) == (0.0, 10.0)
+
+
+@pytest.mark.parametrize(("time", "horizon"), [(100.0, 100.0), (100.0, 400.0)])
+def test_equal_times_do_not_make_the_restricted_mean_certain(time: float, horizon: float):
+    found = restricted_means(runs(a=[(time, True)] * 4), ["method"], horizon=horizon).row(0, named=True)
+    others = 1 - 0.025**0.25  # the share of runs that 4 may all have missed
+    assert (found["mean"], found["reached"]) == (time, 4)
+    assert found["low"] == pytest.approx(time * (1 - others))
+    assert found["high"] == pytest.approx(time + (horizon - time) * others)
+
+
 def test_the_restricted_mean_is_the_area_below_the_curve():
     found = restricted_means(runs(a=MIXED), ["method"], horizon=9.0)["mean"].item()
     assert found == pytest.approx(3 + 2 * 5 / 6 + 2 / 2 + 2 / 4)
