@@ -141,7 +141,8 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
                 ],
                 "rule_changed": verdict["rule_of_runs"] not in (None, verdict["rule"]),
                 "as_printed": next(
-                    (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"), None
+                    (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),
+                    None,
                 ),
                 "figures": [drawn[name] for name in dict.fromkeys([*backends, *drawn]) if name in drawn],
                 "parts": own,

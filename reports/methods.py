@@ -93,6 +93,17 @@ STATISTICS = (
         ("sign_p_value",),
     ),
     Statistic(
+        "shift",
+        "Ratio of two sessions' seconds",
+        "Repetitions of two sessions are not paired: the ratio is the median of those between every "
+        "repetition of one and every one of the other. Its interval holds the ratios that Mann and "
+        "Whitney's two-sided exact test does not reject, so that interval and p-value agree.",
+        "Independent repetitions whose distributions are alike but for the ratio.",
+        "Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963; Lehmann, Nonparametrics, revised "
+        "ed., 2006; Mann and Whitney, Annals of Mathematical Statistics 18, 1947",
+        ("shift",),
+    ),
+    Statistic(
         "holm",
         "Holm's correction",
         "The more comparisons a claim rests on, the likelier one of them succeeds by chance; the corrected "
@@ -208,7 +219,8 @@ STATISTICS = (
         "Restricted mean to target",
         "The mean number of gradient evaluations to the target up to a horizon, a run that takes longer "
         "counting as the horizon: the time up to which every run of the table is known. Below it a t "
-        "interval of the jackknife's pseudo-values; means of two horizons do not compare.",
+        "interval: of the times where every run reached the target by then, else of the jackknife's "
+        "pseudo-values; means of two horizons do not compare.",
         "What the share of seeds assumes.",
         "Royston and Parmar, BMC Medical Research Methodology 13, 2013; Efron and Tibshirani, An "
         "Introduction to the Bootstrap, 1993, chapter 11",

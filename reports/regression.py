@@ -14,9 +14,10 @@ from reports.measures import peak_memory, study_values
 from reports.plan import ReportError, ReportPlan, StudyPlan, read_plan
 from reports.rendering import templates
 from reports.statistics.decisions import holm
-from reports.statistics.medians import MedianInterval, median_interval
+from reports.statistics.medians import LEVEL
 from reports.statistics.paired import PairedComparison, compare_pairs, effect_for
 from reports.statistics.ranks import NEGLIGIBLE
+from reports.statistics.shifts import Shift, shift
 from reports.tables import Tables, read_tables
 from reports.verdict_list import read_verdicts
 from results.merging import machines
@@ -27,7 +28,6 @@ Change = Literal["better", "worse", "undecided", "unchanged", "not comparable"]
 CHANGES: tuple[Change, ...] = ("worse", "better", "undecided", "unchanged", "not comparable")
 SITE_PLAN = Path("reports/site/plan.json")  # in a checkout: of what its site shows
 SMALL_STEP = 0.05  # relative: what sessions on one machine differ by, whatever the code
-STEP_LEVEL = 0.975  # of each of two medians, so that their ratio's interval covers 95 %
 Rows = list[dict[str, Any]]
 
 
@@ -79,9 +79,12 @@ class Step:
 
     Args:
         before, after: seconds.
-        ratio: after over before, with an interval of at least 95 %.
+        ratio: after over before, with its interval.
         control: the same ratio of the gradient alone, which no optimizer changes; None where not timed.
         judged: the ratio of what is judged: steps over the gradient alone where that was timed, else steps.
+        least: the least estimate that would be worse, if repetitions spread as these do; None where so few
+            can decide nothing.
+        p_value: two-sided.
     """
 
     study: str
@@ -90,9 +93,10 @@ class Step:
     method: str
     before: float
     after: float
-    ratio: MedianInterval
+    ratio: Shift
     control: float | None
-    judged: MedianInterval
+    judged: Shift
+    least: float | None
     p_value: float
     change: Change
 
@@ -237,44 +241,45 @@ def steps(before: Side, after: Side) -> list[Step]:
     """The step seconds of every method that both sides timed, worst news first.
 
     Sessions differ in more than the code, so that a step is judged over the gradient alone, timed beside it.
-    P-values are Mann and Whitney's, two-sided and exact (repetitions of two sessions are not paired),
-    corrected by Holm's method over the methods of a workload on a backend. Seconds of different machines are
-    not comparable.
+    Ratios are Hodges and Lehmann's, and p-values Mann and Whitney's, two-sided and exact (repetitions of two
+    sessions are not paired), corrected by Holm's method over the methods of a workload on a backend. Seconds
+    of different machines are not comparable.
     """
     found = [one for left, _ in shared(before, after) for one in _steps(before, after, left.name)]
     judged = [
         replace(
             one,
             p_value=p_value,
-            change=one.change if one.change == "not comparable" else step_change(one, p_value),
+            change=one.change if one.change != "undecided" else step_change(one.judged, p_value),
         )
         for one, p_value in zip(found, adjusted(found), strict=True)
     ]
     return sorted(judged, key=lambda one: CHANGES.index(one.change))
 
 
-def step_change(one: Step, p_value: float) -> Change:
-    """What a comparison says: unchanged where all of its interval is small, decided where p allows too."""
-    low, high = one.judged.low, one.judged.high
-    if low >= 1 / (1 + SMALL_STEP) and high <= 1 + SMALL_STEP:
+def step_change(judged: Shift, p_value: float) -> Change:
+    """What a comparison says: unchanged where all of a 95 % interval is small, decided where p allows.
+
+    A p-value that allows it lies with an interval that excludes 1; the estimate must then be more than small.
+    """
+    most = 1 + SMALL_STEP
+    if judged.level >= LEVEL and judged.low >= 1 / most and judged.high <= most:
         return "unchanged"
-    if p_value > ALPHA or low <= 1 <= high:
+    if p_value > ALPHA or 1 / most <= judged.estimate <= most:
         return "undecided"
-    return "better" if high < 1 else "worse"
+    return "better" if judged.estimate < 1 else "worse"
 
 
 def _steps(before: Side, after: Side, study: str) -> Iterator[Step]:
-    from scipy.stats import mannwhitneyu
-
     key = ["workload", "backend", "method"]
     left, right = (_repetitions(side.tables[study].timings) for side in (before, after))
+    left = left.join(right, on=key, how="semi", maintain_order="left")
+    families = {place: rows["method"].n_unique() for place, rows in left.group_by(key[:-1])}
     for (workload, backend, method), old in left.group_by(key, maintain_order=True):
         new = right.filter(workload=workload, backend=backend, method=method)
-        if not len(new):
-            continue
-        same = set(old["machine"]) == set(new["machine"]) and old["machine"].n_unique() == 1
         timed = not (old["null"].has_nulls() or new["null"].has_nulls())
         judged = [(rows["step"] / rows["null"] if timed else rows["step"]).to_numpy() for rows in (old, new)]
+        ratio = ratio_of(judged[1], judged[0])
         yield Step(
             study,
             workload,
@@ -282,12 +287,20 @@ def _steps(before: Side, after: Side, study: str) -> Iterator[Step]:
             method,
             float(np.median(old["step"].to_numpy())),
             float(np.median(new["step"].to_numpy())),
-            ratio_of_medians(new["step"].to_numpy(), old["step"].to_numpy()),
+            ratio_of(new["step"].to_numpy(), old["step"].to_numpy()),
             float(np.median(new["null"].to_numpy()) / np.median(old["null"].to_numpy())) if timed else None,
-            ratio_of_medians(judged[1], judged[0]),
-            float(mannwhitneyu(judged[1], judged[0], alternative="two-sided").pvalue),
-            "undecided" if same else "not comparable",
+            ratio,
+            least_worse(judged[1], judged[0], families[workload, backend]),
+            ratio.p_value,
+            _before_the_test(old, new, judged),
         )
+
+
+def _before_the_test(old: pl.DataFrame, new: pl.DataFrame, judged: Sequence[np.ndarray]) -> Change:
+    """What needs no test: other machines do not compare, and the same repetitions are unchanged."""
+    if set(old["machine"]) != set(new["machine"]) or old["machine"].n_unique() != 1:
+        return "not comparable"
+    return "unchanged" if np.array_equal(np.sort(judged[0]), np.sort(judged[1])) else "undecided"
 
 
 def _repetitions(timings: pl.DataFrame) -> pl.DataFrame:
@@ -306,16 +319,25 @@ def _repetitions(timings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def ratio_of_medians(after: np.ndarray, before: np.ndarray) -> MedianInterval:
-    """The ratio of two medians of independent samples; its interval spans what theirs allow.
+def ratio_of(after: np.ndarray, before: np.ndarray, level: float = LEVEL) -> Shift:
+    """The ratio of two independent samples of positive values: the shift of their logarithms."""
+    found = shift(np.log(after), np.log(before), level)
+    low, estimate, high = (float(np.exp(value)) for value in (found.low, found.estimate, found.high))
+    return replace(found, estimate=estimate, low=low, high=high)
 
-    Each median's interval covers with 97.5 % or, of few values, with what its range does, so that the ratio's
-    covers with at least the sum of both less 1 (Bonferroni).
+
+def least_worse(after: np.ndarray, before: np.ndarray, family: int) -> float | None:
+    """The least estimated ratio that would be worse, whatever Holm's correction over `family` methods.
+
+    Were all of `after` slower by one factor, estimate and interval would be so too: the interval at the most
+    severe level of the correction excludes 1 from the estimate over its lower end on.
+
+    Returns:
+        The ratio, more than the small one; None where so few repetitions do not reach that level.
     """
-    new, old = median_interval(after, STEP_LEVEL), median_interval(before, STEP_LEVEL)
-    level = max(0.0, new.level + old.level - 1)
-    count = min(new.count, old.count)
-    return MedianInterval(new.median / old.median, new.low / old.high, new.high / old.low, level, count)
+    level = 1 - ALPHA / family
+    found = ratio_of(after, before, level)
+    return max(found.estimate / found.low, 1 + SMALL_STEP) if found.level >= level else None
 
 
 def memories(before: Side, after: Side) -> Rows:
