@@ -255,6 +255,7 @@ rule checks:
         spec=PLAN.spec("checks"),
     output:
         PLAN.table("checks", "checks"),
+        PLAN.table("checks", "series"),
         PLAN.table("checks", "jobs"),
     log:
         PLAN.log("checks"),

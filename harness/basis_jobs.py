@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from harness.gradients import Sampler, Sampling, sampler
-from harness.job import Instance, Job, instance, workload_of
+from harness.gradients import Sampler, estimated, sampler
+from harness.job import Instance, Job, groups_of, instance, sampling_of, workload_of
 from harness.paths import basis_file
 from harness.progress import Progress
 from harness.spec import BasisSpec, WorkloadSpec
@@ -38,20 +38,6 @@ def estimate_bases(job: Job) -> list[str]:
     return engine.notes
 
 
-def sampling_of(basis: BasisSpec, workload: WorkloadSpec, one: Instance) -> Sampling:
-    """What a basis samples: how many gradients, and at which parameters."""
-    kind = bases()[basis.name]
-    dimension = sum(value.size for value in one.problem.parameters.values())
-    distribution = kind.sampling(basis.options)
-    return Sampling(
-        workload_of(workload),
-        workload.settings,
-        kind.samples(basis.options, dimension),
-        distribution.scale if distribution.kind == "normal" else None,
-        distribution.around_start,
-    )
-
-
 def estimate(
     basis: BasisSpec, workload: WorkloadSpec, one: Instance, sample: Sampler
 ) -> dict[str, np.ndarray]:
@@ -60,25 +46,16 @@ def estimate(
     `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart.
     """
     start = time.perf_counter()
-    kind = bases()[basis.name]
-    roles = workload_of(workload).roles(workload.settings)
-    groups = kind.groups(
-        basis.options,
-        {name: value.shape for name, value in one.problem.parameters.items()},
-        {name: str(role.kind) for name, role in roles.items()},
+    kind, random = bases()[basis.name], one.random("egop basis")
+    groups = groups_of(basis, workload, one)
+    found, count = estimated(
+        groups,
+        lambda group: kind.estimator(basis.options, group, random),
+        sample(one.problem, one.random),
     )
-    random = one.random("egop basis")
-    estimators = [kind.estimator(basis.options, group, random) for group in groups]
-    count = 0
-    for gradients in sample(one.problem, one.random):
-        samples = len(next(iter(gradients.values())))
-        for group, estimator in zip(groups, estimators, strict=True):
-            rows = np.concatenate([gradients[name].reshape(samples, -1) for name in group.names], axis=1)
-            estimator.add(rows.reshape(-1, group.size))
-        count += samples
     arrays: dict[str, np.ndarray] = {}
-    for number, estimator in enumerate(estimators):
-        arrays[f"matrix{number}"], arrays[f"eigenvalues{number}"] = estimator.result()
+    for number, (matrix, eigenvalues) in enumerate(found):
+        arrays[f"matrix{number}"], arrays[f"eigenvalues{number}"] = matrix, eigenvalues
     arrays["groups"] = np.array(json.dumps([group.names for group in groups]))
     arrays["changes"] = np.array(json.dumps([group.change.name for group in groups]))
     arrays["gradient_evaluations"] = np.array(count)

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from harness.checks import PropertyClaim, Row, claims_of, part_rows, verdicts
+from harness.checks import PropertyClaim, Row, Trace, claims_of, part_results, verdicts
 from harness.job import Job
 from harness.progress import Progress
 from harness.studies import at_defaults, missing_of
@@ -23,9 +23,10 @@ INCOMPLETE = "incomplete.parquet"  # the rows of a job that failed; no output of
 
 @dataclass(frozen=True)
 class Checked:
-    """What checking gave: the rows of all parts, and the error of each that could not be measured."""
+    """What checking gave: rows and series of all parts, and the error of each that could not be measured."""
 
     rows: list[Row] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
     errors: dict[tuple[str, str, Variant], Exception] = field(default_factory=dict)
 
     def raise_errors(self) -> None:
@@ -49,7 +50,10 @@ def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
     for claim, part in parts:
         total, begun = part.count(scale), 0
         try:
-            for row in part_rows(claim, part, scale):
+            for row in part_results(claim, part, scale):
+                if isinstance(row, Trace):
+                    found.traces.append(row)
+                    continue
                 found.rows.append(row)
                 if row.instance > begun:  # those before it are done
                     progress.advance(row.instance - begun, f"({claim})")
@@ -93,6 +97,10 @@ def check_claims(job: Job) -> list[str]:
     if found.errors:
         write_table(incomplete, frame, schema.CHECKS)
     found.raise_errors()
+    series = series_table(found.traces).with_columns(
+        scale=pl.lit(spec.scale), spec_hash=pl.lit(spec.hash), machine=pl.lit(job.machine)
+    )
+    write_table(job.folder / "series.parquet", series, schema.SERIES)
     write_table(job.folder / "checks.parquet", frame, schema.CHECKS)
     incomplete.unlink(missing_ok=True)
     return [f"{claim} is not checked: {reason}" for claim, reason in skipped.items()]
@@ -120,6 +128,31 @@ def columns(row: Row) -> dict[str, Any]:
         "holds": row.measure.holds,
         "seconds": row.seconds,
     }
+
+
+def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
+    """A row a point, with the columns of the table `series` but for those of the job."""
+    job = ("scale", "spec_hash", "machine")
+    columns = {name: dtype for name, dtype in schema.SERIES.items() if name not in job}
+    parts = [pl.DataFrame(schema=columns)]
+    for trace in traces:
+        about = {
+            "claim": trace.claim,
+            "part": trace.part,
+            "variant": trace.variant,
+            "instance": trace.instance,
+            "figure": trace.series.figure,
+            "panel": trace.series.panel,
+            "label": trace.series.label,
+            "kind": trace.series.kind,
+            "x_name": trace.series.axes[0],
+            "y_name": trace.series.axes[1],
+            "log": trace.series.log,
+        }
+        points = pl.DataFrame({"x": trace.series.x, "y": trace.series.y})
+        said = points.with_columns(pl.lit(value).alias(name) for name, value in about.items())
+        parts.append(said.select(pl.col(name).cast(dtype) for name, dtype in columns.items()))
+    return pl.concat(parts)
 
 
 # --- the command ---------------------------------------------------------------------------------

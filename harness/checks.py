@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -55,7 +55,36 @@ class Measure:
         return bool(abs(self.value - self.limit) <= self.tolerance)
 
 
-Measures = Callable[[np.random.Generator], Iterable[Measure]]
+SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
+LogAxes = Literal["", "x", "y", "x y"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """What one instance adds to a figure; it has no part in the verdict.
+
+    Args:
+        figure: the figure of the source that is drawn again, such as "000 Fig. 3".
+        label: which of the figure's lines it is; the same label in another instance is another draw of it.
+        x, y: the points, (n,) each.
+        axes: what x and y are, with units where they have some.
+        kind: a measured line, a law fitted to one, a value for reference, a level set, or the path of an
+            optimizer, whose label is its method.
+        panel: the part of the figure that it lies in; empty where there is one.
+        log: the axes that are logarithmic.
+    """
+
+    figure: str
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    axes: tuple[str, str]
+    kind: SeriesKind = "line"
+    panel: str = ""
+    log: LogAxes = ""
+
+
+Measures = Callable[[np.random.Generator], Iterable[Measure | Series]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +94,7 @@ class Check:
     Args:
         part: what it says, in one line.
         source: file and place.
-        measures: the measures of one instance, drawn from a generator of its own.
+        measures: the measures of one instance, drawn from a generator of its own, and series for figures.
         instances: how many are drawn, by scale; a scale that is not named has those of `paper`.
         variant: whether a misprinted statement is taken as it stands or as it must be meant; empty where
             it is printed well.
@@ -122,6 +151,17 @@ class Row:
     instance: int
     measure: Measure
     seconds: float = field(default=0.0, compare=False)  # two runs of one instance give equal rows
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A series with its claim, part and instance."""
+
+    claim: str
+    part: str
+    variant: Variant
+    instance: int
+    series: Series
 
 
 # --- finding claims ------------------------------------------------------------------------------
@@ -221,24 +261,35 @@ def rows(claim: PropertyClaim, scale: str) -> Iterator[Row]:
 
 
 def part_rows(claim: str, check: Check, scale: str) -> Iterator[Row]:
-    """Every measure of every instance of one part of a claim.
+    """Every measure of every instance of one part of a claim, as `part_results` gives them."""
+    return (row for row in part_results(claim, check, scale) if isinstance(row, Row))
+
+
+def part_results(claim: str, check: Check, scale: str) -> Iterator[Row | Trace]:
+    """Every measure of every instance of one part of a claim, and the instance's series after them.
 
     Raises:
         ValueError: for an instance that measures nothing, by an unknown relation, or against what is no
-            limit: it could not miss.
+            limit: it could not miss; and for a series without points.
     """
     key = zlib.crc32(f"{claim} {check.part}".encode())  # printed and corrected see the same instances
     draw = check.at(scale)
     for instance in range(check.count(scale)):
         began = time.perf_counter()
-        measures = list(draw(np.random.default_rng([key, instance])))
+        found = list(draw(np.random.default_rng([key, instance])))
         seconds = time.perf_counter() - began
-        problem = "has no measures; every instance must give one" if not measures else _problem(measures)
+        measures = [each for each in found if isinstance(each, Measure)]
+        traced = [each for each in found if isinstance(each, Series)]
+        problem = _problem(measures) or next(filter(None, map(_no_series, traced)), None)
+        if not measures:
+            problem = "has no measures; every instance must give one"
         if problem:
             home = getattr(draw, "func", draw).__module__.rpartition(".")[2]
             raise ValueError(f"{file_of(home)}: {claim}: {check.part}: instance {instance} {problem}")
         for measure in measures:
             yield Row(claim, check.part, check.variant, instance, measure, seconds)
+        for series in traced:
+            yield Trace(claim, check.part, check.variant, instance, series)
 
 
 def _problem(measures: Iterable[Measure]) -> str | None:
@@ -252,6 +303,17 @@ def _problem(measures: Iterable[Measure]) -> str | None:
                 f"has {measure.quantity}: the limit {measure.limit} with the tolerance {measure.tolerance} "
                 "is none; give finite ones, the tolerance not below 0"
             )
+    return None
+
+
+def _no_series(series: Series) -> str | None:
+    """What is wrong with a series; None where nothing is."""
+    named = f"has the series {series.label!r} of {series.figure}:"
+    if series.kind not in get_args(SeriesKind):
+        return f"{named} the kind {series.kind!r} is none; give one of {', '.join(get_args(SeriesKind))}"
+    shapes = np.shape(series.x), np.shape(series.y)
+    if len(shapes[0]) != 1 or shapes[0] != shapes[1] or not shapes[0][0]:
+        return f"{named} x and y have the shapes {shapes[0]} and {shapes[1]}; give as many of each, (n,)"
     return None
 
 

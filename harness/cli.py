@@ -1,4 +1,4 @@
-"""The command line of the harness: list, check, run, parity, checks, compare and show."""
+"""The command line of the harness: list, check, estimate, run, parity, checks, compare and show."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   python -m harness list                      what there is: workloads, optimizers, bases, studies, ...
   python -m harness list --json               the same for programs
   python -m harness check                     is every study valid? computes nothing
+  python -m harness estimate --scale paper    how long will it take? measures for minutes, writes nothing
   python -m harness run results/specs/S.json  compute one job, as Snakemake does
   python -m harness parity adam               does it take the same steps on torch, jax and numpy?
   python -m harness checks notes.regret       does this claim hold on random instances?
@@ -82,6 +83,19 @@ def _parser() -> argparse.ArgumentParser:
 
     checking = _command(commands, "check", _check, "validate all studies without computing")
     _add_studies(checking)
+
+    estimating = _command(
+        commands, "estimate", _estimate, "estimate what studies cost, from short measurements"
+    )
+    estimating.add_argument(
+        "names", nargs="*", metavar="STUDY", help="file stems or claim ids (default: all studies)"
+    )
+    estimating.add_argument("--scale", default="quick", metavar="NAME", help="default: %(default)s")
+    estimating.add_argument(
+        "--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"
+    )
+    estimating.add_argument("--json", action="store_true", help="print JSON for programs")
+    _add_studies(estimating)
 
     running = _command(commands, "run", _run, "compute one job from its spec file")
     running.add_argument(
@@ -414,12 +428,41 @@ def _check(given: argparse.Namespace) -> None:
         print(make_plan(Config(scale=scale, study_folder=given.studies)).summary())
 
 
+# --- estimate ------------------------------------------------------------------------------------
+
+
+def _estimate(given: argparse.Namespace) -> None:
+    _announce_threads(1)
+    from harness.clocks import limit_threads
+    from harness.estimating import described, estimates, head, line, tail
+    from harness.plan import make_plan, read_config
+
+    raw = {"scale": given.scale, "study_folder": str(given.studies)}
+    raw |= {"studies": given.names} if given.names else {}
+    raw |= {"backends": given.backend} if given.backend else {}
+    plan = make_plan(read_config(raw))
+    limit_threads(1)
+    found = []
+    if not given.json:
+        print(head(plan))
+    for study in estimates(plan):
+        found.append(study)
+        if not given.json:
+            print(line(study.name, [study]), flush=True)
+    print(json.dumps(described(plan, found), indent=1) if given.json else "\n".join(tail(plan, found)))
+
+
 # --- run -----------------------------------------------------------------------------------------
 
 
-def _run(given: argparse.Namespace) -> None:
+def _announce_threads(threads: int) -> None:
+    """Say how many threads libraries may use, in what they read when they are loaded."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = str(given.threads)  # read when NumPy and the backends are loaded
+        os.environ[variable] = str(threads)
+
+
+def _run(given: argparse.Namespace) -> None:
+    _announce_threads(given.threads)
     from harness.jobs import Interrupted, run_job
 
     try:

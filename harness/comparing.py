@@ -14,7 +14,7 @@ from harness.basis_jobs import estimate_bases
 from harness.clocks import limit_threads, pinned
 from harness.errors import InputError
 from harness.execution import Bundle, Clock
-from harness.job import Cell, Job, bundle_of, instance, load_basis, workload_of
+from harness.job import Cell, Job, bundle_of, instance, load_basis, precision_of, workload_of
 from harness.paths import STUDY_FOLDER
 from harness.plan import Planner
 from harness.sources import SourceTree
@@ -100,7 +100,7 @@ def compare(request: Request) -> Iterator[Comparison]:
             estimate_bases(Job(bases_spec, Path(folder), Clock(), THREADS, machine=""))
         job = Job(spec, Path(folder), Clock(), THREADS, machine="")
         for workload in spec.workloads:
-            engine = job.engine(workload_of(workload).dtype)
+            engine = job.engine(precision_of(spec, workload_of(workload)))
             bundles = _bundles(job, workload, dict(zip(request.methods, methods, strict=True)), setting)
             measured = measure_methods(bundles, engine, STEPS, request.repetitions)
             notes = (*engine.notes, *(() if processors else (NOT_PINNED,)))
@@ -180,7 +180,8 @@ def _bundles(
     bundles = {}
     for name, (optimizer, basis) in methods.items():
         cell = Cell(workload_of(workload), workload, optimizer, basis, [setting])
-        matrices = load_basis(job, workload.name, basis, job.spec.seeds, cell.workload.dtype)
+        dtype = precision_of(job.spec, cell.workload)
+        matrices = load_basis(job, workload.name, basis, job.spec.seeds, dtype)
         bundles[name] = bundle_of(job, cell, [one], matrices)
     first = next(iter(methods))
     return {**bundles, first + AGAIN: bundles[first]}

@@ -16,9 +16,11 @@ import numpy as np
 
 from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
+from harness.backends.ops import APART, Ops
 from harness.foreign import TorchRule
 from harness.layout import Layout, end_to_end, layout
 from harness.program import Carry, Constants, Inputs, Program, Update
+from harness.reestimation import Reestimation, renewal
 from optimizers.bases import Change
 from optimizers.rule import Rule
 from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
@@ -58,7 +60,8 @@ class Bundle:
         schedule: (steps,) multipliers of the learning rate.
         evaluations: how many stretches the steps are cut into; metrics are taken after each.
         stop_gradient_norm: the gradient norm below which a lane stops, or None.
-        learning_rate_factors: by parameter name or kind.
+        factors: of hyperparameters, by their name, then by parameter name or kind.
+        reestimation: when and how bases are estimated anew, or None.
     """
 
     workload: Workload
@@ -73,13 +76,16 @@ class Bundle:
     stop_gradient_norm: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
-    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    reestimation: Reestimation | None = None
 
     def __post_init__(self) -> None:
         if self.workload.noise is not None and len(self.randoms) != len(self.problems):
             raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
         if self.workload.streamed and self.orders is None:
             raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
+        if self.reestimation is not None and len(self.randoms) != len(self.problems):
+            raise ValueError("a basis that is estimated anew: randoms needs a generator a problem")
 
     @property
     def layout(self) -> Layout:
@@ -92,12 +98,22 @@ class Bundle:
             for group, matrix in self.matrices.items()
             if group in self.changes
         }
-        return layout(shapes, kinds, tuple(self.matrices), self.learning_rate_factors, changes)
+        return layout(shapes, kinds, tuple(self.matrices), self.factors, changes)
 
     @property
     def gradients_per_step(self) -> int:
         """Gradient evaluations that a step costs; a Hessian counts as one for each of its rows."""
         return 1 + (self.layout.entries if self.rule.needs_hessian else 0)
+
+    def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
+        """The gradient evaluations of a run that has taken the gradients of so many steps."""
+        own = steps * self.gradients_per_step
+        return own if self.reestimation is None else own + self.reestimation.evaluations(steps)
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """After how many steps bases are estimated anew."""
+        return () if self.reestimation is None else self.reestimation.points
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -134,6 +150,7 @@ class Trajectories:
             gradient was below the threshold; 0 where there was none.
         lanes: (S, K) how many lanes advanced in the program that held each.
         state_bytes: bytes of optimizer state of one lane.
+        reestimation_seconds: (S, K) seconds of estimating bases anew.
     """
 
     steps: np.ndarray
@@ -142,20 +159,25 @@ class Trajectories:
     stopped_at: np.ndarray
     lanes: np.ndarray
     state_bytes: int
+    reestimation_seconds: np.ndarray
 
 
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
     """Seeds and settings that fit into the memory limit: a function of shapes, precision and the limit alone.
 
-    Counted are the basis of a seed; of each lane four copies of its parameters, two of its state, a Hessian
-    where the rule needs one, and twice the activations of the largest split that is evaluated at once, taken
-    as one number for every example and row of a parameter; and a seed's data where it is held on the device.
+    Counted are the basis of a seed, twice where V may be held with V^T; of each lane four copies of its
+    parameters, two of its state, a Hessian where the rule needs one, and twice the activations of the
+    largest split that is evaluated at once, taken as one number for every example and row of a parameter; and
+    a seed's data where it is held on the device. Settings do not share a basis that is estimated anew around
+    each one's iterate.
     """
     seeds, settings = bundle.lanes
+    settings = 1 if bundle.points else settings
     if not bundle.workload.mapped or isinstance(bundle.rule, TorchRule):
         return 1, 1
     problem, workload = bundle.problems[0], bundle.workload
-    basis = sum(matrix.shape[1] * matrix.shape[2] for matrix in bundle.matrices.values())
+    shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
+    basis = sum(math.prod(shape) * (2 if min(shape) >= APART else 1) for shape in shapes)
     held = [split for name, split in problem.splits.items() if is_held(workload, name)]
     examples = max(len(next(iter(split.values()))) for split in problem.splits.values())
     at_once = max(bundle.batch_size, min(examples, workload.evaluation_batch or examples))
@@ -254,7 +276,7 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
     constants = Constants(
         data={} if workload.streamed else splits["train"],
         rows=None if shared or bundle.orders is None else ops.asarray(np.arange(seeds)[:, None]),
-        matrices=tuple(ops.asarray(matrix) for matrix in bundle.matrices.values()),
+        matrices=tuple(ops.bases(matrix) for matrix in bundle.matrices.values()),
         hyper={
             name: ops.asarray(np.asarray(values, np.float64).reshape(1, -1, 1))
             for name, values in bundle.hyperparameters.items()
@@ -270,11 +292,11 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
     return Loaded(program, program.start(params, model, constants), constants, splits)
 
 
-Evaluate = Callable[[Carry], dict[str, np.ndarray]]
+Evaluate = Callable[[Carry, Constants], dict[str, np.ndarray]]
 
 
 def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
-    """The compiled function of a carry that gives every declared metric on the host, (S, K) float64.
+    """The compiled function of carry and constants that gives declared metrics on the host, (S, K) float64.
 
     Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
     values are means weighted by the examples of each piece.
@@ -309,7 +331,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
         return found
 
     compiled = engine.compiled(whole, loaded.carry, constants, loaded.splits)
-    return lambda carry: host(compiled(carry, constants, loaded.splits))
+    return lambda carry, constants: host(compiled(carry, constants, loaded.splits))
 
 
 def _in_pieces(
@@ -336,7 +358,7 @@ def _in_pieces(
             if (split, length) not in compiled:
                 compiled[split, length] = engine.compiled(values, carry, constants, piece(split, start))
 
-    def evaluate(carry: Carry) -> dict[str, np.ndarray]:
+    def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}
         for split, count in counts.items():
             for start in range(0, count, size):
@@ -355,8 +377,23 @@ def stretches(steps: int, evaluations: int) -> list[int]:
     return [int(length) for length in np.diff(bounds)]
 
 
+def cut_at(lengths: Sequence[int], points: Sequence[int]) -> list[list[int]]:
+    """Each stretch's length as those of its parts, cut where bases are estimated anew."""
+    cuts, start = [], 0
+    for length in lengths:
+        inside = [point for point in points if start < point < start + length]
+        bounds = [start, *inside, start + length]
+        cuts.append([high - low for low, high in itertools.pairwise(bounds)])
+        start += length
+    return cuts
+
+
 def stretch_inputs(bundle: Bundle, engine: Engine, start: int, length: int) -> Inputs:
-    """The inputs of steps start + 1 ... start + length; call inside the engine's context."""
+    """The inputs of steps start + 1 ... start + length; call inside the engine's context.
+
+    Where an optimizer starts anew, its steps are counted from there.
+    """
+    before = 0 if bundle.reestimation is None else bundle.reestimation.before(start)
     ops = engine.ops
     order = None if bundle.orders is None else bundle.orders[start : start + length]
     batch = None
@@ -364,7 +401,7 @@ def stretch_inputs(bundle: Bundle, engine: Engine, start: int, length: int) -> I
         assert order is not None, "__post_init__ asks for minibatches"
         batch = {name: ops.asarray(array) for name, array in _minibatches(bundle, order).items()}
     return Inputs(
-        step=ops.asarray(np.arange(start + 1, start + length + 1, dtype=np.float64)),
+        step=ops.asarray(np.arange(start + 1, start + length + 1, dtype=np.float64) - before),
         schedule=ops.asarray(bundle.schedule[start : start + length]),
         order=None if order is None or batch is not None else ops.asarray(order),
         batch=batch,
@@ -432,9 +469,13 @@ def execute(
         progress: called with the number of steps done after each stretch.
     """
     clock = clock or Clock()
-    steps = len(bundle.schedule)
+    steps, ops = len(bundle.schedule), engine.ops
+    if bundle.points and bundle.lanes[1] > 1:
+        raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
     lengths = stretches(steps, bundle.evaluations)
-    pieces = {length: pieces_of(bundle, length) for length in set(lengths)}
+    pieces = [
+        [piece for part in cut for piece in pieces_of(bundle, part)] for cut in cut_at(lengths, bundle.points)
+    ]
     with engine.context(), ExitStack() as stack:
         with clock.phase("data"):
             loaded = load(bundle, engine)
@@ -446,40 +487,67 @@ def execute(
                 length: engine.segment(
                     program, carry, constants, stretch_inputs(bundle, engine, 0, length), steps
                 )
-                for length in sorted({piece for cut in pieces.values() for piece in cut})
+                for length in sorted({piece for cut in pieces for piece in cut})
             }
-        inputs = stack.enter_context(
-            ahead(bundle, engine, [piece for length in lengths for piece in pieces[length]])
-        )
+            renew = None
+            if bundle.reestimation is not None and bundle.points:
+                renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
+        inputs = stack.enter_context(ahead(bundle, engine, [piece for cut in pieces for piece in cut]))
         rows: list[dict[str, np.ndarray]] = []
+        ends = _Ends(bundle)
+        seconds = np.zeros(bundle.lanes)
         done = 0
 
         def measure() -> None:
             with clock.phase("evaluation"):
-                rows.append(evaluate(carry))
+                rows.append(evaluate(carry, constants))
 
         measure()
-        for length in lengths:
-            for piece in pieces[length]:
+        for cut in pieces:
+            for piece in cut:
+                if renew is not None and done in bundle.points:
+                    ends.see(ops, carry, done)
+                    with clock.phase("step"):
+                        carry, constants, taken = renew(done, carry, constants)
+                        engine.finish(carry)
+                    seconds += taken[:, None]
                 with clock.phase("data"):
                     given = next(inputs)
                 with clock.phase("step"):
                     carry = advance[piece](carry, constants, given)
                     engine.finish(carry)
-            done += length
+                done += piece
             measure()
             progress(done)
         state_bytes = engine.state_bytes(carry.state) // math.prod(loaded.lanes)
-        diverged_at = np.asarray(engine.ops.to_numpy(carry.diverged_at)).astype(np.int64)
-        stopped_at = np.asarray(engine.ops.to_numpy(carry.stopped_at)).astype(np.int64)
+        ends.see(ops, carry, done)
     return Trajectories(
         steps=np.concatenate([[0], np.cumsum(lengths)]),
         metrics={name: np.stack([row[name] for row in rows]) for name in rows[0]},
-        diverged_at=diverged_at,
-        stopped_at=stopped_at,
+        diverged_at=ends.diverged_at,
+        stopped_at=ends.stopped_at,
         lanes=np.full(bundle.lanes, math.prod(bundle.lanes)),
         state_bytes=state_bytes,
+        reestimation_seconds=seconds,
     )
+
+
+class _Ends:
+    """Where lanes diverged and stopped; a carry counts steps from its optimizer's last start."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.diverged_at = np.zeros(bundle.lanes, np.int64)
+        self.stopped_at = np.zeros(bundle.lanes, np.int64)
+
+    def see(self, ops: Ops, carry: Carry, steps: int) -> None:
+        """Take what has happened since the last call, before an optimizer is started after so many steps."""
+        anew = self.bundle.reestimation
+        before = 0 if anew is None else anew.before(steps - 1)
+        for ends, seen in ((self.diverged_at, carry.diverged_at), (self.stopped_at, carry.stopped_at)):
+            found = np.asarray(ops.to_numpy(seen)).astype(np.int64)
+            new = (ends == 0) & (found > 0)
+            ends[new] = found[new] + before
 
 
 @contextmanager
@@ -524,4 +592,5 @@ def joined(pieces: Sequence[Sequence[Trajectories]]) -> Trajectories:
         stopped_at=lanes([[piece.stopped_at for piece in row] for row in pieces], 0),
         lanes=lanes([[piece.lanes for piece in row] for row in pieces], 0),
         state_bytes=first.state_bytes,
+        reestimation_seconds=lanes([[piece.reestimation_seconds for piece in row] for row in pieces], 0),
     )

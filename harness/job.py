@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,12 +16,15 @@ from harness.backends.engine import Engine
 from harness.contestants import find_workload
 from harness.errors import InputError
 from harness.execution import Bundle, Clock
+from harness.gradients import Sampling
+from harness.inputs import with_changed_inputs
 from harness.paths import basis_file, job_folder, upstream_folder
+from harness.reestimation import Reestimation
 from harness.schedules import multipliers
 from harness.seeding import WorkloadRandom, batch_order
-from harness.spec import BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
+from harness.spec import BasisSpec, JobSpec, OptimizerSpec, Precision, WorkloadSpec
 from harness.studies import rule_of
-from optimizers.bases import CHANGES, Change, bases
+from optimizers.bases import CHANGES, Change, Group, bases
 from workloads.workload import Problem, Workload
 
 
@@ -119,6 +123,49 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
     return LoadedBasis(matrices, evaluations, seconds, changes)
 
 
+def groups_of(basis: BasisSpec, workload: WorkloadSpec, one: Instance) -> tuple[Group, ...]:
+    """What a basis changes together in a workload."""
+    roles = workload_of(workload).roles(workload.settings)
+    return bases()[basis.name].groups(
+        basis.options,
+        {name: value.shape for name, value in one.problem.parameters.items()},
+        {name: str(role.kind) for name, role in roles.items()},
+    )
+
+
+def sampling_of(basis: BasisSpec, workload: WorkloadSpec, one: Instance) -> Sampling:
+    """What a basis samples up front: how many gradients, and at which parameters."""
+    kind = bases()[basis.name]
+    dimension = sum(value.size for value in one.problem.parameters.values())
+    distribution = kind.sampling(basis.options)
+    return Sampling(
+        workload_of(workload),
+        workload.settings,
+        kind.samples(basis.options, dimension),
+        distribution.scale if distribution.kind == "normal" else None,
+        distribution.around_start,
+    )
+
+
+def reestimation_of(
+    basis: BasisSpec, workload: WorkloadSpec, one: Instance, steps: int
+) -> Reestimation | None:
+    """When and how a run of so many steps estimates its basis anew; None where it does not."""
+    kind = bases()[basis.name]
+    chosen = kind.reestimation(basis.options)
+    if chosen is None:
+        return None
+    epoch = one.examples // (workload.settings.get("batch_size") or one.examples)
+    every = chosen.count * (epoch if chosen.unit == "epochs" else 1)
+    return Reestimation(
+        points=tuple(range(every, steps, every)),
+        carries_state=chosen.carries_state,
+        sampling=replace(sampling_of(basis, workload, one), around_start=True),
+        groups=groups_of(basis, workload, one),
+        estimator=partial(kind.estimator, basis.options),
+    )
+
+
 @dataclass(frozen=True)
 class Cell:
     """One workload, optimizer and basis of a job, with the settings that its lanes take."""
@@ -133,6 +180,11 @@ class Cell:
 def workload_of(spec: WorkloadSpec) -> Workload:
     """The workload that a spec names."""
     return find_workload(spec.locator)
+
+
+def precision_of(spec: JobSpec, workload: Workload) -> Precision:
+    """The precision of a workload's runs: what the study asks for, else the workload's own."""
+    return spec.precision or workload.dtype
 
 
 def steps_of(spec: JobSpec, settings: Mapping[str, Any], examples: int) -> int:
@@ -157,7 +209,10 @@ def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps:
     batch_size = settings.get("batch_size")
     if batch_size is None:
         return None
-    return np.stack([batch_order(one.random, one.examples, batch_size, steps) for one in instances], axis=1)
+    orders = np.empty((steps, len(instances), batch_size), np.int32)
+    for seed, one in enumerate(instances):  # one seed's twice at a time, not all seeds'
+        orders[:, seed] = batch_order(one.random, one.examples, batch_size, steps)
+    return orders
 
 
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
@@ -167,18 +222,22 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     examples = instances[0].examples
     steps = steps_of(spec, settings, examples)
+    workload, problems, matrices = with_changed_inputs(
+        cell.workload, [one.problem for one in instances], basis.matrices, basis.changes
+    )
     return Bundle(
-        workload=cell.workload,
+        workload=workload,
         rule=rule,
-        problems=[one.problem for one in instances],
+        problems=problems,
         orders=orders_of(instances, settings, steps),
         hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
         schedule=multipliers(spec.schedule, steps),
         evaluations=spec.evaluations,
-        matrices=basis.matrices,
+        matrices=matrices,
         changes=basis.changes,
         stop_gradient_norm=spec.stop.get("gradient_norm"),
         settings=settings,
         randoms=[one.random for one in instances],
-        learning_rate_factors=cell.optimizer.learning_rate_factors,
+        reestimation=reestimation_of(cell.basis, cell.workload_spec, instances[0], steps),
+        factors=cell.optimizer.factors,
     )

@@ -14,6 +14,9 @@ from optimizers.bases.change import ROTATION, Change
 from optimizers.names import unknown
 from workloads.workload import Role
 
+Factors = tuple[tuple[str, float], ...]  # what a leaf's hyperparameters are multiplied with, by name
+LEADING = "leading"  # what factors call the coordinates along the columns of every V
+
 KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 
 
@@ -25,14 +28,14 @@ class Stack:
         kind: their role's kind, such as `weight` or `bias`.
         shape: the shape of one of them.
         start, stop: where they lie in the buffer.
-        factor: of their learning rate.
+        factors: by name, of the hyperparameters that are not as given.
     """
 
     kind: str
     shape: tuple[int, ...]
     start: int
     stop: int
-    factor: float = 1.0
+    factors: Factors = ()
 
     def take(self, ops: Ops, flat: Array) -> Array:
         """Its leaves (*lanes, leaves, *shape) out of a buffer (*lanes, total)."""
@@ -67,14 +70,14 @@ class Layout:
         kinds: kind of the role by the same names.
         parameters: shape by parameter name, in the order of their buffer.
         blocks: what a basis changes, in order and without overlap.
-        factors: factor of the learning rate by the names of `shapes`, where it is not 1.
+        factors: by the names of `shapes`, where there are any.
     """
 
     shapes: Shapes
     kinds: Mapping[str, str]
     parameters: Shapes
     blocks: tuple[Block, ...] = ()
-    factors: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, Factors] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -88,16 +91,16 @@ class Layout:
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """Runs of neighbours of one kind, shape and learning rate, in buffer order."""
+        """Runs of neighbours of one kind, shape and factors, in buffer order."""
         stacks, start = [], 0
-        for (kind, shape, factor), names in itertools.groupby(self.shapes, self._likeness):
+        for (kind, shape, factors), names in itertools.groupby(self.shapes, self._likeness):
             stop = start + math.prod(shape) * len(list(names))
-            stacks.append(Stack(kind, shape, start, stop, factor))
+            stacks.append(Stack(kind, shape, start, stop, factors))
             start = stop
         return tuple(stacks)
 
-    def _likeness(self, name: str) -> tuple[str, tuple[int, ...], float]:
-        return self.kinds[name], self.shapes[name], self.factors.get(name, 1.0)
+    def _likeness(self, name: str) -> tuple[str, tuple[int, ...], Factors]:
+        return self.kinds[name], self.shapes[name], self.factors.get(name, ())
 
     def flatten(self, ops: Ops, arrays: Mapping[str, Array], batch: int) -> Array:
         """Arrays of shape (*lanes, *shape) as one of shape (*lanes, total); `batch` counts lane axes."""
@@ -171,7 +174,7 @@ def layout(
     shapes: Shapes,
     kinds: Mapping[str, str],
     groups: Sequence[Sequence[str]] = (),
-    learning_rate_factors: Mapping[str, float] | None = None,
+    factors: Mapping[str, Mapping[str, float]] | None = None,
     changes: Mapping[tuple[str, ...], tuple[Change, int]] | None = None,
 ) -> Layout:
     """The layout with each group's parameters side by side, groups first, then those that are alike.
@@ -180,7 +183,9 @@ def layout(
         shapes: shape by parameter name.
         kinds: kind of the role by parameter name.
         groups: the names that a basis changes together, in its order.
-        learning_rate_factors: by parameter name or kind; a name counts before its kind.
+        factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind; a
+            name counts before its kind. `leading` stands for the coordinates along the columns of every V,
+            which else have the factors of their group.
         changes: how a group is changed, and the columns of its V; a group that is not named is rotated.
 
     Raises:
@@ -199,14 +204,16 @@ def layout(
             raise ValueError(f"a basis block names the parameter {name!r} (there are: {', '.join(shapes)})")
     if len(set(grouped)) < len(grouped):
         raise ValueError(f"basis blocks overlap: {grouped}")
-    factors = _factors(kinds, learning_rate_factors or {})
+    given = factors or {}
+    _check_factors(kinds, given)
+    own = {name: _factors(given, name, kind) for name, kind in kinds.items()}
     for group in groups:
-        if len({factors.get(name, 1.0) for name in group}) > 1:
+        if len({own[name] for name in group}) > 1:
             raise ValueError(
-                f"the basis block {', '.join(group)} mixes parameters whose learning_rate_factors differ; "
-                "give them one factor, or blocks of their own"
+                f"the basis block {', '.join(group)} mixes parameters whose factors differ; give them the "
+                "same, or blocks of their own"
             )
-    likeness = {name: (kinds[name], tuple(shape), factors.get(name, 1.0)) for name, shape in shapes.items()}
+    likeness = {name: (kinds[name], tuple(shape), own[name]) for name, shape in shapes.items()}
     alike = [name for one in dict.fromkeys(likeness.values()) for name in shapes if likeness[name] == one]
     rest = [name for name in alike if name not in set(grouped)]
     seen: dict[str, tuple[int, ...]] = {}
@@ -217,7 +224,7 @@ def layout(
         if change.leading:
             leading = leading_name(group)
             seen[leading], seen_kinds[leading] = (columns,), "vector"
-            factors |= {leading: factors[group[0]]} if group[0] in factors else {}
+            own[leading] = _factors(given, LEADING, LEADING, dict(own[group[0]]))
         if change.entries:
             seen |= {name: tuple(shapes[name]) for name in group}
         last = first + change.coordinates(entries, columns)
@@ -229,20 +236,33 @@ def layout(
         {name: kinds[name] if name in kinds else seen_kinds[name] for name in seen},
         {name: tuple(shapes[name]) for name in (*grouped, *rest)},
         tuple(blocks),
-        {name: factor for name, factor in factors.items() if name in seen},
+        {name: own[name] for name in seen if own[name]},
     )
 
 
-def _factors(kinds: Mapping[str, str], given: Mapping[str, float]) -> dict[str, float]:
-    """The factors that are not 1, by parameter name."""
-    known = [*kinds, *dict.fromkeys(kinds.values())]
-    for name, factor in given.items():
-        if name not in known:
-            raise ValueError(unknown("learning_rate_factors", "parameter or kind", name, known))
-        if not (math.isfinite(factor) and factor >= 0):
-            raise ValueError(f"learning_rate_factors: {name} = {factor!r} is no number from 0 on")
-    factors = {name: given.get(name, given.get(kind, 1.0)) for name, kind in kinds.items()}
-    return {name: factor for name, factor in factors.items() if factor != 1.0}
+def _check_factors(kinds: Mapping[str, str], given: Mapping[str, Mapping[str, float]]) -> None:
+    known = [*kinds, *dict.fromkeys(kinds.values()), LEADING]
+    for hyperparameter, factors in given.items():
+        for name, factor in factors.items():
+            if name not in known:
+                raise ValueError(unknown(f"factors: {hyperparameter}", "parameter or kind", name, known))
+            if not (math.isfinite(factor) and factor >= 0):
+                raise ValueError(f"factors: {hyperparameter}: {name} = {factor!r} is no number from 0 on")
+
+
+def _factors(
+    given: Mapping[str, Mapping[str, float]],
+    name: str,
+    kind: str,
+    inherited: Mapping[str, float] | None = None,
+) -> Factors:
+    """A leaf's factors that are not 1, by hyperparameter."""
+    before = inherited or {}
+    found = {
+        hyperparameter: factors.get(name, factors.get(kind, before.get(hyperparameter, 1.0)))
+        for hyperparameter, factors in given.items()
+    }
+    return tuple((hyperparameter, factor) for hyperparameter, factor in found.items() if factor != 1.0)
 
 
 def kinds_of(shapes: Shapes, given: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -11,10 +11,10 @@ import polars as pl
 
 from harness.backends import BACKENDS
 from harness.backends.engine import Engine, engine
-from harness.basis_jobs import estimate, sampling_of
+from harness.basis_jobs import estimate
 from harness.execution import Bundle, Clock, load, stretch_inputs
 from harness.gradients import sampler
-from harness.job import Instance, Job, instance, orders_of, workload_of
+from harness.job import Instance, Job, instance, orders_of, sampling_of, workload_of
 from harness.parity_problems import LEARNING_RATE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.program import pick, step_of
 from harness.progress import Progress
@@ -22,6 +22,7 @@ from harness.replaying import replay
 from optimizers import rules
 from optimizers.rule import Rule
 from results import schema
+from results.parity import is_within, unit_of
 from results.writing import write_table
 
 SEED = 0
@@ -56,7 +57,7 @@ class Parity:
     @property
     def holds(self) -> bool:
         """Whether the difference is within the tolerance; true where none applies."""
-        return not self.judged or self.difference <= TOLERANCE
+        return is_within(self.judged, self.difference, TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,14 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
     problem = prepared.problem
     bundle = bundle_of(rule, prepared)
 
-    def parity(comparison: str, unit: str, by_step: Sequence[float], judged: bool) -> Parity:
+    def parity(comparison: str, by_step: Sequence[float], judged: bool) -> Parity:
         return Parity(
             optimizer=rule.name,
             problem=problem.label,
             workload=problem.workload,
             basis=problem.basis_spec.label,
             comparison=comparison,
-            unit=unit,
+            unit=unit_of(comparison),
             first_step=by_step[0],
             difference=float(np.max(by_step)),
             judged=judged,
@@ -120,7 +121,7 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
     jax_path = paths["jax"].params
     # A rule may have no path here, such as one on the simplex; on one backend alone that is a difference.
     judged = problem.judges(rule) and any(_is_finite(path[-1]) for path in (torch_path, jax_path))
-    yield parity("torch against jax", "relative", _by_step(relative, torch_path, jax_path), judged)
+    yield parity("torch against jax", _by_step(relative, torch_path, jax_path), judged)
     with clock.phase("step"):
         numpy_path = replay(
             rule.name,
@@ -132,11 +133,11 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
             kinds=bundle.layout.kinds,
             hessians=hessians,
         )
-    yield parity("numpy against torch", "relative", _by_step(relative, numpy_path, torch_path), judged)
+    yield parity("numpy against torch", _by_step(relative, numpy_path, torch_path), judged)
     for backend in BACKENDS:
         single = trajectory(bundle, engines[backend, "float32"], clock).params
         growth = _by_step(ulps, single, paths[backend].params)
-        yield parity(f"float32 against float64 on {backend}", "ulps", growth, judged=False)
+        yield parity(f"float32 against float64 on {backend}", growth, judged=False)
 
 
 class Trajectory(NamedTuple):

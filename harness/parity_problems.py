@@ -9,6 +9,7 @@ from typing import Any
 from harness.spec import BasisSpec, WorkloadSpec
 from optimizers.bases import bases
 from optimizers.rule import Rule
+from results.parity import is_judged
 from workloads import workloads
 
 STEPS = 20
@@ -56,7 +57,7 @@ class Problem:
 
     def judges(self, rule: Rule) -> bool:
         """Whether a rule must take equal steps: one whose scope is an entry has no such matrix."""
-        return self.free_of_noise and (self.full_rank or rule.scope == "entry")
+        return is_judged(self.full_rank, self.free_of_noise, rule.scope == "entry")
 
 
 def _linear_network(*widths: int) -> dict[str, Any]:

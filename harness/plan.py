@@ -69,6 +69,7 @@ class Config:
     Args:
         scale: the size of the studies.
         studies: file stems or claim ids, of studies and of property checks; empty for all.
+        repeats: whether studies that only repeat claims of those asked for are run too.
         backends: names; empty for all that a study uses.
         results: the folder that specs, runs, tables and figures are written to.
         site: the folder of the report.
@@ -87,6 +88,7 @@ class Config:
     data: Path | None = None
     name: str | None = None
     waive: tuple[str, ...] = ()
+    repeats: bool = False
 
 
 def read_config(raw: Mapping[str, Any]) -> Config:
@@ -129,6 +131,14 @@ def _text(key: str, value: Any) -> str:
     return value
 
 
+def _flag(key: str, value: Any) -> bool:
+    words = {"true": True, "false": False}  # snakemake hands on text
+    flag = words.get(str(value).lower())
+    if flag is None:
+        raise InputError(f"--config {key}: {value!r} is neither true nor false")
+    return flag
+
+
 def _path(key: str, value: Any) -> Path:
     return Path(_text(key, value))
 
@@ -150,11 +160,15 @@ READ = {
     "backends": _names,
     "name": _set_name,
     "waive": _waived,
+    "repeats": _flag,
 }  # else a path
 
 
 def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
-    """The studies asked for, by file stem or claim id; `claims` are the ids of property checks."""
+    """The studies asked for, by file stem or claim id; `claims` are the ids of property checks.
+
+    One that only repeats claims is among them where it is named, or what it repeats is and `repeats` is set.
+    """
     by_name = {claim.id: study for study in studies for claim in study.claims}
     by_name |= {study.name: study for study in studies}
     known = [*by_name, *claims]
@@ -167,7 +181,12 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
         raise InputError(
             f"--config scale: {unknown(str(config.study_folder), 'scale', config.scale, scales)}"
         )
-    wanted = {by_name[name].name for name in config.studies or by_name if name in by_name}
+    wanted = {by_name[name].name for name in config.studies if name in by_name}
+    if not config.studies:
+        wanted = {study.name for study in studies if not study.only_repeats}
+    if config.repeats:
+        shown = {claim.id for study in studies if study.name in wanted for claim in study.claims}
+        wanted |= {study.name for study in studies if study.only_repeats and study.repeated & shown}
     return tuple(study for study in studies if study.name in wanted)
 
 
@@ -356,6 +375,7 @@ class Planner:
             },
             versions=self.tree.versions(packages),
             claim_rules=claim_rules(study, self.scale) if stage == "final" else {},
+            precision=None if alone else study.precision,
         )
 
     def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
@@ -591,7 +611,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
     claims = _property_claims(config, root)
-    studies = read_studies(config.study_folder, config.studies)
+    studies = read_studies(config.study_folder, () if config.repeats else config.studies)
     _check_ids(studies, claims)
     for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
@@ -693,6 +713,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         "name": study.name,
         "question": study.question,
         "source": study.source,
+        "source_figures": dict(study.source_figures),
         "setting_notes": [*study.setting_notes, *([own.note] if own.note else []), *_alone(study, backends)],
         "workloads": [
             {
@@ -710,9 +731,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
                 **spec.options,
                 **spec.hyperparameters,
                 **(
-                    {"learning_rate_factors": dict(spec.learning_rate_factors)}
-                    if spec.learning_rate_factors
-                    else {}
+                    {"factors": {name: dict(by) for name, by in spec.factors.items()}} if spec.factors else {}
                 ),
                 **({"space": dict(spec.space)} if spec.space else {}),
             }
@@ -729,6 +748,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
             for name in backends
         },
         "seeds": own.seeds.model_dump(),
+        **({"precision": study.precision} if study.precision else {}),
         "tuning": {**study.tuning, "trials": tuning.trials(study.tuning)},
         "schedule": dict(study.schedule),
         "stop": dict(study.stop),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.backends.ops import Array, Ops
 from harness.layout import Layout, Stack, by_name, end_to_end
+from optimizers.names import unknown
 from optimizers.options import OptionError
 from optimizers.rule import Part, Rule
 
@@ -36,17 +37,11 @@ class Piece:
     stack: Stack | None
     named: Layout | None = None
 
-    @property
-    def factor(self) -> float:
-        """Of its learning rate."""
-        return 1.0 if self.stack is None else self.stack.factor
-
-    def values(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The optimizer's hyperparameters as they are for these leaves."""
-        if self.factor == 1.0:
-            return values
-        rate = self.part.names.get("learning_rate", "learning_rate")
-        return {**values, rate: values[rate] * self.factor}
+    def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The optimizer's hyperparameters, arrays or numbers, as they are for these leaves."""
+        factors = {} if self.stack is None else dict(self.stack.factors)
+        names = {self.part.names.get(name, name): factor for name, factor in factors.items()}
+        return {**values, **{name: values[name] * factor for name, factor in names.items()}}
 
     @property
     def rule(self) -> Rule:
@@ -64,6 +59,10 @@ class Piece:
         if self.named is not None:
             return self.named.flatten(ops, seen, len(lanes))
         return ops.reshape(seen, (*lanes, -1))
+
+
+def _end_to_end(ops: Ops, flats: list[Array]) -> Array:
+    return flats[0] if len(flats) == 1 else ops.concatenate(flats, -1)
 
 
 def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
@@ -118,7 +117,7 @@ class Update:
         """
         if self.layout.factors and self.rule.scope in ("model", "named"):
             raise OptionError(
-                f"{self.rule.name}: has one learning rate for all parameters; leave learning_rate_factors out"
+                f"{self.rule.name}: has one set of hyperparameters for all parameters; leave factors out"
             )
         uniform = self.rule.scope == "entry" and self.rule.part is None and not self.layout.factors
         if uniform or self.rule.scope == "model":
@@ -127,7 +126,46 @@ class Update:
             return (Piece(Part(self.rule), None, self.layout),)
         whole = Part(self.rule)
         part = self.rule.part or (lambda kind, shape: whole)
-        return tuple(Piece(part(stack.kind, stack.shape), stack) for stack in self.layout.stacks)
+        pieces = tuple(Piece(part(stack.kind, stack.shape), stack) for stack in self.layout.stacks)
+        for piece, stack in zip(pieces, self.layout.stacks, strict=True):
+            for name, _ in stack.factors:
+                if name not in piece.rule.hyperparameters:
+                    owner = f"{self.rule.name}: factors: the rule of a {stack.kind}"
+                    raise OptionError(unknown(owner, "hyperparameter", name, piece.rule.hyperparameters))
+        return pieces
+
+    def check_turns(self) -> tuple[str, ...]:
+        """The fields of its state that change with the coordinates like a gradient.
+
+        Raises:
+            OptionError: where its state cannot go on in other coordinates.
+        """
+        fields = {piece.rule.first_moments for piece in self.pieces}
+        found = fields.pop() if len(fields) == 1 else None
+        if found is None:
+            raise OptionError(
+                f"{self.rule.name}: its state cannot go on in other coordinates; set"
+                " the basis's state: restarted"
+            )
+        return found
+
+    def turned(self, ops: Ops, state: Sequence[Any], turn: Callable[[Array], Array]) -> tuple[Any, ...]:
+        """The state in other coordinates: `turn` takes a gradient's (S, K, total) to the new ones.
+
+        Raises:
+            OptionError: where its state cannot go on in other coordinates.
+        """
+        states = list(state)
+        for field in self.check_turns():
+            seen = [getattr(held, field) for held in states]
+            lanes = tuple(seen[0].shape[:2])
+            flats = [piece.give(ops, one, lanes) for piece, one in zip(self.pieces, seen, strict=True)]
+            turned = turn(_end_to_end(ops, flats))
+            states = [
+                held._replace(**{field: piece.take(ops, turned)})
+                for piece, held in zip(self.pieces, states, strict=True)
+            ]
+        return tuple(states)
 
     @property
     def amortizes(self) -> bool:
@@ -165,7 +203,7 @@ class Update:
                 hyper = hyper_of(ops, piece.part, piece.values(values), param.ndim)
                 param = piece.rule.gradient_at(ops, held, param, hyper)
             points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
-        return points[0] if len(points) == 1 else ops.concatenate(points, -1)
+        return _end_to_end(ops, points)
 
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
         """The state at the first parameters: one of its rule's for each piece."""
@@ -187,7 +225,7 @@ class Update:
             new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, refresh)
             flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
             states.append(new_state)
-        return flats[0] if len(flats) == 1 else ops.concatenate(flats, -1), tuple(states)
+        return _end_to_end(ops, flats), tuple(states)
 
 
 class Carry(NamedTuple):
@@ -323,6 +361,19 @@ class Program:
         if hessian is not None:
             values["hessian"] = self.rotated(hessian, constants.matrices)
         return self.update.apply(self.ops, grad, state, coordinates, values, refresh)
+
+    def turned(self, state: Sequence[Any], old: Sequence[Array], new: Sequence[Array]) -> tuple[Any, ...]:
+        """The rules' state in the coordinates of new matrices: a first moment m becomes J_new^T (J_old m).
+
+        Raises:
+            OptionError: where the state cannot go on in other coordinates.
+        """
+        lay = self.update.layout
+
+        def turn(moment: Array) -> Array:
+            return lay.to_coordinates(self.ops, new, lay.to_parameters(self.ops, old, moment))
+
+        return self.update.turned(self.ops, state, turn)
 
     def rotated(self, hessian: Array, matrices: Sequence[Array]) -> Array:
         """J^T H J, one row and column a coordinate, of (S, K, d, d); J is V for a rotation."""

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from harness.execution import Bundle, Trajectories
-from harness.job import Cell, Job, LoadedBasis
+from harness.job import Cell, Job, LoadedBasis, precision_of
 from results import schema
 from workloads.workload import Workload
 
@@ -98,7 +98,7 @@ def rows(
         for k in range(len(cell.settings)):
             lane = lane_of(trajectories, s, k, spec.targets, workload)
             run = f"{spec.hash[:12]}-{first + len(runs):04d}"
-            gradients = lane.gradients * bundle.gradients_per_step
+            gradients = int(bundle.evaluations_of(np.array(lane.gradients)))
             hyper = {name: float(values[k]) for name, values in bundle.hyperparameters.items()}
             bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
             runs.append(
@@ -111,7 +111,7 @@ def rows(
                     "basis": cell.basis.label,
                     "backend": spec.backend,
                     "device": spec.device,
-                    "dtype": workload.dtype,
+                    "dtype": precision_of(spec, workload),
                     "stage": spec.stage,
                     "seed": seed,
                     "learning_rate": hyper.pop("learning_rate"),
@@ -121,7 +121,7 @@ def rows(
                     "steps": lane.total_steps,
                     "gradient_evaluations": gradients,
                     "basis_gradient_evaluations": basis.gradient_evaluations,
-                    "basis_seconds": basis.seconds[s],
+                    "basis_seconds": basis.seconds[s] + float(trajectories.reestimation_seconds[s, k]),
                     "examples": gradients * batch,
                     "final_metrics": _named({name: float(v[-1]) for name, v in lane.values.items()}),
                     "best_metrics": [
@@ -145,7 +145,7 @@ def rows(
                     "machine": job.machine,
                 }
             )
-            evaluations = lane.steps * bundle.gradients_per_step
+            evaluations = bundle.evaluations_of(lane.steps)
             curves += [
                 _curve(run, lane.steps, evaluations, batch, name, values)
                 for name, values in lane.values.items()

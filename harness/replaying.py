@@ -81,7 +81,7 @@ class Online:
         basis: Basis = None,
         options: Options | None = None,
         kinds: Mapping[str, str] | None = None,
-        learning_rate_factors: Mapping[str, float] | None = None,
+        factors: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         rule, values = _chosen(optimizer, hyper, backend, dtype, options or {})
         start = {name: np.asarray(value, dtype) for name, value in params.items()}
@@ -90,7 +90,7 @@ class Online:
         blocks = _blocks(basis, start)
         shapes = {name: value.shape for name, value in start.items()}
         try:
-            lay = layout(shapes, kinds_of(shapes, kinds), tuple(blocks), learning_rate_factors)
+            lay = layout(shapes, kinds_of(shapes, kinds), tuple(blocks), factors)
             update = Update(rule, lay)
             assert update.pieces  # an option may be wrong for a shape
         except ValueError as error:
@@ -215,7 +215,7 @@ def replay(
     basis: Basis = None,
     options: Options | None = None,
     kinds: Mapping[str, str] | None = None,
-    learning_rate_factors: Mapping[str, float] | None = None,
+    factors: Mapping[str, Mapping[str, float]] | None = None,
     hessians: Sequence[np.ndarray] | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Feed given gradients to an optimizer and return the parameters after each step.
@@ -234,7 +234,7 @@ def replay(
         options: the optimizer's options by name; what is left out has its default.
         kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`; what is left out
             is what the number of axes suggests.
-        learning_rate_factors: factors of the learning rate by parameter name or kind.
+        factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind.
         hessians: one (d, d) a step, in the order of a basis for all parameters, where the optimizer needs
             them.
 
@@ -246,7 +246,7 @@ def replay(
     """
     if hessians is not None and len(hessians) != len(grads):
         raise InputError(f"hessians: there are {len(hessians)} for {len(grads)} steps; give one a step")
-    online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds, learning_rate_factors)
+    online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds, factors)
     for number, one in enumerate(grads, start=1):
         _checked(one, params, number)  # all of them before the first is computed with
     return [

@@ -11,7 +11,7 @@ import polars as pl
 
 from harness import tuning
 from harness.execution import Bundle, execute, joined, lanes_per_bundle, parts
-from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, workload_of
+from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, precision_of, workload_of
 from harness.progress import Progress
 from harness.records import rows
 from results import schema
@@ -24,9 +24,8 @@ def run_lanes(job: Job) -> list[str]:
     spec = job.spec
     with job.clock.phase("data"):
         cells = _cells(job)
-    engines = {
-        dtype: job.engine(dtype) for dtype in sorted({workload_of(one).dtype for one in spec.workloads})
-    }
+    precisions = {precision_of(spec, workload_of(one)) for one in spec.workloads}
+    engines = {dtype: job.engine(dtype) for dtype in sorted(precisions)}
     progress = Progress(
         f"{spec.study} {spec.stage} {spec.optimizers[0].label} on {spec.backend}",
         sum(len(cell.settings) for cell in cells),
@@ -35,7 +34,7 @@ def run_lanes(job: Job) -> list[str]:
     curves: list[pl.DataFrame] = []
     instances: dict[str, list[Instance]] = {}
     for cell in cells:
-        name, dtype = cell.workload.name, cell.workload.dtype
+        name, dtype = cell.workload.name, precision_of(spec, cell.workload)
         with job.clock.phase("data"):
             if name not in instances:
                 # Only one workload's problems are held at a time.

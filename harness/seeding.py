@@ -6,6 +6,8 @@ import hashlib
 
 import numpy as np
 
+from workloads.workload import Random
+
 
 def generator(*axes: str | int) -> np.random.Generator:
     """The generator of a point on named axes, such as `("digits_mlp", 1003, "order")`.
@@ -31,9 +33,9 @@ class WorkloadRandom:
 
 
 def batch_order(
-    random: WorkloadRandom, examples: int, batch_size: int, steps: int, purpose: str = "order"
+    random: Random, examples: int, batch_size: int, steps: int, purpose: str = "order"
 ) -> np.ndarray:
-    """Indices of the minibatches of each step, shape (steps, batch_size).
+    """Indices of the minibatches of each step, shape (steps, batch_size), int32: a long run has many.
 
     Every epoch is a fresh permutation cut into whole batches; what is left over is not used in it.
 
@@ -46,5 +48,5 @@ def batch_order(
     per_epoch = examples // batch_size
     epochs = -(-steps // per_epoch)
     kept = per_epoch * batch_size
-    order = np.concatenate([rng.permutation(examples)[:kept] for _ in range(epochs)])
+    order = np.concatenate([rng.permutation(examples)[:kept].astype(np.int32) for _ in range(epochs)])
     return order.reshape(-1, batch_size)[:steps]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from harness.errors import InputError
 
 Stage = Literal["bases", "sweep", "refine", "final", "timing", "parity", "checks"]
+Precision = Literal["float32", "float64"]
 TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/harness/golden)
 
 
@@ -23,7 +24,7 @@ class OptimizerSpec:
     Args:
         name: the rule's.
         label: what tables call it; the rule's name where none is given.
-        learning_rate_factors: by parameter name or kind.
+        factors: of hyperparameters, by their name, then by parameter name or kind.
         space: the axes of its own search space by hyperparameter; empty where it has the study's.
         locator: where the rule is found (harness.contestants); its name where none is given.
     """
@@ -32,7 +33,7 @@ class OptimizerSpec:
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
-    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     space: Mapping[str, Any] = field(default_factory=dict)
     locator: str = ""
 
@@ -85,6 +86,7 @@ class JobSpec:
         upstream: hash of the job by part: `bases`, `sweep`, `refine`, `final`; of several for timing.
         sources: SHA-256 by file of everything first-party that decides the result.
         versions: versions of the backend's packages.
+        precision: of all runs; None: the workload's, and then no part of the job's hash.
         claim_rules: of final runs the hash of each claim's rule as it was when they were planned. No part of
             the job's hash: a rule that is changed afterwards shows as changed and runs nothing anew.
     """
@@ -111,6 +113,7 @@ class JobSpec:
     versions: Mapping[str, str]
     trajectory_version: int = TRAJECTORY_VERSION
     claim_rules: Mapping[str, str] = field(default_factory=dict)
+    precision: Precision | None = None
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, a line for each key, so that specs can be compared with diff."""
@@ -118,7 +121,8 @@ class JobSpec:
 
     @cached_property
     def _lines(self) -> tuple[str, ...]:
-        return tuple(f" {_compact(name)}: {_lined(value)}" for name, value in sorted(vars_of(self).items()))
+        given = {name: value for name, value in vars_of(self).items() if (name, value) != ("precision", None)}
+        return tuple(f" {_compact(name)}: {_lined(value)}" for name, value in sorted(given.items()))
 
     @cached_property
     def hash(self) -> str:

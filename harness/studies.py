@@ -15,11 +15,12 @@ from harness.backends import BACKENDS
 from harness.contestants import canonical, find_rule, find_workload
 from harness.errors import InputError
 from harness.foreign import is_foreign
+from harness.inputs import check_inputs
 from harness.layout import layout
 from harness.paths import STUDY_FOLDER
 from harness.program import Update
 from harness.schedules import SHAPES
-from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
+from harness.spec import BasisSpec, OptimizerSpec, Precision, WorkloadSpec
 from harness.study_file import (
     MOST_TUNING_SEEDS,
     Axis,
@@ -49,6 +50,7 @@ class Study:
     Args:
         tuning: the protocol as job specs hold it: `protocol`, `names` of the tuned hyperparameters,
             `coarse` or `budget` and `space`, `statistic`, `which`, `metric`, `direction`, `shared_across`.
+        precision: of all runs; None: each workload's own.
         compare: the headline metric.
         settings: each scale's workloads with their settings completed.
     """
@@ -57,6 +59,7 @@ class Study:
     path: Path
     question: str
     source: str
+    source_figures: Mapping[str, str]
     setting_notes: tuple[str, ...]
     optimizers: tuple[OptimizerSpec, ...]
     bases: tuple[BasisSpec, ...]
@@ -64,6 +67,7 @@ class Study:
     schedule: Mapping[str, Any]
     stop: Mapping[str, float]
     targets: Mapping[str, float]
+    precision: Precision | None
     compare: Judged
     claims: tuple[Claim, ...]
     scales: Mapping[str, Scale]
@@ -78,6 +82,16 @@ class Study:
         if not optimizer.space:
             return self.tuning
         return {**self.tuning, "names": list(optimizer.space), "space": optimizer.space}
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        """The claims of another study that are repeated here."""
+        return frozenset(claim.repeats for claim in self.claims if claim.repeats is not None)
+
+    @property
+    def only_repeats(self) -> bool:
+        """Whether it has claims, all of them repeated."""
+        return bool(self.claims) and all(claim.repeats is not None for claim in self.claims)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -189,6 +203,7 @@ def read_study(path: Path) -> Study:
         path=path,
         question=file.question,
         source=file.source,
+        source_figures=file.source_figures,
         setting_notes=file.setting_notes,
         optimizers=optimizers_,
         bases=bases_,
@@ -202,6 +217,7 @@ def read_study(path: Path) -> Study:
         schedule=file.schedule.model_dump(),
         stop=file.stop.model_dump(exclude_none=True),
         targets=file.targets,
+        precision=file.precision,
         compare=file.compare.metric,
         claims=file.claims,
         scales=file.scales,
@@ -289,7 +305,7 @@ def _optimizers(file: StudyFile, folder: Path, report: Report) -> tuple[Optimize
     return tuple(specs)
 
 
-ABOUT = ("label", "learning_rate_factors", "space")  # what is said of a contestant, and not to its rule
+ABOUT = ("label", "factors", "space")  # what is said of a contestant, and not to its rule
 
 
 def _optimizer(
@@ -297,7 +313,7 @@ def _optimizer(
 ) -> OptimizerSpec | None:
     """One entry of a study's optimizers; None, and a report, where something is wrong."""
     label = _label(entry, rule.name, key, report)
-    factors = _factors(entry.options.get("learning_rate_factors", {}), f"{key}.learning_rate_factors", report)
+    factors = _factors(entry.options.get("factors", {}), f"{key}.factors", report)
     given = {name: value for name, value in entry.options.items() if name not in ABOUT}
     space = _space(file, entry.options.get("space"), f"{key}.space", report)
     if space is None:
@@ -346,15 +362,22 @@ def _space(file: StudyFile, value: Any, key: str, report: Report) -> dict[str, A
         return None
 
 
-def _factors(value: Any, key: str, report: Report) -> dict[str, float] | None:
-    """Learning-rate factors by parameter name or kind."""
-    numbers = isinstance(value, Mapping) and all(
+def _factors(value: Any, key: str, report: Report) -> dict[str, dict[str, float]] | None:
+    """Factors by hyperparameter, then by parameter name or kind."""
+    if isinstance(value, Mapping) and all(map(_are_numbers, value.values())):
+        return {str(name): {str(one): float(by[one]) for one in by} for name, by in value.items()}
+    report(
+        key,
+        f"{value!r} is no mapping of hyperparameters to factors by parameter or kind, such as "
+        "{weight_decay: {bias: 0.0}}",
+    )
+    return None
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
         isinstance(one, (int, float)) and not isinstance(one, bool) for one in value.values()
     )
-    if numbers:
-        return {str(name): float(factor) for name, factor in value.items()}
-    report(key, f"{value!r} is no mapping of parameters or kinds to factors, such as {{bias: 2.0}}")
-    return None
 
 
 def _label(entry: Named, name: str, key: str, report: Report) -> str | None:
@@ -438,11 +461,14 @@ def _check_layouts(
         for basis in bases_:
             try:
                 groups = bases()[basis.name].groups(basis.options, shapes, kinds)
-            except OptionError as error:
+                check_inputs(workload, ((group.names, group.change) for group in groups))
+            except (OptionError, InputError) as error:
                 report(f"bases.{basis.label}", f"{spec.name}: {error}")
                 continue
+            anew = bases()[basis.name].reestimation(basis.options)
+            carried = anew is not None and anew.carries_state
             for optimizer in optimizers_:
-                _check_leaves(optimizer, spec.name, shapes, kinds, groups, report)
+                _check_leaves(optimizer, spec.name, shapes, kinds, groups, carried, report)
 
 
 def _check_leaves(
@@ -451,9 +477,10 @@ def _check_leaves(
     shapes: Mapping[str, tuple[int, ...]],
     kinds: Mapping[str, str],
     groups: Sequence[Group],
+    carried: bool,
     report: Report,
 ) -> None:
-    factors, key = optimizer.learning_rate_factors, f"optimizers.{optimizer.label}.learning_rate_factors"
+    factors, key = optimizer.factors, f"optimizers.{optimizer.label}.factors"
     try:
         changes = {group.names: (group.change, 1) for group in groups}  # how many columns does not matter
         made = layout(shapes, kinds, [group.names for group in groups], factors, changes)
@@ -461,7 +488,10 @@ def _check_leaves(
         report(key, f"{workload}: {error}")
         return
     try:
-        tuple(Update(rule_of(optimizer), made).pieces)  # an option may be wrong for a shape
+        update = Update(rule_of(optimizer), made)
+        assert update.pieces  # an option may be wrong for a shape
+        if carried:
+            update.check_turns()
     except OptionError as error:
         report(f"optimizers.{optimizer.label}", f"{workload}: {error}")
 
@@ -469,16 +499,16 @@ def _check_leaves(
 def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
     used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
     used |= {f"targets.{metric}": metric for metric in file.targets}
-    used |= {key: condition.metric.metric for key, condition in _conditions(file)}
+    used |= {key: condition.metric.metric for key, condition in _conditions(file.claims)}
     for key, metric in used.items():
         if metric not in metrics:
             report(key, unknown("the study's workloads together", "metric", metric, metrics))
 
 
-def _conditions(file: StudyFile) -> list[tuple[str, Condition]]:
+def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
     return [
         (f"claims.{claim.id}.holds_if[{index}]", condition)
-        for claim in file.claims
+        for claim in claims
         for index, condition in enumerate(claim.holds_if)
     ]
 
@@ -493,10 +523,11 @@ def _check_methods(
     methods = [method_label(optimizer.label, basis.label) for basis in bases_ for optimizer in optimizers_]
     for claim in _repeated(claim.id for claim in file.claims):
         report("claims", f"the id {claim!r} is given twice; ids must differ")
-    for key, condition in _conditions(file):
+    for key, condition in _conditions(file.claims):
         for name in [*condition.than, *(name for names in condition.relations.values() for name in names)]:
             if name not in methods:
                 report(key, unknown("the study", "method", name, methods))
+    for key, condition in _conditions(claim for claim in file.claims if claim.repeats is None):
         if condition.workload is not None and condition.workload not in known:
             report(f"{key}.workload", unknown("the study", "workload", condition.workload, known))
 

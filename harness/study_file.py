@@ -13,8 +13,10 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from harness.errors import InputError
+from harness.spec import Precision
 from harness.tuning import coarse_rates
 from optimizers.names import unknown
+from results.methods import method_label, method_parts
 
 MOST_TUNING_SEEDS = 1000  # final seeds start there, so that no run is judged by a seed that tuned it
 
@@ -198,7 +200,8 @@ class Condition(Part):
 
     One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
     pair, or each against each with `pairs: all`. The effect is a ratio where the metric is minimized, else a
-    difference, unless it is given.
+    difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for the
+    tuning runs or `at_equal` for another cost; None, for neither, leaves rules' hashes as they were.
     """
 
     metric: JudgedWords
@@ -212,6 +215,20 @@ class Condition(Part):
     effect: Literal["ratio", "difference"] | None = None
     test: Literal["sign", "wilcoxon"] = "sign"
     family: str | None = None
+    quantity: Literal["value", "best_learning_rate", "trend"] | None = None
+    at_equal: Literal["steps", "gradients", "seconds"] | None = None
+
+    @model_validator(mode="after")
+    def _of_rates(self) -> Condition:
+        if self.quantity in (None, "value"):
+            return self
+        if self.at_equal is not None:
+            raise ValueError(f"at_equal: it is of final runs, {self.quantity} of tuning runs; leave one out")
+        if self.effect is not None:
+            raise ValueError(f"effect: {self.quantity} has its own; leave it out")
+        if self.quantity == "trend" and self.better is None:
+            raise ValueError("quantity: a trend is upwards; name the methods in `better`")
+        return self
 
     @model_validator(mode="after")
     def _relation(self) -> Condition:
@@ -233,12 +250,26 @@ class Condition(Part):
 
 
 class Claim(Part):
-    """A sentence of a paper with the conditions that decide it: all of them must hold."""
+    """A sentence of a paper with the conditions that decide it: all of them must hold.
+
+    One that `repeats` another has sentence, source and conditions from there (`read_study_file`). `changed`
+    says how its runs differ, in words that follow a verdict, such as "in float64"; `bases` which basis stands
+    for which.
+    """
 
     id: str
     sentence: str
     source: str
     holds_if: Annotated[tuple[Condition, ...], BeforeValidator(_as_list), Field(strict=False, min_length=1)]
+    repeats: str | None = None
+    changed: str | None = None
+    bases: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Claim:
+        if (self.repeats is None) != (self.changed is None) or (self.bases and not self.repeats):
+            raise ValueError("repeats, changed and bases: a claim that repeats another says what is changed")
+        return self
 
 
 class Seeds(Part):
@@ -296,10 +327,16 @@ class Scale(Part):
 
 
 class StudyFile(Part):
-    """A whole study file. Names are not looked up here (harness.studies does)."""
+    """A whole study file. Names are not looked up here (harness.studies does).
 
+    Keys that it does not give are those of the study file that it is `like`, which lies beside it. Runs have
+    the precision of their workload where none is given.
+    """
+
+    like: str | None = None
     question: str
     source: str
+    source_figures: dict[str, str] = {}
     setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     workload: Item | None = None
     workloads: Items | None = None
@@ -308,6 +345,7 @@ class StudyFile(Part):
     tuning: Annotated[TwoStageSweep | Search, Field(discriminator="protocol")]
     schedule: Schedule = Schedule()
     stop: Stop = Stop()
+    precision: Precision | None = None
     targets: dict[Metric, float] = {}
     compare: Compare
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
@@ -326,12 +364,67 @@ def read_study_file(path: Path) -> StudyFile:
     Raises:
         InputError: with a line for each problem.
     """
-    raw = _load(path)
+    raw = _whole(path)
     try:
         return StudyFile.model_validate(raw)
     except ValidationError as errors:
         lines = dict.fromkeys(f"{path}: {_explain(error)}" for error in errors.errors())
         raise InputError("\n".join(lines)) from errors
+
+
+def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A study file with the keys of the one that it is like, and the rules of claims that it repeats.
+
+    Args:
+        after: the studies that are like this one.
+    """
+    raw: dict[str, Any] = _load(path)
+    other = _other(path, raw["like"], (*after, path.stem)) if "like" in raw else {}
+    if isinstance(raw.get("claims"), list):
+        known = [one for one in _as_list(other.get("claims")) if isinstance(one, Mapping)]
+        rules = {str(claim.get("id")): claim for claim in known}
+        raw["claims"] = [_with_rule(path, claim, rules) for claim in raw["claims"]]
+    return {**other, **raw}
+
+
+def _other(path: Path, name: Any, after: tuple[str, ...]) -> dict[str, Any]:
+    """What a study takes from the file that it is like."""
+    names = sorted(other.stem for other in path.parent.glob("*.yaml") if other != path)
+    if name not in names:
+        raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), names)}")
+    if name in after:
+        raise InputError(f"{path}: like: {name} is like this one; one of them must be like none")
+    whole = _whole(path.parent / f"{name}.yaml", after)
+    whole.pop("source_figures", None)  # another study has other figures
+    return whole
+
+
+def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> Any:
+    """A claim of a file; one that repeats another has from there whatever is not its own."""
+    if not isinstance(raw, Mapping) or "repeats" not in raw:
+        return raw
+    place, repeats = f"{path}: claims.{raw.get('id')}", str(raw["repeats"])
+    if repeats not in rules:
+        where = "the study that this one is like"
+        raise InputError(f"{place}.repeats: {unknown(where, 'claim', repeats, rules)}")
+    given = [name for name in ("sentence", "source", "holds_if") if name in raw]
+    if given:
+        raise InputError(f"{place}.{given[0]}: it is that of {repeats}; leave it out")
+    rule, bases = rules[repeats], raw.get("bases")
+    bases = bases if isinstance(bases, Mapping) else {}
+    conditions = [dict(one) for one in _as_list(rule.get("holds_if")) if isinstance(one, Mapping)]
+    met: set[str] = set()
+    for condition in conditions:
+        condition.pop("family", None)  # it must not count in another claim's correction
+        for key in ("better", "no_worse", "same", "than"):
+            if isinstance(condition.get(key), list):
+                parts = [method_parts(str(method)) for method in condition[key]]
+                condition[key] = [method_label(name, str(bases.get(basis, basis))) for name, basis in parts]
+                met.update(basis for _, basis in parts)
+    for basis in bases:
+        if basis not in met:
+            raise InputError(f"{place}.bases: {unknown(repeats, 'basis', str(basis), sorted(met))}")
+    return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "holds_if": conditions}
 
 
 def _load(path: Path) -> Any:

@@ -178,7 +178,7 @@ class _Run:
         """Seconds of an evaluation, its results on the host."""
         with uncollected():
             begin = time.perf_counter()
-            self.measure(self.carry)
+            self.measure(self.carry, self.loaded.constants)
             return time.perf_counter() - begin
 
 
@@ -224,7 +224,14 @@ def measure_methods(
         compile or allocate at first use), `step`, `null_step` and `evaluation`, of a method named `null` too.
     """
     first = next(iter(bundles.values()))
-    null = dataclasses.replace(first, rule=NULL, hyperparameters={"learning_rate": np.ones(1)}, matrices={})
+    null = dataclasses.replace(
+        first,
+        rule=NULL,
+        hyperparameters={"learning_rate": np.ones(1)},
+        matrices={},
+        factors={},
+        reestimation=None,
+    )
     entries = [("null", "null_step", null), *((name, "step", bundle) for name, bundle in bundles.items())]
     with engine.context():
         contestants = []

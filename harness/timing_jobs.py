@@ -9,7 +9,7 @@ import polars as pl
 
 from harness.clocks import pinned
 from harness.execution import PHASES, Bundle
-from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, workload_of
+from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, precision_of, workload_of
 from harness.progress import Progress
 from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
 from harness.timing import Measured, Memory, Timing, measure_methods
@@ -36,7 +36,7 @@ def time_study(job: Job) -> list[str]:
     notes: set[str] = set()
     with pinned(job.threads) as processors:
         for workload in spec.workloads:
-            engine = job.engine(workload_of(workload).dtype)
+            engine = job.engine(precision_of(spec, workload_of(workload)))
             measured = measure_methods(
                 {" @ ".join(method): bundle for method, bundle in _bundles(job, workload, finals).items()},
                 engine,
@@ -93,7 +93,8 @@ def _bundle(
         **{item["name"]: item["value"] for item in chosen["hyperparameters"]},
     }
     cell = Cell(workload_of(workload), workload, optimizer, basis, [setting])
-    loaded = load_basis(job, workload.name, basis, job.spec.seeds[:1], cell.workload.dtype)
+    dtype = precision_of(job.spec, cell.workload)
+    loaded = load_basis(job, workload.name, basis, job.spec.seeds[:1], dtype)
     return bundle_of(job, cell, [one], loaded)
 
 

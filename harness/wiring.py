@@ -22,7 +22,7 @@ TABLES: Mapping[Stage, tuple[str, ...]] = {
     "final": ("runs", "curves", "jobs"),
     "timing": ("timings", "memory", "jobs"),
     "parity": ("parity", "jobs"),
-    "checks": ("checks", "jobs"),
+    "checks": ("checks", "series", "jobs"),
 }
 MERGED = ("runs", "curves", "timings", "memory", "jobs")
 JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in harness.paths.job_name

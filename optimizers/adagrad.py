@@ -103,6 +103,7 @@ def adagrad(options: Options) -> Rule:
             ),
         },
         init=_init,
+        first_moments=(),
         update=update,
         options=OPTIONS,
         chosen=chosen,
@@ -117,6 +118,7 @@ ADAGRAD_NORM = Rule(
     source="002 eq. 33",
     hyperparameters=ADAGRAD.hyperparameters,
     init=_init_norm,
+    first_moments=(),
     update=_update_norm,
     scope="model",
 )

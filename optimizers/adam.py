@@ -148,6 +148,7 @@ def adam(options: Options) -> Rule:
         source="002 eq. 46, Sec. 4.1.1; options: Fig. 1, Secs. 4.2 and 4.3",
         hyperparameters=NUMBERS,
         init=functions.init,
+        first_moments=("first",),
         update=functions.update,
         options=ADAM_OPTIONS,
         chosen=chosen,
@@ -170,6 +171,7 @@ def adamw(options: Options) -> Rule:
         source="002 Sec. 4.4, Fig. 1",
         hyperparameters={**NUMBERS, "weight_decay": decay},
         init=functions.init,
+        first_moments=("first",),
         update=functions.update_decayed,
         options=ADAMW_OPTIONS,
         chosen=chosen,
@@ -184,6 +186,7 @@ RMSPROP = Rule(
     source="002 eq. 45",
     hyperparameters=NUMBERS,
     init=_init,
+    first_moments=("first",),
     update=_update_rmsprop,
 )
 
@@ -196,6 +199,7 @@ ADAM_ATAN2 = Rule(
         "b": Hyperparameter("by which the root is multiplied", 1.0, 0.0, low_open=True),
     },
     init=_init,
+    first_moments=("first",),
     update=_update_atan2,
 )
 

@@ -58,6 +58,7 @@ SGD = Rule(
     source="002 eq. 21",
     hyperparameters={"learning_rate": LEARNING_RATE},
     init=_init_sgd,
+    first_moments=(),
     update=_update_sgd,
 )
 
@@ -69,6 +70,7 @@ MOMENTUM = Rule(
         "momentum": Hyperparameter("mu, the share of the velocity kept", 0.9, 0.0, 1.0, high_open=True),
     },
     init=_init_momentum,
+    first_moments=("velocity",),
     update=_update_momentum,
 )
 
@@ -77,6 +79,7 @@ NESTEROV = Rule(
     source="002 Sec. 2.3.1, Lemma S.10",
     hyperparameters=MOMENTUM.hyperparameters,
     init=_init_momentum,
+    first_moments=("velocity",),
     update=_update_nesterov,
 )
 
@@ -85,6 +88,7 @@ NESTEROV_LOOKAHEAD = Rule(
     source="002 eqs. 28-31",
     hyperparameters=MOMENTUM.hyperparameters,
     init=_init_momentum,
+    first_moments=("velocity",),
     update=_update_momentum,  # eqs. 30-31 are 25-26 with the gradient taken ahead
     gradient_at=_ahead,
 )

@@ -115,6 +115,8 @@ class Rule:
             the parameters themselves.
         backend: the only backend that it runs on; None for all.
         needs_hessian: whether `hyper` holds `hessian`, `(..., d, d)`, at that point; with scope `model`.
+        first_moments: the fields of its state that change with the coordinates like a gradient, so that it
+            can go on in others where all else stays; None where it cannot.
         part: `part(kind, shape) -> Part` for a role's kind and one parameter's shape, where not all leaves
             are updated alike, the same object where they are; None where this rule updates all.
         options: the choices that a study makes besides numbers, by name.
@@ -134,6 +136,7 @@ class Rule:
     gradient_at: Callable[[Ops, State, Array, Mapping[str, Array]], Array] | None = None
     backend: str | None = None
     needs_hessian: bool = False
+    first_moments: tuple[str, ...] | None = None
     part: Callable[[str, tuple[int, ...]], Part] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)

@@ -102,11 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "claims":
             from reports.claim_figures import draw_claims
             from reports.claims import check_rows
+            from reports.series import series_rows
 
             if plan.checks is None:
                 raise ReportError(f"{options.plan}: no claims are checked in it")
             out = options.out or plan.checks.figures
-            drawn = draw_claims(plan.checks, check_rows(plan.checks), out)
+            drawn = draw_claims(plan.checks, check_rows(plan.checks), series_rows(plan.checks), out)
             print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
         else:
             from reports.site import render_site

@@ -15,8 +15,7 @@ from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 class Head:
     """A column's title, the line below it (empty for none), and what it says.
 
-    `key` names it within its board; `sorts` is whether readers can sort by it, `screen` whether it is left
-    out on paper, which is not wide enough for all.
+    `key` names it within its board; `sorts` is whether readers can sort by it.
     """
 
     key: str
@@ -25,13 +24,15 @@ class Head:
     unit: str = ""
     number: bool = True
     sorts: bool = True
-    screen: bool = False
+
+
+METHOD = Head("method", "Method", "An optimizer; behind an @ the basis that it runs in.", number=False)
 
 
 def board_heads(board: Board) -> list[Head]:
-    """The heads of a board's columns, in the order of its cells."""
-    heads = [
-        Head("method", "Method", "An optimizer; behind an @ the basis that it runs in.", number=False),
+    """The heads of a board's columns, in the order of its cells: what goes over all its workloads."""
+    return [
+        METHOD,
         Head(
             "score",
             "Score",
@@ -62,23 +63,12 @@ def board_heads(board: Board) -> list[Head]:
             f"less than {percent(NEGLIGIBLE, 1)} are equal, so that several methods can win one.",
         ),
         Head(
-            "reached",
-            "Reached target",
-            "Final runs that reached their study's target, over all workloads that have one; below it a 95 % "
-            "interval where that is one workload.",
-        ),
-        Head(
             "diverged",
             "Diverged",
             "Final runs that diverged, over all workloads; below it a 95 % interval where that is one "
             "workload.",
         ),
-    ]
-    names = [column.workload for column in board.columns]
-    for number, column in enumerate(board.columns):
-        heads += _of_column(column, number, shared=names.count(column.workload) > 1)
-    return [
-        *heads,
+        *(_to_target() if board.scored else ()),
         Head(
             "step",
             "A step",
@@ -117,40 +107,69 @@ def board_heads(board: Board) -> list[Head]:
     ]
 
 
-def _of_column(column: Column, number: int, shared: bool) -> list[Head]:
-    """The heads of a workload; `shared` where another study has it too."""
-    where = f"{column.study}: " if shared else ""
+def _to_target() -> tuple[Head, Head]:
+    said = (
+        "until the target, basis included: the median over seeds on each workload is divided by the least of "
+        "any method, and is ∞ where half of the runs missed the target. The median of these ratios over "
+        "workloads, and below it the least and the greatest where there are several."
+    )
+    return (
+        Head("gradients", "Gradients", f"Gradient evaluations {said}", unit="× the fewest"),
+        Head(
+            "seconds",
+            "Seconds",
+            f"Seconds {said} A dash where steps were not timed.",
+            unit="× the fewest",
+        ),
+    )
+
+
+def workload_heads(column: Column) -> list[Head]:
+    """The heads of the table of one workload, in the order of its cells."""
     metric = f"{column.which} {metric_name(column.metric)}"
     better, arrow = ("less", "↓") if column.direction == "minimize" else ("more", "↑")
-    heads = [
-        Head(
-            f"value-{number}",
-            column.workload,
-            f"{metric.capitalize()} on {column.workload}, study {column.study}: the median over "
-            f"{column.seeds} seeds and its interval; {better} is better.",
-            unit=f"{where}{metric} {arrow}",
-        )
-    ]
-    if column.target is None:
-        return heads
-    aim = f"{metric_name(column.target[0])} {plain(column.target[1])}"
+    aim = f"{metric_name(column.target[0])} {plain(column.target[1])}" if column.target else ""
     return [
-        *heads,
+        METHOD,
         Head(
-            f"evaluations-{number}",
-            "Gradients",
-            f"Gradient evaluations on {column.workload}, basis included, until {aim}: the median and its "
-            "interval; ∞ where half of the runs never got there.",
-            unit=f"{where}to {aim}",
-            screen=True,
+            "value",
+            f"{metric.capitalize()} {arrow}",
+            f"{metric.capitalize()}: the median over {column.seeds} seeds and its "
+            f"interval; {better} is better.",
         ),
+        *(_to_target_of(aim) if aim else ()),
         Head(
-            f"seconds-{number}",
-            "Seconds",
-            f"Seconds on {column.workload}, basis included, until {aim}: steps to target times the timed "
-            "step, unless the run was timed itself. The median over seeds and its interval; ∞ where half of "
-            "the runs never got there, a dash where steps were not timed.",
-            unit=f"{where}to {aim}",
-            screen=True,
+            "wins",
+            "Wins",
+            "Seeds on which no method ends better, of those that all methods ran.",
+        ),
+        Head("diverged", "Diverged", "Final runs that diverged, and a 95 % interval."),
+        Head(
+            "decades",
+            "Learning rates",
+            f"Decades of learning rates whose loss is at most {plain(NEARLY)} times the best (accuracy: the "
+            f"best over {plain(NEARLY)}): the median over tuning seeds and its interval.",
+            unit="decades nearly as good",
         ),
     ]
+
+
+def _to_target_of(aim: str) -> tuple[Head, Head, Head]:
+    return (
+        Head("reached", "Reached target", f"Final runs that reached {aim}, and a 95 % interval.", unit=aim),
+        Head(
+            "gradients",
+            "Gradients",
+            f"Gradient evaluations, basis included, until {aim}: the median and its interval; ∞ where half "
+            "of the runs never got there.",
+            unit="to target",
+        ),
+        Head(
+            "seconds",
+            "Seconds",
+            f"Seconds, basis included, until {aim}: steps to target times the timed step, unless the run was "
+            "timed itself. The median over seeds and its interval; ∞ where half of the runs never got there, "
+            "a dash where steps were not timed.",
+            unit="to target",
+        ),
+    )

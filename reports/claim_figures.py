@@ -1,4 +1,4 @@
-"""Figures of property checks: one a claim, a row a quantity, how much each measure takes of its limit."""
+"""Figures of property checks: what they draw of a source, and how much each measure takes of its limit."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from reports.figures import Axes, Drawn, list_figures, save, styled
 from reports.formatting import number, power_of_ten, ratio
 from reports.palette import BLUE, MUTED, PAPER, TEXT, VERMILLION
 from reports.plan import ChecksPlan, ClaimPlan
+from reports.series import draw_series
 
 LEAST, MOST = 1e-6, 1e6  # of the axis; what is beyond is drawn at its edge
 DOTS = 150  # a row, at most
@@ -24,21 +25,22 @@ MARGINS = (0.35, 0.55)  # top and bottom, inches
 GOLDEN = (5**0.5 - 1) / 2
 
 
-def draw_claims(plan: ChecksPlan, rows: pl.DataFrame, out: Path) -> list[Drawn]:
-    """Draw the measures of every claim into a folder, and the list of figures as `figures.json`.
+def draw_claims(plan: ChecksPlan, rows: pl.DataFrame, series: pl.DataFrame, out: Path) -> list[Drawn]:
+    """Draw series and measures of every claim into a folder, and the list of figures as `figures.json`.
 
     Args:
         plan: the claims.
         rows: as `reports.claims.check_rows` gives them.
+        series: as `reports.series.series_rows` gives them.
         out: is made where it is missing.
     """
     out.mkdir(parents=True, exist_ok=True)
-    drawn = [
-        _draw(claim, own, out)
-        for claim in plan.claims
-        for own in [rows.filter(pl.col("claim") == claim.id)]
-        if len(own)
-    ]
+    drawn = []
+    for claim in plan.claims:
+        drawn += draw_series(claim.id, series.filter(pl.col("claim") == claim.id), out)
+        own = rows.filter(pl.col("claim") == claim.id)
+        if len(own):
+            drawn.append(_draw(claim, own, out))
     list_figures(drawn, out)
     return drawn
 

@@ -107,13 +107,11 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
         plan: what is shown.
         rows: as `check_rows` gives them; None where no claim is checked.
         told: the verdicts, as `reports.verdict_list.listed` gives them.
-        figures: of all studies and of the checks; those of kind "claim" are shown.
+        figures: of all studies and of the checks; those of kinds "claim" and "series" are shown.
 
     Raises:
         ReportError: when a claim of the plan has no measures.
     """
-    of_studies = [*(study.claims for study in plan.studies), *(study.claims for study in plan.skipped)]
-    sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
     checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
     parts = parts_of(rows) if rows is not None else []
     check_measured(plan, rows)
@@ -131,7 +129,6 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
             {
                 **verdict,
                 "about": about,
-                "sentence": about.sentence if about else sentences[verdict["id"]],
                 "document": document_of(verdict["source"]),
                 "deciding": _deciding(verdict),
                 "estimates": [
@@ -144,6 +141,11 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
                     (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),
                     None,
                 ),
+                "series": [
+                    figure
+                    for figure in figures
+                    if figure["kind"] == "series" and figure["workload"] == verdict["id"]
+                ],
                 "figures": [drawn[name] for name in dict.fromkeys([*backends, *drawn]) if name in drawn],
                 "parts": own,
                 "took": sum(part["seconds"] for part in own),

@@ -143,10 +143,10 @@ def draw_differences(found: Differences, studies: str, backend: str) -> tuple[Dr
             workload=studies,
             backend=backend,
             metric="rank",
-            title="Mean ranks and critical difference",
+            title="Mean ranks over instances and critical difference",
             caption=f"{found.said} A bar joins methods that Nemenyi's test does not tell apart; hollow: in a "
             "basis.",
-            alt=f"Mean ranks of the methods of {studies} on {backend}, 1 is best: {told}. "
+            alt=f"Mean ranks over instances of the methods of {studies} on {backend}, 1 is best: {told}. "
             f"Not told apart: {joined}. {found.said}",
         )
 

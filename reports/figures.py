@@ -18,12 +18,14 @@ from reports.curves import final_curves
 from reports.formatting import metric_name, number, plain, power_of_ten, slug
 from reports.formatting import rate as rate_text
 from reports.measures import (
+    CELL,
     chosen_rates,
     complete_curves,
     curve_bands,
     sensitivity,
     step_seconds,
     study_values,
+    with_seconds,
 )
 from reports.palette import GHOST, GRID, MUTED, TEXT, dark, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
@@ -34,6 +36,7 @@ from results.methods import method_parts
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side
 PANEL = (2.8, 2.1)  # width and height, inches
+KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
 MARGINS = (0.85, 0.15, 0.62, 0.55)  # left, right, top and bottom of all panels, inches
 Axes = Any  # matplotlib's classes have no annotations
 Figure = Any
@@ -44,7 +47,7 @@ class Drawn:
     """A figure as the site shows it; `name` is the stem of its two files."""
 
     name: str
-    kind: str  # curve, target, sensitivity, cost, front, claim or ranks
+    kind: str  # curve, target, sensitivity, cost, front, across, claim, series or ranks
     workload: str
     backend: str
     metric: str
@@ -86,6 +89,13 @@ def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
+def judged_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[tuple[str, str], ...]:
+    """The metrics that a study or its claims compare on a workload, and which value; the headline first."""
+    asked = [(study.metric, study.which)]
+    asked += [(one.metric, one.which) for claim in study.claims for one in claim.conditions]
+    return tuple(each for each in dict.fromkeys(asked) if each[0] in workload.metrics)
+
+
 def _draw_cell(
     study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables, out: Path
 ) -> Iterator[Drawn]:
@@ -94,31 +104,50 @@ def _draw_cell(
     final = runs.filter(pl.col("stage") == "final")
     present = set(final["method"])
     methods = [method for method in study.methods if method in present]
+    timings = tables.timings.filter(here)
     if methods:
-        for metric in shown_metrics(study, workload):
+        judged = [metric for metric, _ in judged_metrics(study, workload)]
+        epoch = steps_an_epoch(study, final)
+        for metric in dict.fromkeys((*shown_metrics(study, workload), *judged)):
             recorded = final_curves(tables.folder, final, tables.checkpoints, metric)
             curves = complete_curves(final, recorded, metric, study.direction_of(metric))
             if len(curves):
-                for axis in AXES:
-                    yield _curve(study, workload, backend, metric, axis, methods, curve_bands(curves), out)
+                bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
+                bands = with_seconds(bands, final, timings)
+                axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
+                if not bands["charged_seconds"].has_nulls():
+                    axes.append("charged_seconds")
+                for axis in axes:
+                    yield _curve(study, workload, backend, metric, axis, methods, bands, out)
     tuned = [method for method in study.methods if method in set(runs["method"])]
-    rates = sensitivity(study_values(study, runs))
-    if len(rates):
-        chosen = _starred(study, final, runs)
-        yield _sensitivity(study, workload, backend, tuned, rates, chosen, out)
-    timings = tables.timings.filter(here)
+    for metric, which in judged_metrics(study, workload):
+        rates = sensitivity(study_values(study, runs, metric, which))
+        if len(rates):
+            chosen = _starred(runs, study_values(study, final, metric, which))
+            yield _sensitivity(study, workload, backend, (metric, which), tuned, rates, chosen, out)
     seconds = step_seconds(timings)
     timed = [method for method in study.methods if method in set(seconds["method"])]
     if timed:
         yield _cost(study, workload, backend, timed, seconds, timings, out)
 
 
+def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
+    """The steps of an epoch, from a run that had all of its epochs; None where none had, or has a number."""
+    epochs = study.settings.get("budget", {}).get("epochs")
+    ends = ["budget"] if study.stop else ["budget", "reached"]  # without a stop, runs go on past a target
+    whole = final.filter(pl.col("outcome").is_in(ends))["steps"]
+    return as_float(whole.max()) / epochs if epochs and len(whole) else None
+
+
 # --- kinds of figures ----------------------------------------------------------------------------
 
 AXES = {
+    "epochs": "epochs of the run",
     "gradient_evaluations": "gradient evaluations of the run",
     "charged_evaluations": "gradient evaluations, basis included",
+    "charged_seconds": "seconds of the run, basis included",
 }
+UNCHARGED = {"charged_evaluations": "gradient_evaluations", "charged_seconds": "run_seconds"}
 
 
 def _curve(
@@ -135,9 +164,9 @@ def _curve(
     log_y = direction == "minimize" and fits_log(bands["lower_quartile"])
     starts, ends = bands[axis].min(), bands[axis].max()
     # A basis that costs several times the budget would press the curves into the frame.
-    log_x = as_float(bands["charged_evaluations"].max()) > 4 * as_float(bands["gradient_evaluations"].max())
-    log_x = log_x and axis == "charged_evaluations"
-    shown = _thinned(bands.filter(pl.col(axis) > 0) if log_x else bands, 120)
+    uncharged = UNCHARGED.get(axis, axis)
+    log_x = as_float(bands[axis].max()) > 4 * as_float(bands[uncharged].max())
+    shown = thinned(bands.filter(pl.col(axis) > 0) if log_x else bands, 120)
     count = int(as_float(bands["count"].max()))
     lines = {method: shown.filter(pl.col("method") == method) for method in methods}
     with one_panel_each(methods, log_x, log_y) as (figure, panels):
@@ -145,8 +174,8 @@ def _curve(
             for method, line in lines.items():
                 if method_parts(method)[0] != optimizer:
                     panel.plot(floats(line, axis), floats(line, "median"), color=GHOST.light, linewidth=0.7)
-            _lines(panel, optimizer, lines, axis, methods, marker=None)
-        _limits(panels, bands, "step", direction, log_y)
+            draw_lines(panel, optimizer, lines, axis, methods, marker=None)
+        limit_heights(panels, bands, "step", direction, log_y)
         label_axes(figure, panels, AXES[axis], metric_name(metric), methods)
         last = {method: line.sort("step").tail(1) for method, line in lines.items()}
         name = metric_name(metric)
@@ -163,6 +192,11 @@ def _curve(
                 f"Median over {count} final seeds, with the band {band(count)}; a diverged run counts as "
                 "worst, one that stopped keeps its last value. One panel an optimizer, the other methods in "
                 "grey."
+                + (
+                    " Seconds: steps times the timed step, and those of the basis."
+                    if axis == "charged_seconds"
+                    else ""
+                )
             ),
             alt=(
                 f"{name.capitalize()} of {workload.name} on {backend} against {AXES[axis]} "
@@ -173,9 +207,8 @@ def _curve(
         )
 
 
-def _starred(study: StudyPlan, final: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """The chosen rate of every method with the median of its final runs."""
-    values = study_values(study, final)
+def _starred(runs: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
+    """The chosen rate of every method with the median of its final runs, whose values are given."""
     at = quartile_bands(values, ["method", "learning_rate"], "value")
     return chosen_rates(runs).select("method", "learning_rate").join(at, on=["method", "learning_rate"])
 
@@ -184,19 +217,23 @@ def _sensitivity(
     study: StudyPlan,
     workload: WorkloadPlan,
     backend: str,
+    judged: tuple[str, str],
     methods: Sequence[str],
     rates: pl.DataFrame,
     chosen: pl.DataFrame,
     out: Path,
 ) -> Drawn:
-    log_y = study.direction == "minimize" and fits_log(rates["lower_quartile"])
-    name = f"{study.which} {metric_name(study.metric)}"
+    metric, which = judged
+    direction = study.direction_of(metric)
+    log_y = direction == "minimize" and fits_log(rates["lower_quartile"])
+    name = f"{which} {metric_name(metric)}"
+    headline = judged == (study.metric, study.which)
     lines = {method: rates.filter(pl.col("method") == method) for method in methods}
     with one_panel_each(methods, True, log_y) as (figure, panels):
         dashes = dashes_of(methods)
-        _limits(panels, rates, "learning_rate", study.direction, log_y)
+        limit_heights(panels, rates, "learning_rate", direction, log_y)
         for optimizer, panel in panels.items():
-            _lines(panel, optimizer, lines, "learning_rate", methods, marker="o")
+            draw_lines(panel, optimizer, lines, "learning_rate", methods, marker="o")
             for method, line in lines.items():
                 if method_parts(method)[0] != optimizer:
                     continue
@@ -235,10 +272,10 @@ def _sensitivity(
             figure,
             out,
             kind="sensitivity",
-            name=f"{workload.name}.{backend}.sensitivity",
+            name=f"{workload.name}.{backend}.sensitivity{'' if headline else f'.{which}.{metric}'}",
             workload=workload.name,
             backend=backend,
-            metric=study.metric,
+            metric=metric,
             title=f"{name.capitalize()} against the learning rate",
             caption=(
                 f"Median over up to {seeds} tuning seeds, with the band {band(seeds)}. ★: the rate chosen by "
@@ -375,9 +412,16 @@ def one_panel_each(
     methods: Sequence[str], log_x: bool, log_y: bool
 ) -> Iterator[tuple[Figure, dict[str, Axes]]]:
     """One panel an optimizer, sharing their axes."""
-    optimizers = list(dict.fromkeys(method_parts(method)[0] for method in methods))
-    columns = min(COLUMNS, len(optimizers))
-    rows = math.ceil(len(optimizers) / columns)
+    with panels_of([method_parts(method)[0] for method in methods], log_x, log_y) as drawn:
+        yield drawn
+
+
+@contextmanager
+def panels_of(names: Sequence[str], log_x: bool, log_y: bool) -> Iterator[tuple[Figure, dict[str, Axes]]]:
+    """One panel a name, of an optimizer or a method, in the optimizer's colour, sharing their axes."""
+    names = list(dict.fromkeys(names))
+    columns = min(COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
     left, right, top, bottom = MARGINS
     width = left + PANEL[0] * columns + right
     height = top + PANEL[1] * rows + bottom
@@ -394,19 +438,19 @@ def one_panel_each(
             wspace=0.08,
             hspace=0.34,
         )
-        panels = dict(zip(optimizers, grid.flat, strict=False))
-        for empty in list(grid.flat)[len(optimizers) :]:
+        panels = dict(zip(names, grid.flat, strict=False))
+        for empty in list(grid.flat)[len(names) :]:
             empty.set_visible(False)
         if log_x:
             grid[0, 0].set_xscale("log")
         if log_y:
             grid[0, 0].set_yscale("log")
         for name, panel in panels.items():
-            panel.set_title(name, color=ink_of(name).light)
+            panel.set_title(name, color=ink_of(method_parts(name)[0]).light)
         yield figure, panels
 
 
-def _lines(
+def draw_lines(
     panel: Axes,
     optimizer: str,
     lines: Mapping[str, pl.DataFrame],
@@ -424,7 +468,7 @@ def _lines(
             continue
         x = floats(line, axis)
         panel.fill_between(
-            x, floats(line, "lower_quartile"), _capped(line), color=colour, alpha=0.16, linewidth=0
+            x, floats(line, "lower_quartile"), capped(line), color=colour, alpha=0.16, linewidth=0
         )
         seaborn.lineplot(
             x=x,
@@ -442,7 +486,9 @@ def _lines(
         )
 
 
-def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, start: str, direction: str, log_y: bool) -> None:
+def limit_heights(
+    panels: Mapping[str, Axes], bands: pl.DataFrame, start: str, direction: str, log_y: bool
+) -> None:
     """Hold the value axis to what was seen, but for what exploded beyond ten times where all began.
 
     Args:
@@ -469,8 +515,45 @@ def _limits(panels: Mapping[str, Axes], bands: pl.DataFrame, start: str, directi
 def label_axes(
     figure: Figure, panels: Mapping[str, Axes], x: str, y: str, methods: Sequence[str], tuning: bool = False
 ) -> None:
-    """Axis labels once a figure, tick labels that need no mathematical markup, and the key of the dashes."""
+    """As `label_panels`, with the key of the bases' dashes."""
     from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=MUTED.light,
+            linewidth=1.7,
+            linestyle=(0, dash) if dash else "-",
+            label=f"{basis} basis",
+        )
+        for basis, dash in dashes_of(methods).items()
+    ]
+    if tuning:
+        handles += [
+            Line2D([], [], color=MUTED.light, marker="*", markersize=10, linestyle="", label="chosen"),
+            Line2D([], [], color=MUTED.light, marker="x", markersize=6, linestyle="", label="some diverged"),
+        ]
+    draw_key(figure, handles)
+    label_panels(figure, panels, x, y)
+
+
+def draw_key(figure: Figure, handles: Sequence[Any]) -> None:
+    """The key above all panels, in as many rows as its width asks for; the figure grows by those."""
+    width, height = figure.get_size_inches()
+    widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
+    columns = max(1, min(len(handles), int(width / widest)))
+    more = KEY_ROW * (math.ceil(len(handles) / columns) - 1)
+    box = figure.subplotpars
+    figure.set_size_inches(width, height + more)
+    figure.subplots_adjust(
+        bottom=box.bottom * height / (height + more), top=box.top * height / (height + more)
+    )
+    figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=columns, handlelength=2.6)
+
+
+def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> None:
+    """Axis labels once a figure, and tick labels that need no mathematical markup."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     box = figure.subplotpars
@@ -492,23 +575,6 @@ def label_axes(
                 axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     for panel in panels_list[-min(COLUMNS, len(panels_list)) :]:
         panel.tick_params(labelbottom=True)
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=MUTED.light,
-            linewidth=1.7,
-            linestyle=(0, dash) if dash else "-",
-            label=f"{basis} basis",
-        )
-        for basis, dash in dashes_of(methods).items()
-    ]
-    if tuning:
-        handles += [
-            Line2D([], [], color=MUTED.light, marker="*", markersize=10, linestyle="", label="chosen"),
-            Line2D([], [], color=MUTED.light, marker="x", markersize=6, linestyle="", label="some diverged"),
-        ]
-    figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=len(handles), handlelength=2.6)
 
 
 def save(figure: Figure, out: Path, name: str, **shown: str) -> Drawn:
@@ -534,14 +600,15 @@ def _portable(svg: str) -> str:
     return svg.replace("'DejaVu Sans'", "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif")
 
 
-def _thinned(bands: pl.DataFrame, most: int) -> pl.DataFrame:
-    """At most about `most` steps a method, the last among them."""
-    steps = bands["step"].unique().sort()
-    if len(steps) <= most:
-        return bands
-    stride = math.ceil(len(steps) / most)
-    kept = steps.gather_every(stride).append(steps.tail(1)).unique()
-    return bands.filter(pl.col("step").is_in(kept.implode()))
+def thinned(bands: pl.DataFrame, most: int) -> pl.DataFrame:
+    """At most about `most` steps of each cell, evenly, the last among them; cells have steps of their own.
+
+    Args:
+        bands: as `curve_bands` gives them, in order of steps.
+    """
+    place, count = pl.int_range(pl.len()).over(CELL), pl.len().over(CELL)
+    stride = (count + most - 1) // most
+    return bands.filter((place % stride == 0) | (place == count - 1))
 
 
 def band(count: int) -> str:
@@ -565,7 +632,7 @@ def floats(frame: pl.DataFrame, column: str) -> Any:
     return values.set(~values.is_finite(), float("nan")).to_numpy()
 
 
-def _capped(frame: pl.DataFrame) -> Any:
+def capped(frame: pl.DataFrame) -> Any:
     """Upper quartiles, an infinite one far above the frame so that its band stays open at the top."""
     values = frame["upper_quartile"].cast(pl.Float64)
     return values.set(values.is_infinite(), 1e30).to_numpy()

@@ -58,7 +58,7 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
         for claim in study.claims
         for backend in study.backends
         for compared in [
-            [one for one in comparisons(study, claim, tables.runs, backend) if len(one.gains)],
+            [one for one in comparisons(study, claim, tables, backend) if len(one.gains)],
         ]
         if compared
     ]
@@ -67,9 +67,10 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 def _panels(compared: Sequence[Compared]) -> list[Panel]:
     found: dict[tuple[str, str], Panel] = {}
     for one in compared:
-        metric = f"{one.condition.which} {metric_name(one.condition.metric)}"
+        metric = f"{one.condition.read} {metric_name(one.condition.metric)}"
         ratios = one.effect == "ratio"
-        label = "ratio of the two" if ratios else f"difference of the {metric}"
+        trend = one.condition.quantity == "trend"
+        label = "ratio of the two" if ratios else "Kendall's tau" if trend else f"difference of the {metric}"
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
         margin = NEGLIGIBLE if one.condition.smallest_effect is None else one.condition.smallest_effect
         amount = percent(margin, 1).replace(".0 %", " %") if ratios else plain(margin)

@@ -48,10 +48,8 @@ def count(value: Any) -> str:
 
 
 def ratio(value: Any) -> str:
-    """A ratio; one within a hundredth of 1 by its distance: 1 + 2.1×10⁻⁶."""
-    if value is None or not 0 < abs(value - 1) < 0.01:
-        return number(value)
-    return f"1 {'+' if value > 1 else MINUS} {number(abs(value - 1), 2)}"
+    """A ratio with three digits; within a hundredth of 1, where those say nothing, four decimals: 1.0059."""
+    return f"{value:.4f}" if value is not None and abs(value - 1) < 0.01 else number(value)
 
 
 def plain(value: Any) -> str:
@@ -73,23 +71,6 @@ def rate(value: Any) -> str:
 def moment(started: str | None) -> str:
     """An ISO 8601 moment to the minute, without its zone."""
     return NONE if started is None else started[:16].replace("T", " ")
-
-
-def describe(value: Any) -> str:
-    """A setting of any shape as one line of text."""
-    if value in ({}, [], ()):
-        return "none"
-    if isinstance(value, dict):
-        return "; ".join(f"{key.replace('_', ' ')}: {_nested(each)}" for key, each in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_nested(each) for each in value)
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    return plain(value) if isinstance(value, (int, float)) else str(value)
-
-
-def _nested(value: Any) -> str:
-    return f"({describe(value)})" if isinstance(value, dict) and value else describe(value)
 
 
 def power_of_ten(value: float, _: Any = None) -> str:

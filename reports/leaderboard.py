@@ -230,8 +230,10 @@ def leaderboards(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Board]:
     """A board for each backend and set of methods, in the order of the studies.
 
     A rank among three methods says nothing beside one among ten, so that only studies of the same methods
-    share a board: one more study leaves the ranks of the others as they are.
+    share a board: one more study leaves the ranks of the others as they are. Those that only repeat claims of
+    other studies have none.
     """
+    studies = [(study, tables) for study, tables in studies if not study.only_repeats]
     backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
     contests: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
     for study, tables in studies:

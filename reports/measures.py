@@ -10,8 +10,8 @@ import polars as pl
 
 from reports.plan import StudyPlan
 from reports.statistics.medians import MedianInterval, median_interval, medians, quartile_bands
-from reports.statistics.paired import Direction, compare_methods, effect_for
-from reports.statistics.ranks import NEGLIGIBLE, tied
+from reports.statistics.paired import Direction
+from reports.statistics.ranks import tied
 from results.methods import IDENTITY, method_parts
 from results.reading import named
 from results.schema import FAILED, TUNING
@@ -71,28 +71,6 @@ def study_values(
     """`run_values` as a study counts them: the headline metric unless another is named, held at its stop."""
     metric = metric or study.metric
     return run_values(runs, metric, which or study.which, study.direction_of(metric), study.stop.get(metric))
-
-
-def compared_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> pl.DataFrame:
-    """`compare_methods` on each workload, seed by seed, on the study's headline metric.
-
-    Args:
-        values: what `study_values` returns; all of them choose between ratio and difference, so that every
-            pair of methods is compared in the same way.
-    """
-    effect = effect_for(values["value"].to_numpy(), study.direction)
-    return compare_methods(
-        values,
-        ["workload"],
-        ["seed"],
-        "method",
-        "value",
-        treated,
-        control,
-        study.direction,
-        effect,
-        NEGLIGIBLE,
-    )
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
@@ -448,6 +426,29 @@ def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
         (pl.col("seconds") / pl.col("steps")).alias("value")
     )
     return medians(each, [*CELL, "machine"], "value")
+
+
+def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
+    """Bands of curves with their seconds: steps times the timed step, and those of the basis.
+
+    Args:
+        bands: what `curve_bands` returns.
+        final: the runs that they are of.
+        timings: the table `timings` with `method`.
+
+    Returns:
+        The bands with columns run_seconds and charged_seconds (with the basis), null where no step was timed.
+    """
+    steps = step_seconds(timings).unique(CELL, keep="last", maintain_order=True)
+    bases = final.group_by(CELL).agg(pl.col("basis_seconds").fill_null(0).median().alias("basis"))
+    return (
+        bands.join(steps.select(*CELL, pl.col("median").alias("each")), on=list(CELL), how="left")
+        .join(bases, on=list(CELL), how="left")
+        .with_columns(run_seconds=pl.col("step") * pl.col("each"))
+        .with_columns(charged_seconds=pl.col("run_seconds") + pl.col("basis"))
+        .drop("each", "basis")
+        .sort(*CELL, "step")
+    )
 
 
 def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from reports.formatting import RANGE_BELOW, percent, plain
 from reports.measures import NEARLY
 from reports.statistics.decisions import LEAST_LEVEL, POWER
 from reports.statistics.medians import LEVEL
+from reports.statistics.paired import EXACT_UP_TO
 from reports.statistics.profiles import LIMIT
 from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from results.verdicts import ALPHA
@@ -36,12 +37,13 @@ STATISTICS = (
     Statistic(
         "median",
         "Median and its interval",
-        "The median over seeds, or over repetitions of a timing, and below it an interval between two order "
-        f"statistics that covers the true median with at least {percent(LEVEL)}. Fewer than {RANGE_BELOW} "
+        "The median over seeds, or over repetitions of a timing, and below it an interval between order "
+        f"statistics that covers the true median with about {percent(LEVEL)}. Fewer than {RANGE_BELOW} "
         "values cannot reach that: the interval is then their whole range, and the line below a table says "
         "what it covers.",
         "Independent values; nothing of their distribution.",
-        "David and Nagaraja, Order Statistics, 3rd ed., 2003, section 7.1",
+        "David and Nagaraja, Order Statistics, 3rd ed., 2003, section 7.1; Hettmansperger and Sheather, "
+        "Statistics and Probability Letters 4, 1986 (the interpolation)",
         ("median_interval", "medians"),
     ),
     Statistic(
@@ -76,8 +78,8 @@ STATISTICS = (
         "signed-rank",
         "Wilcoxon's signed-rank test",
         "One-sided, in the direction that is claimed: how likely ranks of the paired differences would lean "
-        "so far by chance. The null distribution is summed exactly, ties or not, so that n pairs give no "
-        "p-value below 2⁻ⁿ.",
+        "so far by chance. It decides only claims whose rule asks for it, and up to "
+        f"{EXACT_UP_TO} pairs its null distribution is summed exactly, ties or not.",
         "Independent pairs whose differences are symmetric about their median.",
         "Wilcoxon, Biometrics Bulletin 1, 1945; Hollander, Wolfe and Chicken, Nonparametric Statistical "
         "Methods, 3rd ed., 2014, section 3.1",
@@ -87,7 +89,8 @@ STATISTICS = (
         "sign",
         "Sign test",
         "One-sided: how likely that many of the paired differences would have the claimed sign by chance. "
-        "It decides claims, unless a rule asks for signed ranks, and which methods may be the best.",
+        "Every p-value of a paired comparison is this test's, unless a claim's rule asks for signed ranks; "
+        "n pairs give none below 2⁻ⁿ.",
         "Independent pairs; nothing of the shape of their differences.",
         "Hollander, Wolfe and Chicken, 2014, section 3.4",
         ("sign_p_value",),
@@ -173,10 +176,11 @@ STATISTICS = (
         f"one; the score is the area below it for ratios from 1 to {plain(LIMIT)}, from 0 to 1. It goes by "
         "the median gradient evaluations to target, a missed target counts as infinitely long, and the "
         "intervals of score and rank come from drawing the seeds again.",
-        "Independent seeds, and methods that differ: the interval of equal ones is too narrow. The score "
-        "depends on who else takes part.",
+        "Independent seeds. The score depends on who else takes part, and where nearly half of the runs miss "
+        "the target its interval is too narrow.",
         "Dolan and Moré, Mathematical Programming 91, 2002; Dahl and others, Benchmarking Neural Network "
-        "Training Algorithms, arXiv:2306.07179; Hall, Journal of the Royal Statistical Society B 50, 1988",
+        "Training Algorithms, arXiv:2306.07179; Hall, Journal of the Royal Statistical Society B 50, 1988; "
+        "Andrews and Soares, Econometrica 78, 2010 (methods that may be equal)",
         ("score_intervals", "study_medians", "time_ratios"),
     ),
     Statistic(
@@ -218,12 +222,13 @@ STATISTICS = (
         "restricted-mean",
         "Restricted mean to target",
         "The mean number of gradient evaluations to the target up to a horizon, a run that takes longer "
-        "counting as the horizon: the time up to which every run of the table is known. Below it a t "
-        "interval: of the times where every run reached the target by then, else of the jackknife's "
-        "pseudo-values; means of two horizons do not compare.",
+        "counting as the horizon: the time up to which every run of both methods is known. Its interval "
+        "takes times for normal or lognormal, whichever reaches further, where every run reached the target "
+        "by then, else the jackknife's pseudo-values; means of two horizons do not compare.",
         "What the share of seeds assumes.",
         "Royston and Parmar, BMC Medical Research Methodology 13, 2013; Efron and Tibshirani, An "
-        "Introduction to the Bootstrap, 1993, chapter 11",
+        "Introduction to the Bootstrap, 1993, chapter 11; Zhou and Gao, Statistics in Medicine 16, 1997 "
+        "(lognormal times)",
         ("restricted_means", "common_horizon"),
     ),
     Statistic(

@@ -1,61 +1,81 @@
-"""Which method to use for what: on every workload those that may be the best, and what they cost."""
+"""Which method to use for what: on every workload the first at the target and the one that ends best."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Literal
 
 import polars as pl
 
-from reports.formatting import MINUS, NONE, count, metric_name, number, plain, size
-from reports.measures import (
-    compared_by_seed,
-    evaluations_to_target,
-    peak_memory,
-    references,
-    step_ratios,
-    study_values,
-)
+from reports.formatting import metric_name, number, plain
+from reports.measures import complete_interval, evaluations_to_target, seconds_to_target, study_values
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.medians import MedianInterval, median_interval, medians
-from reports.statistics.paired import Direction, PairedComparison
+from reports.statistics.paired import Direction
 from reports.statistics.ranks import NEGLIGIBLE, tied
 from reports.statistics.selection import best_set
+from reports.statistics.shares import Share, share_interval
+from reports.stopped import PairedEffect, effect_by_seed
 from reports.tables import Tables
 from results.verdicts import ALPHA
 
+Asked = Literal["target", "end"]
 NAMED = 3  # methods of a set that a sentence names
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a method costs beside the plain choice; None where it was not measured.
+class Leading:
+    """The methods that may be the best by one measure, the one with the best median first.
 
     Args:
-        step: seconds of a step over those of the plain choice.
-        basis: gradient evaluations before the first step, for its basis; 0 without one.
-        run: gradient evaluations of the whole run, the basis apart.
-        memory: peak bytes while steps run, less those of the plain choice.
+        beaten: how many others are out of the question.
+        least: the smallest p-value that the number of seeds permits.
     """
 
-    step: MedianInterval | None
+    methods: tuple[str, ...]
+    beaten: int
+    least: float
+
+    @property
+    def method(self) -> str:
+        """The one with the best median."""
+        return self.methods[0]
+
+    @property
+    def others(self) -> str:
+        """The others that may be the best, in words; empty where there are none."""
+        return listed(self.methods[1:]) if len(self.methods) > 1 else ""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a method ends on a workload, and what the target took it, the sampling of its basis charged.
+
+    Args:
+        asked: what it is the best at: getting to the target, or the end after equal steps.
+        value: the headline metric.
+        effect: beside the baseline, seed by seed; None for the baseline itself.
+        evaluations, seconds: to the target; None without a target, or where steps were not timed.
+        basis: gradient evaluations before the first step; 0 without a basis.
+        reached: runs that reached the target; None without one.
+    """
+
+    asked: Asked
+    leading: Leading
+    value: MedianInterval
+    stopped: bool
+    effect: PairedEffect | None
+    evaluations: MedianInterval | None
+    seconds: MedianInterval | None
     basis: int
-    run: float | None
-    memory: int | None
+    reached: Share | None
 
     @property
-    def gradients(self) -> str:
-        """The gradient evaluations of a basis beside those of the run."""
-        run = NONE if self.run is None else count(self.run)
-        return f"{count(self.basis)} + {run}" if self.basis else run
-
-    @property
-    def more_memory(self) -> str:
-        """The memory beside the plain choice with its sign."""
-        if self.memory is None:
-            return NONE
-        return f"{'+' if self.memory >= 0 else MINUS}{size(abs(self.memory))}"
+    def own(self) -> str:
+        """The median of the headline metric, or where its run stopped."""
+        return f"stopped at {plain(self.value.median)}" if self.stopped else number(self.value.median)
 
 
 @dataclass(frozen=True)
@@ -64,39 +84,37 @@ class Answer:
 
     Args:
         backend: the study's first.
-        best: the methods that may be the best, the one with the best median first.
-        beaten: how many methods are out of the question.
-        reached: whether the best median is the threshold at which runs stop.
-        least: the smallest p-value that the number of seeds permits.
-        plain: what `best[0]` is set beside: its optimizer without a basis, else the study's first method;
-            None where it is that itself.
-        target: the metric and threshold that methods of the set race to; None where the study has none.
-        fastest: of several, those that may need the fewest gradient evaluations to the target, the one with
-            the least median first; empty where the medians are infinite.
-        evaluations: of `fastest[0]` until the target, its basis charged.
-        effect: `best[0]` against the plain choice, seed by seed.
+        seeds: of the method that ends best.
+        baseline: the study's first method, with which losses are compared.
+        target: the metric and threshold; None where the study has none.
+        ends: the method that ends best after equal steps.
+        use: the method to use: the first at the target, its sampling charged; without a target, or where half
+            of the runs of every method miss it, the one that ends best.
     """
 
     study: StudyPlan
     workload: WorkloadPlan
     backend: str
-    best: tuple[str, ...]
-    beaten: int
     seeds: int
-    value: MedianInterval
-    reached: bool
-    least: float
-    plain: str | None
-    effect: PairedComparison | None
-    cost: Cost
+    baseline: str
     target: tuple[str, float] | None
-    fastest: tuple[str, ...]
-    evaluations: MedianInterval | None
+    use: Standing
+    ends: Standing
+
+    @property
+    def agree(self) -> bool:
+        """Whether the method to use is the one that ends best."""
+        return self.use.leading.method == self.ends.leading.method
+
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """The method to use and, where it is another one, the one that ends best."""
+        return (self.use,) if self.agree else (self.use, self.ends)
 
     @property
     def certain(self) -> bool:
-        """Whether anything is told from anything."""
-        return self.beaten > 0
+        """Whether the method to use is told from anything."""
+        return self.use.leading.beaten > 0
 
     @property
     def metric(self) -> str:
@@ -104,19 +122,14 @@ class Answer:
         return f"{self.study.which} {metric_name(self.study.metric)}"
 
     @property
-    def own(self) -> str:
-        """The first method's own median."""
-        return f"stopped at {plain(self.value.median)}" if self.reached else number(self.value.median)
+    def aim(self) -> str:
+        """The target in words; empty without one."""
+        return f"{metric_name(self.target[0])} {plain(self.target[1])}" if self.target else ""
 
     @property
     def told(self) -> str:
         """What the tables say, with its evidence, in plain sentences."""
         return sentence(self)
-
-    @property
-    def others(self) -> str:
-        """The other methods that may be the best, in words; empty where there are none."""
-        return listed(self.best[1:]) if len(self.best) > 1 else ""
 
 
 def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
@@ -131,85 +144,91 @@ def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
 
 
 def _answer(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables) -> Answer | None:
-    here = (pl.col("workload") == workload.name) & (pl.col("backend") == backend)
-    final = tables.runs.filter(here & (pl.col("stage") == "final"))
+    final = tables.runs.filter(
+        pl.col("workload") == workload.name, pl.col("backend") == backend, pl.col("stage") == "final"
+    )
     values = study_values(study, final).drop_nulls("value")
     if not len(values):
         return None
-    summary = {
-        row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], "value").to_dicts()
+    there = set(values["method"])
+    baseline = next(method for method in study.methods if method in there)
+    target = next(((name, at) for name, at in study.targets.items() if name in workload.metrics), None)
+    sign = 1 if study.direction == "minimize" else -1
+    at_end = {
+        name: sign * value
+        for name, value in medians(values, ["method"], "value").select("method", "median").rows()
     }
-    order, least = _leading(study, values, study.direction)
-    lead = order[0]
-    target = next(iter(study.targets.items()), None)
-    times = evaluations_to_target(final.filter(pl.col("method").is_in(order)), target[0]) if target else None
-    fastest, to_target = _fastest(study, times) if times is not None and len(order) > 1 else ((), None)
-    reference = references(study.methods).get(lead)
-    reference = reference if reference in summary else None
-    return Answer(
-        study=study,
-        workload=workload,
-        backend=backend,
-        best=tuple(order),
-        beaten=len(summary) - len(order),
-        seeds=summary[lead].count,
-        value=summary[lead],
-        reached=summary[lead].median == study.stop.get(study.metric),
-        least=least,
-        plain=reference,
-        effect=_effect(study, values, lead, reference) if reference else None,
-        cost=_cost(final, tables, here, lead, reference),
-        target=target,
-        fastest=fastest,
-        evaluations=to_target,
+    ends = _standing(
+        study, "end", leading(values, study.direction, study.methods), baseline, target, final, values
     )
+    first = _first(
+        final,
+        target,
+        sorted((name for name in study.methods if name in at_end), key=lambda name: at_end[name]),
+    )
+    use = _standing(study, "target", first, baseline, target, final, values) if first else ends
+    return Answer(study, workload, backend, ends.value.count, baseline, target, use, ends)
 
 
-def _leading(study: StudyPlan, values: pl.DataFrame, direction: Direction) -> tuple[tuple[str, ...], float]:
-    """The methods that may be the best, best median first, and the least p-value that could be had.
+def _first(final: pl.DataFrame, target: tuple[str, float] | None, order: Sequence[str]) -> Leading | None:
+    """The methods that may need the fewest gradients to the target; None where half of all runs miss it.
 
-    Of medians that tie, the one that the study names first leads.
+    Args:
+        order: methods, the one that ends best first: of two that are as soon it leads.
+    """
+    times = evaluations_to_target(final, target[0]) if target else final.clear()
+    if not len(times):
+        return None
+    found = leading(times, "minimize", order)
+    fewest = median_interval(times.filter(pl.col("method") == found.method)["value"].to_numpy())
+    return found if isfinite(fewest.median) else None
+
+
+def leading(values: pl.DataFrame, direction: Direction, order: Sequence[str]) -> Leading:
+    """The methods that may be the best; of medians that tie, the one that is named first leads.
+
+    Args:
+        values: columns method, seed, value.
+        order: names of methods.
     """
     chosen = best_set(values, ["seed"], "method", "value", direction, ALPHA, NEGLIGIBLE)
     # of a ring in which each beats the next nobody is kept, and all may be the best
     kept = set(chosen.filter("kept")["method"]) or set(chosen["method"])
     found = dict(medians(values, ["method"], "value").select("method", "median").iter_rows())
     sign = 1 if direction == "minimize" else -1
-    order = sorted((name for name in study.methods if name in kept), key=lambda name: sign * found[name])
-    lead = next(name for name in study.methods if name in kept and tied(found[name], found[order[0]]))
-    return (lead, *(name for name in order if name != lead)), float(chosen["least"].max())  # type: ignore[arg-type]
+    best = sorted((name for name in order if name in kept), key=lambda name: sign * found[name])
+    lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))
+    methods = (lead, *(name for name in best if name != lead))
+    return Leading(methods, len(found) - len(methods), float(chosen["least"].max()))  # type: ignore[arg-type]
 
 
-def _fastest(study: StudyPlan, times: pl.DataFrame) -> tuple[tuple[str, ...], MedianInterval | None]:
-    """The methods that may need the fewest evaluations, and those of the first; none where few get there."""
-    if not len(times):
-        return (), None
-    order, _ = _leading(study, times, "minimize")
-    value = median_interval(times.filter(pl.col("method") == order[0])["value"].to_numpy())
-    return (order, value) if isfinite(value.median) else ((), None)
-
-
-def _effect(study: StudyPlan, values: pl.DataFrame, method: str, reference: str) -> PairedComparison | None:
-    compared = compared_by_seed(study, values, method, reference)
-    return PairedComparison(**compared.drop("workload").row(0, named=True)) if len(compared) else None
-
-
-def _cost(final: pl.DataFrame, tables: Tables, here: pl.Expr, method: str, reference: str | None) -> Cost:
+def _standing(
+    study: StudyPlan,
+    asked: Asked,
+    chosen: Leading,
+    baseline: str,
+    target: tuple[str, float] | None,
+    final: pl.DataFrame,
+    values: pl.DataFrame,
+) -> Standing:
+    method = chosen.method
     runs = final.filter(pl.col("method") == method)
-    ratios = step_ratios(tables.timings.filter(here), {method: reference} if reference else {})
-    steps = ratios.select("median", "low", "high", "level", "count").to_dicts()
-    peaks = {row["method"]: row for row in peak_memory(tables.memory.filter(here)).to_dicts()}
-    mine, other = peaks.get(method), peaks.get(reference or "")
-    memory = None
-    if mine and other:
-        kind = "device" if mine["device"] is not None and other["device"] is not None else "host"
-        if mine[kind] is not None and other[kind] is not None:
-            memory = mine[kind] - other[kind]
-    return Cost(
-        step=MedianInterval(**steps[0]) if steps else None,
+    own = values.filter(pl.col("method") == method)
+    value = median_interval(own["value"].to_numpy())
+    evaluations = (
+        evaluations_to_target(runs, target[0])["value"] if target else pl.Series([], dtype=pl.Float64)
+    )
+    reached = int(evaluations.is_finite().sum())
+    return Standing(
+        asked=asked,
+        leading=chosen,
+        value=value,
+        stopped=value.median == study.stop.get(study.metric),
+        effect=None if method == baseline else effect_by_seed(study, values, method, baseline),
+        evaluations=complete_interval(evaluations),
+        seconds=complete_interval(seconds_to_target(runs, target[0])["value"]) if target else None,
         basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
-        run=runs["gradient_evaluations"].median(),  # type: ignore[arg-type]
-        memory=memory,
+        reached=share_interval(reached, len(evaluations)) if len(evaluations) else None,
     )
 
 
@@ -217,47 +236,62 @@ def _cost(final: pl.DataFrame, tables: Tables, here: pl.Expr, method: str, refer
 
 
 def sentence(answer: Answer) -> str:
-    """What the tables say of a workload, with its evidence, as one or two plain sentences."""
-    others = len(answer.best) + answer.beaten - 1
+    """What the tables say of a workload as a few plain sentences."""
+    use, ends = answer.use, answer.ends
     seeds = f"{answer.seeds} {'seed' if answer.seeds == 1 else 'seeds'}"
-    if not others:
+    total = len(ends.leading.methods) + ends.leading.beaten
+    if total == 1:
         return f"No other method ran on it ({seeds})."
-    if not isfinite(answer.value.median):
+    if not isfinite(ends.value.median):
         return (
             f"Nothing can be told: half of the runs of every method that may be the best diverged ({seeds})."
         )
-    if not answer.certain:
-        told = f"Uncertain: {seeds} do not tell any of {others + 1} methods from another{_why(answer)}."
-    elif len(answer.best) == 1:
-        whom = "The other method" if others == 1 else f"Each of the {others} others"
-        told = f"{whom} is beaten, seed by seed on {seeds}."
-    else:
-        open_ = len(answer.best) - 1
-        told = f"On {seeds} {open_} {'other' if open_ == 1 else 'others'} cannot be told from it; "
-        told += f"{answer.beaten} {'is' if answer.beaten == 1 else 'are'} beaten."
-    return f"{told}{_race(answer)}"
+    told = _choice(answer)
+    if answer.certain:
+        return told
+    return f"Uncertain: {seeds} do not tell any of {total} methods from another{_why(use.leading)}. {told}"
 
 
-def _why(answer: Answer) -> str:
-    """Why nothing could be told, where the seeds are too few for it."""
-    if answer.least > ALPHA:
-        return f", and so few cannot (least corrected p {number(answer.least)})"
-    return ""
-
-
-def _race(answer: Answer) -> str:
-    """Who of several gets to the target with the least work."""
-    if answer.target is None or answer.evaluations is None or len(answer.fastest) > NAMED:
-        return ""
-    metric, threshold = answer.target
-    value = answer.evaluations
-    told = (
-        f" Of these, {answer.fastest[0]} gets to a {metric_name(metric)} of {plain(threshold)} with the "
-        f"fewest gradients, {count(value.median)} [{count(value.low)}, {count(value.high)}] basis included"
+def _choice(answer: Answer) -> str:
+    """Which method leads by which of the two measures."""
+    use, ends = answer.use, answer.ends
+    least = "lowest" if answer.study.direction == "minimize" else "highest"
+    at_end = f"{least} {metric_name(answer.study.metric)} after equal steps"
+    if use.asked == "end":
+        missed = f"Half of the runs of every method miss {answer.aim}. " if answer.target else ""
+        return f"{missed}{at_end.capitalize()}: {ends.leading.method}."
+    if answer.agree:
+        basis = ", its sampling charged," if use.basis else ""
+        open_ = f"; there {ends.leading.others} cannot be told from it" if ends.leading.others else ""
+        return f"{use.leading.method} is first to the target{basis} and has the {at_end}{open_}."
+    charged = ", sampling charged" if use.basis or ends.basis else ""
+    price = _price(use, ends)
+    return (
+        f"{at_end.capitalize()}: {ends.leading.method}{f' ({price})' if price else ''}; "
+        f"first to the target{charged}: {use.leading.method}."
     )
-    if len(answer.fastest) > 1:
-        told += f"; {listed(answer.fastest[1:])} cannot be told from it"
-    return f"{told}."
+
+
+def _price(use: Standing, ends: Standing) -> str:
+    """What the better end costs to the target beside the method to use; empty where it is not known."""
+    if use.evaluations is None or ends.evaluations is None:
+        return ""
+    if not isfinite(ends.evaluations.median):
+        return "half of its runs miss the target"
+    prices = [f"gradients × {_factor(ends.evaluations.median / use.evaluations.median)}"]
+    if use.seconds and ends.seconds and use.seconds.median > 0:
+        prices.append(f"seconds × {_factor(ends.seconds.median / use.seconds.median)}")
+    return ", ".join(prices)
+
+
+def _factor(value: float) -> str:
+    """A number to two digits: 8.3, 4,900."""
+    return number(float(f"{value:.2g}"), 2)
+
+
+def _why(leading: Leading) -> str:
+    """Why nothing could be told, where the seeds are too few for it."""
+    return f", and so few cannot (least corrected p {number(leading.least)})" if leading.least > ALPHA else ""
 
 
 def listed(methods: Sequence[str]) -> str:

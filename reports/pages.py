@@ -18,7 +18,6 @@ from reports.measures import (
     best_methods,
     checkpoint_gap,
     chosen_rates,
-    compared_by_seed,
     complete_interval,
     diverged_counts,
     evaluations_to_target,
@@ -33,9 +32,11 @@ from reports.measures import (
     tuned_as,
 )
 from reports.plan import ReportError, StudyPlan, WorkloadPlan
+from reports.setting import options
 from reports.statistics.medians import MedianInterval, median_interval, medians
-from reports.statistics.paired import compare_pairs, effect_for
+from reports.statistics.paired import effect_for
 from reports.statistics.shares import share_interval
+from reports.stopped import effect_by_seed, paired_effect
 from reports.tables import Tables
 from reports.targets import target_tables
 from results.methods import method_parts
@@ -220,8 +221,9 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
         rows.append(
             {
                 **rates[method],
-                "hyperparameters": final[method] or [],
-                "options": options_of(study, method),
+                "others": options(
+                    {item["name"]: item["value"] for item in final[method] or []} | options_of(study, method)
+                ),
                 "tuned_on": tuned_on,
                 "criterion": study.criterion,
                 "tied": _tied(study, judged),
@@ -230,16 +232,16 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
     return rows
 
 
-def options_of(study: StudyPlan, method: str) -> list[dict[str, str]]:
-    """What was chosen for a method besides hyperparameters, as texts by name."""
+def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
+    """What was chosen for a method besides hyperparameters, by name."""
     given = dict(study.settings.get("optimizers", {}).get(method_parts(method)[0], {}))
     given.pop("tuned", None)  # they stand beside, as hyperparameters
     given |= given.pop("arguments", {})
-    return [
-        {"name": name, "value": value if isinstance(value, str) else json.dumps(value)}
+    return {
+        name: value
         for name, value in given.items()
         if isinstance(value, bool) or not isinstance(value, (int, float))
-    ]
+    }
 
 
 def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
@@ -259,8 +261,9 @@ def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame)
         optimizer, _ = method_parts(method)
         if method == optimizer or not {method, optimizer} <= there:
             continue
-        compared = compared_by_seed(study, values, method, optimizer)
-        rows += [{"method": method, "control": optimizer, **row} for row in compared.iter_rows(named=True)]
+        found = effect_by_seed(study, values, method, optimizer)
+        if found is not None:
+            rows.append({"method": method, "control": optimizer, "found": found, **vars(found.comparison)})
     return rows
 
 
@@ -336,7 +339,9 @@ def agreement_rows(study: StudyPlan, workload: str, runs: pl.DataFrame) -> Rows:
                 "backends": names[:2],
                 "rates": rates,
                 "count": len(both),
-                "comparison": compare_pairs(left, right, study.direction, effect) if len(both) else None,
+                "found": paired_effect(left, right, study.direction, effect, study.stop.get(study.metric))
+                if len(both)
+                else None,
             }
         )
     return rows

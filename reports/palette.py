@@ -42,7 +42,7 @@ OPTIMIZERS: Mapping[str, Ink] = {
     "sgd": GOLD,
 }
 
-DASHES = ("5 2", "1.5 1.5", "7 2 1.5 2", "3 1 1 1 1 1")
+DASHES = ("5 2", "1.5 1.5", "7 2 1.5 2", "3 1 1 1 1 1", "10 2.5", "1 3")
 
 
 def ink_of(optimizer: str) -> Ink:

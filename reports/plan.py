@@ -37,6 +37,13 @@ class WorkloadPlan:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+QUANTITIES = {
+    "best_learning_rate": "learning rate of the best {}",
+    "trend": "trend over learning rates of the {}",
+}
+EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
+
+
 @dataclass(frozen=True)
 class ConditionPlan:
     """A relation between methods that a claim asserts, as the study file has it.
@@ -50,6 +57,8 @@ class ConditionPlan:
         effect: how a pair is compared; None to follow the metric's direction.
         test: "wilcoxon" or "sign".
         family: comparisons that share Holm's correction; the claim's id where none is given.
+        quantity: "value", of final runs; of tuning runs "best_learning_rate" or "trend".
+        at_equal: at what equal cost values are read: "steps", "gradients" or "seconds".
     """
 
     metric: str
@@ -63,6 +72,15 @@ class ConditionPlan:
     effect: Effect | None
     test: str
     family: str
+    quantity: str = "value"
+    at_equal: str = "steps"
+
+    @property
+    def read(self) -> str:
+        """What is compared, in the words that stand before the metric: "final", "at equal seconds, final"."""
+        if self.quantity != "value":
+            return QUANTITIES[self.quantity].format(self.which)
+        return self.which if self.at_equal == "steps" else EQUAL[self.at_equal].format(self.which)
 
     @property
     def contests(self) -> tuple[tuple[str, str], ...]:
@@ -74,13 +92,19 @@ class ConditionPlan:
 
 @dataclass(frozen=True)
 class StudyClaim:
-    """A sentence of a source, the conditions that decide it (all must hold), and the hash of that rule."""
+    """A sentence of a source, the conditions that decide it (all must hold), and the hash of that rule.
+
+    Where it repeats another claim, `repeats` is that one's id, and `changed` says how its runs differ, such
+    as "in float64"; its comparisons are that one's, one by one.
+    """
 
     id: str
     sentence: str
     source: str
     conditions: tuple[ConditionPlan, ...]
     rule: str
+    repeats: str = ""
+    changed: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,9 +128,12 @@ class StudyPlan:
         targets, stop: threshold by metric; a run goes on past a target and stops at a stop.
         tuning: the protocol, among others `metric`, `which`, `statistic`, `direction`, `shared_across`.
         claims: what it decides.
+        repeated: claims of other studies, repeated; they decide nothing.
         at_most_partly: why no claim can be fully reproduced at this scale; empty where one can.
         settings: everything else the page prints as it is: bases, seeds, tuning, schedule, ...
         tables, figures: folders.
+        source_figures: which figure shows what one of the source does, by that one's name: a figure's name
+            without its backend, such as `digits_mlp.train_loss.epochs`, or without its workload as well.
     """
 
     name: str
@@ -127,6 +154,13 @@ class StudyPlan:
     settings: Mapping[str, Any]
     tables: Path
     figures: Path
+    source_figures: Mapping[str, str] = field(default_factory=dict)
+    repeated: tuple[StudyClaim, ...] = ()
+
+    @property
+    def only_repeats(self) -> bool:
+        """Whether all that it is for is to repeat claims of other studies."""
+        return bool(self.repeated) and not self.claims
 
     @property
     def direction(self) -> Direction:
@@ -233,7 +267,18 @@ class ReportPlan:
         raise ReportError(f"the plan has no study {name!r} (it has: {names})")
 
 
-PRINTED = ("optimizers", "budget", "seeds", "tuning", "schedule", "stop", "targets", "bases", "backends")
+PRINTED = (
+    "optimizers",
+    "budget",
+    "seeds",
+    "tuning",
+    "schedule",
+    "stop",
+    "targets",
+    "bases",
+    "precision",
+    "backends",
+)
 
 
 def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
@@ -265,7 +310,7 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
             scale=raw["scale"],
             studies=tuple(_study(item) for item in raw["studies"]),
             skipped=tuple(
-                SkippedStudy(item["name"], item["reason"], tuple(map(_claim, item.get("claims", []))))
+                SkippedStudy(item["name"], item["reason"], _claims(item, repeated=False))
                 for item in raw.get("skipped", [])
             ),
             kernels=Path(raw["kernels"]) if raw.get("kernels") else None,
@@ -366,12 +411,20 @@ def _study(raw: Mapping[str, Any]) -> StudyPlan:
         targets=raw.get("targets") or {},
         stop=raw.get("stop") or {},
         tuning=raw.get("tuning") or {},
-        claims=tuple(map(_claim, raw.get("claims") or [])),
+        claims=_claims(raw, repeated=False),
+        repeated=_claims(raw, repeated=True),
         at_most_partly=raw.get("at_most_partly", ""),
         settings={key: raw[key] for key in PRINTED if raw.get(key)},
         tables=Path(raw["tables"]),
         figures=Path(raw["figures"]),
+        source_figures=raw.get("source_figures") or {},
     )
+
+
+def _claims(study: Mapping[str, Any], repeated: bool) -> tuple[StudyClaim, ...]:
+    """The claims that a study decides, or those of others that it repeats."""
+    claims = map(_claim, study.get("claims") or [])
+    return tuple(claim for claim in claims if bool(claim.repeats) == repeated)
 
 
 def _claim(raw: Mapping[str, Any]) -> StudyClaim:
@@ -381,6 +434,8 @@ def _claim(raw: Mapping[str, Any]) -> StudyClaim:
         source=raw["source"],
         conditions=tuple(_condition(item, raw["id"]) for item in raw["holds_if"]),
         rule=raw["rule"],
+        repeats=raw.get("repeats", ""),
+        changed=raw.get("changed", ""),
     )
 
 
@@ -398,4 +453,6 @@ def _condition(raw: Mapping[str, Any], claim: str) -> ConditionPlan:
         effect=raw.get("effect"),
         test=raw["test"],
         family=raw.get("family") or claim,
+        quantity=raw.get("quantity") or "value",
+        at_equal=raw.get("at_equal") or "steps",
     )

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from reports.leaderboard import Board, leaderboards
 from reports.parity import jobs_of
 from reports.plan import ReportError, ReportPlan, read_plan
 from reports.rendering import templates
+from reports.series import series_rows
 from reports.tables import read_tables
 from reports.verdict_list import read_verdicts
 from results.checking import unfounded
@@ -44,6 +46,7 @@ from results.publishing import (
 )
 from results.reading import naming_damage, read, scan, table_files
 from results.schema import TABLES
+from results.sentences import differences, likewise, row_of
 from results.set_names import WAIVERS, check_name, check_waivers
 from results.verdicts import RULE_VERSION
 from results.writing import write_table
@@ -51,6 +54,11 @@ from results.writing import write_table
 Frames = Mapping[str, pl.DataFrame]
 OTHERS = ("parity", "checks")  # what belongs to no study; folders of a set
 EQUAL = 1e-6  # relative: what another processor's rounding may change of a number that is computed anew
+BOARD_VERSIONS = (
+    1,
+    2,
+)  # of leaderboard.json: 1, without a name in older sets, has null for what is not finite
+SHOWN = 60  # letters of a line that is not what it should be
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,8 @@ def gather(plan: ReportPlan) -> Contents:
         if part is not None:
             rows = read([folder / f"{where}.parquet" for folder in part.tables], where)
             frames[where] = {where: rows, "jobs": jobs_of(part)}
+    if plan.checks is not None:
+        frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
     if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
         raise ReportError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
     return Contents(frames, tuple(cut))
@@ -208,31 +218,49 @@ def disagreements(folder: Path) -> list[str]:
         if len(given) != len(right):
             found.append(f"{table}.parquet: has {len(given)} rows, and the tables give {len(right)}")
             continue
-        for said, computed in zip(given.to_dicts(), right.to_dicts(), strict=True):
-            who = ", ".join(str(said[key]) for key in _names(table) if said[key])
-            found += [
-                f"{table}.parquet: {column} of {who} is {said[column]}, the tables give {computed[column]}"
-                for column in right.columns
-                if not alike(said[column], computed[column])
-            ]
+        found += _differences(table, given, right)
+    version = about.get("board_version", BOARD_VERSIONS[0])
+    if version not in BOARD_VERSIONS:
+        known = " and ".join(map(str, BOARD_VERSIONS))
+        found.append(
+            f"{PROVENANCE}: board_version is {version!r}, and here are {known}; check the set with its own "
+            f"commit, {about.get('commit')}"
+        )
     if not found:  # of the leaderboard as it is given, so that rounding makes no other text
         follow = texts(plan, about, read([folder / "leaderboard.parquet"], "leaderboard"))
         found += [
-            f"{file}: is not what is written from the set's tables; if this checkout writes it otherwise, "
-            f"check the set with its own commit, {about.get('commit')}"
+            f"{file}: is not what is written from the set's tables: {_first_difference(said, text)}; if this "
+            f"checkout writes it otherwise, check the set with its own commit, {about.get('commit')}"
             for file, text in follow.items()
-            if (folder / file).read_text() != text
+            if (said := (folder / file).read_text()) != text
         ]
     return found
 
 
-def _names(table: str) -> tuple[str, ...]:
-    """What names a row for readers."""
-    return {
-        "claims": ("claim", "variant", "backend"),
-        "findings": ("claim", "backend", "workload", "treated", "control"),
-        "leaderboard": ("backend", "method"),
-    }[table]
+def _differences(table: str, given: pl.DataFrame, right: pl.DataFrame) -> list[str]:
+    """A sentence on each column that is not what the tables give: its first row, and how many more."""
+    by_column: dict[str, list[str]] = {}
+    for said, computed in zip(given.to_dicts(), right.to_dicts(), strict=True):
+        for what, value, wanted in differences(said, computed, alike):
+            sentence = f"{row_of(table, computed)}: {what} is {value}, and the tables give {wanted}"
+            by_column.setdefault(what, []).append(sentence)
+    return [
+        f"{table}.parquet: {sentences[0]}" + likewise(len(sentences) - 1) for sentences in by_column.values()
+    ]
+
+
+def _first_difference(said: str, right: str) -> str:
+    """The first line of a text that is not what it should be, from shortly before where it differs."""
+    pairs = enumerate(zip_longest(said.splitlines(), right.splitlines(), fillvalue=""), start=1)
+    for number, (one, other) in pairs:
+        if one != other:
+            same = next(
+                (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+                min(len(one), len(other)),
+            )
+            start = max(0, same - SHOWN // 3)
+            return f"line {number} has {one[start : start + SHOWN]!r}, for {other[start : start + SHOWN]!r}"
+    return "its last line ends otherwise"
 
 
 def alike(left: Any, right: Any) -> bool:
@@ -286,7 +314,7 @@ def drawn(plan: ReportPlan, folder: Path) -> ReportPlan:
     checks = plan.checks
     if checks is not None and rows is not None:
         checks = replace(checks, figures=folder / "claims")
-        draw_claims(checks, rows, checks.figures)
+        draw_claims(checks, rows, series_rows(checks), checks.figures)
     return replace(plan, studies=tuple(studies), checks=checks)
 
 
@@ -325,10 +353,11 @@ def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> di
         board: the table `leaderboard`.
     """
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
+    version = about.get("board_version", BOARD_VERSIONS[0])
     return {
         "leaderboard.csv": board.select(flat).write_csv(),
-        "leaderboard.json": as_json(records(board)),
-        "leaderboard.schema.json": as_json(json_schema("leaderboard")),
+        "leaderboard.json": as_json(records(board, version)),
+        "leaderboard.schema.json": as_json(json_schema("leaderboard", version)),
         "LICENSE": NOTICE,
         "README.md": _page(about, plan, board),
     }
@@ -358,31 +387,52 @@ def _provenance(
         "dirty": dirty,
         "licence": LICENCE,
         "rule_version": RULE_VERSION,
+        "board_version": BOARD_VERSIONS[-1],
         "waived": [each.told for each in found],
         "thinned_curves": list(contents.thinned),
         **provenance_of(contents.jobs, contents.runs),
     }
 
 
-def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows as JSON can say them: numbers that are infinite or not a number become null."""
-    return [formatting.json_value(row) for row in frame.to_dicts()]
+WORDS = ("Infinity", "-Infinity", "NaN")  # which float() reads, in Python and pandas
 
 
-def json_schema(table: str) -> dict[str, Any]:
+def records(frame: pl.DataFrame, version: int) -> list[dict[str, Any]]:
+    """The rows as JSON can say them: null is missing, and numbers that are not finite are `WORDS`.
+
+    In version 1 both are null.
+    """
+    say = formatting.json_value if version == 1 else _with_words
+    return [say(row) for row in frame.to_dicts()]
+
+
+def _with_words(value: Any) -> Any:
+    """A value as JSON can say it, with words for what is infinite or not a number, inside it too."""
+    if isinstance(value, dict):
+        return {key: _with_words(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_words(each) for each in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    infinity, minus_infinity, nan = WORDS
+    return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
+
+
+def json_schema(table: str, version: int) -> dict[str, Any]:
     """The JSON Schema of a table's rows, as `records` gives them."""
-    row = _object(TABLES[table].items())
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": table,
-        "description": "null: missing, not a number, or infinite (the Parquet file tells which)",
-        "type": "array",
-        "items": row,
-    }
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": table}
+    if version == 1:
+        described = {"description": "null: missing, not a number, or infinite (the Parquet file tells which)"}
+        number: dict[str, Any] = {"type": ["number", "null"]}
+    else:
+        told = f"null: not measured, or nothing to measure; {', '.join(WORDS)}: numbers that are not finite"
+        described = {"description": told, "version": str(version)}
+        number = {"anyOf": [{"type": ["number", "null"]}, {"enum": list(WORDS)}]}
+    return {**head, **described, "type": "array", "items": _object(TABLES[table].items(), number)}
 
 
-def _object(fields: Any) -> dict[str, Any]:
-    properties = {name: _json_type(dtype) for name, dtype in fields}
+def _object(fields: Any, number: dict[str, Any]) -> dict[str, Any]:
+    properties = {name: _json_type(dtype, number) for name, dtype in fields}
     return {
         "type": "object",
         "properties": properties,
@@ -391,14 +441,16 @@ def _object(fields: Any) -> dict[str, Any]:
     }
 
 
-def _json_type(dtype: Any) -> dict[str, Any]:
+def _json_type(dtype: Any, number: dict[str, Any]) -> dict[str, Any]:
     if isinstance(dtype, pl.List):
-        return {"type": ["array", "null"], "items": _json_type(dtype.inner)}
+        return {"type": ["array", "null"], "items": _json_type(dtype.inner, number)}
     if isinstance(dtype, pl.Struct):
-        return _object((field.name, field.dtype) for field in dtype.fields)
+        return _object(((field.name, field.dtype) for field in dtype.fields), number)
     if isinstance(dtype, pl.Enum):
         return {"enum": [*dtype.categories, None]}
-    kinds = {pl.String: "string", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "boolean"}
+    if dtype == pl.Float64:
+        return number
+    kinds = {pl.String: "string", pl.Int64: "integer", pl.Boolean: "boolean"}
     return {"type": [kinds[dtype], "null"]}
 
 

@@ -143,7 +143,7 @@ def read_side(folder: Path) -> Side:
 def outcomes(before: Side, after: Side) -> list[Outcome]:
     """The headline metric of every study, workload, backend and method that both sides ran, worst news first.
 
-    P-values are two-sided, twice the smaller of the two exact signed-rank ones, and corrected by Holm's
+    P-values are two-sided, twice the smaller of the two exact ones of the sign test, and corrected by Holm's
     method over the methods of a workload on a backend.
     """
     found = [one for left, right in shared(before, after) for one in _outcomes(before, after, left, right)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import formatting
+from reports import formatting, setting
 
 if TYPE_CHECKING:
     import jinja2
@@ -45,7 +45,8 @@ def templates(markdown: bool = False) -> jinja2.Environment:
         "metric": formatting.metric_name,
         "levels": formatting.levels,
         "least": formatting.least,
-        "describe": formatting.describe,
         "slug": formatting.slug,
+        "setting_rows": setting.setting_rows,
+        "options": setting.options,
     }
     return environment

@@ -232,18 +232,18 @@ def _by_comparison(claim: str, plan: ReportPlan) -> dict[tuple[str, ...], Compar
         for asked in study.claims:
             if asked.id != claim:
                 continue
-            runs = read_tables(study.tables).runs
+            tables = read_tables(study.tables)
             for backend in study.backends:
-                for one in comparisons(study, asked, runs, backend):
+                for one in comparisons(study, asked, tables, backend):
                     condition = one.condition
-                    what = (condition.metric, condition.which, condition.relation)
+                    what = (condition.metric, condition.read, condition.relation)
                     found[backend, one.workload, *what, one.treated, one.control] = one
     return found
 
 
 def _called(one: Compared) -> str:
     sign = "over" if one.effect == "ratio" else "less"
-    metric = f"{one.condition.which} {formatting.metric_name(one.condition.metric)}"
+    metric = f"{one.condition.read} {formatting.metric_name(one.condition.metric)}"
     return f"{metric} of {one.treated} {sign} {one.control}, {one.workload} on {one.backend}"
 
 
@@ -312,15 +312,16 @@ def _paired(what: str, sides: Sequence[pl.DataFrame], backend: str, one: Compare
     medians = [formatting.number(pairs[column].median()) for column in ("value", "value_right")]
 
     def shown(change: float) -> str:
-        return (
-            formatting.ratio(math.exp(min(change, 700.0)))
-            if one.effect == "ratio"
-            else formatting.number(change)
-        )
+        return formatting.signed(math.expm1(min(change, 700.0)) if one.effect == "ratio" else change)
 
-    allowed = formatting.percent(math.expm1(tolerance), 2) if one.effect == "ratio" else shown(tolerance)
+    allowed = (
+        formatting.percent(math.expm1(tolerance), 2)
+        if one.effect == "ratio"
+        else formatting.number(tolerance)
+    )
+    measured = "relative change" if one.effect == "ratio" else "change"
     note = (
-        f"median {one.effect} {shown(interval.median)} [{shown(interval.low)}, {shown(interval.high)}] over "
+        f"median {measured} {shown(interval.median)} [{shown(interval.low)}, {shown(interval.high)}] over "
         f"{len(pairs)} seeds, tolerance {allowed}"
     )
     if moved.any():

@@ -11,11 +11,13 @@ from typing import Any
 import polars as pl
 
 from reports import formatting
-from reports.board_heads import board_heads
+from reports.board_heads import board_heads, workload_heads
+from reports.board_ratios import gradients_beside_fewest, seconds_beside_fewest
 from reports.claims import DOCUMENTS, check_rows, claims_page
 from reports.comparing import cells, comparison_page
 from reports.differences import draw_differences, rank_differences
 from reports.figures import Drawn
+from reports.kernel_ratios import ratio_tables, read_ratios
 from reports.kernels import CHANGES_SHOWN, COMMITS_SHOWN, read_kernels, site_files
 from reports.leaderboard import Board, board_ranks, leaderboards
 from reports.methods import STATISTICS
@@ -34,6 +36,7 @@ from reports.pages import (
 )
 from reports.palette import dark
 from reports.parity import jobs_of, parity_page, parity_rows
+from reports.places import CLAIM_FIGURES, figure_folder
 from reports.plan import ReportPlan, StudyPlan
 from reports.rendering import templates
 from reports.statistics.ranks import NEGLIGIBLE
@@ -44,7 +47,6 @@ from results.verdicts import ALPHA
 
 STATIC = Path(__file__).parent / "static"
 SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
-CLAIM_FIGURES = "claim_figures"  # where the site keeps those of the claims; studies' are below `figures`
 BOARD_FIGURES = "board_figures"  # those of the leaderboard, which are drawn with the site
 WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
 
@@ -84,6 +86,9 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         "final_seeds": final_seeds,
         "causes": CAUSES,
         "board_heads": board_heads,
+        "workload_heads": workload_heads,
+        "gradients_beside_fewest": gradients_beside_fewest,
+        "seconds_beside_fewest": seconds_beside_fewest,
         "negligible": NEGLIGIBLE,
         "alpha": ALPHA,
         "verdict_of": {claim["id"]: claim["verdict"] for claim in claims["claims"]},
@@ -106,7 +111,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     )
     for study, tables in studies:
         context = study_page(study, tables, figures[study.name])
-        render(study_file(study.name), "study", folder=figure_folder(study), **context)
+        render(study_file(study.name), "study", folder=figure_folder(study.name), **context)
         for number, rows in enumerate(runs[study.name]):
             render(
                 runs_file(study.name, number),
@@ -133,15 +138,24 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     )
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
     render("compare.html", "compare", cells=cells, **comparison_page(studies, leaders))
-    render("kernels.html", "kernels", kernels=kernels, columns=COMMITS_SHOWN, changes_shown=CHANGES_SHOWN)
+    stored = read_ratios()
+    render(
+        "kernels.html",
+        "kernels",
+        kernels=kernels,
+        columns=COMMITS_SHOWN,
+        changes_shown=CHANGES_SHOWN,
+        beside=ratio_tables(stored),
+        measured=stored.select("measured", "processor", "versions").unique(maintain_order=True).to_dicts(),
+    )
     if parity:
         render("parity.html", "parity", **parity)
     render("methods.html", "methods", statistics=STATISTICS, documents=DOCUMENTS)
     if environment.globals["any_claims"]:
-        folders_of = {study.name: figure_folder(study) for study in plan.studies}
+        folders_of = {study.name: figure_folder(study.name) for study in plan.studies}
         render("claims.html", "claims", figure_folders=folders_of, claim_figures=CLAIM_FIGURES, **claims)
     render("provenance.html", "provenance", **provenance_page(studies, others))
-    folders = [(figure_folder(study), study.figures, figures[study.name]) for study in plan.studies]
+    folders = [(figure_folder(study.name), study.figures, figures[study.name]) for study in plan.studies]
     if plan.checks:
         folders.append((CLAIM_FIGURES, plan.checks.figures, claim_figures))
     _write(out, pages, plan, folders)
@@ -171,11 +185,6 @@ def runs_link(pages: list[Rows], study: str, method: str) -> str:
         if any(row["method"] == method for row in rows):
             return f"{runs_file(study, number)}#{formatting.slug(method)}"
     return runs_file(study)
-
-
-def figure_folder(study: StudyPlan) -> str:
-    """Where the site keeps a study's figures."""
-    return f"figures/{formatting.slug(study.name)}"
 
 
 def _write(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -23,6 +23,7 @@ from reports.palette import GHOST, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.decisions import holm
 from reports.statistics.improvement import Improvement
+from reports.statistics.medians import MedianInterval, median_interval
 from reports.statistics.shares import Share, share_interval
 from reports.statistics.survival import (
     LogRankTest,
@@ -39,15 +40,28 @@ LABEL = "gradient evaluations, basis included"
 
 
 @dataclass(frozen=True)
+class RestrictedMean:
+    """A mean time up to a horizon; its interval is None for one run that reached the target."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
 class Sooner:
-    """A method against another one on times to target.
+    """A method against another one on times to target, as far as both are known.
 
     Args:
+        horizon: the time up to which it is known of every run of both whether it has reached the target.
+        mean, control_mean: the restricted means of both up to the horizon.
         chance: that a run reaches the target before the other method's run of the same seed.
         test: the one-sided log-rank test that it is sooner; `p_value` is corrected for the table.
     """
 
-    control: str
+    horizon: float
+    mean: RestrictedMean
+    control_mean: RestrictedMean
     chance: Improvement
     test: LogRankTest
     p_value: float
@@ -55,20 +69,22 @@ class Sooner:
 
 @dataclass(frozen=True)
 class TimeToTarget:
-    """A method's gradient evaluations to target, up to the table's horizon.
+    """A method's gradient evaluations to target, those of its basis included.
 
     Args:
-        reached: runs that reached the target within the horizon.
-        mean, low, high: the restricted mean and its interval, which one run does not have.
-        sooner: None for a method without a reference, or one that shares no seed with it.
+        reached: runs that reached the target within their own budget.
+        time: the median, infinite where half of the runs missed the target.
+        control: what it is held against; None for a method without a reference, or one that shares no seed
+            with it.
+        sooner: None without a control, and where `reason` says why the two cannot be compared.
     """
 
     method: str
     reached: Share
-    mean: float
-    low: float | None
-    high: float | None
-    sooner: Sooner | None
+    time: MedianInterval
+    control: str | None = None
+    sooner: Sooner | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,6 @@ class TargetTable:
 
     metric: str
     threshold: float
-    horizon: float
     rows: tuple[TimeToTarget, ...]
     least: float | None
 
@@ -107,10 +122,10 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 def target_tables(
     study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
 ) -> list[TargetTable]:
-    """The methods of a workload on each target of its study, up to a horizon that all of them share.
+    """The methods of a workload on each target of its study.
 
-    The tests take every run as ended at the horizon, so that a basis, which comes on top of the same number
-    of steps, gives no method a longer budget.
+    Two methods are compared up to the longest time at which every run of both was still observed, or had
+    reached the target. A third method's runs that missed it, and how long those were, change nothing.
 
     Args:
         runs: the table `runs` with `method`.
@@ -149,43 +164,58 @@ def _targets(
 
 
 def _table(study: StudyPlan, metric: str, times: pl.DataFrame) -> TargetTable:
-    horizon = common_horizon(times)
-    within = times.with_columns(
-        time=pl.col("time").clip(upper_bound=horizon),
-        reached=pl.col("reached") & (pl.col("time") <= horizon),
-    )
-    means = {row["method"]: row for row in restricted_means(within, ["method"], horizon).to_dicts()}
-    methods = [method for method in study.methods if method in means]
+    there = set(times["method"])
+    methods = [method for method in study.methods if method in there]
     against = {
         method: control
         for method, control in references(study.methods).items()
-        if _seeds(within, method) & _seeds(within, control)
+        if _seeds(times, method) & _seeds(times, control)
     }
-    tests = {method: log_rank_test(within, method, control) for method, control in against.items()}
-    corrected = dict(zip(tests, holm([test.p_value for test in tests.values()]), strict=True))
-    sooner = {
-        method: Sooner(
-            control,
-            win_probability(within, method, control, horizon=horizon),
-            tests[method],
-            corrected[method],
+    pairs = {method: _compared(times, method, control) for method, control in against.items()}
+    found = {method: pair for method, pair in pairs.items() if isinstance(pair, Sooner)}
+    corrected = dict(zip(found, holm([pair.p_value for pair in found.values()]), strict=True))
+    rows = []
+    for method in methods:
+        own, pair = times.filter(pl.col("method") == method), pairs.get(method)
+        rows.append(
+            TimeToTarget(
+                method,
+                share_interval(int(own["reached"].sum()), len(own)),
+                median_interval(own["value"].to_numpy()),
+                against.get(method),
+                replace(pair, p_value=corrected[method]) if isinstance(pair, Sooner) else None,
+                pair if isinstance(pair, str) else "",
+            )
         )
-        for method, control in against.items()
-    }
-    rows = tuple(
-        TimeToTarget(
-            method,
-            share_interval(mean["reached"], mean["count"]),
-            mean["mean"],
-            mean["low"],
-            mean["high"],
-            sooner.get(method),
+    least = min((pair.test.least for pair in found.values()), default=None)
+    bound = min(1.0, least * len(found)) if least is not None else None
+    return TargetTable(metric, study.targets[metric], tuple(rows), bound)
+
+
+def _compared(times: pl.DataFrame, method: str, control: str) -> Sooner | str:
+    """A method against another one, its p-value not corrected; a reason where their times do not overlap."""
+    both = times.filter(pl.col("method").is_in([method, control]))
+    horizon = common_horizon(both)
+    basis = pl.col("basis_gradient_evaluations").fill_null(0)
+    dearest = both.sort(basis, descending=True).row(0, named=True)
+    paid = dearest["basis_gradient_evaluations"] or 0
+    if horizon <= paid:
+        ended = both.filter(~pl.col("reached")).sort("time")["method"][0]
+        return (
+            f"not compared: a run of {ended} ended at {count(horizon)} without the target, "
+            f"and the basis of {dearest['method']} alone costs {count(paid)}"
         )
-        for method in methods
-        for mean in [means[method]]
+    within = both.with_columns(
+        time=pl.col("time").clip(upper_bound=horizon),
+        reached=pl.col("reached") & (pl.col("time") <= horizon),
     )
-    least = min(1.0, len(tests) * min(test.least for test in tests.values())) if tests else None
-    return TargetTable(metric, study.targets[metric], horizon, rows, least)
+    means = {
+        row["method"]: RestrictedMean(row["mean"], row["low"], row["high"])
+        for row in restricted_means(within, ["method"], horizon).to_dicts()
+    }
+    test = log_rank_test(within, method, control)
+    chance = win_probability(within, method, control, horizon=horizon)
+    return Sooner(horizon, means[method], means[control], chance, test, test.p_value)
 
 
 def _seeds(times: pl.DataFrame, method: str) -> set[int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import textwrap
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
 
 from reports import formatting
 from reports.claims import check_rows
+from reports.places import claim_figure
 from reports.plan import ReportPlan
 from reports.tables import read_tables
 from reports.verdicts import Verdicts, claim_verdicts
@@ -24,7 +26,8 @@ def read_verdicts(plan: ReportPlan) -> Verdicts:
     Raises:
         ReportError, TableError: when a table is missing or damaged.
     """
-    tables = {study.name: read_tables(study.tables) for study in plan.studies if study.claims}
+    deciding = [study for study in plan.studies if study.claims or study.repeated]
+    tables = {study.name: read_tables(study.tables) for study in deciding}
     return claim_verdicts(plan, tables, check_rows(plan.checks) if plan.checks else None)
 
 
@@ -45,27 +48,55 @@ def leading(plan: ReportPlan, found: Verdicts) -> pl.DataFrame:
 def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
 
-    `others` holds the verdict as printed, where a statement is misprinted, and those on other backends.
+    `figure` is a path from the site's folder, None where nothing is drawn. `others` holds the verdict as
+    printed, where a statement is misprinted, and those on other backends; `repeats` what became of the claim
+    in other settings.
     """
     rows = _without_enums(leading(plan, found))
     others = _without_enums(found.claims).join(
         rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
     )
     findings = _without_enums(found.findings)
+    sentences = sentences_of(plan)
+    compared = {
+        row["claim"]: findings.filter(
+            pl.col("claim") == row["claim"], pl.col("backend").eq_missing(pl.lit(row["backend"]))
+        )
+        .drop("claim", "backend")
+        .to_dicts()
+        for row in rows.iter_rows(named=True)
+    }
     return [
         {
             **{NAMES.get(name, name): value for name, value in row.items()},
-            "comparisons": findings.filter(
-                pl.col("claim") == row["claim"], pl.col("backend").eq_missing(pl.lit(row["backend"]))
-            )
-            .drop("claim", "backend")
-            .to_dicts(),
+            "sentence": sentences[row["claim"]],
+            "figure": _figure(row, compared[row["claim"]]),
+            "comparisons": compared[row["claim"]],
+            "repeats": [
+                {**asdict(repeat), "turned": list(repeat.turned)}
+                for repeat in found.repeats.get((row["claim"], row["backend"]), ())
+            ],
             "others": others.filter(claim=row["claim"]).select("variant", "backend", "verdict").to_dicts(),
             "page": f"claims.html#claim-{formatting.slug(row['claim'])}",
             "command": command_of(row["claim"], plan.scale),
         }
         for row in rows.iter_rows(named=True)
     ]
+
+
+def sentences_of(plan: ReportPlan) -> dict[str, str]:
+    """What each claim of a plan says, by id."""
+    of_studies = [*(study.claims for study in plan.studies), *(study.claims for study in plan.skipped)]
+    sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
+    return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
+
+
+def _figure(row: dict[str, Any], compared: list[dict[str, Any]]) -> str | None:
+    """Where the site keeps the claim's figure; None of a claim that nothing was measured of."""
+    if row["backend"] is not None:
+        drawn = any(one["seeds"] for one in compared)
+        return claim_figure(row["claim"], row["study"], row["backend"]) if drawn else None
+    return None if row["verdict"] == "not run" else claim_figure(row["claim"], None, None)
 
 
 def _without_enums(frame: pl.DataFrame) -> pl.DataFrame:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, inf, log
 
 import numpy as np
 import polars as pl
 
+from reports.judged import gains_over_rates, values_at_equal_cost
 from reports.measures import study_values
 from reports.plan import (
     ChecksPlan,
@@ -20,6 +21,7 @@ from reports.plan import (
     StudyClaim,
     StudyPlan,
 )
+from reports.repeats import Repeat, repeat_of
 from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
 from reports.statistics.medians import MedianInterval, median_interval
 from reports.statistics.paired import Effect, paired_values
@@ -34,10 +36,14 @@ LARGEST = 700.0  # logarithm of a ratio that a float can hold
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The tables `claims` (one row a claim, variant and backend) and `findings` (one row a comparison)."""
+    """The tables `claims` (one row a claim, variant and backend) and `findings` (one row a comparison).
+
+    `repeats` has, by claim and backend, what became of the claim where it was repeated in another setting.
+    """
 
     claims: pl.DataFrame
     findings: pl.DataFrame
+    repeats: Mapping[tuple[str, str], tuple[Repeat, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,8 @@ class Compared:
 
     Args:
         sign: 1 where more of the metric is better, else -1.
-        gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm.
+        gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm; of a
+            trend Kendall's tau.
         margin: the smallest gain that matters, above 0.
     """
 
@@ -103,9 +110,10 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
         for study in plan.studies
         for backend in study.backends
         for claim in study.claims
-        for one in comparisons(study, claim, tables[study.name].runs, backend)
+        for one in comparisons(study, claim, tables[study.name], backend)
     ]
     findings = decided(compared)
+    repeats = repeats_of(plan, tables, compared)
     rows = [
         claim_row(
             study,
@@ -114,6 +122,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
             findings.filter(claim=claim.id, backend=backend),
             tables[study.name],
             plan.scale,
+            repeats.get((claim.id, backend), ()),
         )
         for study in plan.studies
         for backend in study.backends
@@ -122,23 +131,70 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
     if plan.checks is not None and checks is not None:
         rows += property_rows(plan.checks, checks, plan.scale)
-    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings)
+    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, repeats)
+
+
+def repeats_of(
+    plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[Compared]
+) -> dict[tuple[str, str], tuple[Repeat, ...]]:
+    """What became of claims that studies of a plan repeat, by the repeated claim and backend.
+
+    Args:
+        compared: all comparisons of the claims that are decided; those of repeated ones decide nothing.
+    """
+    found: dict[tuple[str, str], tuple[Repeat, ...]] = {}
+    for study in plan.studies:
+        for claim in study.repeated:
+            for backend in study.backends:
+                first = [one for one in compared if (one.claim, one.backend) == (claim.repeats, backend)]
+                again = comparisons(study, claim, tables[study.name], backend) if first else ()
+                repeat = repeat_of(claim.id, claim.changed, study.name, first, again)
+                if repeat is not None:
+                    found[claim.repeats, backend] = (*found.get((claim.repeats, backend), ()), repeat)
+    return found
 
 
 # --- comparisons of methods ----------------------------------------------------------------------
 
 
-def comparisons(study: StudyPlan, claim: StudyClaim, runs: pl.DataFrame, backend: str) -> Iterator[Compared]:
+def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: str) -> Iterator[Compared]:
     """Every comparison that a claim asks for, on one backend; without pairs where runs are missing."""
-    final = runs.filter((pl.col("stage") == "final") & (pl.col("backend") == backend))
+    own = tables.runs.filter(pl.col("backend") == backend)
+    final, tuning = own.filter(pl.col("stage") == "final"), own.filter(pl.col("stage") != "final")
     for condition in claim.conditions:
         for workload in study.workloads:
             if condition.metric not in workload.metrics or condition.workload not in (None, workload.name):
                 continue
             here = final.filter(pl.col("workload") == workload.name)
+            tried = tuning.filter(pl.col("workload") == workload.name)
             values = study_values(study, here, condition.metric, condition.which)
             for treated, control in condition.contests:
+                if condition.quantity != "value":
+                    gains = gains_over_rates(study, tried, condition, treated, control)
+                    yield _of_rates(study, claim, condition, backend, workload.name, gains, treated, control)
+                    continue
+                if condition.at_equal != "steps":
+                    values = values_at_equal_cost(study, tables, here, condition, treated, control)
                 yield _compared(study, claim, condition, backend, workload.name, values, treated, control)
+
+
+def _of_rates(
+    study: StudyPlan,
+    claim: StudyClaim,
+    condition: ConditionPlan,
+    backend: str,
+    workload: str,
+    gains: np.ndarray,
+    treated: str,
+    control: str,
+) -> Compared:
+    """A condition on learning rates: more of its quantity, a rate or a correlation, is better."""
+    effect: Effect = "ratio" if condition.quantity == "best_learning_rate" else "difference"
+    share = NEGLIGIBLE if condition.smallest_effect is None else condition.smallest_effect
+    margin = -log(1 - share) if effect == "ratio" else share
+    return Compared(
+        claim.id, study.name, backend, workload, condition, treated, control, effect, 1.0, gains, margin
+    )
 
 
 def _compared(
@@ -209,7 +265,7 @@ def _finding_row(one: Compared, p_value: float, adjusted: float, family: int) ->
         "backend": one.backend,
         "workload": one.workload,
         "metric": condition.metric,
-        "which": condition.which,
+        "which": condition.read,
         "relation": condition.relation,
         "treated": one.treated,
         "control": one.control,
@@ -254,7 +310,13 @@ def combined(findings: Sequence[Finding]) -> Verdict:
 
 
 def claim_row(
-    study: StudyPlan, claim: StudyClaim, backend: str, findings: pl.DataFrame, tables: Tables, scale: str
+    study: StudyPlan,
+    claim: StudyClaim,
+    backend: str,
+    findings: pl.DataFrame,
+    tables: Tables,
+    scale: str,
+    repeats: Sequence[Repeat] = (),
 ) -> dict[str, object]:
     """A row of the table `claims`.
 
@@ -268,11 +330,12 @@ def claim_row(
         "rule_of_runs": rule_of_runs(tables.jobs, claim.id, backend),
     }
     if not findings["seeds"].sum():
-        return row | {"verdict": "not run", "reason": f"no pairs of final runs on {backend}"}
+        return row | {"verdict": "not run", "reason": f"no pairs of runs on {backend}"}
     verdict = combined(findings["finding"].to_list())
     reason = _reason(findings)
     if verdict == "reproduced" and study.at_most_partly:
         verdict, reason = "partly reproduced", f"{reason}; partly at most, since {study.at_most_partly}"
+    reason = "; ".join([reason, *map(str, repeats)])
     needed = findings.filter(pl.col("finding") == "open")["seeds_needed"]
     weakest = _weakest(findings)
     return row | {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from results.checking import complaints
+from results.checking import complaints, unchecked
 from results.errors import TableError
 from results.exporting import export
 from results.merging import KEYS, combine, machines, merge, mixed_hardware
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 def _check(folder: Path) -> int:
     found = complaints(folder)
     if not found:
-        print(f"{folder}: accepted")
+        print("\n".join([f"{folder}: accepted", *(f"  not checkable: {told}" for told in unchecked(folder))]))
         return 0
     print(f"{folder}: refused, {len(found)} {'reason' if len(found) == 1 else 'reasons'}:")
     for complaint in found:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from pydantic import ValidationError
 
 from results import flaws
 from results.errors import TableError
+from results.methods import IDENTITY
+from results.parity_flaws import of_parity
 from results.provenance import PROJECT
 from results.publishing import (
     LICENCE,
     PLAN,
     PROVENANCE,
     STUDY_TABLES,
-    SUMS,
     Objection,
     all_jobs,
     changed_rules,
@@ -33,8 +35,9 @@ from results.publishing import (
     unclean,
 )
 from results.reading import read
-from results.schema import TABLES
-from results.set_names import WAIVERS
+from results.schema import TABLES, TUNING
+from results.sentences import differences
+from results.set_names import SUMS, WAIVERS
 from results.set_plan import SetPlan
 from results.verdicts import rule_hash
 
@@ -48,6 +51,7 @@ TOP = {
     *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
 }
 SPECIAL = {"parity": ("parity", "jobs"), "checks": ("checks", "jobs")}  # folders that are no studies
+OPTIONAL = {"checks": ("series",)}  # what sets that were published before do not hold
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>.+)")
 CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
@@ -63,6 +67,43 @@ def complaints(folder: Path) -> list[str]:
     follow from its tables.
     """
     return [_plain(told) for told in unfounded(folder) or recomputed(folder)]
+
+
+def unchecked(folder: Path) -> list[str]:
+    """What an accepted set says that nothing in it can show, because what it was computed from is not there.
+
+    Raises:
+        TableError: when a table is missing or damaged.
+    """
+    plan = SetPlan.model_validate_json((folder / PLAN).read_text())
+    thinned = json.loads((folder / PROVENANCE).read_text())["thinned_curves"]
+    found = []
+    for study in plan.studies:
+        runs = read([folder / study.name / "runs.parquet"], "runs")
+        tuning = len(runs.filter(pl.col("stage").is_in(TUNING)))
+        where = f"{study.name}/runs.parquet"
+        if tuning:
+            found.append(
+                f"{where}: metrics and steps to targets of {tuning} tuning runs: their curves are not here"
+            )
+        if study.name in thinned:
+            found.append(f"{where}: best metrics and steps to targets between the checkpoints that are left")
+        bases = len(runs.filter(pl.col("basis") != IDENTITY))
+        if bases:
+            found.append(f"{where}: what the bases of {bases} runs cost: the jobs' own tables are not here")
+    if plan.parity:
+        count = len(read([folder / "parity/parity.parquet"], "parity"))
+        found.append(
+            f"parity/parity.parquet: first_step and difference of {count} comparisons: the arrays that "
+            "they are of are not here; python -m harness parity computes them anew"
+        )
+    if plan.checks:
+        count = len(read([folder / "checks/checks.parquet"], "checks"))
+        found.append(
+            f"checks/checks.parquet: {count} values: the instances that they are of are not here; "
+            "python -m harness checks draws them anew"
+        )
+    return [_plain(told) for told in found]
 
 
 def _plain(told: str) -> str:
@@ -95,7 +136,7 @@ def unfounded(folder: Path) -> list[str]:
         cut = isinstance(thinned, list) and study.name in thinned
         found += flaws.of_study(study, tables[study.name], cut)
     if plan.parity:
-        found += flaws.of_parity(tables["parity"]["parity"])
+        found += of_parity(plan.parity, tables["parity"]["parity"])
     if plan.checks:
         found += flaws.of_checks(plan, tables["checks"]["checks"])
     found += _provenance(about, plan, tables)
@@ -116,7 +157,7 @@ def _sums(folder: Path) -> Iterator[str]:
     try:
         lines = (folder / SUMS).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        yield f"{SUMS}: cannot be read ({error}); write it with sha256sum, or publish the set anew"
+        yield f"{SUMS}: cannot be read ({error}); get the set's folder again, or write it with sha256sum"
         return
     said = {}
     for line in lines:
@@ -133,21 +174,24 @@ def _sums(folder: Path) -> Iterator[str]:
             yield f"{name}: neither a file nor a folder; remove it"
         elif name not in said:
             yield f"{name}: is not among the checksums; remove it"
-        elif sha256(folder / name) != said[name]:
-            yield f"{name}: is not the file that the checksum is of; it was changed or damaged"
-    yield from (f"{name}: is missing" for name in sorted(set(said) - set(there)))
+        elif (digest := sha256(folder / name)) != said[name]:
+            yield (
+                f"{name}: is not the file that the checksum is of: its SHA-256 begins with {digest[:12]}, "
+                f"and {SUMS} has {said[name][:12]}; it was changed or damaged since the set was published"
+            )
+    yield from (f"{name}: is missing; {SUMS} names it" for name in sorted(set(said) - set(there)))
 
 
 def _plan(raw: Mapping[str, Any], found: list[str]) -> SetPlan | None:
     """What a plan asks; complaints and None where it is the plan of no set."""
     if not raw.get("published"):
-        found.append(f"{PLAN}: names no published set; publish the tables with snakemake publish")
+        found.append(f"{PLAN}: names no published set; a set is what snakemake publish writes")
         return None
     try:
         return SetPlan.model_validate(raw)
     except ValidationError as error:
         found += [
-            f"{PLAN}: {'.'.join(map(str, flaw['loc']))}: {flaw['msg']}; publish the set anew"
+            f"{PLAN}: {'.'.join(map(str, flaw['loc']))}: {flaw['msg']}; publish wrote it otherwise"
             for flaw in error.errors(include_url=False)[: flaws.SHOWN]
         ]
         return None
@@ -172,7 +216,8 @@ def _layout(folder: Path, plan: SetPlan) -> Iterator[str]:
     needed |= {f"{name}/{table}.parquet" for name in others for table in SPECIAL[name]}
     there = set(files_of(folder))
     yield from (f"{name}: a set needs this file" for name in sorted(needed - there))
-    yield from (f"{name}: a set has no such file; remove it" for name in sorted(there - needed))
+    allowed = needed | {f"{name}/{table}.parquet" for name in others for table in OPTIONAL.get(name, ())}
+    yield from (f"{name}: a set has no such file; remove it" for name in sorted(there - allowed))
 
 
 def _read(folder: Path) -> tuple[Tables, list[str]]:
@@ -189,7 +234,7 @@ def _read(folder: Path) -> tuple[Tables, list[str]]:
         try:
             frame = read([path], path.stem)
         except TableError as error:
-            broken.append(str(error).replace("run snakemake again", "publish the set anew"))
+            broken.append(str(error).removeprefix(f"{folder}/"))
             continue
         if path.parent != folder:
             tables.setdefault(path.parent.relative_to(folder).as_posix(), {})[path.stem] = frame
@@ -225,18 +270,20 @@ def _provenance(about: Mapping[str, Any], plan: SetPlan, tables: Tables) -> Iter
         **provenance_of(all_jobs([tables[name]["jobs"] for name in where]), runs),
     }
     for key, value in right.items():
-        if about.get(key) != value:
-            told = f"; they say {value!r}" if isinstance(value, str | int) else ""
-            yield f"{PROVENANCE}: {key} does not follow from plan and tables{told}"
+        for what, said, wanted in differences(about.get(key), value, operator.eq, key):
+            yield f"{PROVENANCE}: {what} is {said}, and plan and tables give {wanted}"
     if not _is_time(about.get("published")):
         yield f"{PROVENANCE}: published is {about.get('published')!r}, and should be a date like 2026-11-21"
     commit, dirty = about.get("commit"), about.get("dirty")
     is_commit = isinstance(commit, str) and flaws.COMMIT.fullmatch(commit)
     if not (commit is None or is_commit) or dirty not in (None, False, True):
-        yield f"{PROVENANCE}: commit or dirty are not a commit and whether files differ from it"
+        yield (
+            f"{PROVENANCE}: commit is {commit!r} and dirty {dirty!r}, and should be 40 hexadecimal digits, "
+            "and whether files differed from that commit"
+        )
     thinned = about.get("thinned_curves")
     if not isinstance(thinned, list) or not all(name in where for name in thinned):
-        yield f"{PROVENANCE}: thinned_curves is not a list of studies"
+        yield f"{PROVENANCE}: thinned_curves should be a list of the set's studies ({', '.join(where)})"
 
 
 def _is_time(value: Any) -> bool:
@@ -258,28 +305,36 @@ def _waived(about: Mapping[str, Any], plan: SetPlan, tables: Tables) -> Iterator
             yield f"{each.sentence}; remedy: {each.remedy}, or publish with waive={each.kind}"
     if said != [each.told for each in found]:
         yield (
-            f"{PROVENANCE}: waived is not the list of what stands in the way of publishing "
+            f"{PROVENANCE}: waived is not the list of what stands in the way of publishing: {_listed(found)} "
             f"(kinds: {', '.join(WAIVERS)})"
         )
     if plan.waived != [each.sentence for each in found]:
-        yield f"{PLAN}: waived is not the list of what stands in the way of publishing"
+        yield f"{PLAN}: waived is not the list of what stands in the way of publishing: {_listed(found)}"
+
+
+def _listed(found: Sequence[Objection]) -> str:
+    return "; ".join(each.sentence for each in found) or "nothing does"
 
 
 def _rules(plan: Mapping[str, Any]) -> Iterator[str]:
     """Claims of studies whose rule is not the one that its hash is of."""
     try:
         changed = [
-            claim["id"]
+            (claim["id"], claim["rule"], right)
             for study in [*plan["studies"], *plan.get("skipped", [])]
             for claims in [study.get("claims") or []]
             for claim in claims
-            if claim["rule"] != rule_hash(claim, claims, study.get("at_most_partly", ""))
+            for right in [rule_hash(claim, claims, study.get("at_most_partly", ""))]
+            if claim["rule"] != right
         ]
     except (KeyError, TypeError, AttributeError) as error:
-        yield f"{PLAN}: not the plan of a set ({error!r})"
+        what = f"the key {error}" if isinstance(error, KeyError) else f"what a claim has ({error})"
+        yield f"{PLAN}: not the plan of a set, it lacks {what}"
         return
     yield from (
-        f"{PLAN}: claim {name}: its rule is not the one whose hash stands beside it" for name in changed
+        f"{PLAN}: claim {name}: its rule is not the one whose hash stands beside it: {said}, and the hash of "
+        f"what stands there is {right}"
+        for name, said, right in changed
     )
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from math import isfinite
 
 import polars as pl
 
-from results.merging import KEYS
+from results.merging import KEYS, model_seconds, unmodelled
 from results.methods import IDENTITY, method_label, method_parts
 from results.provenance import machine
 from results.publishing import CURVE_POINTS
 from results.reading import with_method
 from results.schema import FAILED, TUNING
+from results.sentences import Row, row_of, told, value
 from results.set_plan import FIRST_FINAL_SEED, PlannedStudy, SetPlan
 from results.verdicts import share_of_limit
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-SHOWN = 3  # how many rows a complaint names
+SHOWN = 3  # how many flaws of a plan are told
+ROUNDING = 1e-9  # relative: what another processor's rounding may change of a modelled time
 UNIQUE = {**KEYS, "parity": ["optimizer", "problem", "basis", "comparison"]}
 PART = ["claim", "part", "variant"]
 CELL = ["backend", "workload", "method"]
@@ -35,22 +39,33 @@ def of_folder(where: str, frames: Frames) -> Iterator[str]:
             yield from _twice(where, table, frame)
         if table in KEYS:
             yield from _negative(where, table, frame)
-        if table in ("runs", "timings", "memory", "parity", "checks"):
+        if table in ("runs", "timings", "memory", "parity", "checks", "series"):
             yield from _unknown_jobs(where, table, frames)
         if table in ("runs", "timings", "memory"):
             yield from _elsewhere(where, table, frame)
     if "runs" in frames:
         yield from _runs(where, frames["runs"])
     if "runs" in frames and "curves" in frames:
-        strangers = frames["curves"].join(frames["runs"], on="run", how="anti")["run"].unique().sort()
-        yield from _told(where, "curves of runs that runs.parquet does not have:", strangers.to_frame())
+        strangers = frames["curves"].join(frames["runs"], on="run", how="anti").unique("run")
+        yield from told(
+            f"{where}/curves.parquet",
+            strangers.sort("run"),
+            lambda row: f"run {row['run']}: runs.parquet does not have it",
+        )
+    if "checks" in frames and "series" in frames:
+        unmeasured = frames["series"].join(frames["checks"], on="claim", how="anti").unique("claim")
+        yield from told(
+            f"{where}/series.parquet",
+            unmeasured.sort("claim"),
+            lambda row: f"claim {row['claim']}: checks.parquet has no measure of it",
+        )
 
 
 def of_study(study: PlannedStudy, frames: Frames, thinned: bool) -> Iterator[str]:
     """Where the tables of a study contradict each other or its plan.
 
     Args:
-        frames: at least `runs` and `curves`.
+        frames: at least `runs`, `curves` and `timings`.
         thinned: whether the set says that the curves hold some of the checkpoints only.
     """
     where = study.name
@@ -58,18 +73,23 @@ def of_study(study: PlannedStudy, frames: Frames, thinned: bool) -> Iterator[str
     yield from _left_out(study, runs)
     yield from _untuned(study, runs)
     yield from _records(study, runs.filter(~pl.col("outcome").is_in(FAILED)), frames["curves"], thinned)
+    yield from _seconds(where, runs, frames["timings"], frames["curves"], thinned)
     points = frames["curves"].group_by("run", "metric").len()["len"]
     if thinned and points.max() != CURVE_POINTS:
-        yield f"{where}/curves.parquet: said to be thinned, and no run has {CURVE_POINTS} checkpoints"
+        yield (
+            f"{where}/curves.parquet: provenance.json says that it is thinned, which leaves {CURVE_POINTS} "
+            f"checkpoints of long runs, and the longest has {max(points, default=0)}"
+        )
 
 
 def of_scale(where: str, frames: Frames, scale: str) -> Iterator[str]:
     """Rows of another scale than the set's; comparisons of backends are of all scales."""
     for table, frame in frames.items():
         if "scale" in frame.columns:
-            others = frame.filter(~pl.col("scale").is_in([scale, "all"]))["scale"].unique().sort()
-            if len(others):
-                yield f"{where}/{table}.parquet: rows of scale {others[0]!r} in a set of scale {scale!r}"
+            others = frame.filter(~pl.col("scale").is_in([scale, "all"]).fill_null(value=False))
+            yield from _rows(
+                where, table, others, lambda row: f"scale is {row['scale']}, and the set's {scale}"
+            )
 
 
 def of_checks(plan: SetPlan, checks: pl.DataFrame) -> Iterator[str]:
@@ -77,13 +97,7 @@ def of_checks(plan: SetPlan, checks: pl.DataFrame) -> Iterator[str]:
     about = checks.select("value", pl.col("relation").cast(pl.String), "limit", "tolerance")
     holds = pl.Series([share_of_limit(*measure) <= 1 for measure in about.iter_rows()], dtype=pl.Boolean)
     wrong = checks.filter(holds.ne_missing(checks["holds"]))
-    if len(wrong):
-        first = wrong.row(0, named=True)
-        yield (
-            f"checks/checks.parquet: {len(wrong)} measures say that they hold, or do not, and their "
-            f"values say otherwise (the first: {first['claim']}, {first['quantity']}, instance "
-            f"{first['instance']})"
-        )
+    yield from _rows("checks", "checks", wrong, _not_what_holds)
     counts = checks.group_by(PART).agg(
         pl.col("instance").n_unique().alias("count"), pl.col("instance").max().alias("last")
     )
@@ -103,45 +117,57 @@ def of_checks(plan: SetPlan, checks: pl.DataFrame) -> Iterator[str]:
     )
 
 
-def of_parity(parity: pl.DataFrame) -> Iterator[str]:
-    """Comparisons of backends that do not say what follows from their differences."""
-    holds = ~pl.col("judged") | (
-        pl.col("difference").is_finite() & (pl.col("difference") <= pl.col("tolerance"))
+def _not_what_holds(row: Row) -> str:
+    said, right = value(row["holds"]), value(not row["holds"])
+    within = f" with tolerance {value(row['tolerance'])}" if row["tolerance"] else ""
+    return (
+        f"holds is {said}, and should be {right}: {value(row['value'])} {row['relation']} "
+        f"{value(row['limit'])}{within}"
     )
-    wrong = parity.filter(holds.fill_null(value=False).ne_missing(pl.col("holds")))
-    if len(wrong):
-        first = wrong.row(0, named=True)
-        yield (
-            f"parity/parity.parquet: {len(wrong)} comparisons say that they hold, or do not, and their "
-            f"differences say otherwise (the first: {first['optimizer']}, {first['problem']})"
-        )
 
 
 # --- one table -----------------------------------------------------------------------------------
 
 
+def _rows(where: str, table: str, rows: pl.DataFrame, flaw: Callable[[Row], str]) -> Iterator[str]:
+    """A complaint that names file and row: what is wrong with the first, and how many more there are."""
+    yield from told(f"{where}/{table}.parquet", rows, lambda row: f"{row_of(table, row)}: {flaw(row)}")
+
+
 def _jobs(where: str, jobs: pl.DataFrame) -> Iterator[str]:
     unnamed = jobs.filter(pl.col("machine").is_null() | pl.col("cpu").is_null())
-    if len(unnamed):
-        yield f"{where}/jobs.parquet: {len(unnamed)} jobs name no machine or no processor"
+    yield from _rows(
+        where,
+        "jobs",
+        unnamed,
+        lambda row: f"machine is {value(row['machine'])} and cpu {value(row['cpu'])}; both must be there",
+    )
     strange = jobs.filter(~pl.col("commit").fill_null("0" * 40).str.contains(f"^{COMMIT.pattern}$"))
-    if len(strange):
-        yield f"{where}/jobs.parquet: {strange['commit'][0]!r} is not a commit (40 hexadecimal digits)"
-    hardware = jobs.select("machine", "cpu", "cores", "gpu").drop_nulls(["machine", "cpu"]).unique()
-    yield from (
-        f"{where}/jobs.parquet: machine {name} is not the name of {cpu} with {cores} cores and GPU {gpu}"
-        for name, cpu, cores, gpu in hardware.sort(hardware.columns).iter_rows()
-        if name != machine(cpu, cores, gpu)
+    yield from _rows(
+        where,
+        "jobs",
+        strange,
+        lambda row: f"commit is {row['commit']!r}, and should be 40 hexadecimal digits",
+    )
+    hardware = ["machine", "cpu", "cores", "gpu"]
+    known = jobs.drop_nulls(["machine", "cpu"]).unique(hardware, maintain_order=True)
+    right = [machine(cpu, cores, gpu) for cpu, cores, gpu in known.select(hardware[1:]).iter_rows()]
+    named = known.with_columns(pl.Series("right", right, dtype=pl.String))
+    yield from _rows(where, "jobs", named.filter(pl.col("machine") != pl.col("right")), _misnamed)
+
+
+def _misnamed(row: Row) -> str:
+    gpu = row["gpu"] or "no GPU"
+    return (
+        f"machine is {row['machine']}, and {row['cpu']} with {row['cores']} cores and {gpu} is called "
+        f"{row['right']}"
     )
 
 
 def _twice(where: str, table: str, frame: pl.DataFrame) -> Iterator[str]:
     """Rows that claim to be the same."""
-    key = UNIQUE[table]
-    again = frame.filter(pl.struct(key).is_duplicated())
-    if len(again):
-        first = ", ".join(f"{name} {value}" for name, value in again.select(key).row(0, named=True).items())
-        yield f"{where}/{table}.parquet: {len(again)} rows are not the only ones of what they are of: {first}"
+    again = frame.filter(pl.struct(UNIQUE[table]).is_duplicated())
+    yield from _rows(where, table, again, lambda _: "has more than one row; one is wanted")
 
 
 def _negative(where: str, table: str, frame: pl.DataFrame) -> Iterator[str]:
@@ -149,8 +175,11 @@ def _negative(where: str, table: str, frame: pl.DataFrame) -> Iterator[str]:
     for name, dtype in frame.schema.items():
         if dtype == pl.Int64 or (dtype == pl.Float64 and name.endswith("seconds")):
             bad = frame.filter(~(pl.col(name).cast(pl.Float64).is_finite() & (pl.col(name) >= 0)))
-            if len(bad):
-                yield f"{where}/{table}.parquet: {len(bad)} {name} are negative or not finite"
+            yield from _rows(where, table, bad, partial(_no_count, name))
+
+
+def _no_count(name: str, row: Row) -> str:
+    return f"{name} is {value(row[name])}, and should be a number that is not negative"
 
 
 def _unknown_jobs(where: str, table: str, frames: Frames) -> Iterator[str]:
@@ -158,46 +187,74 @@ def _unknown_jobs(where: str, table: str, frames: Frames) -> Iterator[str]:
     key = ["spec_hash", "machine", *(["stage"] if table == "runs" else [])]
     rows = frames[table].with_columns(pl.col(key).cast(pl.String))
     lost = rows.join(frames["jobs"].select(key).unique(), on=key, how="anti", nulls_equal=True)
-    if len(lost):
-        first = ", ".join(f"{name} {value}" for name, value in lost.select(key).row(0, named=True).items())
-        yield (
-            f"{where}/{table}.parquet: {len(lost)} rows without provenance: jobs.parquet has no job of them "
-            f"(the first: {first})"
-        )
+
+    def flaw(row: Row) -> str:
+        stage = f" of stage {row['stage']}" if "stage" in key else ""
+        job = f"job {value(row['spec_hash'])}{stage} on machine {value(row['machine'])}"
+        return f"without provenance: jobs.parquet has no {job}"
+
+    yield from _rows(where, table, lost, flaw)
 
 
 def _elsewhere(where: str, table: str, frame: pl.DataFrame) -> Iterator[str]:
-    if len(wrong := frame.filter(pl.col("study") != where)):
-        yield f"{where}/{table}.parquet: {len(wrong)} rows are of the study {wrong['study'][0]!r}"
+    wrong = frame.filter(pl.col("study").ne_missing(where))
+    yield from _rows(
+        where, table, wrong, lambda row: f"study is {value(row['study'])}, and should be {where}"
+    )
 
 
 def _runs(where: str, runs: pl.DataFrame) -> Iterator[str]:
     """Seeds that judge twice or have tuned, and metrics and outcomes that do not go together."""
     cell = ["workload", "optimizer", "basis", "backend", "machine", "seed"]
     final = runs.filter(pl.col("stage") == "final")
-    twice = final.filter(pl.struct(cell).is_duplicated())
-    yield from _told(where, "a method has more than one final run of a seed:", twice)
     tuned = set(runs.filter(pl.col("stage").is_in(TUNING))["seed"])
-    judged_too = final.filter(pl.col("seed").is_in(sorted(tuned)))
-    yield from _told(where, "a seed that tuned judges as well:", judged_too)
     fine = runs.filter(~pl.col("outcome").cast(pl.String).is_in(["diverged", *FAILED]))
-    for column in ("final_metrics", "best_metrics"):
-        finite = pl.col(column).list.eval(pl.element().struct.field("value").is_finite().fill_null(False))
-        wrong = fine.filter(~finite.list.all())
-        yield from _told(where, f"{column} are not finite, and the outcome is not diverged:", wrong)
-    empty = fine.filter(pl.col("final_metrics").list.len().fill_null(0) == 0)
-    yield from _told(where, "no final metrics, and the outcome is no failure:", empty)
-    stepless = runs.filter((pl.col("outcome") == "diverged") & pl.col("outcome_step").is_null())
-    yield from _told(where, "diverged, and at no step:", stepless)
-    free = runs.filter(pl.col("gradient_evaluations") < pl.col("steps"))
-    yield from _told(where, "fewer gradient evaluations than steps:", free)
+    flaws: list[tuple[pl.DataFrame, Callable[[Row], str]]] = [
+        (
+            final.filter(pl.struct(cell).is_duplicated()),
+            lambda row: f"the method has more than one final run of seed {row['seed']}",
+        ),
+        (
+            final.filter(pl.col("seed").is_in(sorted(tuned))),
+            lambda row: (
+                f"a seed that tuned judges as well: {row['seed']}; final seeds begin at {FIRST_FINAL_SEED}"
+            ),
+        ),
+        *((_infinite(fine, column), partial(_not_finite, column)) for column in METRICS),
+        (
+            fine.filter(pl.col("final_metrics").list.len().fill_null(0) == 0),
+            lambda row: f"outcome is {row['outcome']}, and there are no final metrics",
+        ),
+        (
+            runs.filter((pl.col("outcome") == "diverged") & pl.col("outcome_step").is_null()),
+            lambda _: "outcome is diverged, and outcome_step is missing",
+        ),
+        (
+            runs.filter(pl.col("gradient_evaluations") < pl.col("steps")),
+            lambda row: (
+                f"gradient_evaluations is {row['gradient_evaluations']}, fewer than the {row['steps']} steps"
+            ),
+        ),
+    ]
+    for rows, flaw in flaws:
+        yield from _rows(where, "runs", rows, flaw)
 
 
-def _told(where: str, what: str, rows: pl.DataFrame) -> Iterator[str]:
-    if len(rows):
-        names = rows["run"].unique(maintain_order=True)
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        yield f"{where}: {what} {', '.join(map(str, names[:SHOWN]))}{more}"
+METRICS = ("final_metrics", "best_metrics")
+
+
+def _infinite(runs: pl.DataFrame, column: str) -> pl.DataFrame:
+    finite = pl.col(column).list.eval(pl.element().struct.field("value").is_finite().fill_null(False))
+    return runs.filter(~finite.list.all())
+
+
+def _not_finite(column: str, row: Row) -> str:
+    which = column.removesuffix("_metrics")
+    said = next(item for item in row[column] if item["value"] is None or not isfinite(item["value"]))
+    return (
+        f"{which} {said['name']} is {value(said['value'])} and outcome {row['outcome']}; without a finite "
+        "value it should be diverged or a failure"
+    )
 
 
 # --- runs and what was planned -------------------------------------------------------------------
@@ -222,8 +279,9 @@ def _left_out(study: PlannedStudy, runs: pl.DataFrame) -> Iterator[str]:
         if wanted != got:
             backend, workload, each = cell
             kinds = (("missing", wanted - got), ("not planned", got - wanted))
-            told = [f"{kind}: seeds {', '.join(map(str, sorted(own)))}" for kind, own in kinds if own]
-            yield f"{study.name}: final runs of {each} on {workload}, {backend}: {'; '.join(told)}"
+            kinds_told = [f"{kind}: seeds {', '.join(map(str, sorted(own)))}" for kind, own in kinds if own]
+            who = f"final runs of {each} on {workload}, {backend}"
+            yield f"{study.name}/runs.parquet: {who}: {'; '.join(kinds_told)}"
 
 
 def _untuned(study: PlannedStudy, runs: pl.DataFrame) -> Iterator[str]:
@@ -246,12 +304,13 @@ def _untuned(study: PlannedStudy, runs: pl.DataFrame) -> Iterator[str]:
         among = rates.get((tuner, workload, method_label(optimizer, chooser)), set())
         if len(used) != 1 or not among.issuperset(used):
             yield (
-                f"{study.name}: learning rates of {each} on {workload}, {backend}: "
-                f"{', '.join(map(str, sorted(used)))}; one is wanted, of those that were tried on {tuner}"
+                f"{study.name}/runs.parquet: learning rates of {each} on {workload}, {backend}: "
+                f"{', '.join(map(str, sorted(used)))}; one is wanted, of those that were tried on {tuner} "
+                f"({', '.join(map(str, sorted(among))) or 'none'})"
             )
     yield from (
-        f"{study.name}: tuning runs of {each} on {workload}, {tuner}: {count} settings and seeds, and "
-        f"{wanted} were planned"
+        f"{study.name}/runs.parquet: tuning runs of {each} on {workload}, {tuner}: {count} settings and "
+        f"seeds, and {wanted} were planned"
         for (tuner, workload, each), wanted in sorted(dict.fromkeys(tuners | tried.keys(), planned).items())
         for count in [tried.get((tuner, workload, each), 0)]
         if count != wanted
@@ -262,28 +321,72 @@ def _records(study: PlannedStudy, runs: pl.DataFrame, curves: pl.DataFrame, thin
     """Final and best values and steps to targets that are not those of the workload or of the curves."""
     where, final = study.name, pl.col("stage") == "final"
     asked, said = _said(study, runs)
-    named = runs.join(asked.group_by("run").len(), on="run", how="left").filter(
+    counts = asked.group_by("run", "metrics").len()
+    named = runs.join(counts, on="run", how="left").filter(
         pl.col("final_metrics").list.len().ne_missing(pl.col("len").cast(pl.UInt32))
         | pl.col("best_metrics").list.len().ne_missing(pl.col("len").cast(pl.UInt32))
     )
     lost = said.filter(pl.col("has_final").is_null() | pl.col("has_best").is_null())
-    yield from _told(
-        where, "metrics are not those of the workload:", pl.concat([named["run"], lost["run"]]).to_frame()
+    yield from _rows(where, "runs", named, _other_metrics)
+    yield from _rows(
+        where,
+        "runs",
+        lost.filter(~pl.col("run").is_in(named["run"].to_list())),
+        lambda row: f"metrics are not those of the workload: {row['metric']} is missing",
     )
     best = pl.col("sign") * pl.col("best")
     outside = ~pl.col("best_step").is_between(0, pl.col("steps")).fill_null(value=False)
     worse = pl.col("final").is_not_nan() & (best > pl.col("sign") * pl.col("final"))
-    yield from _told(
-        where, "best_metrics are worse than the last, or of no step:", said.filter(outside | worse)
+    yield from _rows(
+        where,
+        "runs",
+        said.filter(pl.col("has_best") & outside),
+        lambda row: (
+            f"best {row['metric']} is of step {value(row['best_step'])}, and the run has {row['steps']}"
+        ),
+    )
+    yield from _rows(
+        where,
+        "runs",
+        said.filter(worse),
+        lambda row: (
+            f"best {row['metric']} is {value(row['best'])}, worse than the last, {value(row['final'])}"
+        ),
+    )
+    other = pl.col("threshold").ne_missing(pl.col("target"))
+    yield from _rows(
+        where,
+        "runs",
+        said.filter(other),
+        lambda row: (
+            f"target of {row['metric']} is {value(row['threshold'])}, and plan.json has "
+            f"{value(row['target'])}"
+        ),
     )
     late = pl.col("target_steps").is_not_null() & ~pl.col("target_steps").is_between(0, pl.col("steps"))
-    other = pl.col("threshold").ne_missing(pl.col("target"))
-    yield from _told(where, "targets are not those of the plan, or of no step:", said.filter(late | other))
+    yield from _rows(
+        where,
+        "runs",
+        said.filter(late),
+        lambda row: (
+            f"target of {row['metric']} is {_when(row['target_steps'])}, and the run has {row['steps']}"
+        ),
+    )
 
     judged = _beside_curves(said.filter(final), curves)
     ends = (pl.col("first_step") == 0) & (pl.col("last_step") == pl.col("steps"))
-    off = ~ends.fill_null(value=False) | pl.col("last").ne_missing(pl.col("final"))
-    yield from _told(where, "final_metrics are not where the curves end:", judged.filter(off))
+    off = judged.filter(~ends.fill_null(value=False))
+    yield from _rows(where, "runs", off, _no_whole_curve)
+    judged = judged.filter(pl.col("first_step").is_not_null())
+    wrong = pl.col("last").ne_missing(pl.col("final"))
+    yield from _rows(
+        where,
+        "runs",
+        judged.filter(wrong),
+        lambda row: (
+            f"final {row['metric']} is {value(row['final'])}, and the curve ends at {value(row['last'])}"
+        ),
+    )
     if thinned:
         missed = best > pl.col("extreme")
         elsewhere = pl.col("at_best").is_not_null() & pl.col("at_best").ne_missing(pl.col("best"))
@@ -294,8 +397,92 @@ def _records(study: PlannedStudy, runs: pl.DataFrame, curves: pl.DataFrame, thin
         missed = best != pl.col("extreme")
         elsewhere = pl.col("at_best").ne_missing(pl.col("best"))
         later = pl.col("target_steps").ne_missing(pl.col("met"))
-    yield from _told(where, "best_metrics are not those of the curves:", judged.filter(missed | elsewhere))
-    yield from _told(where, "steps to targets are not those of the curves:", judged.filter(later))
+    yield from _rows(where, "runs", judged.filter(missed | elsewhere), _other_best)
+    yield from _rows(
+        where,
+        "runs",
+        judged.filter(later),
+        lambda row: (
+            f"target of {row['metric']} is {_when(row['target_steps'])}, and by the curve {_when(row['met'])}"
+        ),
+    )
+
+
+def _when(steps: int | None) -> str:
+    return "not reached" if steps is None else f"reached at step {steps}"
+
+
+def _other_metrics(row: Row) -> str:
+    said = " and ".join(
+        f"{column} has {', '.join(item['name'] for item in row[column] or []) or 'none'}"
+        for column in METRICS
+    )
+    return f"metrics are not those of the workload: {said}, and should have {row['metrics'] or 'none'}"
+
+
+def _no_whole_curve(row: Row) -> str:
+    if row["first_step"] is None:
+        return f"{row['metric']} has no curve; it should go from step 0 to {row['steps']}"
+    return (
+        f"the curve of {row['metric']} goes from step {row['first_step']} to {row['last_step']}, and should "
+        f"go from 0 to {row['steps']}"
+    )
+
+
+def _other_best(row: Row) -> str:
+    extreme = row["extreme"] if row["extreme"] is None else row["sign"] * row["extreme"]
+    at = value(row["at_best"])
+    return (
+        f"best {row['metric']} is {value(row['best'])} at step {value(row['best_step'])}, and the curve has "
+        f"{at} there and at best {value(extreme)}"
+    )
+
+
+def _seconds(
+    where: str, runs: pl.DataFrame, timings: pl.DataFrame, curves: pl.DataFrame, thinned: bool
+) -> Iterator[str]:
+    """Seconds to targets that are not those of timings, where modelled, or of curves, where measured."""
+    about = ["run", "optimizer", "basis", "workload", "backend", "seed", "stage", "steps"]
+    parts = [
+        frame.filter(pl.col("targets").list.len() > 0)
+        .select(*about, pl.col("seconds").alias("alone"), "targets")
+        .rename({"steps": "total"})
+        .explode("targets")
+        .unnest("targets")
+        for frame in (runs, model_seconds(unmodelled(runs), timings))
+    ]
+    said = parts[0].with_columns(
+        parts[1]["seconds"].alias("right"), parts[1]["seconds_kind"].alias("right_kind")
+    )
+    measured = pl.col("seconds_kind").eq_missing("measured")
+    far = (pl.col("seconds") - pl.col("right")).abs() > ROUNDING * pl.col("right").abs()
+    one_missing = pl.col("seconds").is_null() != pl.col("right").is_null()
+    other = far.fill_null(value=False) | one_missing | pl.col("seconds_kind").ne_missing(pl.col("right_kind"))
+    yield from _rows(where, "runs", said.filter(~measured & other), _other_seconds)
+    at = curves.select("run", "metric", "step", pl.col("seconds").alias("by_curve"))
+    clocked = said.filter(measured).join(
+        at, left_on=["run", "metric", "steps"], right_on=["run", "metric", "step"], how="left"
+    )
+    unknown = pl.col("alone").is_null() | pl.col("steps").is_null()
+    seen = (pl.col("stage") == "final") & (~pl.lit(thinned) | pl.col("by_curve").is_not_null())
+    wrong = unknown | (seen & pl.col("seconds").ne_missing(pl.col("by_curve")))
+    yield from _rows(where, "runs", clocked.filter(wrong), _not_measured)
+
+
+def _other_seconds(row: Row) -> str:
+    said = f"{value(row['seconds'])} ({row['seconds_kind'] or 'of no kind'})"
+    right = "missing" if row["right"] is None else f"{value(row['right'])} (modelled)"
+    return (
+        f"seconds to the target of {row['metric']}, {_when(row['steps'])}, are {said}, and steps times the "
+        f"median step in timings.parquet gives {right}"
+    )
+
+
+def _not_measured(row: Row) -> str:
+    said = f"seconds to the target of {row['metric']} are said to be measured, {value(row['seconds'])}"
+    if row["alone"] is None or row["steps"] is None:
+        return f"{said}, and the run was not timed alone, or did not reach it"
+    return f"{said}, and the curve has {value(row['by_curve'])} at step {row['steps']}"
 
 
 def _said(study: PlannedStudy, runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -310,15 +497,19 @@ def _said(study: PlannedStudy, runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
         schema={"workload": pl.String, "metric": pl.String, "sign": pl.Int64, "target": pl.Float64},
         orient="row",
     )
-    asked = runs.select("run", "workload", "stage", "steps").join(about, on="workload")
+    whose = ("run", "optimizer", "basis", "workload", "backend", "seed")
+    names = about.group_by("workload", maintain_order=True).agg(
+        pl.col("metric").str.join(", ").alias("metrics")
+    )
+    asked = runs.select(*whose, "stage", "steps").join(about, on="workload").join(names, on="workload")
     said = asked
-    for column, names in (
+    for column, fields in (
         ("final_metrics", {"name": "metric", "value": "final"}),
         ("best_metrics", {"name": "metric", "value": "best", "step": "best_step"}),
         ("targets", {"metric": "metric", "threshold": "threshold", "steps": "target_steps"}),
     ):
         rows = runs.select("run", column).explode(column).drop_nulls(column).unnest(column)
-        own = rows.select("run", *(pl.col(old).alias(new) for old, new in names.items()))
+        own = rows.select("run", *(pl.col(old).alias(new) for old, new in fields.items()))
         flag = pl.lit(value=True).alias(f"has_{column.removesuffix('_metrics')}")
         said = said.join(own.with_columns(flag), on=["run", "metric"], how="left")
     return asked, said

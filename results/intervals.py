@@ -17,7 +17,8 @@ class MedianInterval:
 
     Args:
         median, low, high: in the unit of the values; infinite where values are.
-        level: the coverage that the interval is sure to have for continuous values.
+        level: the coverage for continuous values: the nominal one, or that of the whole range where even
+            it has less.
         count: how many values there are.
     """
 
@@ -55,11 +56,17 @@ def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
 
 
 def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
-    """The median of independent values and its order-statistic interval (see `interval_order`).
+    """The median of independent values and its interval between order statistics.
+
+    Order statistics come in steps: of 10 values the second and the ninth cover with 97.9 %, the third and the
+    eighth with 89.1 %. Each end is interpolated between its two neighbours so that the coverage is about
+    `level` whatever the distribution (Hettmansperger and Sheather, Statistics and Probability Letters 4,
+    1986; measured in `docs/statistics.md`). Where a neighbour is infinite the end is the outer one, and where
+    even the whole range does not reach `level` the interval is the range (see `interval_order`).
 
     Args:
         values: shape (count,); infinite values are ordered like others.
-        level: nominal coverage; the true one is returned.
+        level: nominal coverage; what is reached is returned.
 
     Raises:
         ValueError: for no values, or NaN among them (say first whether it is worst or missing).
@@ -68,13 +75,34 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
     if np.isnan(ordered).any():
         raise ValueError("NaN has no place in an order: replace it by infinity, or leave the run out")
     order, coverage = interval_order(len(ordered), level)
+    weight = _inward(len(ordered), order, coverage, level)
     return MedianInterval(
         median=_middle(ordered),
-        low=float(ordered[order - 1]),
-        high=float(ordered[len(ordered) - order]),
-        level=coverage,
+        low=_between(ordered, order - 1, order, weight),
+        high=_between(ordered, len(ordered) - order, len(ordered) - order - 1, weight),
+        level=min(coverage, level),
         count=len(ordered),
     )
+
+
+def _inward(count: int, order: int, outer: float, level: float) -> float:
+    """How far from one order statistic to the next inner one an end lies, from 0 to 1.
+
+    Args:
+        order, outer: what `interval_order` returns.
+    """
+    if outer <= level or order >= count // 2:
+        return 0.0
+    inner = outer - 2 * comb(count, order) / 2**count
+    share = (outer - level) / (outer - inner)
+    return (count - order) * share / (order + (count - 2 * order) * share)
+
+
+def _between(ordered: np.ndarray, outer: int, inner: int, weight: float) -> float:
+    """The value so far from the outer place to the inner one; the outer one beside infinity."""
+    if weight == 0 or not np.isfinite(ordered[[outer, inner]]).all():
+        return float(ordered[outer])
+    return float((1 - weight) * ordered[outer] + weight * ordered[inner])
 
 
 def _middle(ordered: np.ndarray) -> float:

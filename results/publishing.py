@@ -18,10 +18,9 @@ import polars as pl
 from results.errors import TableError
 from results.merging import machines
 from results.schema import TUNING
-from results.set_names import check_name
+from results.set_names import SUMS, check_name
 from results.writing import replacing
 
-SUMS = "SHA256SUMS"
 PROVENANCE = "provenance.json"
 PLAN = "plan.json"
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")

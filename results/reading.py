@@ -14,6 +14,7 @@ from polars.exceptions import PanicException, PolarsError
 from results.errors import TableError
 from results.methods import IDENTITY
 from results.schema import TABLES
+from results.set_names import SUMS
 from results.writing import Frame
 
 DAMAGE = (PolarsError, PanicException)  # what polars raises on a damaged file; a panic is no PolarsError
@@ -151,12 +152,12 @@ def _check_schema(file: Path, wanted: pl.Schema) -> None:
     try:
         given = pl.scan_parquet(file, glob=False).collect_schema()
     except FileNotFoundError as error:
-        raise TableError(f"{file}: no such file; delete {file.parent} and run snakemake again") from error
+        raise TableError(f"{file}: no such file; {_remedy(file)}") from error
     except (OSError, *DAMAGE) as error:
         raise _damaged(file, error) from error
     if given == wanted:
         return
-    remedy = f"another version wrote the file; delete {file.parent} and run snakemake again"
+    remedy = f"another version wrote the file; {_remedy(file)}"
     for name, dtype in wanted.items():
         if given.get(name) != dtype:
             is_now = f"is {given[name]}" if name in given else "is missing"
@@ -170,9 +171,14 @@ def _damaged(file: Path, error: BaseException) -> TableError:
     reason = str(error).partition("\n")[0]
     if isinstance(error, OSError):
         return TableError(f"{file}: cannot be read ({reason}); make it readable for you")
-    return TableError(
-        f"{file}: not a whole Parquet file ({reason}); delete {file.parent} and run snakemake again"
-    )
+    return TableError(f"{file}: not a whole Parquet file ({reason}); {_remedy(file)}")
+
+
+def _remedy(file: Path) -> str:
+    """What to do about a file: those of a published set are fetched again, those of a run are made again."""
+    if any((folder / SUMS).is_file() for folder in file.parents[:2]):
+        return "get the set's folder again from where it comes from; if it is yours, publish it anew"
+    return f"delete {file.parent} and run snakemake again"
 
 
 def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:

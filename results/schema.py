@@ -20,6 +20,8 @@ COMPARISONS = (
 
 RELATIONS = ("<=", ">=", "==")
 VARIANTS = ("", "as printed", "as corrected")
+SERIES_KINDS = ("line", "fit", "reference", "contour", "path")
+LOG_AXES = ("", "x", "y", "x y")
 VERDICTS = ("reproduced", "partly reproduced", "not reproduced", "underpowered", "not run")
 CLAIM_RELATIONS = ("better", "no_worse", "same")
 
@@ -58,9 +60,9 @@ RUNS = _schema(
         "outcome": pl.Enum(OUTCOMES),
         "outcome_step": pl.Int64,  # the step that reached, stopped or diverged; null otherwise
         "steps": pl.Int64,
-        "gradient_evaluations": pl.Int64,  # of the run alone
+        "gradient_evaluations": pl.Int64,  # of the run alone, and of what it estimates anew
         "basis_gradient_evaluations": pl.Int64,  # charged to every run that uses the basis
-        "basis_seconds": pl.Float64,  # sampling and decomposition, charged likewise
+        "basis_seconds": pl.Float64,  # sampling and decomposition, charged likewise; during the run too
         "examples": pl.Int64,
         "final_metrics": NamedValues,
         "best_metrics": pl.List(pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64})),
@@ -189,6 +191,27 @@ CHECKS = _schema(
         "tolerance": pl.Float64,
         "holds": pl.Boolean,
         "seconds": pl.Float64,  # of the instance, with all its measures
+        "scale": pl.String,
+        "spec_hash": pl.String,
+        "machine": pl.String,
+    }
+)
+
+SERIES = _schema(
+    {
+        "claim": pl.String,
+        "part": pl.String,
+        "variant": pl.Enum(VARIANTS),
+        "instance": pl.Int64,
+        "figure": pl.String,  # of the source
+        "panel": pl.String,  # empty where the figure has one
+        "label": pl.String,  # which of its lines
+        "kind": pl.Enum(SERIES_KINDS),
+        "x_name": pl.String,
+        "y_name": pl.String,
+        "log": pl.Enum(LOG_AXES),
+        "x": pl.Float64,
+        "y": pl.Float64,
         "scale": pl.String,
         "spec_hash": pl.String,
         "machine": pl.String,
@@ -344,6 +367,7 @@ TABLES = {
     "jobs": JOBS,
     "parity": PARITY,
     "checks": CHECKS,
+    "series": SERIES,
     "claims": CLAIMS,
     "findings": FINDINGS,
     "leaderboard": LEADERBOARD,

@@ -9,6 +9,7 @@ from pathlib import Path
 from results.errors import TableError
 
 FOLDER = Path("results/published")
+SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")
 LONGEST_NAME = 60
 EXAMPLE = "such as digits-quick.2026-11"

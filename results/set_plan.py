@@ -88,10 +88,21 @@ class Claim(Part):
     missing: str = ""
 
 
+class Problem(Part):
+    """A small problem on which backends are compared, and what is known of its gradients."""
+
+    label: str
+    full_rank: bool
+    free_of_noise: bool
+
+
 class ParityPart(Part):
-    """Where the comparison of backends lies."""
+    """Where the comparison of backends lies, on what, over how many steps and with which tolerance."""
 
     tables: list[str]
+    steps: int = Field(ge=1)
+    tolerance: float = Field(gt=0)
+    problems: list[Problem]
 
 
 class ChecksPart(Part):

@@ -90,6 +90,7 @@ DIGITS_MLP = Workload(
     },
     dtype="float32",
     shared_data=True,
+    linear_input=("W1", "features"),
     roles=lambda settings: relu_roles(WIDTHS),
     problem=_problem,
     sample_parameters=_sample_parameters,

@@ -107,6 +107,7 @@ def _workload(name: str, description: str, source: str, family: _Family, pooling
         settings=_settings(pooling),
         dtype="float32",
         shared_data=True,
+        linear_input=("W1", "features"),
         roles=lambda settings: relu_roles(family.widths(settings)),
         problem=family.problem,
         sample_parameters=family.sample_parameters,

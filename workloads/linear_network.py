@@ -109,6 +109,7 @@ LINEAR_NETWORK = Workload(
     },
     dtype="float32",
     shared_data=False,
+    linear_input=("W1", "features"),
     roles=_roles,
     problem=_problem,
     sample_parameters=_sample_parameters,

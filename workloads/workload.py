@@ -95,6 +95,8 @@ class Workload:
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
         noise: `noise(settings, generator, batch_size) -> arrays` draws what one step of one seed needs, such
             as masks of dropout and shifts of augmentation, on the host; None where a loss takes none.
+        linear_input: the weight (outputs, inputs) and the field (examples, inputs) of every split that enter
+            loss and evaluation by the product of field and weight's transpose alone; None where none do.
         mapped: whether lanes advance side by side in one program; False where convolutions make lane after
             lane faster.
         evaluation_batch: examples that evaluation sees at once, its values then being means over examples;
@@ -121,6 +123,7 @@ class Workload:
     loss: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
     evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
     noise: Callable[[Settings, np.random.Generator, int], dict[str, np.ndarray]] | None = None
+    linear_input: tuple[str, str] | None = None
     mapped: bool = True
     evaluation_batch: int | None = None
     streamed: bool = False

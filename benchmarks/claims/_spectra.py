@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.claims._matrices import rearrange
+from harness.checks import Series
 
 
 def eigenvalues(gradients: np.ndarray) -> np.ndarray:
@@ -50,10 +51,12 @@ class Fit:
 
     Args:
         rate: by how much the logarithm of an eigenvalue falls per unit of k, or of log k.
+        height: the logarithm of c.
         r_squared: the share of the variance of the logarithms that the law explains.
     """
 
     rate: float
+    height: float
     r_squared: float
 
 
@@ -71,4 +74,21 @@ def _fit(places: np.ndarray, values: np.ndarray) -> Fit:
     logarithms = np.log(values)
     slope, height = np.polyfit(places, logarithms, 1)
     left = np.sum((logarithms - slope * places - height) ** 2)
-    return Fit(float(-slope), 1.0 - float(left / np.sum((logarithms - logarithms.mean()) ** 2)))
+    explained = 1.0 - float(left / np.sum((logarithms - logarithms.mean()) ** 2))
+    return Fit(float(-slope), float(height), explained)
+
+
+DECAY_AXES = ("eigenvalue index k", "λₖ / λ₁")
+
+
+def decay(figure: str, label: str, values: np.ndarray, panel: str = "") -> Series:
+    """Eigenvalues, leading first, over the first of them, as the paper's figures show them."""
+    places = np.arange(1.0, len(values) + 1)
+    return Series(figure, label, places, values / values[0], DECAY_AXES, panel=panel, log="y")
+
+
+def fitted_decay(figure: str, label: str, values: np.ndarray) -> Series:
+    """The exponential law that is fitted to leading eigenvalues, over the first of them."""
+    places, fit = np.arange(1.0, len(values) + 1), exponential_fit(values)
+    law = np.exp(fit.height - fit.rate * places) / values[0]
+    return Series(figure, label, places, law, DECAY_AXES, kind="fit", log="y")

@@ -8,17 +8,20 @@ from functools import partial
 import numpy as np
 
 from benchmarks.claims._spectra import (
+    decay,
     densities,
     eigenvalues,
     exponential_fit,
+    fitted_decay,
     power_law_fit,
     stable_rank,
 )
-from harness.checks import Check, Measure, PropertyClaim
+from harness.checks import Check, Measure, PropertyClaim, Series
 
 Random = np.random.Generator
 
 DIGITS, FASHION = "digits_mlp", "fashion_small"
+DATA = {DIGITS: "digits", FASHION: "Fashion-MNIST"}
 REDUCED = "the digits are the 1,797 that can be installed, not the paper's 5,620"
 SCALES = {"N(0, 0.01 I)": 0.1, "N(0, 0.09 I)": 0.3, "N(0, I)": 1.0, "N(0, 9 I)": 3.0, "N(0, 100 I)": 10.0}
 INITIAL = "the initial parameters"
@@ -34,6 +37,7 @@ MORE = 0.25
 LEADING = 100  # eigenvectors (000 Fig. 12)
 SEVERAL = 3
 FAR_ABOVE = 10.0  # times 1 / d
+DENSITY_AXES = ("eigenvector index k", "density βₖ")
 
 
 def gradients(
@@ -87,17 +91,25 @@ def _low_rank(values: np.ndarray) -> Measure:
     return Measure("stable rank over d", stable_rank(values) / len(values), "<=", LOW_RANK)
 
 
+def _leading_half(values: np.ndarray, samples: float) -> np.ndarray:
+    """Half of the eigenvalues; where M < d, half of those that M gradients can make differ from 0."""
+    return values[: int(min(samples, 1.0) * len(values)) // 2]
+
+
 def _exponential(values: np.ndarray, samples: float) -> Iterator[Measure]:
-    """Of half of the eigenvalues; where M < d, of half of those that M gradients can make differ from 0."""
-    half = values[: int(min(samples, 1.0) * len(values)) // 2]
+    half = _leading_half(values, samples)
     exponential, power_law = exponential_fit(half), power_law_fit(half)
     yield Measure("R^2 of an exponential law", exponential.r_squared, ">=", EXPLAINED)
     gain = exponential.r_squared - power_law.r_squared
     yield Measure("that R^2 less the one of a power law", gain, ">=", 0.0)
 
 
-def _law(random: Random, samples: float) -> Iterator[Measure]:
-    yield from _exponential(eigenvalues(_digits_gradients(random, samples, normal_scale=1.0)), samples)
+def _law(random: Random, samples: float) -> Iterator[Measure | Series]:
+    values = eigenvalues(_digits_gradients(random, samples, normal_scale=1.0))
+    yield from _exponential(values, samples)
+    yield decay("000 Fig. 3", "EGOP", values)
+    half = _leading_half(values, samples)
+    yield fitted_decay("000 Fig. 3", f"exponential law, fitted up to k = {len(half):,}", half)
 
 
 def _strong(random: Random, samples: float) -> Iterator[Measure]:
@@ -107,10 +119,13 @@ def _strong(random: Random, samples: float) -> Iterator[Measure]:
     yield _low_rank(values)
 
 
-def _sampled(random: Random, samples: float, normal_scale: float | None) -> Iterator[Measure]:
+def _sampled(
+    random: Random, name: str, samples: float, normal_scale: float | None
+) -> Iterator[Measure | Series]:
     values = eigenvalues(_digits_gradients(random, samples, normal_scale))
     yield _low_rank(values)
     yield from _exponential(values, samples)
+    yield decay("000 Fig. 10", name, values)
 
 
 SPECTRUM = PropertyClaim(
@@ -166,9 +181,9 @@ SAMPLING = PropertyClaim(
         Check(
             f"the decay under {name}",
             "000 Fig. 10",
-            partial(_sampled, samples=10.0, normal_scale=scale),
+            partial(_sampled, name=name, samples=10.0, normal_scale=scale),
             {"quick": 1, "paper": 1},
-            by_scale={"quick": partial(_sampled, samples=0.5, normal_scale=scale)},
+            by_scale={"quick": partial(_sampled, name=name, samples=0.5, normal_scale=scale)},
         )
         for name, scale in [*SCALES.items(), (INITIAL, None)]
     ),
@@ -190,7 +205,7 @@ def _second(random: Random, name: str, samples: float) -> Iterator[Measure]:
     yield _half("second", eigenvalues(found["W2"]))
 
 
-def _first(random: Random, name: str, samples: float) -> Iterator[Measure]:
+def _first(random: Random, name: str, samples: float) -> Iterator[Measure | Series]:
     found = gradients(random, name, samples, batch_size=MINIBATCH, of=("W1", "W2"))
     first, second = eigenvalues(found["W1"]), eigenvalues(found["W2"])
     own = _half("first", first)
@@ -199,6 +214,8 @@ def _first(random: Random, name: str, samples: float) -> Iterator[Measure]:
     yield Measure("that ratio over the one of the second", ratio, "<=", MORE)
     shares = [stable_rank(values) / len(values) for values in (first, second)]
     yield Measure("stable rank over size, first layer over second", shares[0] / shares[1], "<=", MORE)
+    for layer, values in (("first layer", first), ("second layer", second)):
+        yield decay("000 Fig. 11", "EGOP of the layer", values, panel=f"{DATA[name]}, {layer}")
 
 
 LAYERS = PropertyClaim(
@@ -227,7 +244,7 @@ LAYERS = PropertyClaim(
             {"quick": 1, "paper": 3},
             by_scale={"quick": partial(measures, name=name, samples=1.0)},
         )
-        for data, name in (("digits", DIGITS), ("Fashion-MNIST", FASHION))
+        for name, data in DATA.items()
         for part, measures in (
             ("the first layer on {} decays, more than the second", _first),
             ("the second layer on {} decays", _second),
@@ -241,7 +258,7 @@ LAYERS = PropertyClaim(
 # --- eigenvectors (000 Fig. 12) -----------------------------------------------------------------------------
 
 
-def _dense(random: Random, samples: float) -> Iterator[Measure]:
+def _dense(random: Random, samples: float) -> Iterator[Measure | Series]:
     from optimizers.bases.estimators import eigenbasis
 
     basis, _ = eigenbasis(_digits_gradients(random, samples, normal_scale=1.0))
@@ -249,6 +266,11 @@ def _dense(random: Random, samples: float) -> Iterator[Measure]:
     yield Measure("beta_1", float(found[0]), ">=", 0.5)
     yield Measure(f"beta_k above 0.3, k from 2 to {LEADING}", float(np.sum(found[1:] > 0.3)), ">=", SEVERAL)
     yield Measure(f"least d beta_k, k up to {LEADING}", float(found.min() * len(basis)), ">=", FAR_ABOVE)
+    places = np.arange(1.0, len(found) + 1)
+    yield Series("000 Fig. 12", "eigenvectors of the EGOP", places, found, DENSITY_AXES)
+    for label, level in (("1 / d", 1 / len(basis)), ("2 / π, of random vectors", 2 / np.pi)):
+        ends, height = places[[0, -1]], np.full(2, level)
+        yield Series("000 Fig. 12", label, ends, height, DENSITY_AXES, kind="reference")
 
 
 DENSITY = PropertyClaim(

@@ -7,17 +7,22 @@ Newton-Schulz is timed beside as many plain matrix products as it takes.
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from harness.backends import BACKENDS
 from optimizers import rules
+from results.provenance import cpu_model
 
 from .case import Prepared
 from .cases import Timed, timed
@@ -174,6 +179,38 @@ def line(compared: Compared) -> str:
     )
 
 
+def write_table(compared: Sequence[Compared], path: Path) -> None:
+    """Write comparisons as CSV: a row each, with the day, the processor and the libraries' versions."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "jax", "optax"))
+    rows = []
+    for each in compared:
+        step, backend, precision = each.contest.label.rsplit(" ", 2)
+        ratio, same = each.ratios.ratio, each.ratios.same
+        ours, peer = (f"{1e3 * seconds / each.contest.calls:.3f}" for seconds in each.ratios.seconds)
+        rows.append(
+            {
+                "step": step,
+                "backend": backend,
+                "precision": precision,
+                "peer": each.peer,
+                "ours_milliseconds": ours,
+                "peer_milliseconds": peer,
+                "ratio": f"{ratio.median:.3f}",
+                "low": f"{ratio.low:.3f}",
+                "high": f"{ratio.high:.3f}",
+                "same_low": f"{same.low:.3f}",
+                "same_high": f"{same.high:.3f}",
+                "measured": datetime.now(UTC).date().isoformat(),
+                "processor": cpu_model() or "unknown",
+                "versions": libraries,
+            }
+        )
+    with path.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def summary(compared: Sequence[Compared]) -> Iterator[str]:
     """For each backend and group the mean and worst ratio over the fastest peers; a share for products."""
     best = fastest(compared)
@@ -200,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--case", default="", metavar="REGEX", help="only labels that contain this")
     parser.add_argument("--repetitions", type=int, default=41, help="samples of each (41)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the table here too, as CSV")
     given = parser.parse_args(arguments)
     header = "ours / peer [95 %]"
     print(f"{'step':{WIDTH}} {'peer':28} {'ours ms':>9} {'peer ms':>9}   {header:24}   A/A [95 %]")
@@ -210,6 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(line(each), flush=True)
     for told in summary(compared):
         print(told)
+    if compared and given.out:
+        write_table(compared, given.out)
     if not compared:
         print(f"error: --case {given.case!r}: no step with a peer has such a label", file=sys.stderr)
     return 0 if compared else 2

@@ -58,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{given.write}: {error}")
     tables = {}
     progress = Progress("simulations", len(chosen), even=False)
-    missing = 0
+    outside = 0
     for one in chosen:
         results = one.results(given.trials)
-        missing += sum(result.misses for result in results)
+        outside += sum(result.outside for result in results)
         tables[one.name] = table(one, results)
         print(tables[one.name], flush=True)
         progress.advance(1, one.name)
-    print(f"{missing} outside what is asked", file=sys.stderr)
+    print(f"{outside} outside what is asked", file=sys.stderr)
     if given.write is not None:
         page = given.write.read_text()
         given.write.write_text(replaced(page, tables, [one.name for one in everything]))

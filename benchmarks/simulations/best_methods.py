@@ -13,7 +13,7 @@ from ._draws import SIZES
 from .experiment import LEVEL, Experiment, Result
 from .verdicts import DIVERGED
 
-SHARE = 0.1  # of the trials: each is a study of several methods
+SHARE, POWER_SHARE = 0.2, 0.1  # of the trials: each is a study of several methods
 METHODS = (3, 6)
 
 
@@ -78,7 +78,7 @@ def lost(random: np.random.Generator, trials: int) -> Iterator[Result]:
 
 def alone(random: np.random.Generator, trials: int) -> Iterator[Result]:
     """Studies whose set is the best method alone, where its loss is half of the others'."""
-    trials = max(1, round(SHARE * trials))
+    trials = max(1, round(POWER_SHARE * trials))
     for name in ("symmetric", "skewed"):
         for methods in METHODS:
             for size in SIZES:

@@ -42,6 +42,12 @@ class Result:
         return share_interval(round(self.value * self.trials), self.trials, MONTE_CARLO_LEVEL)
 
     @property
+    def outside(self) -> bool:
+        """Whether it lies outside what is asked."""
+        below = self.low is not None and self.value < self.low
+        return below or (self.high is not None and self.value > self.high)
+
+    @property
     def misses(self) -> bool:
         """Whether it lies outside what is asked by more than chance explains."""
         below = self.low is not None and self.error.high < self.low
@@ -50,7 +56,7 @@ class Result:
     @property
     def conservative(self) -> bool:
         """Whether it is coverage, and not too little of it."""
-        return self.quantity == "coverage" and (self.low is None or self.error.high >= self.low)
+        return self.quantity == "coverage" and (self.low is None or self.value >= self.low)
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ def experiments() -> list[Experiment]:
 
 
 def table(experiment: Experiment, results: Sequence[Result]) -> str:
-    """A heading and a Markdown table: what misses is bold, or italic if it only covers too much."""
+    """A heading and a Markdown table: what is outside is bold, and italic too if it only covers too much."""
     columns = list(dict.fromkeys(_split(result)[1] for result in results))
     rows: dict[tuple[str, str, str], dict[str, Result]] = {}
     for result in results:
@@ -119,5 +125,7 @@ def _asked(result: Result) -> str:
 
 
 def _shown(result: Result) -> str:
-    mark = "" if not result.misses else "_" if result.conservative else "**"
-    return f"{mark}{result.value:.3f}{mark}"
+    shown = f"{result.value:.3f}"
+    if not result.outside:
+        return shown
+    return f"**_{shown}_**" if result.conservative else f"**{shown}**"

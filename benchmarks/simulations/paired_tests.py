@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from reports.statistics.decisions import TESTS, holm
-from reports.statistics.paired import compare_pairs
+from reports.statistics.decisions import holm
+from reports.statistics.paired import TESTS, compare_pairs
 from reports.statistics.power import PairedTest, least_pairs, pairs_for
 
 from ._draws import SIZES
@@ -118,7 +118,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         "Signed-rank and sign test, false positives",
-        "reports.statistics.decisions.TESTS",
+        "reports.statistics.paired.TESTS",
         f"How often nothing is called an effect at {LEVEL:g}. Methods with equal distributions have "
         "symmetric differences, whatever their shape. Where differences are skewed about their median the "
         "signed-rank test sees that too, and only the sign test is one of the median.",
@@ -126,7 +126,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         "Signed-rank and sign test, power",
-        "reports.statistics.decisions.TESTS",
+        "reports.statistics.paired.TESTS",
         "How often a mean difference of so many standard deviations is found; differences are normal.",
         power,
     ),

@@ -22,7 +22,7 @@ class JaxEngine:
     """The engine of JAX (harness.backends.engine.Engine)."""
 
     def __init__(self, dtype: str, device: str) -> None:
-        self.ops = jax_ops(dtype)
+        self.ops = jax_ops(dtype, device)
         self.device = device
         self.notes: list[str] = []
 

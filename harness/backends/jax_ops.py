@@ -3,14 +3,76 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from harness.backends.decompositions import guarded, symmetric_part
-from harness.backends.ops import Ops
+from harness.backends.ops import APART, Array, Ops
+
+COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once
+
+
+class Bases(NamedTuple):
+    """V of each seed apart, and V^T beside it: the compiler would cut and transpose them at every step."""
+
+    matrices: tuple[jax.Array, ...]
+    transposed: tuple[jax.Array, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Seeds, rows and columns of V."""
+        rows, columns = self.matrices[0].shape
+        return len(self.matrices), rows, columns
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.stack([np.asarray(matrix, dtype) for matrix in self.matrices])
+
+
+def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
+    """Each seed's matrix times its lanes, with the lanes as few columns on the right of it.
+
+    On a CPU the product with the matrix on the right packs it anew each time, and takes up to three times as
+    long; the barriers keep the compiler from turning one into the other.
+    """
+    settings = lanes.shape[1]
+    missing = -settings % COLUMNS if settings > 1 else 0
+    padded = jnp.pad(lanes, ((0, 0), (0, missing), (0, 0)))
+    columns = jax.lax.optimization_barrier(jnp.swapaxes(padded, 1, 2))
+    products = [matrix @ each for matrix, each in zip(matrices, columns, strict=True)]
+    return jnp.swapaxes(jax.lax.optimization_barrier(jnp.stack(products)), 1, 2)[:, :settings]
+
+
+@dataclass(frozen=True)
+class JaxOps(Ops):
+    """The table with a CPU's fastest products of bases.
+
+    Args:
+        device: for which they are.
+    """
+
+    device: str = "cpu"
+
+    def bases(self, matrices: Any) -> Any:
+        if self.device != "cpu" or min(matrices.shape[1:]) < APART:
+            return self.asarray(matrices)
+        return Bases(
+            tuple(self.asarray(matrix) for matrix in matrices),
+            tuple(self.asarray(np.ascontiguousarray(matrix.T)) for matrix in matrices),
+        )
+
+    def from_basis(self, bases: Any, coordinates: Array) -> Array:
+        if isinstance(bases, Bases):
+            return _products(bases.matrices, coordinates)
+        return super().from_basis(bases, coordinates)
+
+    def to_basis(self, bases: Any, vectors: Array) -> Array:
+        if isinstance(bases, Bases):
+            return _products(bases.transposed, vectors)
+        return super().to_basis(bases, vectors)
 
 
 def _conv2d(x: jax.Array, weight: jax.Array, stride: int = 1, padding: int = 0) -> jax.Array:
@@ -32,7 +94,7 @@ def _average_pool2d(x: jax.Array, window: int, stride: int) -> jax.Array:
     return total / window**2
 
 
-def jax_ops(dtype: str = "float32") -> Ops:
+def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
     """The table for JAX in the given precision; float64 works inside `jax.enable_x64()` only."""
     kind = jnp.dtype(dtype)
 
@@ -43,7 +105,8 @@ def jax_ops(dtype: str = "float32") -> Ops:
     def relu(x: jax.Array) -> jax.Array:
         return jnp.where(x > 0, x, jnp.zeros_like(x))  # gradient 0 at 0, as in torch
 
-    return Ops(
+    return JaxOps(
+        device=device,
         backend="jax",
         dtype=dtype,
         asarray=asarray,

@@ -9,6 +9,8 @@ from typing import Any
 
 Array = Any
 
+APART = 512  # rows and columns from which a backend may hold V of each seed apart, and V^T beside it
+
 
 @dataclass(frozen=True)
 class Ops:
@@ -99,6 +101,18 @@ class Ops:
     conv2d: Callable[..., Array]  # (x (N, C, H, W), weight (O, C, h, w), stride=1, padding=0)
     max_pool2d: Callable[[Array, int, int], Array]  # (x (N, C, H, W), window, stride)
     average_pool2d: Callable[[Array, int, int], Array]
+
+    def bases(self, matrices: Any) -> Any:
+        """V of each seed, (S, n, r), as `from_basis` and `to_basis` take them; it has a `shape`."""
+        return self.asarray(matrices)
+
+    def from_basis(self, bases: Any, coordinates: Array) -> Array:
+        """V c of each seed's lanes, (S, K, n), for c (S, K, r)."""
+        return self.einsum("sij,skj->ski", bases, coordinates)
+
+    def to_basis(self, bases: Any, vectors: Array) -> Array:
+        """V^T x of each seed's lanes, (S, K, r), for x (S, K, n)."""
+        return self.einsum("sij,ski->skj", bases, vectors)
 
     def one_hot(self, labels: Array, classes: int) -> Array:
         """Rows of the identity, (..., classes), for integers (...)."""

@@ -138,7 +138,8 @@ class TorchEngine:
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for piece in program.update.pieces:
             native = NATIVE.get(piece.rule.name) if self.fused and single and _plain(piece.rule) else None
-            values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
+            own = piece.values(hyper)
+            values = {name: own[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
             if isinstance(piece.rule, TorchRule):
                 updates.append(_Foreign(piece.rule, values))
             elif native is not None and native.applies(values):
@@ -314,7 +315,7 @@ class _Fused:
             else:
                 vector = moment.vector()
                 grads = [vector if stack is None else vector[low:high]]
-            rate = self.values["learning_rate"] * self.piece.factor * moment.schedule
+            rate = self.values["learning_rate"] * moment.schedule
             self.native.step(
                 param, grads, state, {**self.values, "learning_rate": rate, "step": float(moment.number)}
             )

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from optimizers.bases.basis import Basis, Group, Sampling
+from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling
 from optimizers.bases.change import CHANGES, Change
 from optimizers.options import Option, OptionError
 from optimizers.registry import found
 
-__all__ = ["CHANGES", "Basis", "Change", "Group", "Option", "OptionError", "Sampling", "bases", "module_of"]
+__all__ = [
+    "CHANGES",
+    "Basis",
+    "Change",
+    "Estimator",
+    "Group",
+    "Option",
+    "OptionError",
+    "Reestimation",
+    "Sampling",
+    "bases",
+    "module_of",
+]
 
 
 def bases() -> dict[str, Basis]:

@@ -40,6 +40,21 @@ class Sampling:
     around_start: bool = False
 
 
+@dataclass(frozen=True)
+class Reestimation:
+    """How often a run estimates its basis anew, around its iterate (000 Sec. 5).
+
+    Args:
+        count, unit: how many epochs or steps lie between two estimates.
+        carries_state: whether the optimizer's state goes on, its first moments turned into the new
+            coordinates and the rest as it is; else the optimizer starts anew.
+    """
+
+    count: int
+    unit: Literal["epochs", "steps"]
+    carries_state: bool
+
+
 class Estimator(Protocol):
     """Takes gradients piece by piece, and gives a group's matrix."""
 
@@ -76,6 +91,7 @@ class Basis:
             entries of all parameters.
         sampling: `sampling(options) -> Sampling`.
         estimator: `estimator(options, group, random)`: what makes V of a group's gradients.
+        reestimation: `reestimation(options) -> Reestimation`, or None where V stays.
     """
 
     name: str
@@ -89,6 +105,7 @@ class Basis:
     samples: Callable[[Options, int], int] = lambda options, dimension: 0
     sampling: Callable[[Options], Sampling] = lambda options: Sampling()
     estimator: Callable[[Options, Group, np.random.Generator], Estimator] = _no_gradients
+    reestimation: Callable[[Options], Reestimation | None] = lambda options: None
 
     def complete(self, given: Options) -> dict[str, Any]:
         """The given options checked, brought into one form and completed by the defaults.

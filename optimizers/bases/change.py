@@ -38,11 +38,11 @@ class Change:
 
 
 def _product(ops: Ops, matrix: Array, flat: Array) -> Array:
-    return ops.einsum("sij,skj->ski", matrix, flat)
+    return ops.from_basis(matrix, flat)
 
 
 def _transposed_product(ops: Ops, matrix: Array, flat: Array) -> Array:
-    return ops.einsum("sij,ski->skj", matrix, flat)
+    return ops.to_basis(matrix, flat)
 
 
 def _for_each_filter(applied: Applied) -> Applied:
@@ -70,7 +70,9 @@ ROTATION = Change("rotation", False, True, _product, _transposed_product)  # V o
 REDUCED = Change("reduced", True, False, _product, _transposed_product)  # the span of V_r alone: 000 D.1.1
 # I (x) V, one V for all filters of a convolution: 000 D.1.2, Alg. D.2
 SHARED = Change("shared", False, True, _for_each_filter(_product), _for_each_filter(_transposed_product))
+# I (x) Q on the weight that the data enter, by x -> Q^T x: no product in a step (000 App. D, l. 1205-1209)
+DATA = Change("data", False, True, SHARED.to_parameters, SHARED.to_coordinates)
 # [V_r, I - V_r V_r^T], a coordinate more for each column: 000 Alg. D.1
 AUXILIARY = Change("auxiliary", True, True, _joined, _parted)
 
-CHANGES = {change.name: change for change in (ROTATION, REDUCED, SHARED, AUXILIARY)}
+CHANGES = {change.name: change for change in (ROTATION, REDUCED, SHARED, DATA, AUXILIARY)}

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from optimizers.bases.basis import Basis, Estimator, Group, Sampling, Shapes
-from optimizers.bases.change import AUXILIARY, REDUCED, ROTATION, SHARED, Change
-from optimizers.bases.estimators import Completed, Randomized, Streaming, Whole
+from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling, Shapes
+from optimizers.bases.change import AUXILIARY, DATA, REDUCED, ROTATION, SHARED, Change
+from optimizers.bases.estimators import Completed, Randomized, Streaming, Turned, Whole
 from optimizers.names import unknown
 from optimizers.options import Option, OptionError, Options, choice
 
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
+PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")
 BLOCKS = {"weights": ("weight",), "layers": ("weight", "convolution")}  # kinds of what has a block of its own
 ESTIMATORS = {"whole": Whole, "randomized": Randomized, "streaming": Streaming}
+SHARING = {"convolution": "filters", "weight": "rows"}  # the option that says what of a kind shares V
 COMPLEMENTS: Mapping[str, Change] = {"random": ROTATION, "auxiliary": AUXILIARY, "none": REDUCED}
 
 
@@ -69,6 +71,15 @@ def _read_sampling(value: Any) -> Any:
     )
 
 
+def _read_every(value: Any) -> Any:
+    if value is None:
+        return None
+    match = PERIOD.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise OptionError("is neither null nor a number of epochs or steps such as '1 epoch' or '500 steps'")
+    return f"{match[1]} {match[2].rstrip('s')}s"
+
+
 def _count(given: int | str, dimension: int) -> int:
     """A whole number as it is; a multiple of the dimension rounded, at least 1."""
     if isinstance(given, int):
@@ -81,6 +92,7 @@ def _count(given: int | str, dimension: int) -> int:
 def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple[Group, ...]:
     blocks = options["blocks"]
     change = ROTATION if options["rank"] is None else COMPLEMENTS[options["complement"]]
+    _check_together(options, change)
     if blocks == "all":
         return (Group(tuple(shapes), sum(map(math.prod, shapes.values())), change),)
     if isinstance(blocks, str):
@@ -97,16 +109,48 @@ def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple
         if name not in shapes:
             raise OptionError(f"egop: blocks: {unknown('the workload', 'parameter', name, shapes)}")
         shape = shapes[name]
-        if kinds[name] == "convolution" and options["filters"] == "shared":
-            if change not in (ROTATION, SHARED):
+        option = SHARING.get(kinds[name])
+        if options["applied_to"] == "data" and option != "rows":
+            raise OptionError(
+                f"egop: applied_to = 'data' changes the inputs of a weight matrix, and {name} is a "
+                f"{kinds[name]}; set applied_to: parameters"
+            )
+        if option is not None and options[option] == "shared":
+            if change is not ROTATION:
                 raise OptionError(
-                    f"egop: complement = {options['complement']!r}, but the filters of {name} share a basis, "
-                    "which can be completed at random only; set filters: joint, or leave it out of blocks"
+                    f"egop: complement = {options['complement']!r}, but the {option} of {name} share a basis"
+                    f", which can be completed at random only; set {option}: joint, or leave it out of blocks"
                 )
-            groups.append(Group((name,), math.prod(shape[1:]), SHARED))
+            form = DATA if options["applied_to"] == "data" else SHARED
+            groups.append(Group((name,), math.prod(shape[1:]), form))
         else:
             groups.append(Group((name,), math.prod(shape), change))
     return tuple(groups)
+
+
+def _check_together(options: Options, change: Change) -> None:
+    """Check what no option can see alone.
+
+    Raises:
+        OptionError: for options that exclude each other.
+    """
+    if options["every"] is not None and change is REDUCED:
+        raise OptionError(
+            f"egop: every = {options['every']!r}, but complement: none keeps parameters in the span of one "
+            "V_r, which the next does not hold; set complement: auxiliary or random, or leave every out"
+        )
+    if options["applied_to"] == "parameters":
+        return
+    if options["rows"] != "shared" or not isinstance(options["blocks"], list):
+        raise OptionError(
+            "egop: applied_to = 'data' changes the inputs of one weight; set rows: shared, and blocks to the "
+            "name of the weight that the data enter, such as [W1]"
+        )
+    if len(options["blocks"]) > 1 or options["every"] is not None:
+        raise OptionError(
+            "egop: applied_to = 'data' changes the data once, for one weight; name one in blocks and leave "
+            "every out, or set applied_to: parameters"
+        )
 
 
 def _samples(options: Options, dimension: int) -> int:
@@ -120,11 +164,19 @@ def _sampling(options: Options) -> Sampling:
     return Sampling("normal", scale, around_start=kind == "normal_around_start")
 
 
+def _reestimation(options: Options) -> Reestimation | None:
+    if options["every"] is None:
+        return None
+    count, unit = options["every"].split()
+    return Reestimation(int(count), unit, options["state"] == "carried")
+
+
 def _estimator(options: Options, group: Group, random: np.random.Generator) -> Estimator:
     rank = group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
     leading = ESTIMATORS[options["estimator"]](group.size, rank, random)
     completes = rank < group.size and not group.change.leading
-    return Completed(leading, random) if completes else leading
+    found = Completed(leading, random) if completes else leading
+    return Turned(found, random) if options["null_space"] == "random" else found
 
 
 EGOP = Basis(
@@ -143,6 +195,18 @@ EGOP = Basis(
             "what a convolution's block is: shared, one V for all of its filters (Alg. D.2), or joint, one V "
             "for the whole tensor",
             choice("shared", "joint"),
+        ),
+        "rows": Option(
+            "joint",
+            "what a weight matrix's block is: joint, one V for the whole matrix, or shared, one V for all of "
+            "its rows, which acts on the layer's inputs",
+            choice("joint", "shared"),
+        ),
+        "applied_to": Option(
+            "parameters",
+            "what is changed: parameters, or data, the inputs of the first weight once and up front, where "
+            "its rows share V (App. D)",
+            choice("parameters", "data"),
         ),
         "samples": Option(
             "1.0 d",
@@ -173,12 +237,31 @@ EGOP = Basis(
             "streaming, in one pass that keeps no gradients",
             choice(*ESTIMATORS),
         ),
+        "null_space": Option(
+            "lapack",
+            "which of its many orthonormal bases the null space of the EGOP has: lapack, that of the "
+            "decomposition, or random, a uniformly random one",
+            choice("lapack", "random"),
+        ),
+        "every": Option(
+            None,
+            "how often V is estimated anew, from gradients around the run's iterate, such as 1 epoch or 500 "
+            "steps (Sec. 5); null: once, up front",
+            _read_every,
+        ),
+        "state": Option(
+            "carried",
+            "what becomes of the optimizer where V is estimated anew: restarted, begins again, or carried, "
+            "its first moments are turned into the new coordinates and all else stays",
+            choice("carried", "restarted"),
+        ),
     },
     needs_gradients=True,
     groups=_groups,
     samples=_samples,
     sampling=_sampling,
     estimator=_estimator,
+    reestimation=_reestimation,
 )
 
 BASES = (EGOP,)

@@ -65,7 +65,7 @@ def eigenbasis(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Eigenvectors are unique up to sign where eigenvalues differ. The gauge chosen here: the entry of
     largest magnitude, the first of equals, is positive; a coordinate in which every gradient is 0 keeps
     its unit vector, after all others. Inside an eigenspace of several dimensions, such as the null space
-    where M < d, the basis is LAPACK's, and may differ between machines.
+    where M < d, the basis is LAPACK's, and may differ between machines (`with_random_null_space`).
 
     Args:
         gradients: (M, d), one gradient a row.
@@ -96,6 +96,29 @@ def completed(leading: np.ndarray, random: np.random.Generator) -> np.ndarray:
     for _ in range(2):  # once leaves rounding that grows with the condition of the draw
         rest = np.linalg.qr(rest - leading @ (leading.T @ rest))[0]
     return np.concatenate([leading, rest], axis=1)
+
+
+def with_random_null_space(
+    matrix: np.ndarray, eigenvalues: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Another eigenbasis of the same matrix: a uniformly random orthonormal basis of its null space.
+
+    In the null space are columns whose eigenvalue rounding cannot tell from 0, at most n eps lambda_1, and
+    those of a random complement, whose eigenvalues are not known.
+
+    Args:
+        matrix: V (n, r), orthonormal, leading first.
+        eigenvalues: (r,); NaN: unknown.
+
+    Returns:
+        V (n, r) with all other columns as they were, and the eigenvalues as they were.
+    """
+    known = np.nan_to_num(eigenvalues)
+    null = known <= len(matrix) * np.finfo(np.float64).eps * known.max(initial=0.0)
+    turn, upper = np.linalg.qr(random.standard_normal((null.sum(), null.sum())))
+    turned = matrix.copy()
+    turned[:, null] = matrix[:, null] @ (turn * np.sign(np.diag(upper)))  # without the signs not uniform
+    return turned, eigenvalues
 
 
 @dataclass
@@ -186,3 +209,17 @@ class Completed:
         vectors, eigenvalues = self.leading.result()
         unknown = np.full(len(vectors) - len(eigenvalues), np.nan)
         return completed(vectors, self.random), np.concatenate([eigenvalues, unknown])
+
+
+@dataclass
+class Turned:
+    """The vectors of another estimator, those of the null space in random coordinates of it."""
+
+    found: Whole | Streaming | Completed
+    random: np.random.Generator
+
+    def add(self, gradients: np.ndarray) -> None:
+        self.found.add(gradients)
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        return with_random_null_space(*self.found.result(), self.random)

@@ -83,7 +83,8 @@
       });
       sections.forEach((section) => { section.hidden = document.getElementById(section.dataset.row).hidden; });
       groups.forEach((group) => { group.hidden = !group.querySelector("section[data-row]:not([hidden])"); });
-      said.textContent = rows.filter((row) => !row.hidden).length + " of " + rows.length + " rows";
+      const counted = rows.filter((row) => row.closest("table").dataset.filtered === "");
+      said.textContent = counted.filter((row) => !row.hidden).length + " of " + counted.length + " rows";
     };
     text.addEventListener("input", apply);
     choices.forEach((choice) => choice.addEventListener("change", apply));

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.statistics.medians import LEVEL, median_interval
-from reports.statistics.paired import sign_p_value, signed_rank_p_value
-from reports.statistics.ranks import NEGLIGIBLE, average_ranks
+from reports.statistics.medians import LEVEL, interval_order, median_interval
+from reports.statistics.paired import DEFAULT_TEST, TESTS
+from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.values import ordered_values
 
 ClaimRelation = Literal["better", "no_worse", "same"]
@@ -22,11 +22,6 @@ ROUNDING = 1e-6  # of gains: what float32 leaves of equal accuracies
 RESAMPLED = 200  # studies, for each number of seeds
 POWER = 0.9
 SEEDS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 500, 1000)
-EXACT_UP_TO = 50  # pairs; the search for a number of seeds takes the normal approximation above
-
-
-Test = Callable[[ArrayLike], float]
-TESTS: Mapping[str, Test] = {"wilcoxon": signed_rank_p_value, "sign": sign_p_value}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -55,28 +50,27 @@ class Question:
         relation: "better": the gain is above 0, and no less than the margin; "no_worse": it is above minus
             the margin; "same": it lies between minus the margin and the margin.
         margin: the smallest gain that matters, in the unit of the gains, above 0.
-        test: "sign" or "wilcoxon".
+        test: a key of `TESTS`: "sign", or "wilcoxon" where differences are known to be symmetric.
     """
 
     relation: ClaimRelation
     margin: float
-    test: str = "sign"
+    test: str = DEFAULT_TEST
 
     @property
     def slack(self) -> float:
         """By how much a gain may miss the margin and lie on it: rounding in float32 decides nothing."""
         return ROUNDING * max(1.0, self.margin)
 
-    def p_value(self, gains: ArrayLike, tests: Mapping[str, Test] = TESTS) -> float:
+    def p_value(self, gains: ArrayLike) -> float:
         """One-sided, for what the relation asserts; of "same" the larger of two tests (TOST).
 
         Gains that are negligible count as ties where the null is 0.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
-            tests: p-values for differences that tend to be below 0, by the test's name.
         """
-        values, test = np.asarray(gains, dtype=float), tests[self.test]
+        values, test = np.asarray(gains, dtype=float), TESTS[self.test]
         if self.relation == "better":
             return test(-_without(values, min(NEGLIGIBLE, self.margin)))
         below = test(-_without(values + self.margin, self.slack))
@@ -113,10 +107,11 @@ def decide(question: Question, gains: ArrayLike, adjusted: float, alpha: float) 
         gains: shape (pairs,).
         adjusted: the p-value of `Question.p_value`, corrected for its family.
     """
-    interval = median_interval(gains, LEVEL)
-    if interval.level >= LEAST_LEVEL and question.excluded(interval.low, interval.high):
+    median, ordered = median_interval(gains, LEVEL).median, np.sort(np.asarray(gains, dtype=float))
+    order, level = interval_order(len(ordered), LEVEL)  # sure to cover, where what is shown is interpolated
+    if level >= LEAST_LEVEL and question.excluded(float(ordered[order - 1]), float(ordered[-order])):
         return "fails"
-    return "holds" if adjusted <= alpha and question.borne_out(interval.median) else "open"
+    return "holds" if adjusted <= alpha and question.borne_out(median) else "open"
 
 
 def seeds_needed(
@@ -149,18 +144,4 @@ def seeds_needed(
 
 
 def _decided(question: Question, gains: np.ndarray, alpha: float) -> bool:
-    tests = TESTS if len(gains) <= EXACT_UP_TO else {**TESTS, "wilcoxon": _approximate_signed_rank}
-    return decide(question, gains, question.p_value(gains, tests), alpha) != "open"
-
-
-def _approximate_signed_rank(differences: ArrayLike) -> float:
-    """The signed-rank test by the normal approximation, for many pairs."""
-    from scipy.stats import norm
-
-    values = np.asarray(differences, dtype=float)
-    values = values[values != 0]
-    if not len(values):
-        return 1.0
-    ranks = average_ranks(np.abs(values))
-    centred = ranks[values > 0].sum() - ranks.sum() / 2
-    return float(norm.cdf((centred + 0.5) / (np.sqrt((ranks**2).sum()) / 2)))
+    return decide(question, gains, question.p_value(gains), alpha) != "open"

@@ -109,9 +109,9 @@ def cliffs_delta(left: ArrayLike, right: ArrayLike, level: float = LEVEL) -> Eff
     Raises:
         ValueError: for NaN, or no values.
     """
-    low, high = superiority_interval(left, right, level)
-    count = min(np.size(left), np.size(right))
-    return EffectSize(2 * superiority(left, right) - 1, 2 * low - 1, 2 * high - 1, level, count)
+    sizes, estimate = (np.size(left), np.size(right)), superiority(left, right)
+    low, high = superiority_interval(estimate, [sizes], level)
+    return EffectSize(2 * estimate - 1, 2 * low - 1, 2 * high - 1, level, min(sizes))
 
 
 def effect_sizes(pairs: pl.DataFrame, by: Sequence[str], level: float = LEVEL) -> pl.DataFrame:

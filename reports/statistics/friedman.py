@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 
 from reports.statistics.decisions import holm
-from reports.statistics.paired import Direction, compare_pairs, effect_for
+from reports.statistics.paired import Direction, Effect, compare_pairs, effect_for
 from reports.statistics.power import least_friedman_p, least_pairwise_p
 from reports.statistics.ranks import NEGLIGIBLE, average_ranks, instance_ranks
 
 Null = Literal["exact", "permutation", "F"]
-PairTest = Literal["nemenyi", "wilcoxon"]
+PairTest = Literal["nemenyi", "sign", "wilcoxon"]
 
 EXACT_ROWS = 50_000  # rank sums that the exact distribution may take in one step
 DRAWS = 9_999  # of orders, where there are too many to go through
@@ -89,15 +89,16 @@ def pairwise_tests(
     method: str,
     value: str,
     direction: Direction,
-    test: PairTest = "wilcoxon",
+    test: PairTest = "sign",
 ) -> pl.DataFrame:
     """Two-sided tests of all pairs of methods, corrected for their number.
 
-    "wilcoxon" is the exact signed-rank test on the values, Holm-corrected: it assumes what
-    `signed_rank_p_value` does and that differences, or ratios of values that are nowhere negative, can be
-    compared across instances. "nemenyi" compares mean ranks with a studentized range (Nemenyi 1963; Demsar,
-    Journal of Machine Learning Research 7, 2006); it is approximate, and its answer on two methods depends on
-    which others take part (Benavoli, Corani and Mangili, Journal of Machine Learning Research 17, 2016).
+    "sign" and "wilcoxon" are the tests of `compare_pairs` on the values, Holm-corrected; the latter assumes
+    what `signed_rank_p_value` does and that differences, or ratios of values that are nowhere negative, can
+    be compared across instances. "nemenyi" compares mean ranks with a studentized range (Nemenyi 1963;
+    Demsar, Journal of Machine Learning Research 7, 2006); it is approximate, and its answer on two methods
+    depends on which others take part (Benavoli, Corani and Mangili, Journal of Machine Learning Research 17,
+    2016).
 
     Args:
         frame, instance, method, value, direction: see `friedman_test`.
@@ -122,7 +123,10 @@ def pairwise_tests(
         values = _table(frame.drop_nulls(value), instance, method, value, names)
         effect = effect_for(values, direction)
         p_values = holm(
-            [_two_sided(values[:, first], values[:, second], direction, effect) for first, second in pairs]
+            [
+                _two_sided(values[:, first], values[:, second], direction, effect, test)
+                for first, second in pairs
+            ]
         )
         least = least_pairwise_p(len(names), len(ranks))
     return pl.DataFrame(
@@ -209,11 +213,10 @@ def _table(
     return wide.cast(pl.Float64).to_numpy()
 
 
-def _two_sided(
-    left: np.ndarray, right: np.ndarray, direction: Direction, effect: Literal["ratio", "difference"]
-) -> float:
+def _two_sided(left: np.ndarray, right: np.ndarray, direction: Direction, effect: Effect, test: str) -> float:
     sides = (
-        compare_pairs(*pair, direction, effect, NEGLIGIBLE).p_value for pair in ((left, right), (right, left))
+        compare_pairs(*pair, direction, effect, NEGLIGIBLE, test=test).p_value
+        for pair in ((left, right), (right, left))
     )
     return min(1.0, 2 * min(sides))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,9 +47,9 @@ def probability_of_improvement(
 
     Paired, runs of one seed meet, and each workload's interval is Clopper and Pearson's. Unpaired, every run
     meets every other (Mann and Whitney, Annals of Mathematical Statistics 18, 1947; over workloads as in
-    Agarwal and others, Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021), and each
-    workload's interval is Newcombe's score interval (Statistics in Medicine 25, 2006, method 5). Those of
-    several workloads are joined as independent ones (`joined`).
+    Agarwal and others, Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021), and the
+    interval is Newcombe's score interval (`superiority_interval`). Paired intervals of several workloads are
+    joined as independent ones (`joined`).
 
     Assumes independent seeds; unpaired, independent runs of the two methods too.
 
@@ -63,26 +64,30 @@ def probability_of_improvement(
     """
     sign = 1.0 if direction == "maximize" else -1.0
     pairs = paired_values(frame, ["workload"], ["seed"], "method", "value", treated, control)
-    found: list[tuple[float, float, float]] = []
-    count = 0
     if paired:
+        found: list[tuple[float, float, float]] = []
+        count = 0
         for _, group in pairs.group_by(["workload"], maintain_order=True):
             left, right = (sign * group[side].to_numpy() for side in ("treated", "control"))
             wins = float((left > right).sum() + (left == right).sum() / 2)
             found.append((wins / len(left), *clopper_pearson(wins, len(left), level)))
             count += len(left)
+        if found:
+            return Improvement(*joined(found), level, len(found), count)
     else:
+        estimates, sizes = [], []
         for _, group in frame.drop_nulls("value").group_by(["workload"], maintain_order=True):
             left, right = (
                 sign * group.filter(method=method)["value"].to_numpy() for method in (treated, control)
             )
             if min(len(left), len(right)):
-                found.append((superiority(left, right), *superiority_interval(left, right, level)))
-                count += min(len(left), len(right))
-    if not found:
-        raise ValueError(f"no workload has runs of both {treated} and {control}")
-    probability, low, high = joined(found)
-    return Improvement(probability, low, high, level, len(found), count)
+                estimates.append(superiority(left, right))
+                sizes.append((len(left), len(right)))
+        if estimates:
+            probability = float(np.mean(estimates))
+            low, high = superiority_interval(probability, sizes, level)
+            return Improvement(probability, low, high, level, len(sizes), sum(map(min, sizes)))
+    raise ValueError(f"no workload has runs of both {treated} and {control}")
 
 
 def superiority(left: ArrayLike, right: ArrayLike) -> float:
@@ -101,24 +106,30 @@ def superiority(left: ArrayLike, right: ArrayLike) -> float:
     return float((below + upto) / 2 / len(second))
 
 
-def superiority_interval(left: ArrayLike, right: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
+def superiority_interval(
+    estimate: float, sizes: Sequence[tuple[int, int]], level: float = LEVEL
+) -> tuple[float, float]:
     """Newcombe's score interval of `superiority` (Statistics in Medicine 25, 2006, method 5).
 
     It holds the probabilities p that lie within a normal quantile of the estimate, measured by the
     standard error that two exponential distributions with that p have (Hanley and McNeil, Radiology 143,
-    1982).
+    1982). Of a mean over workloads it is the standard error if all had that p: where they differ, theirs is
+    less, and the interval covers more.
+
+    Args:
+        estimate: the mean over workloads.
+        sizes: of each workload, how many values there are on the left and on the right.
     """
+    from scipy.optimize import brentq
     from scipy.special import ndtri
 
-    first, second = np.size(left), np.size(right)
-    estimate, z = superiority(left, right), float(ndtri((1 + level) / 2))
-    further = (first + second) / 2 - 1
+    first, second = np.array(sizes, dtype=float).T
+    further, z = (first + second) / 2 - 1, float(ndtri((1 + level) / 2))
 
     def beyond(p: float) -> float:
         spread = 1 + further * ((1 - p) / (2 - p) + p / (1 + p))
-        return abs(p - estimate) - z * float(np.sqrt(p * (1 - p) * spread / (first * second)))
-
-    from scipy.optimize import brentq
+        variance = (p * (1 - p) * spread / (first * second)).sum() / len(first) ** 2
+        return abs(p - estimate) - z * float(np.sqrt(variance))
 
     inside = min(max(estimate, EDGE), 1 - EDGE)  # at 0 and 1 themselves the standard error vanishes
     low = 0.0 if estimate == 0 else float(brentq(beyond, 0.0, inside))

@@ -35,11 +35,11 @@ def share_interval(successes: int, count: int, level: float = LEVEL) -> Share:
     return Share(successes, count, low, high, level)
 
 
-def clopper_pearson(successes: float, count: int, level: float) -> tuple[float, float]:
-    """The ends of the interval of `share_interval`; ties may count as half a success."""
+def clopper_pearson(successes: float, count: float, level: float) -> tuple[float, float]:
+    """The ends of the interval of `share_interval`; neither number need be whole: ties count half."""
     from scipy.special import betaincinv
 
     tail = (1 - level) / 2
-    low = 0.0 if successes == 0 else float(betaincinv(successes, count - successes + 1, tail))
-    high = 1.0 if successes == count else float(betaincinv(successes + 1, count - successes, 1 - tail))
+    low = 0.0 if successes <= 0 else float(betaincinv(successes, count - successes + 1, tail))
+    high = 1.0 if successes >= count else float(betaincinv(successes + 1, count - successes, 1 - tail))
     return low, high

@@ -7,7 +7,6 @@ others had, not when it diverged, or it would count as one that might have gone 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -19,7 +18,7 @@ import polars as pl
 
 from reports.statistics.improvement import Improvement, probability_of_improvement
 from reports.statistics.medians import LEVEL
-from reports.statistics.shares import share_interval
+from reports.statistics.shares import clopper_pearson, share_interval
 
 Null = Literal["exact", "permutation", "normal"]
 
@@ -66,9 +65,10 @@ def reached_shares(frame: pl.DataFrame, by: Sequence[str], level: float = LEVEL)
     """The share of runs that have reached the target by each time: 1 minus Kaplan and Meier's estimate.
 
     Kaplan and Meier, Journal of the American Statistical Association 53, 1958, by `scipy.stats.ecdf`. The
-    intervals, each for one time, are those of log(-log S) with Greenwood's variance; while nobody and when
-    everybody has reached the target, where these do not exist, Clopper and Pearson's. Assumes independent
-    runs, and that a run was stopped for no reason that has to do with when it would have reached the target.
+    intervals, each for one time, are Clopper and Pearson's of as many runs as would, without censoring, have
+    the variance that Greenwood's formula gives (Dorey and Korn, Statistics in Medicine 6, 1987). Assumes
+    independent runs, and that a run was stopped for no reason that has to do with when it would have reached
+    the target.
 
     Args:
         frame: columns `by`, time, reached.
@@ -96,16 +96,25 @@ def restricted_means(
     """The mean time to target up to a horizon, a run that takes longer counting as the horizon.
 
     The area under Kaplan and Meier's estimate (Royston and Parmar, BMC Medical Research Methodology 13,
-    2013). Where all runs of a group reached the target by the horizon it is the mean of their times, with
-    Student's t interval. Where some missed it, the t interval is that of the jackknife's pseudo-values (Efron
-    and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): few runs show neither all who may
-    miss the target nor how soon it may be reached, so two runs are added, one that misses and one as fast as
-    the fastest, while the standard error stays that of n runs (after Agresti and Coull, The American
-    Statistician 52, 1998). Where the times show no spread (all equal, or no run reached the
-    target before the horizon) the bounds come from the largest share of runs that could have another time,
-    anywhere from 0 to the horizon (Clopper and Pearson). Both ends lie within 0 and the horizon. Assumes what
-    `reached_shares` does. The horizon is part of the result: means of two horizons do not compare. Checked by
-    `benchmarks/simulations/survival.py`.
+    2013). Both ends of its interval lie within 0 and the horizon.
+
+    Where all runs of a group reached the target by the horizon it is the mean of their times. Times are
+    skewed, and a few of them do not show the long ones: the interval holds Student's and that of a lognormal
+    mean by Cox's method with a t quantile (Zhou and Gao, Statistics in Medicine 16, 1997; Olsson, Journal of
+    Statistics Education 13, 2005), which is about as wide where times vary little.
+
+    Where some missed it, it is the t interval of the jackknife's pseudo-values (Efron and Tibshirani, An
+    Introduction to the Bootstrap, 1993, chapter 11). Few runs show neither all who may miss the target nor
+    how soon it may be reached, so two runs are added, one that misses and one as fast as the fastest, while
+    the standard error stays that of n runs (after Agresti and Coull, The American Statistician 52, 1998).
+    There are as many degrees of freedom as runs that reached the target, at most n - 1.
+
+    Where the times show no spread (all equal, or no run reached the target before the horizon) the bounds
+    come from the largest share of runs that could have another time, anywhere from 0 to the horizon (Clopper
+    and Pearson).
+
+    The coverage of all three is in `docs/statistics.md`. Assumes what
+    `reached_shares` does. The horizon is part of the result: means of two horizons do not compare.
 
     Args:
         frame: columns `by`, time, reached.
@@ -129,7 +138,7 @@ def restricted_means(
                 f"{' / '.join(map(str, key))}: the last run ended at {times.max():g}, before {end:g}"
             )
         within = int((reached & (times <= end)).sum())
-        rows.append((*key, *_restricted_mean(times, reached, end, level), end, within, len(group)))
+        rows.append((*key, *restricted_mean(times, reached, end, level), end, within, len(group)))
     schema = {column: frame.schema[column] for column in by}
     numbers = {name: pl.Float64() for name in ("mean", "low", "high", "horizon")}
     counts = {"reached": pl.Int64(), "count": pl.Int64()}
@@ -222,29 +231,23 @@ def _shares(group: pl.DataFrame, level: float) -> list[tuple[float, float, float
     """Time, share, its interval and the runs at risk, for every time of one group."""
     times, reached = group["time"].to_numpy().astype(float), group["reached"].to_numpy()
     estimate = _survival(times, reached)
-    with warnings.catch_warnings():
-        # What is undefined is NaN, and filled below.
-        warnings.filterwarnings("ignore", "The confidence interval is undefined", RuntimeWarning)
-        bounds = estimate.confidence_interval(level, method="log-log")
-    rows = []
-    for time, left, low, high in zip(
-        estimate.quantiles,
-        estimate.probabilities,
-        bounds.low.probabilities,
-        bounds.high.probabilities,
-        strict=True,
-    ):
-        share, ends = float(1 - left), (float(1 - high), float(1 - low))
-        if share in (0.0, 1.0):
-            known = len(times) - int(((times < time) & ~reached).sum())
-            exact = share_interval(known if share else 0, known, level)
-            ends = (exact.low, exact.high)
-        rows.append((float(time), share, *ends, int((times >= time).sum())))
+    rows, greenwood = [], 0.0
+    for time, left in zip(estimate.quantiles, estimate.probabilities, strict=True):
+        at_risk, share = int((times >= time).sum()), float(1 - left)
+        events = int((reached & (times == time)).sum())
+        if share in (0.0, 1.0):  # as many runs as are known to have got so far, all of one kind
+            known = float(len(times) - ((times < time) & ~reached).sum())
+        else:
+            greenwood += events / (at_risk * (at_risk - events))
+            known = share / (left * greenwood)
+        rows.append((float(time), share, *clopper_pearson(share * known, known, level), at_risk))
     return rows
 
 
 def _area(times: np.ndarray, reached: np.ndarray, end: float) -> float:
     """Below the estimated share that has not reached the target, from 0 to the end."""
+    if reached[times < end].all():  # nobody was stopped before: it is a mean
+        return float(np.minimum(times, end).mean())
     estimate = _survival(times, reached)
     before = estimate.quantiles < end
     knots = np.concatenate([[0.0], estimate.quantiles[before], [end]])
@@ -252,10 +255,15 @@ def _area(times: np.ndarray, reached: np.ndarray, end: float) -> float:
     return float((heights * np.diff(knots)).sum())
 
 
-def _restricted_mean(
-    times: np.ndarray, reached: np.ndarray, end: float, level: float
+def restricted_mean(
+    times: np.ndarray, reached: np.ndarray, end: float, level: float = LEVEL
 ) -> tuple[float, float | None, float | None]:
-    """Estimate and interval."""
+    """Estimate and interval of one group: see `restricted_means`.
+
+    Args:
+        times, reached: shape (runs,).
+        end: the horizon.
+    """
     mean, count = _area(times, reached, end), len(times)
     sooner, uncensored = bool((reached & (times < end)).any()), bool((reached & (times <= end)).all())
     if count == 1 and sooner:
@@ -263,11 +271,27 @@ def _restricted_mean(
     if not sooner or (uncensored and np.ptp(times) == 0):
         others = share_interval(0, count, level).high
         return mean, mean * (1 - others), mean + (end - mean) * others
-    center, pseudo = (mean, times) if uncensored else _pseudo_values(times, reached, end)
     from scipy.special import stdtrit  # the quantile of scipy.stats.t, without its checks
 
-    half = float(stdtrit(count - 1, (1 + level) / 2) * pseudo.std(ddof=1) / np.sqrt(count))
-    return mean, max(0.0, min(mean, center - half)), min(end, max(mean, center + half))
+    freedom = count - 1 if uncensored else min(count - 1, int((reached & (times < end)).sum()))
+    quantile = float(stdtrit(freedom, (1 + level) / 2))
+    center, pseudo = (mean, times) if uncensored else _pseudo_values(times, reached, end)
+    half = quantile * float(pseudo.std(ddof=1)) / np.sqrt(count)
+    low, high = center - half, center + half
+    if uncensored:
+        other = _lognormal_mean(times, quantile)
+        low, high = min(low, other[0]), max(high, other[1])
+    return mean, max(0.0, min(mean, low)), min(end, max(mean, high))
+
+
+def _lognormal_mean(times: np.ndarray, quantile: float) -> tuple[float, float]:
+    """The ends of Cox's interval of the mean of a lognormal distribution, infinite where they overflow."""
+    logarithms = np.log(times)
+    variance, count = float(logarithms.var(ddof=1)), len(times)
+    center = float(logarithms.mean()) + variance / 2
+    half = quantile * np.sqrt(variance / count + variance**2 / (2 * (count - 1)))
+    with np.errstate(over="ignore"):
+        return float(np.exp(center - half)), float(np.exp(center + half))
 
 
 def _pseudo_values(times: np.ndarray, reached: np.ndarray, end: float) -> tuple[float, np.ndarray]:
@@ -279,6 +303,8 @@ def _pseudo_values(times: np.ndarray, reached: np.ndarray, end: float) -> tuple[
     times = np.append(times, [end, times[reached].min()])
     reached = np.append(reached, [False, True])
     center, runs = _area(times, reached, end), len(times)
+    if reached[times < end].all():
+        return center, np.minimum(times, end)
     one_less = np.array([_area(np.delete(times, run), np.delete(reached, run), end) for run in range(runs)])
     return center, runs * center - (runs - 1) * one_less
 

@@ -20,8 +20,15 @@ from benchmarks.claims._spectra import (
     power_law_fit,
     stable_rank,
 )
-from benchmarks.claims.egop_network_spectra import DENSITY, LAYERS, SAMPLING, SPECTRUM, gradients
-from harness.checks import rows
+from benchmarks.claims.egop_network_spectra import (
+    DENSITY,
+    INITIAL,
+    LAYERS,
+    SAMPLING,
+    SPECTRUM,
+    gradients,
+)
+from harness.checks import Measure, PropertyClaim, Series, Trace, part_results, rows
 from harness.job import instance
 from tests.benchmarks.claim_mutations import failing, few, verdicts_of
 from workloads.digits import DIGITS_MLP
@@ -148,10 +155,13 @@ def test_gradients_of_the_digits_network():
 
 
 def test_a_tiny_run_measures_what_can_be_judged():
-    measured = list(egop_network_spectra._sampled(np.random.default_rng(0), 0.02, 1.0))
-    values = {one.quantity: one.value for one in measured}
+    found = list(egop_network_spectra._sampled(np.random.default_rng(0), "N(0, I)", 0.02, 1.0))
+    values = {one.quantity: one.value for one in found if isinstance(one, Measure)}
     assert 1 / 2410 < values["stable rank over d"] < 48 / 2410, "48 gradients span no more"
     assert all(np.isfinite(value) for value in values.values())
+    (drawn,) = (one for one in found if isinstance(one, Series))
+    assert (drawn.label, drawn.y.shape, drawn.y[0]) == ("N(0, I)", (2410,), 1)
+    assert np.count_nonzero(drawn.y) == 48
 
 
 # --- the checks ---------------------------------------------------------------------------------------------
@@ -166,6 +176,32 @@ def test_what_decays_and_is_dense_is_reproduced_in_part_for_the_data_are_reduced
     assert not failing(few(LAYERS, 1))
     given_spectra(monkeypatch, {"W1": (150, exponential(0.1))})
     assert not failing(few(DENSITY, 1))
+
+
+def drawn_by(claim: PropertyClaim) -> list[Series]:
+    """The series of one instance of each part."""
+    found = [each for check in claim.checks for each in part_results(claim.id, check, "quick")]
+    return [each.series for each in found if isinstance(each, Trace)]
+
+
+def test_what_the_figures_show_is_what_was_measured(monkeypatch):
+    given_spectra(monkeypatch, {"W1": (150, exponential(0.1))})
+    measured, law = drawn_by(few(SPECTRUM, 1))
+    assert (measured.figure, measured.axes[0], measured.log) == ("000 Fig. 3", "eigenvalue index k", "y")
+    np.testing.assert_allclose(measured.x, np.arange(1, 151))
+    np.testing.assert_allclose(measured.y, np.exp(-0.1 * (measured.x - 1)), atol=1e-12)
+    assert (law.kind, len(law.x)) == ("fit", 75)
+    np.testing.assert_allclose(law.y, measured.y[:75], rtol=1e-6, err_msg="the law fits exactly")
+    assert [one.label for one in drawn_by(few(SAMPLING, 1))] == [*egop_network_spectra.SCALES, INITIAL]
+    vectors, least, random = drawn_by(few(DENSITY, 1))
+    assert (vectors.y.shape, vectors.y.max() <= 1) == ((100,), True)
+    assert (set(least.y), set(random.y)) == ({1 / 150}, {2 / np.pi})
+    given_spectra(monkeypatch, {"W1": (100, exponential(0.6)), "W2": (40, exponential(0.26))})
+    layers = drawn_by(few(LAYERS, 1))
+    assert [(one.panel, len(one.x)) for one in layers] == [
+        *(("digits, first layer", 100), ("digits, second layer", 40)),
+        *(("Fashion-MNIST, first layer", 100), ("Fashion-MNIST, second layer", 40)),
+    ]
 
 
 def test_a_power_law_is_noticed(monkeypatch):

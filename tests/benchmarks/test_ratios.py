@@ -16,6 +16,7 @@ from benchmarks.kernels.matrices import PRODUCTS
 from benchmarks.kernels.ratios import Compared, Contest, contests, fastest, geometric_mean, main, summary
 from benchmarks.kernels.steps import state_entries
 from optimizers import rules
+from reports.kernel_ratios import read_ratios
 from reports.statistics.medians import median_interval
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,13 +33,22 @@ def test_the_fastest_peer_is_the_one_that_we_compare_worst_with():
     assert geometric_mean([0.5, 2.0, 8.0]) == pytest.approx(2.0)
 
 
-def test_every_peer_gets_a_line_and_every_backend_a_mean(capsys: pytest.CaptureFixture[str]):
-    assert main(["--case", r"sgd\.many_tiny", "--repetitions", "2"]) == 0
+def test_every_peer_gets_a_line_and_a_row_and_every_backend_a_mean(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    table = tmp_path / "ratios.csv"
+    assert main(["--case", r"sgd\.many_tiny", "--repetitions", "2", "--out", str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines[1:4]] == [
         *("step.sgd.many_tiny jax float32", *["step.sgd.many_tiny torch float32"] * 2),
     ]
     assert [line.split(":")[0] for line in lines[4:]] == ["jax", "torch"]
+    written = read_ratios(table)
+    assert written.schema == read_ratios().schema  # what is kept with the reports is written by this command
+    assert written["backend"].to_list() == ["jax", "torch", "torch"]
+    assert [f"{ratio:.3f}" in line for ratio, line in zip(written["ratio"], lines[1:4], strict=True)] == [
+        True
+    ] * 3
 
 
 def test_amortized_work_is_compared_over_its_cadence_and_apart():

@@ -154,4 +154,7 @@ CASES: dict[str, Case] = {
     "batch_norm_in_training of rows": Case(
         lambda ops, *x: ops.batch_norm_in_training(*x, 1e-5), (_normal(5, 3), *CHANNELS)
     ),
+    "bases": Case(lambda ops, v: ops.bases(v), (_normal(2, 4, 3),)),
+    "from_basis": Case(lambda ops, v, c: ops.from_basis(v, c), (_normal(2, 4, 3), _normal(2, 5, 3))),
+    "to_basis": Case(lambda ops, v, x: ops.to_basis(v, x), (_normal(2, 4, 3), _normal(2, 5, 4))),
 }

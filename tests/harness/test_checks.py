@@ -20,9 +20,12 @@ from harness.checks import (
     Measure,
     PropertyClaim,
     Row,
+    Series,
+    Trace,
     claims_by_id,
     claims_of,
     modules,
+    part_results,
     rows,
     verdicts,
 )
@@ -36,6 +39,7 @@ from tests.harness.test_jobs import SWEEP
 from tests.harness.toy_claims import ToyClaims
 from workloads import idx
 
+WRITTEN = ["checks.parquet", "jobs.parquet", "series.parquet"]
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = dataclasses.replace(
     SWEEP,
@@ -176,8 +180,11 @@ def test_verdicts_come_from_the_rows(toys):
     assert verdicts(capped, list(rows(other, "quick"))) == {"": "partly reproduced"}
 
 
-def _claim(*measures: Measure) -> PropertyClaim:
-    def drawn(random: np.random.Generator) -> tuple[Measure, ...]:
+DECAY = Series("000 Fig. 3", "EGOP", np.arange(3.0), np.array([1.0, 0.5, np.nan]), ("k", "ratio"), log="y")
+
+
+def _claim(*measures: Measure | Series) -> PropertyClaim:
+    def drawn(random: np.random.Generator) -> tuple[Measure | Series, ...]:
         return measures
 
     return PropertyClaim("a.claim", "It is.", "none", "none", (Check("it is", "none", drawn, {"paper": 1}),))
@@ -194,12 +201,34 @@ def _claim(*measures: Measure) -> PropertyClaim:
         ),
         ((Measure("it", 1.0, "<=", 1.0, float("inf")),), "with the tolerance inf"),
         ((Measure("it", 1.0, "<=", 1.0, -1.0),), "not below 0"),
+        ((DECAY,), "instance 0 has no measures"),
+        (
+            (Measure("it", 1.0, "<=", 1.0), dataclasses.replace(DECAY, kind="lines")),  # type: ignore[arg-type]
+            "has the series 'EGOP' of 000 Fig. 3: the kind 'lines' is none; give one of line, fit",
+        ),
+        (
+            (Measure("it", 1.0, "<=", 1.0), dataclasses.replace(DECAY, x=np.arange(2.0))),
+            r"x and y have the shapes \(2,\) and \(3,\); give as many of each",
+        ),
+        (
+            (Measure("it", 1.0, "<=", 1.0), dataclasses.replace(DECAY, x=np.empty(0), y=np.empty(0))),
+            r"x and y have the shapes \(0,\) and \(0,\)",
+        ),
     ],
 )
 def test_what_cannot_miss_is_an_error(measures, said):
     with pytest.raises(ValueError, match=said) as caught:
         list(rows(_claim(*measures), "quick"))
     assert str(caught.value).startswith("benchmarks/claims/test_checks.py: a.claim: it is: instance 0 ")
+
+
+def test_series_come_beside_the_measures_and_are_none_of_them():
+    claim = _claim(DECAY, Measure("it", 1.0, "<=", 1.0))
+    measured, traced = part_results(claim.id, claim.checks[0], "quick")
+    assert list(rows(claim, "quick")) == [measured]
+    assert isinstance(traced, Trace)
+    assert (traced.claim, traced.part, traced.instance, traced.series) == ("a.claim", "it is", 0, DECAY)
+    assert verdicts(claim, [row for row in (measured,) if isinstance(row, Row)]) == {"": "reproduced"}
 
 
 # --- the job -------------------------------------------------------------------------------------
@@ -210,7 +239,11 @@ def test_a_job_writes_every_measure(toys, tmp_path):
     folder = run(tmp_path / "results")
     assert folder.parent == tmp_path / "results/runs/claims/quick/checks"
     assert folder.name == f"toy.host.{SPEC.hash}"
-    assert sorted(path.name for path in folder.iterdir()) == ["checks.parquet", "jobs.parquet"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checks.parquet",
+        "jobs.parquet",
+        "series.parquet",
+    ]
     table = read(folder, "checks")
     assert table.group_by("claim", "part", "variant", maintain_order=True).len().rows() == [
         ("toy.mean", "it is between 0 and 1", "", 6),
@@ -230,6 +263,40 @@ def test_a_job_writes_every_measure(toys, tmp_path):
     assert (
         job["evaluation_seconds"] >= table.unique(["claim", "part", "variant", "instance"])["seconds"].sum()
     )
+
+
+YIELDED = """\
+    yield Series("000 Fig. 3", "EGOP", np.arange(3.0), np.array([1, 0.5, np.nan]), ("k", "ratio"), log="y")
+"""
+CORRECT = 'float(random.random(8).mean()), "==", 0.5, 0.5)\n'
+
+
+def test_a_job_writes_every_point_of_its_series(toys, tmp_path):
+    toys.write((CORRECT, CORRECT + YIELDED), ("PropertyClaim\n", "PropertyClaim, Series\n"))
+    table = read(run(tmp_path / "results"), "series")
+    assert table.group_by("claim", "part", "variant", "instance", maintain_order=True).len().rows() == [
+        ("toy.mean", "it is as said", CORRECTED, 0, 3),
+        ("toy.mean", "it is as said", CORRECTED, 1, 3),
+    ]
+    assert table.row(1, named=True) == {
+        "claim": "toy.mean",
+        "part": "it is as said",
+        "variant": CORRECTED,
+        "instance": 0,
+        "figure": "000 Fig. 3",
+        "panel": "",
+        "label": "EGOP",
+        "kind": "line",
+        "x_name": "k",
+        "y_name": "ratio",
+        "log": "y",
+        "x": 1.0,
+        "y": 0.5,
+        "scale": "quick",
+        "spec_hash": SPEC.hash,
+        "machine": table["machine"][0],
+    }
+    assert np.isnan(table["y"][2])
 
 
 BREAKS = ('random.random(8).mean()), "==", 1.0', 'random.random(8).mn()), "==", 1.0')
@@ -252,7 +319,11 @@ def test_a_check_that_raises_fails_the_job_at_its_end_and_keeps_the_rows_of_othe
     ]
     toys.write()
     run(results)
-    assert sorted(path.name for path in folder.iterdir()) == ["checks.parquet", "jobs.parquet"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checks.parquet",
+        "jobs.parquet",
+        "series.parquet",
+    ]
 
 
 def test_progress_is_told_to_its_end_once(toys, capsys):

@@ -162,7 +162,7 @@ def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str
         find_rule("lion")
 
 
-SLOWER = "{rules/lion.py:lion: {label: lion-2, learning_rate_factors: {theta: 0.5}}}"
+SLOWER = "{rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}"
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
         ("{least_squares: {n: 8, d: 4}}", "{bowl.py: {n: 8, d: 4}}"),
         (
             "[sgd, adam]",
-            "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, learning_rate_factors: {theta: 0.5}}}]",
+            "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}]",
         ),
         ("[adam @ egop], than: [adam]", "[lion @ egop], than: [lion]"),
     )
@@ -461,8 +461,8 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
         ("{torch:torch.optim.NAdam: {lr: 0.9}}", "gives the learning rate, which the study tunes"),
         ("{optax:optax.lion: {learning_rate: 0.9}}", "is tuned by this study"),
         (
-            "{torch:torch.optim.NAdam: {learning_rate_factors: {vector: 2.0}}}",
-            "has one learning rate for all",
+            "{torch:torch.optim.NAdam: {factors: {learning_rate: {vector: 2.0}}}}",
+            "has one set of hyperparameters for all",
         ),
         ("nadam", "has no optimizer 'nadam'"),
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import optimizers
+from harness.backends import jax_ops
 from harness.backends.engine import engine
 from harness.execution import (
     PHASES,
@@ -19,6 +20,7 @@ from harness.execution import (
     execute,
     joined,
     lanes_per_bundle,
+    load,
     parts,
     stretches,
 )
@@ -83,6 +85,17 @@ def same(one: Trajectories, other: Trajectories, tolerance: float) -> None:
 def test_torch_equals_jax(workload: Workload, batch_size: int | None) -> None:
     bundle = make_bundle(workload, batch_size=batch_size)
     same(run(bundle, "jax"), run(bundle, "torch"), 1e-11)
+
+
+def test_bases_held_apart_give_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = make_bundle()
+    whole = run(bundle, "jax")
+    monkeypatch.setattr(jax_ops, "APART", 12)
+    made = engine("jax", "float64")
+    with made.context():
+        matrices = load(bundle, made).constants.matrices
+    assert [type(held) for held in matrices] == [jax_ops.Bases] * 2
+    same(whole, run(bundle, "jax"), 1e-11)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

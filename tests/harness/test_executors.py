@@ -151,11 +151,11 @@ def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, 
             evaluate = evaluator(bundle, made, loaded)
             segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs[0])
             carry = segment(loaded.carry, loaded.constants, inputs[0])
-            evaluate(carry)
+            evaluate(carry, loaded.constants)
         with compilations() as second:
             for given in inputs[1:]:
                 carry = segment(carry, loaded.constants, given)
-            metrics = evaluate(carry)
+            metrics = evaluate(carry, loaded.constants)
     backend = made.ops.backend
     return metrics, first[backend], second[backend]
 
@@ -369,7 +369,7 @@ def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backen
 def test_a_kind_of_parameters_may_have_a_learning_rate_of_its_own(variant: str, backend: str) -> None:
     """A factor of 0 holds parameters where they are; alone and in lanes alike."""
     bundle = dataclasses.replace(bundle_of(TANH, VARIANTS[variant]), matrices={})
-    bundle = dataclasses.replace(bundle, learning_rate_factors={"weight": 0.0, "bias": 3.0})
+    bundle = dataclasses.replace(bundle, factors={"learning_rate": {"weight": 0.0, "bias": 3.0}})
     roles = TANH.roles({})
     ends = {}
     made = engine(backend, "float64")

@@ -17,10 +17,10 @@ import polars as pl
 import pytest
 
 from harness.backends.engine import engine
-from harness.basis_jobs import estimate, sampling_of
+from harness.basis_jobs import estimate
 from harness.execution import Clock, execute
 from harness.gradients import sampler
-from harness.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
+from harness.job import Cell, Job, LoadedBasis, bundle_of, instance, sampling_of, workload_of
 from harness.spec import TRAJECTORY_VERSION, BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
 from optimizers.bases import bases
 from results.reading import read

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 
+from harness import gradients as module
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
-from harness.gradients import CHUNK, Sampling, sampler
+from harness.gradients import CHUNK, CHUNK_BYTES, Sampling, chunk_of, sampler
 from harness.seeding import WorkloadRandom, batch_order
 from tests.harness.toys import TANH
 
@@ -64,3 +66,21 @@ def test_normal_sampling_uses_the_full_batch_where_training_does() -> None:
         np.testing.assert_allclose(
             gradients[0], difference(drawn, problem.splits["train"], name), rtol=1e-6, atol=1e-8
         )
+
+
+def test_on_a_cpu_as_many_are_mapped_at_once_as_fit_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, random = {"batch_size": None}, WorkloadRandom("tanh_regression", 4)
+    problem, made = TANH.problem(settings, random), engine("jax", "float64")
+    what = Sampling(TANH, settings, 50)
+    parameters = problem.parameters.values()
+    entries, rows = sum(value.size for value in parameters), sum(value.shape[0] for value in parameters)
+    one = 8 * (2 * entries + 2 * 30 * rows)  # 30 training examples in float64
+    assert one < CHUNK_BYTES / 50
+    assert chunk_of(what, made, problem) == 50
+    whole = gathered(sampler(what, made, problem, random)(problem, random))
+    for fitting, expected in ((20.5, 17), (0.5, 1)):  # three pieces, the last padded by one
+        monkeypatch.setattr(module, "CHUNK_BYTES", fitting * one)
+        assert chunk_of(what, made, problem) == expected
+        pieces = gathered(sampler(what, made, problem, random)(problem, random))
+        for name, gradients in whole.items():
+            np.testing.assert_allclose(pieces[name], gradients, rtol=0, atol=1e-13)

@@ -75,6 +75,24 @@ def run(spec: JobSpec, results: Path) -> Path:
     return run_job(path, results)
 
 
+def test_runs_have_the_precision_that_is_asked_for(tmp_path):
+    spec = dataclasses.replace(SWEEP, bases=SWEEP.bases[:1], budget={"steps": 20})
+    frames = {
+        precision: read(run(dataclasses.replace(spec, precision=precision), tmp_path), "runs")
+        for precision in (None, "float32", "float64")
+    }
+    assert {name: set(frame["dtype"]) for name, frame in frames.items()} == {
+        None: {"float64"},
+        "float32": {"float32"},
+        "float64": {"float64"},
+    }
+    losses = {name: metric(frame, "train_loss")["train_loss"] for name, frame in frames.items()}
+    assert losses[None].equals(losses["float64"])
+    single = losses["float32"].to_numpy()
+    np.testing.assert_array_equal(single, single.astype(np.float32))
+    assert (single != losses["float64"].to_numpy()).any()
+
+
 def after(spec: JobSpec, upstream: Mapping[str, JobSpec], **changes: Any) -> JobSpec:
     hashes = {stage: (other.hash,) for stage, other in upstream.items()}
     return dataclasses.replace(spec, upstream=hashes, **changes)

@@ -13,9 +13,9 @@ import pytest
 import scipy.signal
 import torch
 
-from harness.backends.jax_ops import jax_ops
+from harness.backends.jax_ops import Bases, jax_ops
 from harness.backends.numpy_ops import numpy_ops
-from harness.backends.ops import Ops
+from harness.backends.ops import APART, Ops
 from harness.backends.torch_ops import torch_ops
 from tests.harness.operations import CASES, FILTERS, IMAGES, Case
 
@@ -267,3 +267,32 @@ def test_max_pooling_gives_a_tie_to_one_of_the_greatest():
     for ops, grad in zip(tables, (jax.grad, torch.func.grad), strict=True):
         found = grad(lambda x, ops=ops: ops.sum(ops.max_pool2d(x, 2, 2)))(ops.asarray(np.ones((1, 1, 2, 2))))
         assert sorted(ops.to_numpy(found).ravel().tolist()) == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("settings", [1, 3, 8, 11])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_bases_apart_give_the_same_products(settings: int, dtype: str):
+    rng = np.random.default_rng(settings)
+    rows, columns = APART + 1, APART
+    matrices = rng.standard_normal((2, rows, columns)) / np.sqrt(rows)
+    coordinates, vectors = (rng.standard_normal((2, settings, size)) for size in (columns, rows))
+    table = jax_ops(dtype)
+    held = table.bases(matrices)
+    assert isinstance(held, Bases)
+    assert held.shape == matrices.shape
+    assert np.array_equal(np.array(table.to_numpy(held)), matrices.astype(dtype))
+    pairs = (
+        (table.from_basis, coordinates, np.einsum("sij,skj->ski", matrices, coordinates)),
+        (table.to_basis, vectors, np.einsum("sij,ski->skj", matrices, vectors)),
+    )
+    for product, given, expected in pairs:
+        found = jax.jit(product)(held, table.asarray(given))
+        assert found.dtype == dtype
+        assert_close(found, expected, TOLERANCE[dtype])
+
+
+def test_small_bases_and_those_of_a_gpu_stay_one_array():
+    rng = np.random.default_rng(0)
+    large, small = rng.standard_normal((1, APART, APART)), rng.standard_normal((1, APART, APART - 1))
+    assert isinstance(jax_ops("float32", "gpu").bases(large), jax.Array)
+    assert isinstance(jax_ops("float32").bases(small), jax.Array)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from harness.backends.engine import engine
-from harness.basis_jobs import estimate, sampling_of
+from harness.basis_jobs import estimate
 from harness.cli import main
 from harness.execution import Clock
 from harness.gradients import sampler
+from harness.job import sampling_of
 from harness.parity import Parity, Prepared, bundle_of, parities, prepare, relative, trajectory, ulps
 from harness.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, Problem
 from harness.replaying import replay

@@ -21,6 +21,7 @@ def trajectories(loss: list[float], diverged: int = 0, stopped: int = 0) -> Traj
         stopped_at=np.array([[stopped]]),
         lanes=np.array([[4]]),
         state_bytes=8,
+        reestimation_seconds=np.zeros((1, 1)),
     )
 
 

@@ -162,7 +162,7 @@ def test_parameters_may_have_learning_rates_of_their_own(
     """As if each were alone, at its own rate."""
     rates = ("learning_rate", "others_learning_rate") if optimizer == "muon" else ("learning_rate",)
     path = harness.replay(
-        optimizer, PARAMS, GRADS, dict.fromkeys(rates, 0.1), backend, learning_rate_factors=factors
+        optimizer, PARAMS, GRADS, dict.fromkeys(rates, 0.1), backend, factors={"learning_rate": factors}
     )
     for name, factor in (("w", rate_w), ("b", rate_b)):
         grads = [{name: grad[name]} for grad in GRADS]
@@ -173,16 +173,34 @@ def test_parameters_may_have_learning_rates_of_their_own(
             np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_biases_may_go_without_decay(backend: str) -> None:
+    """As if each were alone, at its own weight decay; a learning rate of its own goes with it."""
+    factors = {"weight_decay": {"weight": 3.0, "b": 0.0}, "learning_rate": {"b": 2.0}}
+    hyper = {"learning_rate": 0.1, "weight_decay": 0.2}
+    path = harness.replay("adamw", PARAMS, GRADS, hyper, backend, factors=factors)
+    for name, rate, decay in (("w", 0.1, 0.6), ("b", 0.2, 0.0)):
+        grads = [{name: grad[name]} for grad in GRADS]
+        own = {"learning_rate": rate, "weight_decay": decay}
+        alone = harness.replay("adamw", {name: PARAMS[name]}, grads, own, backend)
+        for step, expected in zip(path, alone, strict=True):
+            np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"learning_rate_factors": {"wait": 2.0}}, "no parameter or kind 'wait'; did you mean 'weight'"),
-        ({"learning_rate_factors": {"b": 2.0}, "basis": WHOLE}, "mixes parameters whose learning_rate_fac"),
+        (
+            {"factors": {"weight_decay": {"b": 0.0}}},
+            "factors: the rule of a vector has no hyperparameter 'weig",
+        ),
+        ({"factors": {"learning_rate": {"wait": 2.0}}}, "no parameter or kind 'wait'; did you mean 'weight'"),
+        ({"factors": {"learning_rate": {"b": 2.0}}, "basis": WHOLE}, "mixes parameters whose factors differ"),
         ({"hessians": []}, "there are 0 for 6 steps"),
         ({"kinds": {"w": "weigth"}}, "kinds: w has no kind 'weigth'; did you mean 'weight'"),
         ({"kinds": {"v": "weight"}}, "kinds has no parameter 'v'"),
-        ({"learning_rate_factors": {"b": -1.0}}, r"b = -1\.0 is no number from 0 on"),
-        ({"learning_rate_factors": {"b": np.inf}}, "b = inf is no number from 0 on"),
+        ({"factors": {"learning_rate": {"b": -1.0}}}, r"b = -1\.0 is no number from 0 on"),
+        ({"factors": {"learning_rate": {"b": np.inf}}}, "b = inf is no number from 0 on"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
@@ -191,9 +209,14 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
 
 
 def test_one_learning_rate_for_all_has_no_factors() -> None:
-    with pytest.raises(InputError, match="adagrad_norm: has one learning rate for all parameters"):
+    with pytest.raises(InputError, match="adagrad_norm: has one set of hyperparameters for all"):
         harness.replay(
-            "adagrad_norm", PARAMS, GRADS, {"learning_rate": 0.1}, "numpy", learning_rate_factors={"b": 2.0}
+            "adagrad_norm",
+            PARAMS,
+            GRADS,
+            {"learning_rate": 0.1},
+            "numpy",
+            factors={"learning_rate": {"b": 2.0}},
         )
 
 

@@ -37,6 +37,7 @@ def test_shared_streams_ignore_the_seed() -> None:
 def test_epochs_are_permutations_cut_into_whole_batches() -> None:
     order = batch_order(WorkloadRandom("a", 0), examples=10, batch_size=3, steps=7)
     assert order.shape == (7, 3)
+    assert order.dtype == np.int32
     for epoch in (order[:3], order[3:6]):
         assert len(set(epoch.ravel().tolist())) == 9
     assert not np.array_equal(order[:3], order[3:6])

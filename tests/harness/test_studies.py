@@ -181,3 +181,142 @@ def test_studies_are_frozen(tmp_path):
     study = read_study(write_study(tmp_path))
     with pytest.raises(dataclasses.FrozenInstanceError):
         study.name = "other"  # type: ignore[misc]
+
+
+LIKE = """\
+like: tiny
+question: Does it run with rates of its own?
+tuning:
+  protocol: two_stage_sweep
+  of: learning_rate
+  coarse: [1e-2, 1e-1]
+  choose: median final train_loss
+  shared_across: none
+claims: []
+"""
+
+
+def test_a_study_like_another_takes_what_it_does_not_give(tmp_path):
+    tiny = read_study(write_study(tmp_path))
+    (tmp_path / "other.yaml").write_text(LIKE)
+    other = read_study(tmp_path / "other.yaml")
+    assert (other.name, other.question, other.claims) == ("other", "Does it run with rates of its own?", ())
+    assert (tiny.tuning["shared_across"], other.tuning["shared_across"]) == ("bases", "none")
+    same = ("source", "optimizers", "bases", "schedule", "stop", "targets", "compare", "scales", "workloads")
+    assert [getattr(other, name) for name in same] == [getattr(tiny, name) for name in same]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("other", "like: tyni", "like: .*has no other study 'tyni' .valid: tiny"),
+        ("other", "like: other", "like: .*has no other study 'other' .valid: tiny"),
+        ("tiny", "like: other", "like: tiny is like this one; one of them must be like none"),
+    ],
+)
+def test_a_study_is_like_another_that_is_there(tmp_path, name, text, said):
+    write_study(tmp_path)
+    (tmp_path / "other.yaml").write_text(LIKE)
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(LIKE.replace("like: tiny", text))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_a_study_may_be_like_one_that_is_like_a_third(tmp_path):
+    write_study(tmp_path)
+    (tmp_path / "other.yaml").write_text(LIKE)
+    (tmp_path / "third.yaml").write_text("like: other\nquestion: Is it the same?\n")
+    third = read_study(tmp_path / "third.yaml")
+    assert (third.question, third.source, third.tuning["shared_across"]) == (
+        "Is it the same?",
+        "none",
+        "none",
+    )
+
+
+REPEATED = """\
+like: tiny
+bases:
+  - identity
+  - egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}, null_space: random, label: second}
+precision: float32
+claims:
+  - {id: tiny.again, repeats: tiny.claim, changed: with a second basis, bases: {egop: second}}
+"""
+
+
+def test_a_claim_that_repeats_another_has_its_rule_in_other_bases(tmp_path):
+    family = ("smallest_effect: 5 %", "smallest_effect: 5 %, family: tiny")
+    tiny = read_study(write_study(tmp_path, family))
+    (tmp_path / "again.yaml").write_text(REPEATED)
+    again = read_study(tmp_path / "again.yaml")
+    (first,), (claim,) = tiny.claims, again.claims
+    assert (claim.id, claim.repeats, claim.changed) == ("tiny.again", "tiny.claim", "with a second basis")
+    assert (claim.sentence, claim.source) == (first.sentence, first.source)
+    (before,), (condition,) = first.holds_if, claim.holds_if
+    assert (condition.better, condition.than) == (("adam @ second",), ("adam",))
+    assert condition.smallest_effect == before.smallest_effect
+    assert (before.family, condition.family) == ("tiny", None), "it must not count in the other's correction"
+    assert (tiny.precision, again.precision) == (None, "float32")
+    assert (tiny.only_repeats, again.only_repeats) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("repeats: tiny.claim", "repeats: tiny.clam", "again.repeats: .* no claim 'tiny.clam'; did you mean"),
+        ("changed:", "sentence: Yes., changed:", "again.sentence: it is that of tiny.claim; leave it out"),
+        ("{egop: second}", "{egpo: second}", "again.bases: tiny.claim has no basis 'egpo'; did you mean"),
+        ("{egop: second}", "{egop: third}", "the study has no method 'adam @ third'"),
+        (", changed: with a second basis", "", "a claim that repeats another says what is changed"),
+        ("float32", "float16", "precision: 'float16' is not one of 'float32' or 'float64'"),
+    ],
+)
+def test_a_claim_that_cannot_be_repeated_is_refused(tmp_path, old, new, said):
+    write_study(tmp_path)
+    path = tmp_path / "again.yaml"
+    assert old in REPEATED
+    path.write_text(REPEATED.replace(old, new))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_a_repeat_on_fewer_workloads_leaves_out_what_is_about_the_others(tmp_path):
+    both = ("workload: {least_squares: {n: 8, d: 4}}", "workloads: [least_squares, log_sum_exp]")
+    write_study(
+        tmp_path,
+        both,
+        ("{metric: final train_loss, better", "{workload: log_sum_exp, metric: final train_loss, better"),
+    )
+    path = tmp_path / "again.yaml"
+    path.write_text(f"{REPEATED}workloads: [least_squares]\n")
+    (claim,) = read_study(path).claims
+    assert [condition.workload for condition in claim.holds_if] == ["log_sum_exp"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            "quantity: trend, at_equal: seconds",
+            "at_equal: it is of final runs, trend of tuning runs; leave one out",
+        ),
+        (
+            "quantity: best_learning_rate, effect: ratio",
+            "effect: best_learning_rate has its own; leave it out",
+        ),
+        ("quantity: rate", "quantity: 'rate' is not one of 'value', 'best_learning_rate' or 'trend'"),
+        ("at_equal: epochs", "at_equal: 'epochs' is not one of 'steps', 'gradients' or 'seconds'"),
+    ],
+)
+def test_conditions_on_rates_and_cost_are_checked(tmp_path, asked, said):
+    path = write_study(tmp_path, ("smallest_effect: 5 %", f"smallest_effect: 5 %, {asked}"))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_a_trend_names_its_methods_as_better(tmp_path):
+    path = write_study(tmp_path, ("better: [adam @ egop]", "quantity: trend, same: [adam @ egop]"))
+    with pytest.raises(InputError, match="a trend is upwards; name the methods in `better`"):
+        read_study(path)

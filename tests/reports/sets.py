@@ -11,6 +11,7 @@ import polars as pl
 
 from reports.plan import read_plan
 from reports.publish import publish
+from results.merging import model_seconds, unmodelled
 from results.provenance import machine
 from results.publishing import seal
 from results.schema import TABLES
@@ -66,17 +67,18 @@ def write_report(
         frames["runs"] = _seeded(frames["runs"])
         for table, change in changes.items():
             frames[table] = change(frames[table])
-        frames["runs"], frames["curves"] = _settled(frames["runs"], frames["curves"])
+        settled, frames["curves"] = _settled(frames["runs"], frames["curves"])
+        frames["runs"] = model_seconds(unmodelled(settled), frames["timings"])
         for table, frame in frames.items():
             write_table(tables / f"{table}.parquet", frame, TABLES[table])
     for where in ("parity", "checks"):
         for job in map(Path, (raw.get(where) or {"tables": []})["tables"]):
             jobs = _clean(pl.read_parquet(job / "jobs.parquet"))
-            rows = _named(pl.read_parquet(job / f"{where}.parquet")).with_columns(
-                spec_hash=pl.lit(jobs["spec_hash"][0])
-            )
             write_table(job / "jobs.parquet", jobs, TABLES["jobs"])
-            write_table(job / f"{where}.parquet", rows, TABLES[where])
+            for table in (where, *(["series"] if where == "checks" else [])):
+                rows = _named(pl.read_parquet(job / f"{table}.parquet"))
+                rows = rows.with_columns(spec_hash=pl.lit(jobs["spec_hash"][0]))
+                write_table(job / f"{table}.parquet", rows, TABLES[table])
     return path
 
 

@@ -251,6 +251,8 @@ def write_checks(folder: Path) -> dict[str, Any]:
     job = folder / "checks"
     frame = pl.DataFrame(list(_checks()), schema=TABLES["checks"])
     write_table(job / "checks.parquet", frame, TABLES["checks"])
+    series = pl.DataFrame(list(_series()), schema=TABLES["series"])
+    write_table(job / "series.parquet", series, TABLES["series"])
     row = next(_jobs(Shape())) | {"stage": "checks", "study": "claims", "optimizer": "notes_toy"}
     row |= {"spec_hash": "c" * 16, "notes": []}
     write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
@@ -305,6 +307,42 @@ def _checks() -> Iterator[dict[str, Any]]:
                 "tolerance": tolerance,
                 "holds": bool(holds),
                 "seconds": 0.002,
+                "scale": "quick",
+                "spec_hash": "c" * 16,
+                "machine": "m1",
+            }
+
+
+def _series() -> Iterator[dict[str, Any]]:
+    """Of the first claim a decay on three instances with its law, of the last a landscape."""
+    regret, _, hostile = CLAIMS
+    decay = {"claim": regret, "part": "gradient descent", "figure": "000 Fig. 3", "log": "y"}
+    decay |= {"x_name": "index k", "y_name": "ratio <b>r</b>", "panel": ""}
+    land = {"claim": hostile, "part": "an inequality", "figure": f"000 {HOSTILE}", "log": ""}
+    land |= {"x_name": "first", "y_name": "second"}
+    places = np.arange(1.0, 501)
+    turns = np.linspace(0, 2 * np.pi, 61)
+    lines: list[tuple[dict[str, Any], str, str, int, np.ndarray, np.ndarray]] = [
+        *((decay, "EGOP", "line", one, places, 10.0 ** (-places / (20 + one))) for one in range(3)),
+        (decay, "law", "fit", 0, places, 10.0 ** (-places / 21)),
+        (decay, "1 / d", "reference", 0, places[[0, -1]], np.full(2, 0.002)),
+    ]
+    for panel, method, stretch in (("original", "adagrad", 1.0), ("EGOP", "adagrad @ egop", 2.0)):
+        own = land | {"panel": panel}
+        steps = np.exp(-np.arange(200.0))
+        lines += [
+            (own, "minimum + 1", "contour", 0, np.cos(turns), stretch * np.sin(turns)),
+            (own, method, "path", 0, 3 * steps, stretch * steps),
+        ]
+    for about, label, kind, instance, x, y in lines:
+        for at, height in zip(x, y, strict=True):
+            yield about | {
+                "variant": "",
+                "instance": instance,
+                "label": label,
+                "kind": kind,
+                "x": at,
+                "y": height,
                 "scale": "quick",
                 "spec_hash": "c" * 16,
                 "machine": "m1",

@@ -38,7 +38,7 @@ def cells(text: str, label: str) -> list[list[str]]:
             html.unescape(re.sub(r"<.*?>", " ", cell)).strip()
             for cell in re.findall(r"<t[hd][ >].*?</t[hd]>", row, flags=re.DOTALL)
         ]
-        for row in re.findall(r"<tr[ >].*?</tr>", table.partition("<tbody>")[2], flags=re.DOTALL)
+        for row in re.findall(r"<tr[ >].*?</tr>", table.partition("<tbody")[2], flags=re.DOTALL)
     ]
 
 
@@ -140,7 +140,7 @@ def section(text: str, claim: str) -> str:
 def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
     rows = {row[0]: row for row in cells((report.site / "claims.html").read_text(), "All claims")}
     assert list(rows) == [*STUDIES, *CLAIMS]
-    verdicts = {name: " ".join(row[2].split()) for name, row in rows.items()}
+    verdicts = {name: " ".join(row[1].split()) for name, row in rows.items()}
     assert verdicts["egop.digits_mlp"] == "✓ reproduced"
     assert verdicts[MISPRINT] == "✓ reproduced as corrected; as printed not reproduced"
     for name in ("index.html", "claims.html"):
@@ -148,8 +148,8 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
         assert "1 of them is misprinted in the source and counted as corrected; as printed 1 is not" in text
     assert verdicts["egop.fashion"] == "– not run"
     assert verdicts[HOSTILE] == "✗ not reproduced"
-    assert rows[MISPRINT][1].startswith("What notes.misprint says <b>is so</b>.")
-    assert rows[MISPRINT][1].endswith("002 eq. 22")
+    assert rows[MISPRINT][2].startswith("What notes.misprint says <b>is so</b>.")
+    assert rows[MISPRINT][2].endswith("002 eq. 22")
     assert (rows["egop.fashion"][3:], rows[REGRET][4]) == (["—", "—", "0"], "—")
     assert re.fullmatch(r"0\.00\d+ +\[0\.00\d+, 0\.00\d+\]", rows["egop.digits_mlp"][3])
 
@@ -165,7 +165,7 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
         "corrected p 0.00098, 10 paired seeds",
         f"{RULE} , as when the runs were planned",
         "snakemake --cores all reports --config studies=egop.digits_mlp scale=quick",
-        "10 pairs: intervals cover the median with 97.9 %.",
+        "10 pairs: intervals cover the median with 95.0 %.",
         "Comparisons on torch",
     ):
         assert part in told
@@ -183,7 +183,7 @@ def test_a_rule_that_was_changed_after_the_runs_is_said(report: Report, tmp_path
     text = (tmp_path / "site/claims.html").read_text()
     told = section(text, "egop.digits_mlp")
     assert f"{'cd' * 8} , changed after the runs were planned (then {RULE} )" in told
-    assert "rule changed after the runs" in cells(text, "All claims")[0][2]
+    assert "rule changed after the runs" in cells(text, "All claims")[0][1]
 
 
 def test_a_claim_that_is_checked_says_how_and_in_which_variant(report: Report):
@@ -203,7 +203,7 @@ def test_the_parts_show_value_limit_tolerance_and_share(report: Report):
     assert descent[2].split() == [str(INSTANCES), "400", "ms"]
     assert descent[3].split() == ["✓", "holds", "0", "of", "200", "measures", "miss"]
     assert re.fullmatch(r"regret over its bound +0\.\d+ ≤ 1", descent[4])
-    assert re.fullmatch(r"1 − \d.*×10⁻⁹", adagrad[5])
+    assert adagrad[5] == "1.0000"
     identity, printed, _ = cells(text, f"Parts of {MISPRINT}")
     assert identity[4].endswith("= 0 ± 10⁻¹²")
     assert printed[0].split()[-2:] == ["as", "printed"]
@@ -212,10 +212,11 @@ def test_the_parts_show_value_limit_tolerance_and_share(report: Report):
 
 
 def test_every_claim_has_a_figure_in_both_themes_that_its_words_tell(report: Report, plan: ChecksPlan):
-    figures = json.loads((plan.figures / "figures.json").read_text())
+    drawn = json.loads((plan.figures / "figures.json").read_text())
+    figures = [figure for figure in drawn if figure["kind"] == "claim"]
     assert [figure["workload"] for figure in figures] == list(CLAIMS)
     text = (report.site / "claims.html").read_text()
-    for figure in figures:
+    for figure in drawn:
         for theme in ("light", "dark"):
             assert (report.site / "claim_figures" / f"{figure['name']}.{theme}.svg").is_file()
             assert f'src="claim_figures/{figure["name"]}.{theme}.svg"' in text

@@ -43,10 +43,9 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     assert rows["adam"]["tuned_on"] == "torch"
     assert rows["sgd"]["tuned_on"] == "jax"
     assert "adam" not in {row["method"] for row in settings_rows(study, workload.name, "jax", found.runs)}
-    assert options_of(study, "adam @ egop") == [
-        {"name": "rule", "value": "torch:torch.optim.Adam"},
-        {"name": "amsgrad", "value": "true"},
-    ]
+    assert options_of(study, "adam @ egop") == {"rule": "torch:torch.optim.Adam", "amsgrad": True}
+    assert "rule torch:torch.optim.Adam" in rows["adam"]["others"]
+    assert rows["adam"]["others"].endswith("with amsgrad")
     assert main(["figures", "--plan", str(path), "--study", study.name]) == 0
     assert main(["site", "--plan", str(path), "--out", str(tmp_path / "site")]) == 0
     page = (tmp_path / "site" / f"study_{study.name}.html").read_text()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.figures import shown_metrics
+from reports.figures import shown_metrics, thinned
 from reports.plan import StudyPlan
 from tests.reports.conftest import Report
-from tests.reports.synthetic import HOSTILE
+from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
 
 
 def compared_in(study: StudyPlan) -> set[str]:
@@ -47,8 +49,20 @@ def test_every_workload_and_backend_has_a_figure_of_every_kind(report: Report, d
     for workload, backend in cells:
         kinds = [f["kind"] for f in drawn if (f["workload"], f["backend"]) == (workload, backend)]
         assert sorted(kinds) == [
-            "cost", "curve", "curve", "curve", "curve", "front", "sensitivity", "target",
+            "cost", *["curve"] * 6, "front", "sensitivity", "target",
         ]  # fmt: skip
+
+
+def test_curves_stand_against_every_cost_and_the_basis_is_charged_first(drawn: list[dict]):
+    own = [f for f in drawn if f["name"].startswith("digits_mlp.jax.train_loss.")]
+    assert [f["name"].rpartition(".")[2] for f in own] == [
+        "charged_evaluations", "gradient_evaluations", "charged_seconds",
+    ]  # fmt: skip
+    charged, run, seconds = own
+    assert f"to {100 + BASIS_EVALUATIONS})" in charged["alt"]
+    assert "(from 0 to 100)" in run["alt"]
+    assert "seconds of the run, basis included" in seconds["title"]
+    assert "steps times the timed step" in seconds["caption"]
 
 
 def test_the_headline_metric_comes_first_then_training_then_validation(report: Report):
@@ -103,3 +117,21 @@ def test_the_same_tables_give_the_same_bytes(report: Report, tmp_path: Path):
     )
     again = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert again == {path.name: path.read_bytes() for path in study.figures.iterdir()}
+
+
+def test_every_line_keeps_points_of_its_own_all_along():
+    cells = {"short": range(260), "long": range(0, 1001, 5)}
+    bands = pl.concat(
+        [
+            pl.DataFrame({"workload": "w", "backend": "jax", "method": name, "step": list(steps)})
+            for name, steps in cells.items()
+        ]
+    )
+    shown = thinned(bands, 100)
+    for name, steps in cells.items():
+        own = shown.filter(method=name)["step"].to_list()
+        assert 60 <= len(own) <= 101
+        assert (own[0], own[-1]) == (steps[0], steps[-1])
+        gaps = [later - sooner for sooner, later in itertools.pairwise(own)]
+        assert max(gaps) == gaps[0], "evenly, but for the last"
+    assert thinned(bands, 1000).equals(bands)

@@ -167,7 +167,7 @@ def test_nothing_stored_is_said_with_the_command(tmp_path: Path):
     plan = write_plan(tmp_path, [])
     assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
     text = (tmp_path / "site" / "kernels.html").read_text()
-    assert "No results are stored" in text
+    assert "Nothing is stored on this machine yet" in text
     assert "<code>make bench</code>" in text
     assert not (tmp_path / "site" / "asv").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.board_heads import board_heads
+from reports.board_heads import board_heads, workload_heads
+from reports.board_ratios import gradients_beside_fewest, ratio_to_least, seconds_beside_fewest
 from reports.board_table import board_table
 from reports.leaderboard import Board, leaderboard, leaderboards
 from reports.measures import evaluations_to_target
@@ -267,23 +269,57 @@ def test_the_table_says_nothing_where_there_is_nothing(studies: list[tuple[Study
     assert board_table([], "quick").schema == TABLES["leaderboard"]
 
 
+# --- beside the fastest ---------------------------------------------------------------------------
+
+
+def test_a_cost_over_the_least_is_infinite_where_the_target_was_missed():
+    assert ratio_to_least(6.0, 3.0) == 2.0
+    assert ratio_to_least(0.0, 0.0) == 1.0
+    assert ratio_to_least(1.0, 0.0) == float("inf")
+    assert ratio_to_least(float("inf"), float("inf")) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("beside", "cost"), [(gradients_beside_fewest, "evaluations"), (seconds_beside_fewest, "seconds")]
+)
+def test_gradients_and_seconds_stand_beside_the_fewest_of_each_workload(board: Any, beside: Any, cost: str):
+    spent = [
+        {
+            row.method: getattr(row.entries[place], cost).median
+            for row in board.rows
+            if row.entries[place] is not None and getattr(row.entries[place], cost) is not None
+        }
+        for place in range(len(board.columns))
+    ]
+    for row, spread in zip(board.rows, beside(board), strict=True):
+        own = [ratio_to_least(of[row.method], min(of.values())) for of in spent if row.method in of]
+        assert (spread is None) == (not own)
+        if spread is not None:
+            assert (spread.least, spread.greatest, spread.workloads) == (min(own), max(own), len(own))
+            assert spread.median == statistics.median(own)
+    assert min(spread.least for spread in beside(board) if spread) == 1.0
+
+
 # --- the page ------------------------------------------------------------------------------------
 
 
 def test_every_column_is_explained_where_its_title_stands(report: Report):
     text = (report.site / "leaderboard.html").read_text()
+    bodies = iter(text.split("<tbody>")[1:])
     for number, board in enumerate(
         leaderboards([(s, read_tables(s.tables)) for s in report.plan.studies]), 1
     ):
-        heads = board_heads(board)
-        assert len({head.key for head in heads}) == len(heads)
-        for head in heads:
-            key = f"about-{number}-{head.key}"
-            assert text.count(f'aria-describedby="{key}"') == 1
-            assert text.count(f'id="{key}"') == 1
-            assert len(head.about) > 20
-        first_row = text.split("<tbody>")[number].partition("</tr>")[0]
-        assert first_row.count("<td") + first_row.count("<th") == len(heads)
+        own = {f"{number}-{place}": workload_heads(column) for place, column in enumerate(board.columns)}
+        for place, heads in {str(number): board_heads(board), **own}.items():
+            assert len({head.key for head in heads}) == len(heads)
+            for head in heads:
+                key = f"about-{place}-{head.key}"
+                assert text.count(f'aria-describedby="{key}"') == 1
+                assert text.count(f'id="{key}"') == 1
+                assert len(head.about) > 20
+            first_row = next(bodies).partition("</tr>")[0]
+            assert first_row.count("<td") + first_row.count("<th") == len(heads)
+    assert next(bodies, None) is None
 
 
 def test_a_page_without_targets_says_why_there_is_no_score(report: Report, tmp_path: Path):
@@ -294,4 +330,5 @@ def test_a_page_without_targets_says_why_there_is_no_score(report: Report, tmp_p
     plan.write_text(json.dumps(raw))
     assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
     text = (tmp_path / "site/leaderboard.html").read_text()
-    assert text.count("no target") == 3 * 18  # score, rank and share that reached it, of each row
+    assert text.count("no target") == 2 * 18  # score and rank of each row
+    assert "× the fewest" not in text

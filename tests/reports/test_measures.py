@@ -33,6 +33,7 @@ from reports.measures import (
     tuning_budgets,
     tuning_runs,
     tuning_scores,
+    with_seconds,
 )
 from results.methods import method_label, method_parts
 from results.reading import with_method
@@ -341,6 +342,32 @@ def test_a_step_is_compared_with_the_same_optimizer_without_a_basis_or_with_the_
     assert references(["sgd"]) == references([]) == {}
 
 
+def test_seconds_of_curves_are_steps_times_the_timed_step_and_the_basis():
+    cell = {"workload": "w", "backend": "jax"}
+    bands = pl.DataFrame(
+        [
+            {**cell, "method": name, "step": step}
+            for name in ("sgd", "adam @ egop", "lion")
+            for step in (0, 10)
+        ]
+    )
+    final = pl.DataFrame(
+        [
+            {**cell, "method": name, "basis_seconds": seconds}
+            for name, basis in (("sgd", None), ("adam @ egop", 5.0), ("lion", None))
+            for seconds in (basis, basis and basis + 1, basis and basis + 7)
+        ]
+    )
+    timings = timed(sgd=[1.0, 1.0, 4.0], adam_at_egop=[2.0] * 3)
+    found = with_seconds(bands, final, timings)
+    each = dict(step_seconds(timings).select("method", "median").iter_rows())
+    rows = {(row["method"], row["step"]): row for row in found.iter_rows(named=True)}
+    assert rows["sgd", 10]["run_seconds"] == rows["sgd", 10]["charged_seconds"] == 10 * each["sgd"]
+    assert rows["adam @ egop", 0]["charged_seconds"] == 6.0
+    assert rows["adam @ egop", 10]["charged_seconds"] == 10 * each["adam @ egop"] + 6.0
+    assert rows["lion", 10]["charged_seconds"] is None
+
+
 def test_step_ratios_are_paired_by_repetition_so_that_a_drift_cancels():
     drift = [1.0, 3.0, 10.0, 2.0, 5.0, 7.0]
     longer = {"sgd": 1, "adam": 2, "adam_at_egop": 5}
@@ -350,7 +377,7 @@ def test_step_ratios_are_paired_by_repetition_so_that_a_drift_cancels():
     for column in ("low", "median", "high"):
         assert found[column].to_list() == pytest.approx([2.0, 2.5])
     assert found["count"].to_list() == [6, 6]
-    assert found["level"].to_list() == pytest.approx([0.96875] * 2)
+    assert found["level"].to_list() == pytest.approx([0.95] * 2)
     assert step_ratios(timings, {"adam": "lion"}).is_empty()
 
 

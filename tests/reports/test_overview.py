@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import polars as pl
-import pytest
 
-from reports.overview import Answer, _leading, answers, listed, sentence
+from reports.leaderboard import leaderboards
+from reports.overview import Answer, answers, leading, listed, sentence
 from reports.plan import StudyPlan
+from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
@@ -30,31 +32,70 @@ def copied(tables: Tables, method: str, onto: str) -> Tables:
     return replace(tables, runs=pl.concat([tables.runs.filter(~final | (pl.col("method") != onto)), same]))
 
 
-def test_the_best_method_is_named_with_what_it_costs_beside_the_plain_choice(study, tables):
+def unpaid(tables: Tables) -> Tables:
+    """The tables with bases that cost nothing."""
+    free = pl.lit(0, pl.Int64).alias("basis_gradient_evaluations")
+    return replace(tables, runs=tables.runs.with_columns(free))
+
+
+def test_the_first_to_the_target_is_used_and_the_one_that_ends_best_stands_beside_it(study, tables):
     found = answer(study, tables)
-    assert (found.best, found.beaten, found.backend) == (("adam @ egop",), 5, "jax")
-    assert sentence(found) == "Each of the 5 others is beaten, seed by seed on 10 seeds."
-    assert found.plain == "adam"
-    assert found.effect is not None
-    assert found.effect.median < 0.01
-    assert found.effect.low <= found.effect.median <= found.effect.high
-    assert found.cost.step is not None
-    # 20 steps take 0.02 + 0.004 * 2 * 2 seconds in the basis, 0.02 + 0.004 * 2 without
-    assert found.cost.step.median == pytest.approx(0.036 / 0.028)
-    assert found.cost.gradients == f"{BASIS_EVALUATIONS} + {STEPS[-1]}"
-    assert found.cost.more_memory == "+0 B"  # on the device, where both were measured
-
-
-def test_equal_methods_cannot_be_told_apart_and_work_decides(study, tables):
-    found = answer(study, copied(tables, "adam @ egop", "adam"))
-    assert found.best == ("adam", "adam @ egop"), "of equals the one that the study names first"
-    assert found.others == "adam @ egop"
-    told = sentence(found)
-    assert told.startswith(
-        "On 10 seeds 1 other cannot be told from it; 4 are beaten. Of these, adam gets to "
+    assert found.backend == "jax"
+    assert not found.agree
+    use, ends = found.standings
+    assert (use.asked, ends.asked) == ("target", "end")
+    assert use.leading.method == "adam"
+    assert (ends.leading.methods, ends.leading.beaten) == (("adam @ egop",), 5)
+    assert ends.basis == BASIS_EVALUATIONS
+    assert use.basis == 0
+    assert use.evaluations is not None
+    assert ends.evaluations is not None
+    assert use.evaluations.median < BASIS_EVALUATIONS < ends.evaluations.median
+    assert use.seconds is not None
+    assert ends.seconds is not None
+    assert use.seconds.median < ends.seconds.median
+    assert use.reached == share_interval(10, 10)
+    assert found.baseline == "sgd"
+    assert ends.effect is not None
+    assert ends.effect.exact
+    assert ends.effect.comparison.median < 0.01
+    assert re.fullmatch(
+        r"Lowest training loss after equal steps: adam @ egop \(gradients × [\d.,]+, seconds × [\d.,]+\); "
+        r"first to the target, sampling charged: adam\.",
+        sentence(found),
     )
-    assert "validation accuracy of 0.9 with the fewest gradients" in told
-    assert found.plain == "sgd"
+
+
+def test_the_method_to_use_has_the_fewest_gradients_on_the_leaderboard(study, tables):
+    found = answer(study, tables)
+    board = leaderboards([(study, tables)])[0]
+    assert board.backend == found.backend
+    entries = {row.method: row.entries[0] for row in board.rows}
+    medians = {
+        name: entry.evaluations.median for name, entry in entries.items() if entry and entry.evaluations
+    }
+    assert len(medians) == 6
+    assert medians[found.use.leading.method] == min(medians.values())
+    assert board.rows[0].method == found.use.leading.method
+
+
+def test_where_both_measures_agree_there_is_one_row(study, tables):
+    found = answer(study, without(unpaid(tables), pl.col("basis") == "identity"))
+    assert found.agree
+    assert found.standings == (found.use,)
+    assert (
+        sentence(found) == "adam is first to the target and has the lowest training loss after equal steps."
+    )
+
+
+def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables):
+    found = answer(study, unpaid(copied(tables, "adam @ egop", "adam")))
+    assert found.ends.leading.methods == ("adam", "adam @ egop")
+    assert found.ends.leading.others == "adam @ egop"
+    assert found.agree
+    assert sentence(found).endswith(
+        "has the lowest training loss after equal steps; there adam @ egop cannot be told from it."
+    )
 
 
 def test_a_basis_is_charged_in_the_race(study, tables):
@@ -62,15 +103,39 @@ def test_a_basis_is_charged_in_the_race(study, tables):
     charged = pl.when(pl.col("method") == "adam").then(0).otherwise("basis_gradient_evaluations")
     free = replace(tables, runs=runs.with_columns(charged.alias("basis_gradient_evaluations")))
     found = answer(study, free)
-    assert found.fastest == ("adam",)
-    assert found.evaluations is not None
-    assert found.evaluations.median in STEPS
+    assert found.use.leading.methods == ("adam",)
+    assert found.use.evaluations is not None
+    assert found.use.evaluations.median in STEPS
+
+
+def missed(tables: Tables, which: pl.Expr) -> Tables:
+    """The tables with the target missed by some runs."""
+    none = pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps")))
+    return replace(tables, runs=tables.runs.with_columns(pl.when(which).then(none).otherwise("targets")))
+
+
+def test_where_nobody_reaches_the_target_the_end_decides_and_it_is_said(study, tables):
+    found = answer(study, missed(tables, pl.lit(value=True)))
+    assert found.use is found.ends
+    assert found.use.asked == "end"
+    assert sentence(found) == (
+        "Half of the runs of every method miss validation accuracy 0.9. "
+        "Lowest training loss after equal steps: adam @ egop."
+    )
+    aimless = answer(replace(study, targets={}), tables)
+    assert (aimless.aim, aimless.use.evaluations, aimless.use.seconds) == ("", None, None)
+    assert sentence(aimless) == "Lowest training loss after equal steps: adam @ egop."
+
+
+def test_the_one_that_ends_best_may_miss_the_target(study, tables):
+    found = answer(study, missed(tables, pl.col("method") == "adam @ egop"))
+    assert "adam @ egop (half of its runs miss the target); first to the target" in sentence(found)
 
 
 def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, tables):
     found = answer(study, without(tables, pl.col("seed") < 103))
     assert not found.certain
-    assert len(found.best) == 6
+    assert len(found.use.leading.methods) == 6
     told = sentence(found)
     assert told.startswith("Uncertain: 3 seeds do not tell any of 6 methods from another, and so few cannot")
     assert "0.625" in told
@@ -79,7 +144,7 @@ def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, table
 def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
     alone = answer(study, without(tables, pl.col("method") == "sgd"))
     assert sentence(alone) == "No other method ran on it (10 seeds)."
-    assert (alone.plain, alone.effect, alone.cost.step) == (None, None, None)
+    assert (alone.baseline, alone.ends.effect) == ("sgd", None)
     outcome = pl.lit("diverged").alias("outcome")
     lost = answer(study, replace(tables, runs=tables.runs.with_columns(outcome)))
     assert sentence(lost).startswith("Nothing can be told: half of the runs of every method")
@@ -92,8 +157,8 @@ def test_of_a_ring_in_which_each_beats_the_next_all_may_be_the_best(study):
         for seed in range(60)
         for place, method in enumerate(rings[seed % 3])
     ]
-    order, _ = _leading(study, pl.DataFrame(rows), "minimize")
-    assert set(order) == {"sgd", "adagrad", "adam"}
+    found = leading(pl.DataFrame(rows), "minimize", study.methods)
+    assert set(found.methods) == {"sgd", "adagrad", "adam"}
 
 
 def test_a_workload_without_final_runs_has_no_answer(study, tables):
@@ -106,13 +171,16 @@ def test_long_lists_are_cut():
     assert listed(list("abcde")) == "a, b, c and 2 more"
 
 
-def test_the_page_shows_the_answer_with_intervals_and_its_words(report: Report):
+def test_the_page_shows_both_answers_with_their_cost_and_its_words(report: Report):
     text = (report.site / "index.html").read_text()
     table = text.partition('<table class="answers">')[2].partition("</table>")[0]
     rows = table.partition("<tbody>")[2].split("<tr>")[1:]
-    assert len(rows) == 3
-    assert "Each of the 5 others is beaten, seed by seed on 10 seeds." in rows[0]
-    assert 'href="study_digits_mlp.html#digits_mlp.jax"' in rows[0]
-    assert "that of adam" in rows[0]
-    assert rows[0].count('class="range">[') == 2
+    heads = [row for row in rows if '<th scope="row"' in row]
+    assert len(heads) == 3
+    assert 'href="study_digits_mlp.html#digits_mlp.jax"' in heads[0]
+    assert 'rowspan="3"' in heads[0]
+    assert "first to target" in heads[0]
+    assert f"basis {BASIS_EVALUATIONS}" in rows[1]
+    assert "ends best" in rows[1]
+    assert "first to the target, sampling charged: adam." in rows[2]
     assert "methods.html#best-set" in text

@@ -69,7 +69,7 @@ def test_rounding_agrees_and_is_shown(published: ReportPlan, tmp_path: Path):
     lines = compared(CLAIM, published, again(tmp_path, runs=scaled("adam", 1 + 1e-6)))
     assert summed_up(lines) == "agrees"
     (line,) = (line for line in lines if "of adam, digits_mlp on jax" in line.what)
-    assert "median ratio 1 + 1.0×10⁻⁶" in line.note
+    assert "median relative change +1.00×10⁻⁶" in line.note
     assert "10 seeds, tolerance 5.26 %" in line.note  # 5 % less is 1 / 1.0526
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from reports.plan import StudyPlan
 from reports.statistics.decisions import holm
+from reports.statistics.medians import median_interval
 from reports.statistics.survival import log_rank_test
 from reports.tables import Tables
 from reports.targets import TargetTable, draw_targets, target_tables, target_times
@@ -65,48 +66,65 @@ def test_a_run_that_starts_at_its_target_counts_as_one_evaluation(tables: Tables
     assert target_times(at_once, METRIC)["time"].unique().to_list() == [1.0]
 
 
-def test_all_methods_are_compared_up_to_the_time_at_which_the_first_run_missed(
+def within(times: pl.DataFrame, horizon: float) -> pl.DataFrame:
+    return times.with_columns(
+        time=pl.col("time").clip(upper_bound=horizon),
+        reached=pl.col("reached") & (pl.col("time") <= horizon),
+    )
+
+
+def test_two_methods_are_compared_up_to_the_first_run_that_missed_or_the_last_that_reached_the_target(
     table: TargetTable, times: pl.DataFrame
 ):
-    assert table.horizon == STEPS[-1] == times.filter(~pl.col("reached"))["time"].min()
     assert table.threshold == 0.9
+    rows = {row.method: row for row in table.rows}
+    missed = times.filter(method="sgd").filter(~pl.col("reached"))["time"].min()
+    assert rows["adagrad"].sooner
+    assert rows["adagrad"].sooner.horizon == missed == STEPS[-1]
+    both = times.filter(pl.col("method").is_in(["adam", "adam @ egop"]))
+    assert both["reached"].all()
+    assert rows["adam @ egop"].sooner
+    assert rows["adam @ egop"].sooner.horizon == both["time"].max()
+    for row in table.rows:
+        if row.sooner is None:
+            continue
+        for mean, method in ((row.sooner.mean, row.method), (row.sooner.control_mean, row.control)):
+            own = within(times, row.sooner.horizon).filter(method=method)
+            # nobody is censored before the horizon, so that the area is a plain mean
+            assert mean.mean == pytest.approx(own["time"].mean())
+            assert mean.low is not None
+            assert mean.high is not None
+            assert mean.low <= mean.mean <= mean.high
+
+
+def test_reached_and_median_are_of_a_methods_own_budget(table: TargetTable, times: pl.DataFrame):
     for row in table.rows:
         own = times.filter(method=row.method)
-        capped = own.select(
-            pl.when(pl.col("reached"))
-            .then(pl.col("time"))
-            .otherwise(table.horizon)
-            .clip(upper_bound=table.horizon)
-        )
-        # nobody is censored before the horizon, so that the area is a plain mean
-        assert row.mean == pytest.approx(capped.to_series().mean())
-        assert row.low is not None
-        assert row.high is not None
-        assert row.low <= row.mean <= row.high
-        assert row.reached.successes == (own["reached"] & (own["time"] <= table.horizon)).sum()
+        assert (row.reached.successes, row.reached.count) == (own["reached"].sum(), len(own))
+        assert row.time.median == median_interval(own["value"].to_numpy()).median
 
 
 def test_each_is_tested_against_its_own_optimizer_and_corrected_in_the_table(
     table: TargetTable, times: pl.DataFrame
 ):
     rows = {row.method: row.sooner for row in table.rows}
-    assert rows["sgd"] is None
-    against = {method: sooner.control for method, sooner in rows.items() if sooner}
-    assert against == {
+    assert {row.method: row.control for row in table.rows} == {
+        "sgd": None,
         "sgd @ egop": "sgd",
         "adagrad": "sgd",
         "adagrad @ egop": "adagrad",
         "adam": "sgd",
         "adam @ egop": "adam",
     }
-    within = times.with_columns(
-        time=pl.col("time").clip(upper_bound=table.horizon),
-        reached=pl.col("reached") & (pl.col("time") <= table.horizon),
-    )
-    raw = [log_rank_test(within, method, control).p_value for method, control in against.items()]
-    assert [sooner.p_value for sooner in rows.values() if sooner] == pytest.approx(holm(raw))
+    raw = [
+        log_rank_test(within(times, row.sooner.horizon), row.method, row.control).p_value
+        for row in table.rows
+        if row.sooner and row.control
+    ]
+    found = [sooner.p_value for sooner in rows.values() if sooner]
+    assert found == pytest.approx(holm(raw))
     assert table.least is not None
-    assert all(sooner.p_value >= table.least for sooner in rows.values() if sooner)
+    assert all(p_value >= table.least for p_value in found)
     # as soon in steps, but the basis is charged
     assert rows["adam"]
     assert rows["adam @ egop"]
@@ -114,18 +132,39 @@ def test_each_is_tested_against_its_own_optimizer_and_corrected_in_the_table(
     assert rows["adam @ egop"].chance.probability < 0.1
 
 
-def test_a_basis_beyond_the_budget_puts_the_target_out_of_reach_and_changes_no_other_row(
+def test_a_basis_beyond_the_end_of_a_run_that_missed_is_not_compared_and_says_why(
     study: StudyPlan, tables: Tables, table: TargetTable
+):
+    dear = pl.when(pl.col("method") == "sgd @ egop").then(6000).otherwise("basis_gradient_evaluations")
+    runs = tables.runs.with_columns(basis_gradient_evaluations=dear)
+    [found] = target_tables(study, study.workloads[0], "jax", runs)
+    rows, before = ({row.method: row for row in one.rows} for one in (found, table))
+    row = rows.pop("sgd @ egop")
+    assert (row.sooner, row.control) == (None, "sgd")
+    assert row.reason == (
+        "not compared: a run of sgd ended at 100 without the target, and the basis of sgd @ egop alone costs "
+        "6,000"
+    )
+    # what is known of it alone stays
+    assert (row.reached.successes, row.reached.count) == (9, 10)
+    assert row.time.median > 6000
+    for method, other in rows.items():
+        assert other.reached == before[method].reached
+        was = before[method].sooner
+        assert (other.sooner and other.sooner.mean) == (was and was.mean)
+
+
+def test_a_basis_that_costs_more_than_the_budget_is_compared_where_every_run_reached_the_target(
+    study: StudyPlan, tables: Tables
 ):
     dear = pl.when(pl.col("method") == "adam @ egop").then(6000).otherwise("basis_gradient_evaluations")
     runs = tables.runs.with_columns(basis_gradient_evaluations=dear)
     [found] = target_tables(study, study.workloads[0], "jax", runs)
-    assert found.horizon == table.horizon
-    *others, last = found.rows
-    assert (last.method, last.reached.successes, last.mean) == ("adam @ egop", 0, table.horizon)
+    last = found.rows[-1]
+    assert (last.method, last.reason) == ("adam @ egop", "")
     assert last.sooner
     assert (last.sooner.chance.probability, last.sooner.p_value) == (0.0, 1.0)
-    assert [row.mean for row in others] == [row.mean for row in table.rows[:-1]]
+    assert last.sooner.mean.mean > 6000 > last.sooner.control_mean.mean
 
 
 def test_methods_that_share_no_seed_are_not_compared(study: StudyPlan, tables: Tables):
@@ -151,7 +190,7 @@ def test_there_is_nothing_without_a_target_and_no_figure_that_nobody_reached(
     )
     [found] = target_tables(study, study.workloads[0], "jax", missed)
     assert {row.reached.successes for row in found.rows} == {0}
-    assert {row.high for row in found.rows} == {found.horizon}
+    assert {row.time.median for row in found.rows} == {float("inf")}
     assert draw_targets(study, dataclasses.replace(tables, runs=missed), tmp_path) == []
 
 

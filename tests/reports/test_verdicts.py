@@ -1,6 +1,8 @@
 """Verdicts on claims of studies: from made-up tables, and told to people and to programs."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from reports.__main__ import main
 from reports.plan import ReportError, read_plan
+from reports.site import render_site
 from reports.statistics.decisions import Question, decide
 from reports.tables import read_tables
 from reports.verdict_list import listed, read_verdicts
@@ -84,43 +87,48 @@ def altered(runs: pl.DataFrame, method: str, backend: str, factor: float) -> pl.
 def test_the_verdict_follows_the_runs(report: Report, factor, verdict):
     plan = read_plan(report.plan_file)
     study = plan.study("digits_mlp")
-    runs = read_tables(study.tables).runs
+    tables = read_tables(study.tables)
+    runs = tables.runs
     same = runs.filter(pl.col("method") == "adam").with_columns(
         pl.lit("adam @ egop").alias("method"), pl.lit("egop").alias("basis")
     )
     runs = pl.concat([runs.filter(pl.col("method") != "adam @ egop"), same])
     (claim,) = study.claims
-    findings = decided(list(comparisons(study, claim, altered(runs, "adam @ egop", "jax", factor), "jax")))
+    changed = replace(tables, runs=altered(runs, "adam @ egop", "jax", factor))
+    findings = decided(list(comparisons(study, claim, changed, "jax")))
     assert combined(findings["finding"].to_list()) == verdict
     assert findings["estimate"].item() == pytest.approx(factor)
 
 
 def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):
     study = read_plan(report.plan_file).study("digits_mlp")
-    runs = read_tables(study.tables).runs
+    tables = read_tables(study.tables)
+    runs = tables.runs
     few = runs.filter(
         pl.col("seed").is_in(sorted(runs.filter(pl.col("stage") == "final")["seed"].unique())[:3])
     )
     (claim,) = study.claims
-    (finding,) = decided(list(comparisons(study, claim, few, "jax"))).to_dicts()
+    (finding,) = decided(list(comparisons(study, claim, replace(tables, runs=few), "jax"))).to_dicts()
     assert (finding["finding"], finding["seeds"]) == ("open", 3)
     assert finding["seeds_needed"] in (5, 6)
 
 
 def test_negative_losses_ask_for_a_difference(report: Report):
     study = read_plan(report.plan_file).study("digits_mlp")
-    runs = altered(read_tables(study.tables).runs, "adam", "jax", -1.0)
+    tables = read_tables(study.tables)
+    negative = replace(tables, runs=altered(tables.runs, "adam", "jax", -1.0))
     (claim,) = study.claims
     with pytest.raises(ReportError, match="negative values says nothing; give effect: difference"):
-        list(comparisons(study, claim, runs, "jax"))
+        list(comparisons(study, claim, negative, "jax"))
 
 
 def test_two_final_runs_of_a_seed_are_refused(report: Report):
     study = read_plan(report.plan_file).study("digits_mlp")
-    runs = read_tables(study.tables).runs
+    tables = read_tables(study.tables)
+    twice = replace(tables, runs=pl.concat([tables.runs, tables.runs]))
     (claim,) = study.claims
     with pytest.raises(ReportError, match="a seed has more than one final run; merge tables of one plan"):
-        list(comparisons(study, claim, pl.concat([runs, runs]), "jax"))
+        list(comparisons(study, claim, twice, "jax"))
 
 
 def test_a_rule_changed_after_the_runs_is_seen(report: Report):
@@ -159,6 +167,7 @@ OTHER: dict[str, Any] = {
         (json.loads(json.dumps(CLAIM, sort_keys=True)), [OTHER], "", True),  # as plan.json has it
         ({**CLAIM, "holds_if": [{**one, "family": "a"} for one in CLAIM["holds_if"]]}, [OTHER], "", True),
         ({**CLAIM, "holds_if": [CLAIM["holds_if"][0] | {"smallest_effect": 0.01}]}, [OTHER], "", False),
+        ({**CLAIM, "holds_if": [CLAIM["holds_if"][0] | {"at_equal": "seconds"}]}, [OTHER], "", False),
         (
             CLAIM,
             [{**OTHER, "holds_if": [OTHER["holds_if"][0] | {"family": "a"}]}],
@@ -198,7 +207,7 @@ def test_a_cap_is_told(report: Report):
     assert "the data are reduced" in first["reason"]
 
 
-def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.CaptureFixture):
+def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.CaptureFixture, tmp_path: Path):
     assert main(["verdicts", "--plan", str(report.plan_file), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     names = [verdict["id"] for verdict in told]
@@ -206,6 +215,15 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
     assert {"egop.digits_mlp", "egop.convex", "egop.fashion", "notes.regret"} < set(names)
     for verdict in told:
         assert {"id", "verdict", "scale", "estimate", "low", "high", "p", "seeds"} <= set(verdict)
+        assert verdict["sentence"]
+        assert verdict["source"] == "002 eq. 22" or verdict["source"].startswith("000")
+        assert verdict["command"].startswith(
+            f"snakemake --cores all reports --config studies={verdict['id']} "
+        )
+    pages = render_site(read_plan(report.plan_file), tmp_path / "site").parent
+    drawn = {verdict["id"]: verdict["figure"] for verdict in told}
+    assert drawn.pop("egop.fashion") is None  # not run
+    assert all((pages / figure).is_file() for figure in drawn.values())
     misprint = next(verdict for verdict in told if verdict["id"] == "notes.misprint")
     assert misprint["variant"] == "as corrected"
     assert misprint["others"] == [{"variant": "as printed", "backend": None, "verdict": "not reproduced"}]

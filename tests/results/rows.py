@@ -112,6 +112,24 @@ CHECK = {
     "spec_hash": "cccccccccccccccc",
     "machine": "m1",
 }
+SERIES = {
+    "claim": "toy.mean",
+    "part": "it is below 1",
+    "variant": "",
+    "instance": 0,
+    "figure": "000 Fig. 1",
+    "panel": "",
+    "label": "mean",
+    "kind": "line",
+    "x_name": "k",
+    "y_name": "mean",
+    "log": "y",
+    "x": 1.0,
+    "y": 0.5,
+    "scale": "quick",
+    "spec_hash": "cccccccccccccccc",
+    "machine": "m1",
+}
 CLAIM = {
     "claim": "toy.better",
     "variant": "",
@@ -162,6 +180,7 @@ BASE: dict[str, dict[str, Any]] = {
     "jobs": JOB,
     "parity": PARITY,
     "checks": CHECK,
+    "series": SERIES,
     "claims": CLAIM,
     "findings": FINDING,
     "leaderboard": BOARD,

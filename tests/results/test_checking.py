@@ -49,7 +49,11 @@ def copy(good: Path, tmp_path: Path) -> Path:
 
 def test_a_good_set_is_accepted(good: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["check", str(good)]) == 0
-    assert "accepted" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith(
+        f"{good}: accepted\n  not checkable: digits_mlp/runs.parquet: metrics and steps to targets of "
+    )
+    assert "not checkable: parity/parity.parquet: first_step and difference of 24 comparisons" in said
 
 
 def test_a_result_that_contradicts_a_record_is_accepted_like_any_other(good: Path, tmp_path: Path):
@@ -128,6 +132,8 @@ def test_damaged_tables_and_texts_are_named(copy: Path):
     seal(copy)
     found = "\n".join(unfounded(copy))
     assert "convex/runs.parquet: not a whole Parquet file" in found
+    assert "delete" not in found
+    assert "get the set's folder again from where it comes from" in found
     assert "digits_mlp/timings.parquet: column phase is missing" in found
     assert "provenance.json: cannot be read as JSON" in found
 
@@ -191,6 +197,20 @@ def bests(factor: float) -> Change:
     return lambda runs: runs.with_columns(pl.col("best_metrics").list.eval(each))
 
 
+def timed(seconds: float | None, kind: str = "modelled") -> Change:
+    """What says that reaching the target took every run that reached it so many seconds."""
+    target = pl.element().struct
+    was = target.field("seconds").is_not_null()
+    said = pl.when(was).then(pl.lit(seconds, dtype=pl.Float64)).otherwise(target.field("seconds"))
+    of = pl.when(was).then(pl.lit(kind if seconds is not None else None, dtype=pl.String))
+    each = pl.struct(
+        target.field("metric", "threshold", "steps"),
+        said.alias("seconds"),
+        of.otherwise(target.field("seconds_kind")).alias("seconds_kind"),
+    )
+    return lambda runs: runs.with_columns(pl.col("targets").list.eval(each))
+
+
 def reached(steps: int, threshold: float = 0.9) -> Change:
     """What says that every target was met at a step."""
     said = {"metric": "validation_accuracy", "threshold": threshold, "steps": steps}
@@ -207,47 +227,86 @@ def middle(curves: Frame) -> Frame:
     )
 
 
-STRANGER = "1 rows without provenance"
+STRANGER = "without provenance: jobs.parquet has no job"
 FLAWS: dict[str, tuple[str, Change, str]] = {
     "a run of no job": ("runs", one(spec_hash="f" * 16), STRANGER),
     "a run of another machine": ("runs", one(machine="m9"), STRANGER),
     "a timing of no job": ("timings", one(spec_hash="f" * 16), STRANGER),
     "a memory of no job": ("memory", one(spec_hash="f" * 16), STRANGER),
-    "a stage of no job": ("runs", every(stage="refine"), "rows without provenance"),
+    "a stage of no job": (
+        "runs",
+        every(stage="refine"),
+        "no job 0000000000000002 of stage refine on machine",
+    ),
     "a run twice": (
         "runs",
         lambda frame: pl.concat([frame, frame[:1]]),
-        "are not the only ones of what they are of: run run-",
+        "run run-00000 (sgd on digits_mlp, jax, seed 0): has more than one row; one is wanted",
     ),
-    "a seed twice": ("runs", one(seed=1001), "more than one final run of a seed"),
+    "a seed twice": ("runs", one(seed=1001), "more than one final run of seed 1001"),
     "a tuning seed that judges": ("runs", one(seed=0), "a seed that tuned judges as well"),
-    "an infinite loss": ("runs", infinite, "final_metrics are not finite"),
-    "no metrics": ("runs", every(final_metrics=[]), "no final metrics"),
-    "diverged nowhere": ("runs", every(outcome_step=None), "diverged, and at no step"),
-    "another study": ("runs", one(study="mnist"), "1 rows are of the study 'mnist'"),
-    "a curve of no run": ("curves", one(run="elsewhere"), "does not have: elsewhere"),
-    "a final metric edited": ("runs", scaled("adam", 0.5), "final_metrics are not where the curves end"),
-    "a best that is none": ("runs", bests(1e3), "best_metrics are worse than the last"),
-    "a best of no curve": ("runs", bests(1e-3), "best_metrics are not those of the curves"),
-    "a target forged": ("runs", reached(1), "steps to targets are not those of the curves"),
-    "another target": ("runs", reached(1, 0.5), "targets are not those of the plan"),
-    "no curves": ("curves", lambda frame: frame[:0], "final_metrics are not where the curves end"),
-    "a curve edited": ("curves", middle, "best_metrics are not those of the curves"),
-    "a point twice": ("curves", lambda frame: pl.concat([frame, frame[:1]]), "are not the only ones"),
-    "free gradients": ("runs", one(gradient_evaluations=0), "fewer gradient evaluations than steps"),
+    "an infinite loss": ("runs", infinite, "final train_loss is inf and outcome budget"),
+    "no metrics": ("runs", every(final_metrics=[]), "outcome is budget, and there are no final metrics"),
+    "diverged nowhere": (
+        "runs",
+        every(outcome_step=None),
+        "outcome is diverged, and outcome_step is missing",
+    ),
+    "another study": ("runs", one(study="mnist"), "study is mnist, and should be digits_mlp"),
+    "a curve of no run": ("curves", one(run="elsewhere"), "run elsewhere: runs.parquet does not have it"),
+    "a final metric edited": ("runs", scaled("adam", 0.5), "and the curve ends at 0.0003791949389; 29 more"),
+    "a best that is none": (
+        "runs",
+        bests(1e3),
+        "best train_loss is 1504.172827, worse than the last, 1.504172827",
+    ),
+    "a best of no curve": (
+        "runs",
+        bests(1e-3),
+        "and the curve has 1.782977602 there and at best 1.782977602",
+    ),
+    "a target forged": ("runs", reached(1), "is reached at step 1, and by the curve not reached"),
+    "another target": (
+        "runs",
+        reached(1, 0.5),
+        "target of validation_accuracy is 0.5, and plan.json has 0.9",
+    ),
+    "no curves": (
+        "curves",
+        lambda frame: frame[:0],
+        "train_loss has no curve; it should go from step 0 to 40",
+    ),
+    "a curve edited": ("curves", middle, "at step 20, and the curve has 1.782977602e-06 there"),
+    "a curve cut": ("curves", without(step=0), "goes from step 5 to 40, and should go from 0 to 40"),
+    "a point twice": ("curves", lambda frame: pl.concat([frame, frame[:1]]), "has more than one row"),
+    "free gradients": ("runs", one(gradient_evaluations=0), "is 0, fewer than the 40 steps"),
+    "seconds forged": ("runs", timed(0.5), "are 0.5 (modelled), and steps times the median step in timings"),
+    "seconds of no kind": ("runs", timed(0.5, kind="guessed"), "are 0.5 (guessed), and steps times"),
+    "seconds left out": ("runs", timed(None), "are missing (of no kind), and steps times the median step"),
+    "seconds never measured": ("runs", timed(0.5, kind="measured"), "the run was not timed alone"),
+    "other seconds measured": (
+        "runs",
+        lambda frame: timed(0.5, kind="measured")(frame).with_columns(seconds=pl.lit(1.0)),
+        "said to be measured, 0.5, and the curve has missing at step",
+    ),
+    "faster timings": (
+        "timings",
+        lambda frame: frame.with_columns(pl.col("seconds") / 2),
+        "and steps times the median step in timings.parquet gives 0.04008224002 (modelled)",
+    ),
     "a seed left out": ("runs", without(seed=1003), "sgd on digits_mlp, jax: missing: seeds 1003"),
     "a method left out": ("runs", without(optimizer="adam"), "final runs of adam on digits_mlp"),
     "no tuning": ("runs", without(stage="sweep"), "0 settings and seeds, and 15 were planned"),
     "less tuning": ("runs", without(stage="sweep", seed=2), "10 settings and seeds, and 15 were planned"),
     "a rate not tried": ("runs", one(learning_rate=12.3), "one is wanted, of those that were tried on jax"),
-    "another scale": ("timings", every(scale="paper"), "rows of scale 'paper' in a set of scale 'quick'"),
-    "another processor": ("jobs", every(cpu="Xeon"), "is not the name of Xeon"),
-    "a job twice": ("jobs", lambda frame: pl.concat([frame, frame[:1]]), "are not the only ones"),
-    "a timing twice": ("timings", lambda frame: pl.concat([frame, frame[:1]]), "are not the only ones"),
-    "a negative memory": ("memory", one(host_peak_bytes=-1), "host_peak_bytes are negative"),
-    "a negative second": ("timings", one(seconds=-1.0), "1 seconds are negative or not finite"),
-    "no processor": ("jobs", every(cpu=None), "name no machine or no processor"),
-    "no commit": ("jobs", every(commit="main"), "'main' is not a commit"),
+    "another scale": ("timings", every(scale="paper"), "scale is paper, and the set's quick"),
+    "another processor": ("jobs", every(cpu="Xeon"), "and Xeon with 2 cores and no GPU is called"),
+    "a job twice": ("jobs", lambda frame: pl.concat([frame, frame[:1]]), "has more than one row"),
+    "a timing twice": ("timings", lambda frame: pl.concat([frame, frame[:1]]), "has more than one row"),
+    "a negative memory": ("memory", one(host_peak_bytes=-1), "host_peak_bytes is -1, and should be"),
+    "a negative second": ("timings", one(seconds=-1.0), "seconds is -1, and should be a number"),
+    "no processor": ("jobs", every(cpu=None), "and cpu missing; both must be there"),
+    "no commit": ("jobs", every(commit="main"), "commit is 'main', and should be 40 hexadecimal digits"),
 }
 
 
@@ -272,11 +331,31 @@ def test_a_contestant_of_one_backend_is_asked_for_there_alone():
 
 
 CHECK_FLAWS: dict[str, tuple[str, Change, str]] = {
-    "holds": ("checks", every(holds=True), "their values say otherwise"),
-    "holds not": ("checks", every(holds=False), "their values say otherwise"),
+    "holds": ("checks", every(holds=True), "holds is true, and should be false: NaN >= 4"),
+    "holds not": ("checks", every(holds=False), "holds is false, and should be true: 0.5732655186 <= 1"),
     "instances": ("checks", lambda frame: frame.filter("holds"), "all that were drawn belong in a set"),
     "a claim": ("checks", without(claim="notes.regret"), "no measure of the claim notes.regret"),
-    "parity": ("parity", every(difference=1.0, holds=True), "their differences say otherwise"),
+    "parity": (
+        "parity",
+        every(difference=1.0, holds=True),
+        "adam on bowl, torch against jax: holds is true, and should be false (difference 1, tolerance 1e-10)",
+    ),
+    "a tolerance": ("parity", one(tolerance=1.0), "tolerance is 1, and should be 1e-10"),
+    "a unit": ("parity", every(unit="ulps"), "unit is ulps, and should be relative"),
+    "steps": ("parity", one(steps=1), "steps is 1, and should be 20"),
+    "not judged": (
+        "parity",
+        one(judged=False, tolerance=None, holds=True),
+        "adam on bowl, torch against jax: is not judged, and should be judged",
+    ),
+    "a first step": ("parity", one(first_step=2.0), "the largest of all is at least the first"),
+    "a difference below 0": ("parity", one(difference=-1.0), "neither is below 0"),
+    "an unknown problem": ("parity", one(problem="hill"), "plan.json has no such problem (it has: bowl"),
+    "a comparison left out": (
+        "parity",
+        without(optimizer="adam", problem="bowl", comparison="torch against jax"),
+        "adam on bowl: the comparison torch against jax is missing",
+    ),
 }
 
 
@@ -301,7 +380,9 @@ def test_a_page_that_does_not_follow_from_the_tables_is_refused(copy: Path, file
     (copy / file).write_text("sgd wins")
     seal(copy)
     (told,) = disagreements(copy)
-    assert told.startswith(f"{file}: is not what is written")
+    assert told.startswith(
+        f"{file}: is not what is written from the set's tables: line 1 has 'sgd wins', for "
+    )
 
 
 @pytest.mark.parametrize(
@@ -361,7 +442,9 @@ def test_what_is_not_waived_is_refused_and_what_is_waived_is_not(good: Path, tmp
     sentence = "convex: 8 of 8 jobs ran code that differs from its commit (0123456789ab)"
     told = {"kind": "dirty", "sentence": sentence}
     edited(flawed, "provenance.json", waived=[told])
-    assert unfounded(flawed) == ["plan.json: waived is not the list of what stands in the way of publishing"]
+    assert unfounded(flawed) == [
+        f"plan.json: waived is not the list of what stands in the way of publishing: {sentence}"
+    ]
     edited(flawed, "plan.json", waived=[sentence])
     assert unfounded(flawed) == []
     for other in ([told, {"kind": "tuning", "sentence": "none"}], [{"kind": ["dirty"]}], "all", [told] * 2):
@@ -395,9 +478,10 @@ def test_a_rule_that_was_changed_in_the_plan_is_refused(copy: Path):
     plan["studies"][0]["claims"][0]["holds_if"][0]["smallest_effect"] = 0.5
     path.write_text(json.dumps(plan))
     seal(copy)
-    assert unfounded(copy) == [
-        "plan.json: claim egop.digits_mlp: its rule is not the one whose hash stands beside it"
-    ]
+    (told,) = unfounded(copy)
+    assert told.startswith(
+        "plan.json: claim egop.digits_mlp: its rule is not the one whose hash stands beside it: "
+    )
 
 
 # --- what follows from the tables ----------------------------------------------------------------
@@ -405,7 +489,9 @@ def test_a_rule_that_was_changed_in_the_plan_is_refused(copy: Path):
 
 def test_a_verdict_that_the_tables_do_not_give_is_refused(good: Path, tmp_path: Path):
     found = complaints(changed(good, tmp_path / "set", "claims.parquet", every(verdict="not run")))
-    assert "claims.parquet: verdict of egop.digits_mlp, jax is not run, the tables give reproduced" in found
+    assert found[0].startswith(
+        "claims.parquet: claim egop.digits_mlp on jax: verdict is not run, and the tables give reproduced; "
+    )
 
 
 @pytest.mark.parametrize(("table", "column"), [("leaderboard", "mean_rank"), ("findings", "estimate")])
@@ -413,8 +499,10 @@ def test_a_number_that_the_tables_do_not_give_is_refused(good: Path, tmp_path: P
     moved = changed(
         good, tmp_path / "set", f"{table}.parquet", lambda frame: frame.with_columns(pl.col(column) * 1.001)
     )
-    assert all(f"{table}.parquet: {column} of " in told for told in disagreements(moved))
-    assert disagreements(moved)
+    (told,) = disagreements(moved)
+    assert told.startswith(f"{table}.parquet: ")
+    assert f": {column} is " in told
+    assert " more rows likewise" in told
     rounded = changed(
         good,
         tmp_path / "two",

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import subprocess
 from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import numpy as np
+import pandas
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.plan import ReportError, read_plan
-from reports.publish import publish, read_set
+from reports.publish import publish, read_set, texts
 from results.errors import TableError
 from results.publishing import BEGIN, END, between_markers, changed_rules, new_set, objections, seal, thinned
 from results.schema import TABLES
@@ -162,6 +165,7 @@ def test_a_set_holds_all_that_it_should(made: Path):
     assert files == {
         *(f"{name}/{table}.parquet" for name in ("digits_mlp", "convex") for table in study),
         *(f"{name}/{table}.parquet" for name in ("parity", "checks") for table in (name, "jobs")),
+        "checks/series.parquet",
         *(f"{table}.parquet" for table in ("claims", "findings", "leaderboard")),
         *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
         *("plan.json", "provenance.json", "LICENSE", "README.md", "SHA256SUMS"),
@@ -181,13 +185,46 @@ def test_the_leaderboard_is_the_same_in_every_format(made: Path):
     schema = json.loads((made / "leaderboard.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(listed, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate([listed[0] | {"score": "high"}], schema)
+    assert schema["version"] == "2"
+    for wrong in ("high", "Infinity "):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate([listed[0] | {"score": wrong}], schema)
     flat = pl.read_csv(made / "leaderboard.csv")
     assert board["method"].to_list() == flat["method"].to_list() == [row["method"] for row in listed]
     assert board["mean_rank"].to_list() == pytest.approx(flat["mean_rank"].to_list())
     assert "workloads" not in flat.columns
     assert listed[0]["workloads"][0]["workload"] == board["workloads"][0][0]["workload"]
+
+
+ODD = [None, math.inf, -math.inf, math.nan, 1.5]
+SAID = {1: [None, None, None, None, 1.5], 2: [None, "Infinity", "-Infinity", "NaN", 1.5]}
+
+
+@pytest.mark.parametrize("version", SAID)
+def test_a_leaderboard_says_what_its_version_can_of_missing_and_infinite_numbers(made: Path, version: int):
+    board = pl.read_parquet(made / "leaderboard.parquet")
+    odd = pl.concat([board[:1]] * len(ODD)).with_columns(pl.Series("step_ratio", ODD))
+    given = [
+        {**row, "workloads": [{**row["workloads"][0], "value": row["step_ratio"]}]} for row in odd.to_dicts()
+    ]
+    about = json.loads((made / "provenance.json").read_text()) | {"board_version": version}
+    written = texts(read_set(made), about, pl.DataFrame(given, schema=board.schema))
+    listed = json.loads(written["leaderboard.json"])
+    jsonschema.validate(listed, json.loads(written["leaderboard.schema.json"]))
+    assert [row["step_ratio"] for row in listed] == SAID[version]
+    assert [row["workloads"][0]["value"] for row in listed] == SAID[version]
+
+
+def test_pandas_tells_infinite_from_missing_in_a_leaderboard(made: Path):
+    board = pl.read_parquet(made / "leaderboard.parquet")
+    odd = pl.concat([board[:1]] * len(ODD)).with_columns(pl.Series("step_ratio", ODD))
+    written = texts(read_set(made), json.loads((made / "provenance.json").read_text()), odd)
+    from_json = pandas.DataFrame(json.loads(written["leaderboard.json"]))["step_ratio"].astype(float)
+    from_csv = pandas.read_csv(io.StringIO(written["leaderboard.csv"]))["step_ratio"]
+    for column in (from_json, from_csv):
+        np.testing.assert_array_equal(column.to_numpy(), [math.nan, math.inf, -math.inf, math.nan, 1.5])
+    cells = pl.read_csv(io.StringIO(written["leaderboard.csv"]), infer_schema=False)["step_ratio"]
+    assert cells.to_list() == [None, "inf", "-inf", "NaN", "1.5"]
 
 
 def test_names_are_text_in_markdown(made: Path):
@@ -241,7 +278,7 @@ def test_tables_that_a_check_would_refuse_are_not_published(tmp_path: Path):
         return jobs.with_columns(commit=pl.lit("main"))
 
     plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, jobs=nameless))
-    with pytest.raises(ReportError, match=r"would refuse it.*\n.*'main' is not a commit"):
+    with pytest.raises(ReportError, match=r"would refuse it.*\n.*commit is 'main', and should be"):
         publish(plan, "new", tmp_path / "published", code=CODE)
     assert list((tmp_path / "published").iterdir()) == []
 

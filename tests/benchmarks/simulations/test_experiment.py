@@ -26,6 +26,14 @@ def test_a_result_misses_only_by_more_than_chance_explains():
     assert not Result("power", "x", 0.1, 10_000).misses
 
 
+def test_what_is_outside_is_marked_whether_or_not_chance_explains_it():
+    near = Result("coverage", "x; 5 seeds", 0.925, 200, 0.93, 0.97)
+    assert (near.outside, near.misses, near.conservative) == (True, False, False)
+    assert "| **0.925** |" in table(Experiment("Name", "a.b", "About.", lambda *_: []), [near])
+    assert Result("false positives", "x", 0.051, 200, None, 0.05).outside
+    assert not Result("coverage", "x", 0.93, 200, 0.93, 0.97).outside
+
+
 def test_the_table_has_a_column_a_size_and_marks_what_misses():
     results = [
         Result("coverage", "normal; 5 seeds", 0.8, 10_000, 0.93, 0.97),
@@ -35,7 +43,7 @@ def test_the_table_has_a_column_a_size_and_marks_what_misses():
     lines = table(Experiment("Name", "a.b", "About.", lambda *_: results), results).splitlines()
     assert lines[0] == "### Name"
     assert lines[4] == "| | | asked | 5 seeds | 10 seeds | trials | error |"
-    assert lines[6].startswith("| coverage | normal | 0.93 to 0.97 | **0.800** | _0.990_ | 10,000 |")
+    assert lines[6].startswith("| coverage | normal | 0.93 to 0.97 | **0.800** | **_0.990_** | 10,000 |")
     assert lines[7].startswith("| power | normal |  |  | 0.500 | 1,000 |")
 
 
@@ -101,10 +109,11 @@ def missing(name: str, trials: int) -> list[Result]:
         "Holm's correction",
         "Mean rank",
         "Median",
-        "Median, interpolated",
+        "Median, not interpolated",
         "Number of pairs for an effect",
         "Paired comparison",
         "Probability of improvement",
+        "Restricted mean time to target",
         "Share",
         "Verdicts, false claims",
         "Verdicts, true claims at the margin",

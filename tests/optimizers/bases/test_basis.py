@@ -57,11 +57,15 @@ def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict
     defaults = {
         "blocks": "all",
         "filters": "shared",
+        "rows": "joint",
+        "applied_to": "parameters",
         "samples": "1.0 d",
         "sampling": "initialization",
         "rank": None,
         "complement": "random",
         "estimator": "whole",
+        "every": None,
+        "state": "carried",
     }
     options = bases()["egop"].complete(given)
     assert options == {**defaults, **completed}
@@ -73,7 +77,7 @@ def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict
     [
         (
             {"block": "all"},
-            ["no option 'block'", "did you mean 'blocks'?", "(valid: blocks, filters, samples, sampling, "],
+            ["no option 'block'", "did you mean 'blocks'?", "(valid: blocks, filters, rows, applied_to, "],
         ),
         ({"rank": 0}, ["rank = 0", "positive whole number", "'1.0 d'"]),
         ({"complement": "zeros"}, ["complement = 'zeros'", "random, auxiliary, none"]),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optimizers.bases import Group, OptionError, bases
-from optimizers.bases.estimators import completed, egop_matrix
+from optimizers.bases.estimators import completed, egop_matrix, with_random_null_space
 
 SIZE, RANK = 60, 5
 
@@ -102,3 +102,50 @@ def test_a_random_complement_is_orthonormal_uniform_and_of_unknown_eigenvalues()
     squares = [(completed(leading, rng)[:, RANK:].T @ fixed) ** 2 for _ in range(200)]
     means = np.mean(squares, axis=0) * (SIZE - RANK)
     assert 0.5 < means.min() < means.max() < 1.6
+
+
+def whole(gradients: np.ndarray, null_space: str) -> tuple[np.ndarray, np.ndarray]:
+    return estimate(gradients, rank=None, complement="random", null_space=null_space)
+
+
+def test_a_second_basis_of_the_null_space_is_valid_and_leaves_the_others() -> None:
+    gradients = decaying(6, 25, rate=0.9)
+    (first, eigenvalues), (second, again) = (whole(gradients, one) for one in ("lapack", "random"))
+    np.testing.assert_array_equal(second[:, :25], first[:, :25])
+    np.testing.assert_array_equal(again, eigenvalues)
+    np.testing.assert_allclose(second.T @ second, np.eye(SIZE), atol=1e-13)
+    np.testing.assert_allclose((second * again) @ second.T, egop_matrix(gradients), atol=1e-13)
+    assert np.linalg.norm(second[:, 25:] - first[:, 25:]) > 1.0
+
+
+def test_a_null_space_of_dead_coordinates_mixes_these_alone() -> None:
+    gradients = decaying(7, 400, rate=0.9)
+    gradients[:, [3, 8, 20]] = 0.0
+    basis, _ = whole(gradients, "random")
+    np.testing.assert_array_equal(np.delete(basis[:, -3:], [3, 8, 20], axis=0), 0.0)
+    mixed = basis[[3, 8, 20], -3:]
+    np.testing.assert_allclose(mixed @ mixed.T, np.eye(3), atol=1e-14)
+    assert (np.abs(mixed) < 0.999).all()
+
+
+def test_without_a_null_space_there_is_no_second_basis() -> None:
+    gradients = decaying(8, 400, rate=0.9)
+    np.testing.assert_array_equal(whole(gradients, "random")[0], whole(gradients, "lapack")[0])
+
+
+def test_a_random_complement_has_a_second_one_too() -> None:
+    gradients = decaying(9, 400)
+    first, second = (
+        estimate(gradients, complement="random", null_space=one)[0] for one in ("lapack", "random")
+    )
+    np.testing.assert_array_equal(second[:, :RANK], first[:, :RANK])
+    np.testing.assert_allclose(second.T @ second, np.eye(SIZE), atol=1e-13)
+    assert np.linalg.norm(second[:, RANK:] - first[:, RANK:]) > 1.0
+
+
+def test_a_random_null_space_is_uniform() -> None:
+    """Uniform: entries have mean 0 and mean square 1 / n; without the signs of R the diagonal would not."""
+    rng = np.random.default_rng(10)
+    drawn = [with_random_null_space(np.eye(4), np.zeros(4), rng)[0] for _ in range(2000)]
+    np.testing.assert_allclose(np.mean(drawn, axis=0), 0.0, atol=0.06)
+    np.testing.assert_allclose(np.mean(np.square(drawn), axis=0), 0.25, atol=0.03)

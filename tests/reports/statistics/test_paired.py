@@ -1,4 +1,4 @@
-"""Paired comparison: the exact test against enumeration and scipy, effects, ties and divergence."""
+"""Paired comparison: the tests against enumeration and scipy, effects, ties and divergence."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import rankdata, wilcoxon
+from scipy.stats import binomtest, rankdata, wilcoxon
 
-from reports.statistics.paired import compare_methods, compare_pairs, effect_for, signed_rank_p_value
+from reports.statistics.paired import (
+    EXACT_UP_TO,
+    TESTS,
+    compare_methods,
+    compare_pairs,
+    effect_for,
+    sign_p_value,
+    signed_rank_p_value,
+)
 
 INFINITE = float("inf")
 
@@ -30,6 +38,40 @@ def test_the_p_value_is_scipys_where_nothing_ties(count: int):
     differences = np.random.default_rng(count).normal(-0.2, 1, count)
     expected = wilcoxon(differences, alternative="less", method="exact").pvalue
     assert signed_rank_p_value(differences) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("shift", [-0.5, -0.2, 0.0, 0.3])
+def test_where_the_normal_approximation_begins_both_agree(shift: float, ties: bool):
+    differences = np.random.default_rng(4).normal(shift, 1, EXACT_UP_TO + 1)
+    if ties:
+        differences = np.where(differences < 0, -1, 1) * (1 + np.abs(differences)).round(1)  # no zeros
+    exact, approximate = signed_rank_p_value(differences[:-1]), signed_rank_p_value(differences)
+    settings = {"alternative": "less", "method": "approx", "correction": True}
+    assert approximate == pytest.approx(wilcoxon(differences, **settings).pvalue, rel=1e-9)
+    assert exact == pytest.approx(wilcoxon(differences[:-1], **settings).pvalue, abs=2e-3)
+
+
+def test_many_pairs_take_no_time():
+    differences = np.random.default_rng(5).normal(-0.05, 1, 20_000)
+    expected = wilcoxon(differences, alternative="less", method="approx", correction=True).pvalue
+    assert signed_rank_p_value(differences) == pytest.approx(expected, rel=1e-9)
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=60))
+def test_the_sign_test_is_the_binomials(differences: list[int]):
+    signs = [value < 0 for value in differences if value]
+    expected = binomtest(sum(signs), len(signs), alternative="greater").pvalue if signs else 1.0
+    assert sign_p_value(differences) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_comparison_takes_the_sign_test_unless_another_is_asked_for():
+    treated, control = [0.1, 0.2, 0.3, 0.4, 5.0, 0.6], [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]
+    signs = compare_pairs(treated, control, "minimize", "difference").p_value
+    ranks = compare_pairs(treated, control, "minimize", "difference", test="wilcoxon").p_value
+    differences = np.subtract(treated, control)
+    assert signs == TESTS["sign"](differences) == 7 / 64
+    assert ranks == TESTS["wilcoxon"](differences) == 14 / 64
 
 
 def test_under_the_null_the_test_is_wrong_as_often_as_it_says():
@@ -72,7 +114,7 @@ def test_more_is_better_where_the_metric_says_so():
 def test_a_diverged_run_loses_and_two_of_them_tie(direction, bad: float):
     found = compare_pairs([bad, 0.5, bad], [0.5, bad, bad], direction)
     assert (found.wins, found.count) == (1, 3)
-    assert found.p_value == pytest.approx(0.75)  # one up, one down, of equal rank
+    assert found.p_value == pytest.approx(0.75)  # one up, one down
     assert not np.isnan([found.low, found.median, found.high]).any()
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.decisions import TESTS, holm
+from reports.statistics.decisions import holm
+from reports.statistics.paired import TESTS
 from reports.statistics.power import (
     least_friedman_p,
     least_paired_p,

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import reports.statistics
 from reports.statistics.profiles import (
+    array_intervals,
+    array_scores,
     performance_profile,
     profile_score,
     score_intervals,
@@ -255,6 +257,40 @@ def test_one_study_gives_no_interval():
     found = score_intervals(studies({("a", "u"): [1.0], ("b", "u"): [None]}), paired=True)
     assert found["score"].to_list() == pytest.approx([1.0, 0.0])
     assert found.select("low", "high", "rank_low", "rank_high").null_count().row(0) == (2, 2, 2, 2)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_arrays_and_frames_give_the_same(paired: bool):
+    values = np.random.default_rng(8).lognormal(0, 0.3, (3, 4, 7))
+    values[1, 2, :2] = INFINITE
+    runs = studies({("abc"[s], "uvwx"[w]): list(values[s, w]) for s in range(3) for w in range(4)})
+    found = array_intervals(values, np.random.default_rng(0), paired=paired, resamples=100)
+    frame = score_intervals(runs, paired=paired, resamples=100, seed=0).sort("submission")
+    for name, column in found.items():
+        assert frame[name].to_list() == pytest.approx(column.tolist())
+    scores, ranks = array_scores(np.median(values, axis=-1))
+    assert found["score"].tolist() == scores.tolist()
+    assert found["rank"].tolist() == ranks.tolist()
+
+
+@pytest.mark.parametrize("size", [5, 20])
+@pytest.mark.parametrize("paired", [True, False])
+def test_scores_of_equals_are_covered_though_one_of_them_is_the_fastest_by_chance(paired: bool, size: int):
+    random, trials = np.random.default_rng(size), 60
+    held = []
+    for _ in range(trials):
+        seconds = random.lognormal(0, 0.3, (4, 6, size))
+        found = array_intervals(seconds, random, paired=paired, resamples=100)
+        assert (found["score"] < 1).all()  # which is what each of them has in truth
+        held.append((found["high"] >= 1 - 1e-9).mean())
+    assert np.mean(held) > 0.9
+
+
+def test_who_is_surely_slower_is_not_taken_for_a_tie():
+    instances = np.random.default_rng(5).lognormal(0, 0.1, 20)
+    seconds = np.stack([instances, 2 * instances])[:, None]
+    found = array_intervals(seconds, np.random.default_rng(0), paired=True, resamples=100)
+    assert found["high"][1] - found["low"][1] < 1e-6  # always twice as long on the same seed
 
 
 def test_intervals_of_scores_and_ranks_cover_at_five_studies():

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import beta
 from statsmodels.duration.survfunc import SurvfuncRight, survdiff
 
 from reports.statistics import survival
@@ -18,6 +18,7 @@ from reports.statistics.survival import (
     common_horizon,
     log_rank_test,
     reached_shares,
+    restricted_mean,
     restricted_means,
     win_probability,
 )
@@ -59,11 +60,21 @@ def test_shares_and_their_intervals_are_those_of_statsmodels():
     events = found.filter(pl.col("time").is_in(oracle.surv_times.tolist()))
     assert events["share"].to_list() == pytest.approx((1 - oracle.surv_prob).tolist())
     assert events["at_risk"].to_list() == oracle.n_risk.astype(int).tolist()
-    # log(-log S) with Greenwood's variance, from statsmodels' standard errors
-    left, error = oracle.surv_prob, oracle.surv_prob_se
-    half = norm.ppf(0.975) * error / (left * np.abs(np.log(left)))
-    assert events["low"].to_list() == pytest.approx((1 - left ** np.exp(-half)).tolist())
-    assert events["high"].to_list() == pytest.approx((1 - left ** np.exp(half)).tolist())
+    # Clopper and Pearson's of as many runs as have the variance of statsmodels' standard errors
+    share, error = 1 - oracle.surv_prob, oracle.surv_prob_se
+    known = share * (1 - share) / error**2
+    low = beta.ppf(0.025, share * known, (1 - share) * known + 1)
+    high = beta.ppf(0.975, share * known + 1, (1 - share) * known)
+    assert events["low"].to_list() == pytest.approx(low.tolist())
+    assert events["high"].to_list() == pytest.approx(high.tolist())
+
+
+@given(st.integers(1, 12), st.integers(0, 12))
+def test_without_censoring_before_it_the_share_has_the_interval_of_a_share(reached: int, missed: int):
+    group = [(1.0, True)] * reached + [(2.0, False)] * missed
+    low, high = reached_shares(runs(a=group), ["method"]).select("low", "high").row(0)
+    expected = share_interval(reached, reached + missed)
+    assert (low, high) == pytest.approx((expected.low, expected.high))
 
 
 def test_before_the_first_and_after_the_last_run_the_interval_is_exact():
@@ -79,23 +90,32 @@ def test_without_censoring_before_the_horizon_the_restricted_mean_is_a_mean():
     group = [(1.0, True), (2.0, True), (4.0, False), (4.0, False)]
     found = restricted_means(runs(a=group), ["method"]).row(0, named=True)
     assert (found["mean"], found["horizon"], found["reached"], found["count"]) == (2.75, 4.0, 2, 4)
-    # Two runs are added, 4 (missed) and 1 (the fastest); the standard error is that of 4.
-    values = np.array([1, 2, 4, 4, 4, 1])
-    half = 3.182446 * values.std(ddof=1) / 2
-    assert found["low"] == pytest.approx(values.mean() - half)
     assert found["high"] == 4.0
     cut = restricted_means(runs(a=group), ["method"], horizon=1.5).row(0, named=True)
     assert (cut["mean"], cut["reached"]) == (1.375, 1)
 
 
-def test_where_nothing_is_censored_the_restricted_mean_has_a_t_interval():
+def test_where_some_missed_two_runs_are_added_and_those_that_reached_it_are_the_degrees_of_freedom():
+    group = [(3.0, True), (3.2, True), (3.5, True), (3.6, True), (4.0, False), (4.0, False)]
+    found = restricted_means(runs(a=group), ["method"]).row(0, named=True)
+    values = np.array([3, 3.2, 3.5, 3.6, 4, 4, 4, 3])  # the last two: one that missed, one as the fastest
+    half = 2.776445 * values.std(ddof=1) / np.sqrt(6)  # the standard error of 6, the t quantile of 4
+    assert found["low"] == pytest.approx(values.mean() - half)
+    assert found["high"] == pytest.approx(min(4.0, values.mean() + half))
+
+
+def test_where_nothing_is_censored_the_restricted_mean_has_two_intervals_joined():
     times = np.array([50.0, 60, 70, 75, 80, 85, 95, 105, 115, 125])
     group = [(float(time), True) for time in times]
     found = restricted_means(runs(a=group), ["method"], horizon=2000.0).row(0, named=True)
     half = 2.262157 * times.std(ddof=1) / np.sqrt(10)
     assert (found["mean"], found["reached"]) == (86.0, 10)
-    assert found["low"] == pytest.approx(86 - half)
-    assert found["high"] == pytest.approx(86 + half)
+    logs = np.log(times)
+    center, variance = logs.mean() + logs.var(ddof=1) / 2, logs.var(ddof=1)
+    other = 2.262157 * np.sqrt(variance / 10 + variance**2 / 18)
+    assert found["low"] == pytest.approx(min(86 - half, np.exp(center - other)))
+    assert found["high"] == pytest.approx(np.exp(center + other))
+    assert 86 + half < found["high"] < 86 + 1.3 * half  # these times vary little
     near = restricted_means(runs(a=[(1.0, True), (9.0, True)]), ["method"], horizon=10.0).row(0, named=True)
     assert (near["low"], near["high"]) == (0.0, 10.0)
 
@@ -225,6 +245,30 @@ def test_workloads_have_their_own_horizons_and_the_same_weight():
 
 
 # --- coverage ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [5, 10, 20])
+@pytest.mark.parametrize("sigma", [0.3, 1.0])
+def test_the_interval_of_the_mean_of_lognormal_times_covers(sigma: float, count: int):
+    random, trials, true = np.random.default_rng(13), 2000, float(np.exp(sigma**2 / 2))
+    reached = np.ones(count, dtype=bool)
+    found = [
+        restricted_mean(times, reached, 1e6) for times in random.lognormal(0, sigma, size=(trials, count))
+    ]
+    covered = np.mean(
+        [low is not None and high is not None and low <= true <= high for _, low, high in found]
+    )
+    assert covered > 0.93
+
+
+@given(st.lists(st.floats(0.1, 9.0), min_size=2, max_size=12), st.integers(0, 5))
+def test_the_restricted_mean_lies_in_its_interval_and_both_below_the_horizon(times, missed: int):
+    values = np.array(times + [10.0] * missed)
+    mean, low, high = restricted_mean(values, values < 10, 10.0)
+    assert low is not None
+    assert high is not None
+    assert 0 <= low <= mean <= high <= 10
+    assert mean == pytest.approx(values.mean())
 
 
 @pytest.mark.parametrize("count", [5, 20])

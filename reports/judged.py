@@ -1,0 +1,205 @@
+"""What conditions compare beside final runs at equal steps: values at equal cost, and tuning runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from reports.measures import run_values, worst
+from reports.plan import ConditionPlan, ReportError, StudyPlan
+from reports.statistics.paired import Direction
+from reports.tables import Tables
+from results.reading import naming_damage, scan, table_files
+from results.schema import FAILED
+
+LEAST_RATES = 3  # of a trend
+
+
+# --- at equal cost -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A final run as its cost is counted.
+
+    Args:
+        start: what its basis cost before the first step.
+        step: what a step costs, in the same unit.
+    """
+
+    name: str
+    seed: int
+    start: float
+    step: float
+    diverged_at: int | None
+
+    def total(self, steps: int) -> float:
+        """What so many steps cost, the basis included."""
+        return self.start + steps * self.step
+
+    def affords(self, budget: float) -> int:
+        """The steps that a budget pays for; none where the basis alone costs more."""
+        return max(0, int((budget - self.start) / self.step * (1 + 1e-12))) if self.step > 0 else 0
+
+
+def values_at_equal_cost(
+    study: StudyPlan,
+    tables: Tables,
+    final: pl.DataFrame,
+    condition: ConditionPlan,
+    treated: str,
+    control: str,
+) -> pl.DataFrame:
+    """The values of two methods where the cheaper of both runs of a seed ends, what bases cost charged.
+
+    Read is the last evaluation within that budget; a method whose basis alone costs more stands at its start.
+    A run that reached its stop keeps its value, one that diverged within the budget counts as the worst.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend, with `method`.
+        condition: its `at_equal` is gradients or seconds.
+
+    Returns:
+        Columns method, seed, value, null where a step was not timed; seeds that both methods have.
+    """
+    names = (treated, control)
+    runs = {name: {run.seed: run for run in _runs(tables, final, condition, name)} for name in names}
+    longest = max(final["steps"].to_list(), default=0)
+    budget = int(study.settings.get("budget", {}).get("steps") or longest)
+    curves = _curves(tables, final.filter(pl.col("method").is_in(names)), condition.metric)
+    rows = []
+    for seed in sorted(runs[treated].keys() & runs[control].keys()):
+        both = {name: runs[name][seed] for name in names}
+        least = float(np.min([run.total(budget) for run in both.values()]))  # NaN where one is
+        for name, run in both.items():
+            value = None if np.isnan(least) else _read(study, condition, run, curves.get(run.name), least)
+            rows.append({"method": name, "seed": seed, "value": value})
+    return pl.DataFrame(rows, schema={"method": pl.String, "seed": pl.Int64, "value": pl.Float64})
+
+
+def _runs(tables: Tables, final: pl.DataFrame, condition: ConditionPlan, method: str) -> Iterator[_Run]:
+    own = final.filter(~pl.col("outcome").is_in(FAILED), pl.col("method") == method)
+    for run in own.iter_rows(named=True):
+        if condition.at_equal == "gradients":
+            start = run["basis_gradient_evaluations"]
+            step = run["gradient_evaluations"] // max(run["steps"], 1)
+        else:
+            start, step = run["basis_seconds"], _pace(tables, run)
+        diverged = run["outcome_step"] if run["outcome"] == "diverged" else None
+        yield _Run(run["run"], run["seed"], float(start or 0), float(step), diverged)
+
+
+def _pace(tables: Tables, run: dict[str, object]) -> float:
+    """The median seconds of a step of a run's method, NaN where it was not timed."""
+    own = tables.timings.filter(
+        pl.col("phase") == "step",
+        *(pl.col(name) == run[name] for name in ("workload", "method", "backend")),
+    )
+    found = own.select((pl.col("seconds") / pl.col("steps")).median()).item()
+    return float("nan") if found is None else float(found)
+
+
+def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Steps and values of a metric by run."""
+    with naming_damage(table_files(tables.folder, "curves")):
+        found = (
+            scan(tables.folder, "curves")
+            .filter(pl.col("metric") == metric)
+            .join(runs.select("run").lazy(), on="run", how="semi")
+            .select("run", "step", "value")
+            .sort("run", "step")
+            .collect(engine="streaming")
+        )
+    return {
+        str(run): (own["step"].to_numpy(), own["value"].to_numpy())
+        for (run,), own in found.group_by(["run"], maintain_order=True)
+    }
+
+
+def _read(
+    study: StudyPlan,
+    condition: ConditionPlan,
+    run: _Run,
+    curve: tuple[np.ndarray, np.ndarray] | None,
+    budget: float,
+) -> float | None:
+    """The final or best value of a curve within a budget."""
+    if curve is None:
+        return None
+    direction = study.direction_of(condition.metric)
+    steps, values = curve
+    affordable = run.affords(budget)
+    seen = values[steps <= affordable]
+    dead = run.diverged_at is not None and run.diverged_at <= affordable
+    if condition.which == "final":
+        value = np.nan if dead or not len(seen) else seen[-1]
+    else:
+        finite = seen[~np.isnan(seen)]
+        value = np.nan if not len(finite) else finite.min() if direction == "minimize" else finite.max()
+    if np.isnan(value):
+        return worst(direction)
+    stop = study.stop.get(condition.metric)
+    if stop is None:
+        return float(value)
+    return float(max(value, stop) if direction == "minimize" else min(value, stop))
+
+
+# --- over learning rates -------------------------------------------------------------------------
+
+
+def gains_over_rates(
+    study: StudyPlan, tuning: pl.DataFrame, condition: ConditionPlan, treated: str, control: str
+) -> np.ndarray:
+    """What a condition on learning rates says of each tuning seed, above 0 for the treated method.
+
+    Both methods are judged on the learning rates that both tried.
+
+    Args:
+        tuning: the runs of sweeps on one workload and backend, with `method`.
+        condition: its quantity: `best_learning_rate` gives the logarithm of the ratio of the best rates, of
+            equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it.
+
+    Returns:
+        Shape (seeds,).
+    """
+    direction = study.direction_of(condition.metric)
+    values = run_values(
+        tuning, condition.metric, condition.which, direction, study.stop.get(condition.metric)
+    ).drop_nulls("value")
+    sides = [
+        values.filter(method=name).group_by("seed", "learning_rate").agg(pl.col("value").median())
+        for name in (treated, control)
+    ]
+    keys = ["seed", "learning_rate"]
+    pairs = sides[0].join(sides[1], on=keys, suffix="_control").sort(keys)
+    gains = []
+    for (_,), own in pairs.group_by(["seed"], maintain_order=True):
+        rates, left, right = (own[name].to_numpy() for name in ("learning_rate", "value", "value_control"))
+        if condition.quantity == "best_learning_rate":
+            best = np.argmin if direction == "minimize" else np.argmax
+            gains.append(float(np.log(rates[best(left)]) - np.log(rates[best(right)])))
+        else:
+            gains.append(_trend(rates, left, right, direction))
+    return np.array([gain for gain in gains if not np.isnan(gain)])
+
+
+def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """Kendall's tau-b of rates and gains; NaN where too few rates are left at which a run did not diverge."""
+    from scipy.stats import kendalltau
+
+    some = np.isfinite(left) | np.isfinite(right)
+    rates, left, right = rates[some], left[some], right[some]
+    if len(rates) < LEAST_RATES:
+        return float("nan")
+    if direction == "maximize":
+        gains = left - right
+    elif min(left.min(), right.min()) < 0:
+        raise ReportError("a trend of ratios of negative values says nothing; take another metric")
+    else:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = np.where(left == right, 0.0, np.log(right) - np.log(left))
+    return float(kendalltau(rates, gains).statistic) if len(set(gains)) > 1 else 0.0

@@ -1,0 +1,144 @@
+"""Conditions at equal cost and on learning rates: from made-up tables whose answers are known."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reports.plan import StudyClaim, StudyPlan, read_plan
+from reports.tables import Tables, read_tables
+from reports.verdicts import comparisons, decided
+
+from .conftest import Report
+from .synthetic import BASIS_EVALUATIONS, STEPS
+
+
+def asking(report: Report, **changes: Any) -> tuple[StudyPlan, StudyClaim, Tables]:
+    """The made-up study with its one condition changed, its claim, and its tables."""
+    study = read_plan(report.plan_file).study("digits_mlp")
+    (claim,) = study.claims
+    (condition,) = claim.conditions
+    changed = replace(claim, conditions=(replace(condition, **changes),))
+    return replace(study, claims=(changed,)), changed, read_tables(study.tables)
+
+
+def value_at(tables: Tables, run: str, steps: int) -> float:
+    """The training loss at the last checkpoint within so many steps, by a loop."""
+    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=run, metric="train_loss")
+    kept = [value for step, value in sorted(curves.select("step", "value").iter_rows()) if step <= steps]
+    return float(kept[-1])
+
+
+def test_at_equal_gradients_the_basis_is_charged(report: Report):
+    study, claim, tables = asking(report, at_equal="gradients")
+    (one,) = comparisons(study, claim, tables, "jax")
+    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
+    treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
+    per_step = treated["gradient_evaluations"][0] // treated["steps"][0]
+    afforded = (STEPS[-1] * per_step - BASIS_EVALUATIONS) // per_step
+    assert 0 < afforded < STEPS[-1]
+    expected = [
+        np.log(value_at(tables, right, STEPS[-1])) - np.log(value_at(tables, left, afforded))
+        for left, right in zip(treated["run"], control["run"], strict=True)
+    ]
+    assert one.gains == pytest.approx(expected)
+    (at_equal_steps,) = comparisons(*asking(report), "jax")
+    assert (one.gains < at_equal_steps.gains).all()
+    assert decided([one])["which"].item() == "at equal gradient evaluations, final"
+
+
+@pytest.mark.parametrize(("basis", "stands"), [(1e9, 0), (0, STEPS[-1])])
+def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Report, basis: int, stands: int):
+    study, claim, tables = asking(report, at_equal="gradients")
+    charged = pl.when(pl.col("basis") == "egop").then(int(basis)).otherwise(0)
+    tables = replace(tables, runs=tables.runs.with_columns(basis_gradient_evaluations=charged.cast(pl.Int64)))
+    (one,) = comparisons(study, claim, tables, "jax")
+    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
+    left, right = (final.filter(method=name)["run"][0] for name in ("adam @ egop", "adam"))
+    expected = np.log(value_at(tables, right, STEPS[-1])) - np.log(value_at(tables, left, stands))
+    assert one.gains[0] == pytest.approx(expected)
+
+
+def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
+    study, claim, tables = asking(report, at_equal="seconds")
+    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
+    timings = tables.timings.with_columns(seconds=pl.col("steps") * slower)
+    free = tables.runs.with_columns(basis_seconds=pl.lit(0.0))
+    (one,) = comparisons(study, claim, replace(tables, runs=free, timings=timings), "jax")
+    final = free.filter(stage="final", backend="jax").sort("seed")
+    left, right = (final.filter(method=name)["run"][0] for name in ("adam @ egop", "adam"))
+    expected = np.log(value_at(tables, right, 100)) - np.log(value_at(tables, left, 50))
+    assert one.gains[0] == pytest.approx(expected)
+    untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
+    (one,) = comparisons(study, claim, untimed, "jax")
+    assert not len(one.gains), "without a timed step nothing can be said"
+
+
+def tuned(report: Report, losses: dict[str, Any]) -> Tables:
+    """The tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
+    tables = asking(report)[2]
+    rows = [
+        {
+            **run,
+            "final_metrics": [
+                {"name": "train_loss", "value": losses[run["method"]](run["learning_rate"], run["seed"])}
+            ],
+        }
+        for run in tables.runs.iter_rows(named=True)
+        if run["stage"] != "final" and run["method"] in losses
+    ]
+    return replace(tables, runs=pl.DataFrame(rows, schema=tables.runs.schema))
+
+
+def test_the_best_learning_rates_of_sweeps_are_compared_seed_by_seed(report: Report):
+    tables = tuned(
+        report,
+        {
+            "adam": lambda rate, seed: abs(np.log(rate / 0.01)) + 1,
+            "adam @ egop": lambda rate, seed: abs(np.log(rate / (0.1 if seed else 0.01))) + 1,
+        },
+    )
+    study, claim, _ = asking(report, quantity="best_learning_rate", relation="no_worse")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert np.exp(one.gains) == pytest.approx([1.0, 10.0, 10.0])
+    (row,) = decided([one]).to_dicts()
+    assert (row["estimate"], row["seeds"]) == (pytest.approx(10.0), 3)
+    assert row["which"] == "learning rate of the best final"
+    assert (row["margin"], row["effect"]) == (pytest.approx(0.95), "ratio")
+
+
+@pytest.mark.parametrize(("power", "tau"), [(1.0, 1.0), (0.0, 0.0), (-1.0, -1.0)])
+def test_a_trend_is_the_rank_correlation_of_rate_and_gain(report: Report, power: float, tau: float):
+    tables = tuned(
+        report,
+        {
+            "adam": lambda rate, seed: 1.0 + seed,
+            "adam @ egop": lambda rate, seed: (1 + seed) * 0.5 * rate**-power,
+        },
+    )
+    study, claim, _ = asking(report, quantity="trend")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert one.gains == pytest.approx([tau] * 3)
+    assert one.shown(0.5) == 0.5
+
+
+def test_a_trend_leaves_out_rates_at_which_both_diverge(report: Report):
+    tables = tuned(
+        report,
+        {
+            "adam": lambda rate, seed: float("nan") if rate > 0.2 else 1.0,
+            "adam @ egop": lambda rate, seed: float("nan") if rate > 0.2 else 1 / rate,
+        },
+    )
+    study, claim, _ = asking(report, quantity="trend")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert one.gains == pytest.approx([1.0] * 3)
+
+
+def test_a_backend_without_sweeps_has_no_say_on_rates(report: Report):
+    study, claim, tables = asking(report, quantity="trend")
+    finals = replace(tables, runs=tables.runs.filter(pl.col("stage") == "final"))
+    (one,) = comparisons(study, claim, finals, "jax")
+    assert not len(one.gains)

@@ -1,0 +1,96 @@
+"""Effects of runs that stopped at a threshold: bounds, and nothing where both stopped."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.stopped import PairedEffect, paired_effect
+
+STOP = 1e-8
+
+
+def ratios(treated: list[float], control: list[float], stop: float | None = STOP) -> PairedEffect:
+    return paired_effect(np.array(treated), np.array(control), "minimize", "ratio", stop)
+
+
+def test_without_stopped_runs_the_effect_is_as_it_is():
+    found = ratios([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    assert found.exact
+    assert (found.shown, found.range) == ("0.500", "[0.500, 0.500]")
+    assert ratios([STOP] * 3, [1.0] * 3, None).exact, "no threshold, so that nothing is a bound"
+
+
+def test_where_the_treated_stopped_the_ratio_is_at_most_what_it_seems():
+    found = ratios([STOP] * 3, [1e-6] * 3)
+    assert not found.exact
+    assert (found.shown, found.range) == ("≤ 0.0100", "[0, 0.0100]")
+
+
+def test_where_the_control_stopped_the_ratio_is_at_least_what_it_seems():
+    found = ratios([1e-6] * 3, [STOP] * 3)
+    assert (found.shown, found.range) == ("≥ 100", "[100, ∞]")
+
+
+def test_of_two_that_stopped_nothing_is_known_and_the_test_counts_a_tie():
+    found = ratios([STOP] * 3, [STOP] * 3)
+    assert (found.shown, found.range) == ("both stopped", "at 10⁻⁸")
+    assert found.comparison.p_value == 1.0
+    assert found.comparison.wins == 0
+
+
+def test_a_few_stopped_runs_leave_the_median_and_widen_its_interval():
+    found = ratios([STOP, *[1e-6] * 4], [1e-5] * 5)
+    assert (found.shown, found.range) == ("0.100", "[0, 0.100]")
+    assert not found.exact
+
+
+def test_stopped_runs_below_the_median_may_leave_it_between_two_values():
+    # the ratios are 0.5 or less, 1, 1.2, 0.8: without the first the median is 1, else between 0.8 and 1
+    found = ratios([1.2, 4e-8, STOP, 0.8], [1.0, 4e-8, 1.1e-8, 1.0])
+    assert (found.floor.median, found.ceiling.median) == pytest.approx((np.sqrt(0.8), np.sqrt(1 / 1.1)))
+    assert found.shown == "0.894 to 0.953"
+
+
+def test_where_more_is_better_the_treated_would_have_got_higher():
+    found = paired_effect(np.array([0.9] * 3), np.array([0.5] * 3), "maximize", "difference", 0.9)
+    assert (found.shown, found.range) == ("≥ +0.400", "[+0.400, +∞]")
+    other = paired_effect(np.array([0.5] * 3), np.array([0.9] * 3), "maximize", "difference", 0.9)
+    assert (other.shown, other.range) == ("≤ −0.400", "[−∞, −0.400]")
+
+
+def test_a_diverged_control_is_no_bound():
+    found = ratios([1.0] * 3, [inf] * 3)
+    assert found.exact
+    assert found.shown == "0"
+
+
+losses = st.lists(st.sampled_from([STOP, 2e-8, 1e-6, 1.0, inf]), min_size=6, max_size=6)
+
+
+@given(losses, losses)
+def test_what_the_values_say_lies_between_floor_and_ceiling(treated: list[float], control: list[float]):
+    found = ratios(treated, control)
+    for end in ("median", "low", "high"):
+        floor, ceiling = getattr(found.floor, end), getattr(found.ceiling, end)
+        assert floor <= ceiling
+    if STOP not in treated and STOP not in control:
+        assert found.exact
+
+
+@pytest.mark.parametrize("further", [1e-10, 1e-12])
+def test_the_bounds_hold_however_far_the_stopped_runs_would_have_got(further: float):
+    random = np.random.default_rng(3)
+    treated = np.exp(random.normal(np.log(STOP), 2, 15))
+    control = np.exp(random.normal(np.log(1e-7), 2, 15))
+    treated, control = np.maximum(treated, STOP), np.maximum(control, STOP)
+    found = paired_effect(treated, control, "minimize", "ratio", STOP)
+    treated, control = (np.where(values == STOP, further, values) for values in (treated, control))
+    true = paired_effect(treated, control, "minimize", "ratio", None)
+    assert found.floor.median <= true.comparison.median <= found.ceiling.median
+    assert found.floor.low <= true.comparison.low
+    assert true.comparison.high <= found.ceiling.high
