@@ -94,6 +94,9 @@ def publish(
 ) -> Path:
     """Write a report's tables and what follows from them as a published set.
 
+    A set that is published already is computed anew from its own tables, under another name, such as after a
+    change of the statistics.
+
     Args:
         plan: what is published.
         name: the set's; the folder of that name below `folder` must not be there.
@@ -109,8 +112,6 @@ def publish(
         ReportError, TableError: when something stands in the way, or a table is missing or damaged.
     """
     name, waive = check_name(name, folder), check_waivers(waive)
-    if plan.published:
-        raise ReportError(f"{plan.path}: a published set already; publish the plan of a report")
     code = commit(PROJECT) if code is None else code
     if readme is not None:
         between_markers(readme.read_text(), readme, [])
@@ -155,6 +156,8 @@ def gather(plan: ReportPlan) -> Contents:
         TableError: when a table is missing or damaged.
     """
     frames: dict[str, Frames] = {}
+    about = plan.path.parent / PROVENANCE
+    before = json.loads(about.read_text())["thinned_curves"] if plan.published else []
     cut = []
     for study in plan.studies:
         if study.name in OTHERS:
@@ -167,7 +170,7 @@ def gather(plan: ReportPlan) -> Contents:
             every = scan(study.tables, "curves").join(final, on="run", how="semi", maintain_order="left")
             curves = every.collect(engine="streaming")
         own["curves"] = thinned(curves)
-        cut += [study.name] * (len(own["curves"]) < len(curves))
+        cut += [study.name] * (study.name in before or len(own["curves"]) < len(curves))
         frames[study.name] = own
     for where, part in zip(OTHERS, (plan.parity, plan.checks), strict=True):
         if part is not None:

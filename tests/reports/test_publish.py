@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +11,7 @@ import pytest
 
 from reports.__main__ import main
 from reports.plan import ReportError, read_plan
-from reports.publish import alike, publish
+from reports.publish import alike, disagreements, gather, publish
 from results.checking import unfounded
 from results.publishing import BEGIN, END
 from tests.reports.sets import CODE, write_report, write_set
@@ -46,9 +48,21 @@ def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFix
     assert "say with --out where its site should lie" in capsys.readouterr().err
 
 
-def test_a_set_is_not_published_again(small: Path, tmp_path: Path):
-    with pytest.raises(ReportError, match="a published set already"):
-        publish(read_plan(small / "plan.json"), "again.quick", tmp_path, code=CODE)
+def test_a_set_is_published_anew_from_its_own_tables(small: Path, tmp_path: Path):
+    """What a change of the statistics spoiled is computed again; the runs stay as they are."""
+    old = tmp_path / "old"
+    shutil.copytree(small, old)
+    findings = pl.read_parquet(old / "findings.parquet")
+    findings.with_columns(low=pl.col("low") - 1).write_parquet(old / "findings.parquet")
+    assert disagreements(old)
+    made = publish(read_plan(old / "plan.json"), "again.quick", tmp_path, code=CODE)
+    assert unfounded(made) == []
+    for table in ("runs", "curves", "timings", "jobs"):
+        kept = [pl.read_parquet(folder / f"digits_mlp/{table}.parquet") for folder in (old, made)]
+        assert kept[0].equals(kept[1]), table
+    about = json.loads((old / "provenance.json").read_text())
+    (old / "provenance.json").write_text(json.dumps({**about, "thinned_curves": ["digits_mlp"]}))
+    assert gather(read_plan(old / "plan.json")).thinned == ("digits_mlp",)
 
 
 def test_a_tree_with_changes_is_not_published_unless_the_set_says_so(tmp_path: Path):
