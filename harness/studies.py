@@ -188,6 +188,7 @@ def read_study(path: Path) -> Study:
     if known:
         _check_metrics(file, metrics, report)
     _check_methods(file, optimizers_, bases_, names, report)
+    _check_costs(file, bases_, report)
     for name, scale in file.scales.items():
         _check_scale(f"scales.{name}", scale, report)
     settings = {name: _settings(file, known, name, report) for name in file.scales}
@@ -230,6 +231,20 @@ Report = Callable[[str, object], None]
 
 def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _check_costs(file: StudyFile, bases_: Iterable[BasisSpec], report: Report) -> None:
+    """Costs on the way to a target know the gradients of a basis that is estimated before the run alone."""
+    charged = [condition for claim in file.claims for condition in claim.holds_if if condition.at_equal]
+    if not file.targets and not charged:
+        return
+    for basis in bases_:
+        if basis.options.get("every") is not None:
+            report(
+                f"bases.{basis.label}",
+                "its gradients during a run are not charged to times to targets nor to at_equal; leave out "
+                "every, or targets and at_equal",
+            )
 
 
 def _entries(file: StudyFile) -> tuple[Named, ...]:

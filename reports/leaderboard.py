@@ -371,7 +371,8 @@ def _cell(
     won = {row["method"]: row for row in wins(values, ["seed"], "method", "value", descending).to_dicts()}
     summary = medians(values, ["method"], "value")
     best = best_methods(study, dict(summary.select("method", "median").iter_rows()))
-    target = next(iter(study.targets.items()), None)
+    metrics = next(one.metrics for one in study.workloads if one.name == workload)
+    target = next(((name, at) for name, at in study.targets.items() if name in metrics), None)
     empty = runs.clear().with_columns(value=pl.lit(0.0))
     reached = evaluations_to_target(runs, target[0]) if target else empty
     clocked = seconds_to_target(runs, target[0]) if target else empty

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reports.statistics.medians import median_interval
+
 if TYPE_CHECKING:
     from reports.verdicts import Compared
 
@@ -41,7 +43,7 @@ class Repeat:
 
 def keeps_direction(gains: np.ndarray, again: np.ndarray, margin: float) -> bool:
     """Whether two medians of gains have one sign, or both are too small to matter."""
-    first, second = float(np.median(gains)), float(np.median(again))
+    first, second = median_interval(gains).median, median_interval(again).median
     return bool(np.sign(first) == np.sign(second)) or max(abs(first), abs(second)) < margin
 
 

@@ -199,7 +199,7 @@ def _compared(times: pl.DataFrame, method: str, control: str) -> Sooner | str:
     basis = pl.col("basis_gradient_evaluations").fill_null(0)
     dearest = both.sort(basis, descending=True).row(0, named=True)
     paid = dearest["basis_gradient_evaluations"] or 0
-    if horizon <= paid:
+    if horizon <= paid and not both["reached"].all():
         ended = both.filter(~pl.col("reached")).sort("time")["method"][0]
         return (
             f"not compared: a run of {ended} ended at {count(horizon)} without the target, "

@@ -162,9 +162,18 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
     own = tables.runs.filter(pl.col("backend") == backend)
     final, tuning = own.filter(pl.col("stage") == "final"), own.filter(pl.col("stage") != "final")
     for condition in claim.conditions:
-        for workload in study.workloads:
-            if condition.metric not in workload.metrics or condition.workload not in (None, workload.name):
-                continue
+        asked = [
+            workload
+            for workload in study.workloads
+            if condition.metric in workload.metrics and condition.workload in (None, workload.name)
+        ]
+        if not asked:
+            where = f"on {condition.workload}" if condition.workload else "on any workload"
+            raise ReportError(
+                f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "
+                "which the plan does not have; give the plan with all workloads of the study"
+            )
+        for workload in asked:
             here = final.filter(pl.col("workload") == workload.name)
             tried = tuning.filter(pl.col("workload") == workload.name)
             values = study_values(study, here, condition.metric, condition.which)

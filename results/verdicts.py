@@ -12,7 +12,7 @@ Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for the comparisons of a family together
-RULE_VERSION = 2  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)
+RULE_VERSION = 3  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)
 
 
 def rule_hash(claim: Mapping[str, Any], among: Iterable[Mapping[str, Any]], at_most_partly: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from reports.statistics.medians import LEVEL, interval_order, median_interval
-from reports.statistics.paired import DEFAULT_TEST, TESTS
+from reports.statistics.paired import DEFAULT_TEST, TESTS, ties_against
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.values import ordered_values
 
@@ -65,18 +65,19 @@ class Question:
     def p_value(self, gains: ArrayLike) -> float:
         """One-sided, for what the relation asserts; of "same" the larger of two tests (TOST).
 
-        Gains that are negligible count as ties where the null is 0.
+        Gains that lie on the border, but for what is negligible or rounding, count against the relation: the
+        null is about the median gain, which many ties hold at the border (`ties_against`).
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
         """
         values, test = np.asarray(gains, dtype=float), TESTS[self.test]
         if self.relation == "better":
-            return test(-_without(values, min(NEGLIGIBLE, self.margin)))
-        below = test(-_without(values + self.margin, self.slack))
+            return test(ties_against(-values, min(NEGLIGIBLE, self.margin)))
+        below = test(ties_against(-values - self.margin, self.slack))
         if self.relation == "no_worse":
             return below
-        return max(below, test(_without(values - self.margin, self.slack)))
+        return max(below, test(ties_against(values - self.margin, self.slack)))
 
     def excluded(self, low: float, high: float) -> bool:
         """Whether an interval of the median gain holds nothing that the relation allows."""
@@ -91,10 +92,6 @@ class Question:
         if self.relation == "better":
             return median >= least
         return median >= -most and (self.relation == "no_worse" or median <= most)
-
-
-def _without(values: np.ndarray, negligible: float) -> np.ndarray:
-    return np.where(np.abs(values) <= negligible, 0.0, values)
 
 
 def decide(question: Question, gains: ArrayLike, adjusted: float, alpha: float) -> Finding:

@@ -112,6 +112,20 @@ def sign_p_value(differences: ArrayLike) -> float:
     return _share_of_patterns(int((values > 0).sum()), len(values))
 
 
+def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
+    """Differences whose ties, up to `negligible`, count as above zero, the least of all.
+
+    A one-sided test that they tend to be below zero is then about their median: a test that leaves ties out
+    compares only how often they are above and below, and rejects where most of them are ties.
+
+    Args:
+        differences: shape (pairs,), infinities allowed.
+        negligible: at least 0.
+    """
+    values = np.asarray(differences, dtype=float)
+    return np.where(np.abs(values) <= negligible, np.finfo(float).tiny, values)
+
+
 @lru_cache(maxsize=4096)
 def _share_of_patterns(most: int, count: int) -> float:
     """Of all patterns of so many signs, the share that has at most `most` of one sign."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from reports.statistics.paired import Direction, sign_p_value
+from reports.statistics.paired import Direction, sign_p_value, ties_against
 from reports.statistics.ranks import tied
 from reports.statistics.values import ordered_values
 
@@ -28,7 +28,8 @@ def best_set(
     with it). A best method is one that no other beats, so all nulls of its own tests are true and it leaves
     with a chance of at most alpha, however its tests depend on each other (subset selection: Gupta,
     Technometrics 7, 1965; comparisons with the best: Hsu, Annals of Statistics 9, 1981). "Beats" is about the
-    median difference, whatever the differences' shape. Nothing is said of the order inside the set.
+    median difference, whatever the differences' shape; ties count for the method that may leave. Nothing is
+    said of the order inside the set.
 
     Args:
         frame: columns `pair`, `method`, `value`; a diverged run is infinite on the bad side; a row
@@ -56,7 +57,11 @@ def best_set(
     for name in methods:
         found = [
             (
-                sign_p_value(_differences(values[other][both], values[name][both], worse, negligible)),
+                sign_p_value(
+                    ties_against(
+                        _differences(values[other][both], values[name][both], worse, negligible), 0.0
+                    )
+                ),
                 other,
                 both.sum(),
             )

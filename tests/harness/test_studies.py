@@ -320,3 +320,16 @@ def test_a_trend_names_its_methods_as_better(tmp_path):
     path = write_study(tmp_path, ("better: [adam @ egop]", "quantity: trend, same: [adam @ egop]"))
     with pytest.raises(InputError, match="a trend is upwards; name the methods in `better`"):
         read_study(path)
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_a_basis_estimated_during_a_run_has_no_cost_to_a_target(tmp_path, targets):
+    path = write_study(tmp_path, ("samples: 2.0 d, sampling: {normal: 1.0}", "samples: 8, every: 5 steps"))
+    if targets:
+        with pytest.raises(
+            InputError, match="its gradients during a run are not charged to times to targets"
+        ):
+            read_study(path)
+        return
+    path.write_text(path.read_text().replace("targets: {train_loss: 1e-3}\n", ""))
+    assert read_study(path).bases[1].options["every"] == "5 steps"

@@ -131,3 +131,14 @@ def test_the_number_of_seeds_respects_the_least_p_value():
 def test_an_effect_at_the_margin_is_never_decided():
     gains = 0.05 + np.tile([-0.04, 0.04], 5)
     assert seeds_needed(Question("better", 0.05), gains, family=1, alpha=ALPHA) is None
+
+
+@pytest.mark.parametrize("test", ["sign", "wilcoxon"])
+@pytest.mark.parametrize(("relation", "border"), [("better", 0.0), ("no_worse", -0.1), ("same", 0.1)])
+def test_ties_on_the_border_count_against_a_relation(relation, border, test):
+    """Most pairs tie there, the rest are on the good side: the median gain is the border, as in the null."""
+    question = Question(relation, 0.1, test)
+    good = {"better": 1.0, "no_worse": 1.0, "same": 0.0}[relation]
+    gains = [border] * 11 + [good] * 9
+    assert question.p_value(gains) > {"sign": 0.7, "wilcoxon": 0.05}[test]
+    assert question.p_value([good] * 20) < 0.001
