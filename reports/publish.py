@@ -48,7 +48,7 @@ from results.reading import naming_damage, read, scan, table_files
 from results.schema import TABLES
 from results.sentences import differences, likewise, row_of
 from results.set_names import WAIVERS, check_name, check_waivers
-from results.verdicts import RULE_VERSION
+from results.verdicts import RULE_VERSION, rule_hash
 from results.writing import write_table
 
 Frames = Mapping[str, pl.DataFrame]
@@ -120,10 +120,13 @@ def publish(
                 f"{readme}: cannot link to {folder / name}, which does not lie below its folder"
             )
     contents = gather(plan)
+    claims = read_verdicts(plan).claims
+    rules = _rules(json.loads(plan.path.read_text()))
+    today = pl.col("claim").replace_strict(rules, default=pl.col("rule"), return_dtype=pl.String)
     found = [
         *unclean(code),
         *(each for where, frames in contents.frames.items() for each in objections(where, frames)),
-        *changed_rules(read_verdicts(plan).claims),
+        *changed_rules(claims.with_columns(rule=today)),
     ]
     if refused := [each for each in found if each.kind not in waive]:
         raise ReportError("\n".join(_refusal(name, refused)))
@@ -366,16 +369,33 @@ def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> di
     }
 
 
+def _rules(raw: Mapping[str, Any]) -> dict[str, str]:
+    """The hash of each claim of a study as the rule stands today; the plan of an older set has another."""
+    return {
+        claim["id"]: rule_hash(claim, study["claims"], study.get("at_most_partly", ""))
+        for study in [*raw["studies"], *raw.get("skipped", [])]
+        for claim in study.get("claims") or []
+    }
+
+
 def _moved(raw: Mapping[str, Any], name: str, found: Sequence[Objection]) -> dict[str, Any]:
-    """The plan with its folders as they are called in the set."""
+    """The plan with its folders as they are called in the set, and its claims by today's rule."""
+    rules = _rules(raw)
+
+    def by_rule(study: Mapping[str, Any]) -> dict[str, Any]:
+        claims = [{**claim, "rule": rules[claim["id"]]} for claim in study.get("claims") or []]
+        return {**study, "claims": claims} if "claims" in study else dict(study)
+
     studies = [
-        {**study, "tables": study["name"], "figures": f"figures/{study['name']}"} for study in raw["studies"]
+        {**by_rule(study), "tables": study["name"], "figures": f"figures/{study['name']}"}
+        for study in raw["studies"]
     ]
     parts: dict[str, Any] = {key: {**raw[key], "tables": [key]} if raw.get(key) else None for key in OTHERS}
     if parts["checks"]:
         parts["checks"]["figures"] = "figures/claims"
     waived = [each.sentence for each in found]
-    return {**raw, **parts, "studies": studies, "kernels": None, "published": name, "waived": waived}
+    changed = {"studies": studies, "skipped": [by_rule(study) for study in raw.get("skipped", [])]}
+    return {**raw, **parts, **changed, "kernels": None, "published": name, "waived": waived}
 
 
 def _provenance(
