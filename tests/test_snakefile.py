@@ -175,4 +175,6 @@ def test_claims_are_checked_alone_and_one_that_raises_is_no_success(snakemake, p
     assert failed.returncode != 0
     assert "not measured: toy.mean: it is as said (as printed) (AttributeError" in failed.stdout
     written = [path.name for path in (project / "results/runs/claims").rglob("*.parquet")]
-    assert sorted(written) == ["checks.parquet", "failure.parquet", "incomplete.parquet", "jobs.parquet"]
+    assert sorted(written) == [
+        "checks.parquet", "failure.parquet", "incomplete.parquet", "jobs.parquet", "series.parquet",
+    ]  # fmt: skip

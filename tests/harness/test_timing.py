@@ -123,7 +123,8 @@ def test_a_method_with_a_large_basis_needs_that_much_more(backend: str) -> None:
     bundles = {"before": wide, "rotated": rotated, "again": rotated, "after": wide}
     measured = measure_methods(bundles, engine(backend, workload.dtype), steps=2, repetitions=1)
     growth = {one.method: one.host.peak - one.host.baseline for one in measured.memory if one.host}
-    size = basis.size * np.dtype(workload.dtype).itemsize
+    copies = 2 if backend == "jax" else 1  # V^T lies beside a large V there
+    size = copies * basis.size * np.dtype(workload.dtype).itemsize
     for name in ("rotated", "again"):
         assert 0.8 * size < growth[name] - growth["after"] < 1.3 * size
     assert abs(growth["before"] - growth["after"]) < 0.3 * size

@@ -66,6 +66,7 @@ def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict
         "estimator": "whole",
         "every": None,
         "state": "carried",
+        "null_space": "lapack",
     }
     options = bases()["egop"].complete(given)
     assert options == {**defaults, **completed}
