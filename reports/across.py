@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -82,6 +84,31 @@ def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | 
     return differing[0], dict(sorted(numbers.items(), key=lambda item: item[1]))
 
 
+@dataclass(frozen=True)
+class _Family:
+    """Workloads of a study that differ in one setting, as methods met them on a backend."""
+
+    study: StudyPlan
+    backend: str
+    setting: str
+    values: Mapping[str, float]  # of the setting, by workload
+    methods: Sequence[str]
+
+    def save(self, figure: Figure, out: Path, name: str, **words: str) -> Drawn:
+        """The figure in both themes, its name after the setting."""
+        study, backend = self.study, self.backend
+        return save(
+            figure,
+            out,
+            kind="across",
+            name=f"{study.name}.{backend}.{self.setting}{name}",
+            workload=study.workloads[0].name,
+            backend=backend,
+            metric=study.metric,
+            **words,
+        )
+
+
 def _family(study: StudyPlan, backend: str, tables: Tables, out: Path) -> Iterator[Drawn]:
     found = varied(study.workloads)
     if found is None:
@@ -92,26 +119,18 @@ def _family(study: StudyPlan, backend: str, tables: Tables, out: Path) -> Iterat
     methods = [method for method in study.methods if method in set(final["method"])]
     if not methods:
         return
+    family = _Family(study, backend, setting, values, methods)
     recorded = final_curves(tables.folder, final, tables.checkpoints, study.metric)
     curves = complete_curves(final, recorded, study.metric, study.direction)
     if len(curves):
-        yield _family_curves(study, backend, setting, values, methods, curve_bands(curves), out)
+        yield _family_curves(family, curve_bands(curves), out)
     places = pl.DataFrame({"workload": list(values), "place": list(values.values())})
     ends = study_values(study, final).join(places, on="workload")
-    yield _family_ends(
-        study, backend, setting, values, methods, quartile_bands(ends, ["method", "place"], "value"), out
-    )
+    yield _family_ends(family, quartile_bands(ends, ["method", "place"], "value"), out)
 
 
-def _family_curves(
-    study: StudyPlan,
-    backend: str,
-    setting: str,
-    values: Mapping[str, float],
-    methods: Sequence[str],
-    bands: pl.DataFrame,
-    out: Path,
-) -> Drawn:
+def _family_curves(family: _Family, bands: pl.DataFrame, out: Path) -> Drawn:
+    study, setting, values, methods = family.study, family.setting, family.values, family.methods
     name = metric_name(study.metric)
     log_y = study.direction == "minimize" and fits_log(bands["lower_quartile"])
     shown, count = thinned(bands, 120), int(bands["count"].max())  # type: ignore[arg-type]
@@ -121,25 +140,22 @@ def _family_curves(
             for workload, dash in dashes.items():
                 _line(panel, method, shown.filter(method=method, workload=workload), dash)
         limit_heights(panels, bands, "step", study.direction, log_y)
-        _key(figure, {f"{setting} = {plain(values[workload])}": dash for workload, dash in dashes.items()})
+        named = {f"{setting} = {plain(values[workload])}": dash for workload, dash in dashes.items()}
+        draw_key(figure, _looks(named))
         label_panels(figure, panels, "steps", name)
         last = bands.filter(pl.col("step") == pl.col("step").max().over("workload", "method"))
-        return save(
+        return family.save(
             figure,
             out,
-            kind="across",
-            name=f"{study.name}.{backend}.{setting}.curves",
-            workload=study.workloads[0].name,
-            backend=backend,
-            metric=study.metric,
+            ".curves",
             title=f"{name.capitalize()} by step, for every {setting}",
             caption=(
                 f"Median over {count} final seeds, with the band {band(count)}; one panel a method, each at "
                 f"its own rates. A diverged run counts as worst."
             ),
             alt=(
-                f"{name.capitalize()} by step on {backend}, a panel a method and a line for every {setting} "
-                f"of {', '.join(values)}. Median at the end: "
+                f"{name.capitalize()} by step on {family.backend}, a panel a method and a line for every "
+                f"{setting} of {', '.join(values)}. Median at the end: "
                 + "; ".join(
                     f"{method} "
                     + ", ".join(
@@ -165,25 +181,18 @@ def _line(panel: Axes, method: str, line: pl.DataFrame, dash: tuple[float, ...])
     panel.plot(x, floats(line, "median"), color=colour, linewidth=1.6, linestyle=style)
 
 
-def _key(figure: Figure, dashes: Mapping[str, tuple[float, ...]]) -> None:
+def _looks(dashes: Mapping[str, tuple[float, ...]]) -> list[Any]:
+    """Lines of a key by their labels, without a colour of their own; () is solid."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=MUTED.light, linewidth=1.6, linestyle=(0, dash) if dash else "-", label=label)
+    return [
+        Line2D([], [], color=MUTED.light, linewidth=1.7, linestyle=(0, dash) if dash else "-", label=label)
         for label, dash in dashes.items()
     ]
-    draw_key(figure, handles)
 
 
-def _family_ends(
-    study: StudyPlan,
-    backend: str,
-    setting: str,
-    values: Mapping[str, float],
-    methods: Sequence[str],
-    bands: pl.DataFrame,
-    out: Path,
-) -> Drawn:
+def _family_ends(family: _Family, bands: pl.DataFrame, out: Path) -> Drawn:
+    study, setting, values, methods = family.study, family.setting, family.values, family.methods
     name = f"{study.which} {metric_name(study.metric)}"
     log_y = study.direction == "minimize" and fits_log(bands["lower_quartile"])
     lines = {method: bands.filter(method=method) for method in methods}
@@ -192,18 +201,14 @@ def _family_ends(
         for optimizer, panel in panels.items():
             draw_lines(panel, optimizer, lines, "place", methods, marker="o")
         label_axes(figure, panels, setting, name, methods)
-        return save(
+        return family.save(
             figure,
             out,
-            kind="across",
-            name=f"{study.name}.{backend}.{setting}",
-            workload=study.workloads[0].name,
-            backend=backend,
-            metric=study.metric,
+            "",
             title=f"{name.capitalize()} against {setting}",
             caption=f"Median over {count} final seeds, with the band {band(count)}; one panel an optimizer.",
             alt=(
-                f"{name.capitalize()} against {setting} on {backend}, of {', '.join(values)}. Median: "
+                f"{name.capitalize()} against {setting} on {family.backend}, of {', '.join(values)}. Median: "
                 + "; ".join(_told(method, line, "place", setting) for method, line in lines.items())
                 + "."
             ),
@@ -302,11 +307,7 @@ def _key_of_optimizers(figure: Figure, optimizers: Sequence[str]) -> None:
         Line2D([], [], color=ink_of(optimizer).light, linewidth=1.7, label=optimizer)
         for optimizer in optimizers
     ]
-    looks = {"original coordinates": "-", "the panel's basis": (0, (5.0, 2.0))}
-    handles += [
-        Line2D([], [], color=MUTED.light, linewidth=1.7, linestyle=look, label=label)
-        for label, look in looks.items()
-    ]
+    handles += _looks({"original coordinates": (), "the panel's basis": (5.0, 2.0)})
     draw_key(figure, handles)
 
 
@@ -409,7 +410,7 @@ def _against_rank(
                 panel.axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light, alpha=0.14,
                               linewidth=0)  # fmt: skip
                 panel.axhline(row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, (5, 2)))
-        _key(figure, {"basis of leading eigenvectors": (), "original coordinates": (5.0, 2.0)})
+        draw_key(figure, _looks({"basis of leading eigenvectors": (), "original coordinates": (5.0, 2.0)}))
         label_panels(figure, panels, unit, name)
         yield save(
             figure,

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from reports.claims import PART
-from reports.figures import Axes, Drawn, list_figures, save, styled
+from reports.figures import Axes, Drawn, evenly, list_figures, save, styled
 from reports.formatting import number, power_of_ten, ratio
 from reports.palette import BLUE, MUTED, PAPER, TEXT, VERMILLION
 from reports.plan import ChecksPlan, ClaimPlan
@@ -134,7 +134,7 @@ def _row(panel: Axes, measures: pl.DataFrame, middle: float, low: float, high: f
         shares, positions=[middle], widths=0.2, orientation="horizontal", whis=(0, 100), manage_ticks=False,
         boxprops=lines, medianprops=lines, whiskerprops=lines, capprops=lines,
     )  # fmt: skip
-    shown = _thinned(measures.sort("share", maintain_order=True))
+    shown = evenly(measures.sort("share", maintain_order=True), DOTS)
     beside = middle + 0.18 * ((np.arange(len(shown)) * GOLDEN) % 1 - 0.5)
     for holds, colour, marker, size in ((True, BLUE, "o", 12), (False, VERMILLION, "X", 20)):
         chosen = (shown["holds"] == holds).to_numpy()
@@ -157,13 +157,6 @@ def _limits(shares: pl.Series) -> tuple[float, float]:
     least, most = min(float(seen.min()), 0.5), max(float(seen.max()), 2.0)  # type: ignore[arg-type]
     room = (most / least) ** 0.03
     return least / room, most * room
-
-
-def _thinned(part: pl.DataFrame) -> pl.DataFrame:
-    """At most `DOTS` of a part's measures in order of their shares, evenly, both ends among them."""
-    if len(part) <= DOTS:
-        return part
-    return part[np.linspace(0, len(part) - 1, DOTS).round().astype(int)]
 
 
 def _caption(rows: pl.DataFrame, low: float, high: float) -> str:

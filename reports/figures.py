@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from reports.curves import final_curves
@@ -609,6 +610,13 @@ def thinned(bands: pl.DataFrame, most: int) -> pl.DataFrame:
     place, count = pl.int_range(pl.len()).over(CELL), pl.len().over(CELL)
     stride = (count + most - 1) // most
     return bands.filter((place % stride == 0) | (place == count - 1))
+
+
+def evenly(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """At most so many rows, evenly by place, both ends among them."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).round().astype(int)]
 
 
 def band(count: int) -> str:

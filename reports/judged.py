@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from reports.measures import run_values, worst
+from reports.measures import CELL, run_values, step_evaluations, step_seconds, worst
 from reports.plan import ConditionPlan, ReportError, StudyPlan
 from reports.statistics.paired import Direction
 from reports.tables import Tables
@@ -27,7 +27,7 @@ class _Run:
 
     Args:
         start: what its basis cost before the first step.
-        step: what a step costs, in the same unit.
+        step: what a step costs, in the same unit; NaN where it was not timed.
     """
 
     name: str
@@ -83,24 +83,16 @@ def values_at_equal_cost(
 
 def _runs(tables: Tables, final: pl.DataFrame, condition: ConditionPlan, method: str) -> Iterator[_Run]:
     own = final.filter(~pl.col("outcome").is_in(FAILED), pl.col("method") == method)
+    if condition.at_equal == "gradients":
+        own = own.with_columns(start="basis_gradient_evaluations", each=step_evaluations())
+    else:
+        cell = [*CELL, "machine"]
+        timed = step_seconds(tables.timings).select(*cell, each="median")
+        own = own.join(timed, on=cell, how="left", maintain_order="left").with_columns(start="basis_seconds")
     for run in own.iter_rows(named=True):
-        if condition.at_equal == "gradients":
-            start = run["basis_gradient_evaluations"]
-            step = run["gradient_evaluations"] // max(run["steps"], 1)
-        else:
-            start, step = run["basis_seconds"], _pace(tables, run)
+        step = float("nan") if run["each"] is None else float(run["each"])
         diverged = run["outcome_step"] if run["outcome"] == "diverged" else None
-        yield _Run(run["run"], run["seed"], float(start or 0), float(step), diverged)
-
-
-def _pace(tables: Tables, run: dict[str, object]) -> float:
-    """The median seconds of a step of a run's method, NaN where it was not timed."""
-    own = tables.timings.filter(
-        pl.col("phase") == "step",
-        *(pl.col(name) == run[name] for name in ("workload", "method", "backend")),
-    )
-    found = own.select((pl.col("seconds") / pl.col("steps")).median()).item()
-    return float("nan") if found is None else float(found)
+        yield _Run(run["run"], run["seed"], float(run["start"] or 0), step, diverged)
 
 
 def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

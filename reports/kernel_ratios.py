@@ -5,7 +5,7 @@ The table is kept with the code, so that the page of kernels has it where nothin
 
 from __future__ import annotations
 
-import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
             {
                 "backend": backend,
                 "shapes": shapes,
-                "mean": math.exp(math.fsum(map(math.log, same["ratio"])) / len(same)),
+                "mean": statistics.geometric_mean(same["ratio"]),
                 "worst": same.sort("ratio").row(-1, named=True),
                 "rows": [
                     {"rule": rule, "cells": [cells.get((rule, kind)) for kind in shapes]}

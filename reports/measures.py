@@ -82,17 +82,22 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
     return {name for name, median in finite.items() if tied(median, best)}
 
 
+def step_evaluations() -> pl.Expr:
+    """Gradient evaluations a step of the rows of `runs`.
+
+    Whole ones: the evaluation by which a run notices that it should stop is no step.
+    """
+    return pl.col("gradient_evaluations") // pl.max_horizontal(pl.col("steps"), pl.lit(1))
+
+
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Gradient evaluations until a target was reached, the basis' cost included; infinite where it was not.
-
-    Steps count whole gradient evaluations: the one by which a run notices that it should stop is no step.
 
     Returns:
         The rows of `runs` whose study has that target and that did not fail, with a column `value`.
     """
-    per_step = pl.col("gradient_evaluations") // pl.max_horizontal(pl.col("steps"), pl.lit(1))
     steps = named(metric, "targets", key="metric", value="steps")
-    charged = steps * per_step + pl.col("basis_gradient_evaluations").fill_null(0)
+    charged = steps * step_evaluations() + pl.col("basis_gradient_evaluations").fill_null(0)
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
     return runs.filter(~pl.col("outcome").is_in(FAILED) & aimed).with_columns(
         charged.cast(pl.Float64).fill_null(float("inf")).alias("value")

@@ -63,7 +63,7 @@ STATISTICS = (
         "hard for both then do not count as a difference between them.",
         "Independent pairs.",
         "",
-        ("paired_values", "compare_pairs", "compare_methods", "effect_for"),
+        ("paired_values", "compare_pairs", "effect_for"),
     ),
     Statistic(
         "ties",

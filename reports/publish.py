@@ -121,7 +121,8 @@ def publish(
             )
     contents = gather(plan)
     claims = read_verdicts(plan).claims
-    rules = _rules(json.loads(plan.path.read_text()))
+    raw = _by_todays_rule(json.loads(plan.path.read_text()))
+    rules = {claim["id"]: claim["rule"] for study in _studies(raw) for claim in study.get("claims") or []}
     today = pl.col("claim").replace_strict(rules, default=pl.col("rule"), return_dtype=pl.String)
     found = [
         *unclean(code),
@@ -131,7 +132,7 @@ def publish(
     if refused := [each for each in found if each.kind not in waive]:
         raise ReportError("\n".join(_refusal(name, refused)))
     with new_set(folder, name) as stage:
-        board = _write(stage, plan, name, contents, found, code)
+        board = _write(stage, _moved(raw, name, found), plan, name, contents, found, code)
         if flaws := unfounded(stage):
             raise ReportError(
                 "\n".join([f"{name}: not published; whoever checks it would refuse it:", *flaws])
@@ -326,18 +327,18 @@ def drawn(plan: ReportPlan, folder: Path) -> ReportPlan:
 
 def _write(
     stage: Path,
+    raw: Mapping[str, Any],
     plan: ReportPlan,
     name: str,
     contents: Contents,
     found: Sequence[Objection],
     code: Revision,
 ) -> pl.DataFrame:
-    """Write everything; returns the leaderboard."""
+    """Write everything, the plan as it stands in `raw`; returns the leaderboard."""
     for where, frames in contents.frames.items():
         for table, frame in frames.items():
             write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
-    raw = json.loads(plan.path.read_text())
-    write_text(stage / PLAN, as_json(_moved(raw, name, found)))
+    write_text(stage / PLAN, as_json(raw))
     own = read_set(stage)
     tables = derived(own)  # from the set as it lies there, as whoever checks it computes them
     for table, frame in tables.items():
@@ -369,33 +370,34 @@ def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> di
     }
 
 
-def _rules(raw: Mapping[str, Any]) -> dict[str, str]:
-    """The hash of each claim of a study as the rule stands today; the plan of an older set has another."""
-    return {
-        claim["id"]: rule_hash(claim, study["claims"], study.get("at_most_partly", ""))
-        for study in [*raw["studies"], *raw.get("skipped", [])]
-        for claim in study.get("claims") or []
-    }
+def _studies(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*raw["studies"], *raw.get("skipped", [])]
+
+
+def _by_todays_rule(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan with the hash of each claim of a study as the rule stands today; an older set's has another."""
+
+    def renewed(study: Mapping[str, Any]) -> dict[str, Any]:
+        claims = study.get("claims")
+        if not claims:
+            return dict(study)
+        cap = study.get("at_most_partly", "")
+        return {**study, "claims": [{**claim, "rule": rule_hash(claim, claims, cap)} for claim in claims]}
+
+    kinds = [kind for kind in ("studies", "skipped") if kind in raw]
+    return {**raw, **{kind: [renewed(study) for study in raw[kind]] for kind in kinds}}
 
 
 def _moved(raw: Mapping[str, Any], name: str, found: Sequence[Objection]) -> dict[str, Any]:
-    """The plan with its folders as they are called in the set, and its claims by today's rule."""
-    rules = _rules(raw)
-
-    def by_rule(study: Mapping[str, Any]) -> dict[str, Any]:
-        claims = [{**claim, "rule": rules[claim["id"]]} for claim in study.get("claims") or []]
-        return {**study, "claims": claims} if "claims" in study else dict(study)
-
+    """The plan with its folders as they are called in the set."""
     studies = [
-        {**by_rule(study), "tables": study["name"], "figures": f"figures/{study['name']}"}
-        for study in raw["studies"]
+        {**study, "tables": study["name"], "figures": f"figures/{study['name']}"} for study in raw["studies"]
     ]
     parts: dict[str, Any] = {key: {**raw[key], "tables": [key]} if raw.get(key) else None for key in OTHERS}
     if parts["checks"]:
         parts["checks"]["figures"] = "figures/claims"
     waived = [each.sentence for each in found]
-    changed = {"studies": studies, "skipped": [by_rule(study) for study in raw.get("skipped", [])]}
-    return {**raw, **parts, **changed, "kernels": None, "published": name, "waived": waived}
+    return {**raw, **parts, "studies": studies, "kernels": None, "published": name, "waived": waived}
 
 
 def _provenance(

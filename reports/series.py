@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reports.figures import Axes, Drawn, Figure, as_float, floats, save, styled
+from reports.figures import Axes, Drawn, Figure, as_float, evenly, floats, save, styled
 from reports.formatting import number, plain, power_of_ten
 from reports.palette import BROWN, DASHES, MUTED, SKY, SLATE, TEXT, ink_of
 from reports.plan import ChecksPlan
@@ -195,9 +195,7 @@ def _thinned(line: pl.DataFrame) -> pl.DataFrame:
     """The points of a line that a reader can tell apart, both ends among them."""
     if line["kind"][0] == "path":
         return line[_apart(line.select("x", "median").to_numpy())]
-    if len(line) <= POINTS:
-        return line
-    return line[np.unique(np.linspace(0, len(line) - 1, POINTS).round().astype(int))]
+    return evenly(line, POINTS)
 
 
 def _apart(points: np.ndarray) -> list[int]:

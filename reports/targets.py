@@ -18,7 +18,7 @@ from reports.figures import (
     save,
 )
 from reports.formatting import count, metric_name, plain
-from reports.measures import evaluations_to_target, references
+from reports.measures import evaluations_to_target, references, step_evaluations
 from reports.palette import GHOST, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.decisions import holm
@@ -112,8 +112,7 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     found = evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
     steps = pl.when(pl.col("outcome") == "diverged").then(longest).otherwise(pl.col("steps"))
-    per_step = pl.col("gradient_evaluations") // pl.max_horizontal(pl.col("steps"), pl.lit(1))
-    ended = (steps * per_step + pl.col("basis_gradient_evaluations").fill_null(0)).cast(pl.Float64)
+    ended = (steps * step_evaluations() + pl.col("basis_gradient_evaluations").fill_null(0)).cast(pl.Float64)
     reached = pl.col("value").is_finite()
     time = pl.when(reached).then(pl.col("value")).otherwise(ended).clip(lower_bound=1.0)
     return found.with_columns(time=time, reached=reached)

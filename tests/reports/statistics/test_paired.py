@@ -14,9 +14,9 @@ from scipy.stats import binomtest, rankdata, wilcoxon
 from reports.statistics.paired import (
     EXACT_UP_TO,
     TESTS,
-    compare_methods,
     compare_pairs,
     effect_for,
+    paired_values,
     sign_p_value,
     signed_rank_p_value,
 )
@@ -153,13 +153,10 @@ def test_only_seeds_that_both_ran_are_paired():
             "value": [1.0, 2.0, 9.0, 4.0, None],
         }
     )
-    found = compare_methods(frame, ["workload"], ["seed"], "method", "value", "a", "b", "minimize")
-    assert found.select("workload", "median", "count").rows() == [("w", 0.5, 1)]
+    found = paired_values(frame, ["workload"], ["seed"], "method", "value", "a", "b")
+    assert found.select("workload", "seed", "ratio").rows() == [("w", 2, 0.5)]
     apart = frame.filter((pl.col("method") == "a") | (pl.col("seed") == 1))
-    assert compare_methods(apart, ["workload"], ["seed"], "method", "value", "a", "b", "minimize").is_empty()
-    for known, names in ((frame, "a, b"), (frame.clear(), "none")):
-        with pytest.raises(ValueError, match=f"no method .; there are: {names}"):
-            compare_methods(known, ["workload"], ["seed"], "method", "value", "a", "c", "minimize")
+    assert paired_values(apart, ["workload"], ["seed"], "method", "value", "a", "b").is_empty()
 
 
 def test_a_pair_counts_once():
@@ -167,7 +164,7 @@ def test_a_pair_counts_once():
         {"w": ["x"] * 3, "seed": [1, 1, 1], "method": ["a", "b", "b"], "value": [1.0, 2.0, 3.0]}
     )
     with pytest.raises(ValueError, match="more than one value"):
-        compare_methods(frame, ["w"], ["seed"], "method", "value", "a", "b", "minimize")
+        paired_values(frame, ["w"], ["seed"], "method", "value", "a", "b")
 
 
 def test_pairs_must_match():

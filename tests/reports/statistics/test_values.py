@@ -13,7 +13,6 @@ from reports.statistics.effects import cliffs_delta, rank_biserial
 from reports.statistics.friedman import friedman_test, pairwise_tests
 from reports.statistics.improvement import probability_of_improvement
 from reports.statistics.paired import (
-    compare_methods,
     compare_pairs,
     paired_values,
     sign_p_value,
@@ -41,9 +40,6 @@ OF_FRAMES: dict[str, Callable[[pl.DataFrame], object]] = {
     "pairwise_tests": lambda frame: pairwise_tests(frame, SEED, "method", "loss", "minimize"),
     "best_set": lambda frame: best_set(frame, SEED, "method", "loss", "minimize", 0.05),
     "paired_values": lambda frame: paired_values(frame, ["workload"], SEED, "method", "loss", "a", "b"),
-    "compare_methods": lambda frame: compare_methods(
-        frame, ["workload"], SEED, "method", "loss", "a", "b", "minimize"
-    ),
 }
 OF_ARRAYS: dict[str, tuple[str, Callable[[list[float]], object]]] = {
     "average_ranks": ("values", average_ranks),
