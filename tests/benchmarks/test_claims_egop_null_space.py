@@ -1,0 +1,33 @@
+"""Verdicts that rest on the eigenbasis of an EGOP do not hang on which basis its null space has."""
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+
+from benchmarks.claims._smooth_objectives import Ball
+from benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND
+from benchmarks.claims.egop_hessians import HESSIAN_SANDWICH
+from tests.benchmarks.claim_mutations import few, verdicts_of
+
+NULL = 1e-12  # of the greatest eigenvalue
+
+
+@pytest.mark.parametrize(
+    "claim", [SMOOTHNESS_BOUND, ADAGRAD_BOUND, HESSIAN_SANDWICH], ids=lambda claim: claim.id
+)
+def test_with_another_basis_of_the_null_space(claim, monkeypatch):
+    found = verdicts_of(few(claim, 20))
+    right, turned = Ball.spectrum.func, []
+
+    def another(ball):
+        values, vectors = right(ball)
+        null = int(np.sum(values <= NULL * values[0]))
+        if null < 2:
+            return values, vectors
+        turned.append(null)
+        rotation = ortho_group.rvs(null, random_state=len(turned))
+        return values, np.concatenate([vectors[:, :-null], vectors[:, -null:] @ rotation], axis=1)
+
+    monkeypatch.setattr(Ball, "spectrum", property(another))
+    assert verdicts_of(few(claim, 20)) == found
+    assert len(turned) >= 5
