@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
-from harness.backends.ops import APART, Ops
+from harness.backends.ops import Ops, copies_apart
 from harness.foreign import TorchRule
 from harness.layout import Layout, end_to_end, layout
 from harness.program import Carry, Constants, Inputs, Program, Update
@@ -177,7 +177,7 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
         return 1, 1
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
-    basis = sum(math.prod(shape) * (2 if min(shape) >= APART else 1) for shape in shapes)
+    basis = sum(math.prod(shape) * max(1, copies_apart(*shape)) for shape in shapes)
     held = [split for name, split in problem.splits.items() if is_held(workload, name)]
     examples = max(len(next(iter(split.values()))) for split in problem.splits.values())
     at_once = max(bundle.batch_size, min(examples, workload.evaluation_batch or examples))

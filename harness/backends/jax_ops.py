@@ -11,25 +11,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness.backends.decompositions import guarded, symmetric_part
-from harness.backends.ops import APART, Array, Ops
+from harness.backends.ops import Array, Ops, copies_apart
 
 COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once
 
 
 class Bases(NamedTuple):
-    """V of each seed apart, and V^T beside it: the compiler would cut and transpose them at every step."""
+    """V^T of each seed apart, and V beside it: the compiler would cut and transpose them at every step.
 
-    matrices: tuple[jax.Array, ...]
+    Args:
+        transposed: V^T of each seed.
+        matrices: V of each seed; none where it is tall, and V^T serves both products faster.
+    """
+
     transposed: tuple[jax.Array, ...]
+    matrices: tuple[jax.Array, ...]
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Seeds, rows and columns of V."""
-        rows, columns = self.matrices[0].shape
-        return len(self.matrices), rows, columns
+        columns, rows = self.transposed[0].shape
+        return len(self.transposed), rows, columns
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.stack([np.asarray(matrix, dtype) for matrix in self.matrices])
+        return np.stack([np.asarray(matrix, dtype).T for matrix in self.transposed])
 
 
 def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
@@ -46,6 +51,13 @@ def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
     return jnp.swapaxes(jax.lax.optimization_barrier(jnp.stack(products)), 1, 2)[:, :settings]
 
 
+def _products_of_tall(transposed: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
+    """V times each seed's lanes, by a V^T that is wide and goes through memory in order."""
+    rows = jax.lax.optimization_barrier(lanes)
+    products = [each @ matrix for matrix, each in zip(transposed, rows, strict=True)]
+    return jax.lax.optimization_barrier(jnp.stack(products))
+
+
 @dataclass(frozen=True)
 class JaxOps(Ops):
     """The table with a CPU's fastest products of bases.
@@ -57,15 +69,18 @@ class JaxOps(Ops):
     device: str = "cpu"
 
     def bases(self, matrices: Any) -> Any:
-        if self.device != "cpu" or min(matrices.shape[1:]) < APART:
+        copies = copies_apart(*matrices.shape[1:])
+        if self.device != "cpu" or not copies:
             return self.asarray(matrices)
         return Bases(
-            tuple(self.asarray(matrix) for matrix in matrices),
             tuple(self.asarray(np.ascontiguousarray(matrix.T)) for matrix in matrices),
+            tuple(self.asarray(matrix) for matrix in matrices[: len(matrices) * (copies - 1)]),
         )
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:
         if isinstance(bases, Bases):
+            if not bases.matrices:
+                return _products_of_tall(bases.transposed, coordinates)
             return _products(bases.matrices, coordinates)
         return super().from_basis(bases, coordinates)
 

@@ -9,7 +9,18 @@ from typing import Any
 
 Array = Any
 
-APART = 512  # rows and columns from which a backend may hold V of each seed apart, and V^T beside it
+APART = 512  # rows and columns, or root of the entries, from which a backend may hold V of each seed apart
+TALL = 2  # rows to a column from which a backend needs no V beside V^T
+
+
+def copies_apart(rows: int, columns: int) -> int:
+    """How many forms of a seed's V, of so many rows and columns, a backend may hold apart from other seeds'.
+
+    2 are V^T and V, 1 is V^T alone, 0 an array of all seeds.
+    """
+    if min(rows, columns) >= APART:
+        return 2
+    return int(rows >= TALL * columns and rows * columns >= APART**2)
 
 
 @dataclass(frozen=True)

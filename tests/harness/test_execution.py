@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optimizers
-from harness.backends import jax_ops
+from harness.backends import jax_ops, ops
 from harness.backends.engine import engine
 from harness.execution import (
     PHASES,
@@ -90,7 +90,7 @@ def test_torch_equals_jax(workload: Workload, batch_size: int | None) -> None:
 def test_bases_held_apart_give_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = make_bundle()
     whole = run(bundle, "jax")
-    monkeypatch.setattr(jax_ops, "APART", 12)
+    monkeypatch.setattr(ops, "APART", 12)
     made = engine("jax", "float64")
     with made.context():
         matrices = load(bundle, made).constants.matrices

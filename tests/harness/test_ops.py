@@ -271,14 +271,17 @@ def test_max_pooling_gives_a_tie_to_one_of_the_greatest():
 
 @pytest.mark.parametrize("settings", [1, 3, 8, 11])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_large_bases_apart_give_the_same_products(settings: int, dtype: str):
+@pytest.mark.parametrize(("rows", "columns", "forms"), [(APART + 1, APART, 2), (3 * APART, APART - 1, 1)])
+def test_large_bases_apart_give_the_same_products(
+    rows: int, columns: int, forms: int, settings: int, dtype: str
+):
     rng = np.random.default_rng(settings)
-    rows, columns = APART + 1, APART
     matrices = rng.standard_normal((2, rows, columns)) / np.sqrt(rows)
     coordinates, vectors = (rng.standard_normal((2, settings, size)) for size in (columns, rows))
     table = jax_ops(dtype)
     held = table.bases(matrices)
     assert isinstance(held, Bases)
+    assert len(held.transposed) + len(held.matrices) == forms * len(matrices)
     assert held.shape == matrices.shape
     assert np.array_equal(np.array(table.to_numpy(held)), matrices.astype(dtype))
     pairs = (
