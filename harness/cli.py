@@ -419,6 +419,7 @@ def _check_rules() -> None:
 
 def _check(given: argparse.Namespace) -> None:
     _check_rules()
+    from harness.cautions import cautions
     from harness.plan import Config, make_plan
     from harness.studies import read_studies
 
@@ -426,6 +427,7 @@ def _check(given: argparse.Namespace) -> None:
     print(f"{len(studies)} studies are valid: {', '.join(study.name for study in studies)}")
     for scale in dict.fromkeys(scale for study in studies for scale in study.scales):
         print(make_plan(Config(scale=scale, study_folder=given.studies)).summary())
+        print("".join(f"  note: {said}\n" for said in cautions(studies, scale)), end="")
 
 
 # --- estimate ------------------------------------------------------------------------------------
@@ -434,13 +436,14 @@ def _check(given: argparse.Namespace) -> None:
 def _estimate(given: argparse.Namespace) -> None:
     _announce_threads(1)
     from harness.clocks import limit_threads
-    from harness.estimating import described, estimates, head, line, tail
+    from harness.estimating import check_asked, described, estimates, head, line, tail
     from harness.plan import make_plan, read_config
 
     raw = {"scale": given.scale, "study_folder": str(given.studies)}
     raw |= {"studies": given.names} if given.names else {}
     raw |= {"backends": given.backend} if given.backend else {}
     plan = make_plan(read_config(raw))
+    check_asked(plan)
     limit_threads(1)
     found = []
     if not given.json:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from harness import tuning
+from harness.errors import InputError
 from harness.execution import (
     Bundle,
     Clock,
@@ -156,6 +157,20 @@ class _Based:
     memory_bytes: int | None
 
 
+def check_asked(plan: Plan) -> None:
+    """Check that a plan has a study to measure.
+
+    Raises:
+        InputError: when it has none; says why each study is left out, and with it which scales it has.
+    """
+    if plan.studies:
+        return
+    reasons = [f"{study.name}: {reason}" for study, reason in plan.skipped]
+    asked = ", ".join(plan.config.studies)
+    said = reasons or [f"{asked}: only property checks, whose cost is not estimated; name a study"]
+    raise InputError("\n".join(f"nothing to estimate at scale {plan.config.scale}: {each}" for each in said))
+
+
 def estimates(plan: Plan) -> Iterator[StudyEstimate]:
     """Measure what the studies of a plan cost, study by study; nothing is written."""
     run_stages = [job for study in plan.studies for job in study.jobs]
@@ -197,7 +212,9 @@ class _Meter:
                 for basis in job.spec.bases:
                     part = self.basis if job.spec.stage == "bases" else self.runs
                     found.append(part(job, workload, basis))
-                    self.progress.advance(1, f"({job.spec.study} {found[-1].stage} {found[-1].method})")
+                    passed = duration(time.monotonic() - self.progress.started)
+                    what = f"{job.spec.study} {found[-1].stage} {found[-1].method}"
+                    self.progress.advance(1, f"{passed} so far ({what})")
         return StudyEstimate(planned.study.name, planned.backends, len(planned.jobs), startup, tuple(found))
 
     def startup(self, backend: str) -> Startup:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import tuning
+from harness.asked import described
 from harness.backends import BACKENDS
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from harness.contestants import RULES, WORKLOADS, find_workload, origin
@@ -737,6 +738,8 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
             }
             for spec in study.optimizers
         },
+        "needs_hessian": [spec.label for spec in study.optimizers if rule_of(spec).needs_hessian],
+        "looks_ahead": [spec.label for spec in study.optimizers if rule_of(spec).gradient_at is not None],
         "methods": list(study.methods),
         "bases": {spec.label: {"name": spec.name, **spec.options} for spec in study.bases},
         "backends": {
@@ -807,8 +810,9 @@ def describe_checks(jobs: Iterable[PlannedJob]) -> dict[str, Any]:
                 "file": file_of(module),
                 "at_most_partly": claim.at_most_partly,
                 "missing": missing_of(at_defaults(claim.workloads)) or "",
+                "parts": [described(check, job.spec.scale) for check in claim.checks],
             }
-            for module in modules
+            for module, job in modules.items()
             for claim in claims_of(module)
         ],
         "tables": [str(job.folder) for job in modules.values()],

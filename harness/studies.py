@@ -518,6 +518,10 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
     for key, metric in used.items():
         if metric not in metrics:
             report(key, unknown("the study's workloads together", "metric", metric, metrics))
+    stops = file.stop.model_dump(exclude_none=True)
+    for key, condition in _conditions(file.claims):
+        if condition.quantity == "steps_to_stop" and condition.metric.metric not in stops:
+            report(f"{key}.quantity", f"runs do not stop at a {condition.metric.metric}; give it in stop")
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:

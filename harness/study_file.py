@@ -201,7 +201,8 @@ class Condition(Part):
     One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
     pair, or each against each with `pairs: all`. The effect is a ratio where the metric is minimized, else a
     difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for the
-    tuning runs or `at_equal` for another cost; None, for neither, leaves rules' hashes as they were.
+    steps to the stop or for the tuning runs, or `at_equal` for another cost; None, for neither, leaves rules'
+    hashes as they were.
     """
 
     metric: JudgedWords
@@ -215,17 +216,21 @@ class Condition(Part):
     effect: Literal["ratio", "difference"] | None = None
     test: Literal["sign", "wilcoxon"] = "sign"
     family: str | None = None
-    quantity: Literal["value", "best_learning_rate", "trend"] | None = None
+    quantity: Literal["value", "steps_to_stop", "best_learning_rate", "trend"] | None = None
     at_equal: Literal["steps", "gradients", "seconds"] | None = None
 
     @model_validator(mode="after")
-    def _of_rates(self) -> Condition:
+    def _quantity(self) -> Condition:
         if self.quantity in (None, "value"):
             return self
+        if self.at_equal is not None and self.quantity == "steps_to_stop":
+            raise ValueError("at_equal: steps_to_stop compares steps, not values at a cost; leave one out")
         if self.at_equal is not None:
             raise ValueError(f"at_equal: it is of final runs, {self.quantity} of tuning runs; leave one out")
         if self.effect is not None:
             raise ValueError(f"effect: {self.quantity} has its own; leave it out")
+        if self.quantity == "steps_to_stop" and self.metric.which != "final":
+            raise ValueError("metric: steps_to_stop is of where runs end; say final")
         if self.quantity == "trend" and self.better is None:
             raise ValueError("quantity: a trend is upwards; name the methods in `better`")
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -137,6 +138,18 @@ class Wiring:
         """The plan of what is to be published, which is asked for before anything is computed.
 
         Raises:
+            SystemExit: with the reason where it cannot be; of errors Snakemake would show a traceback.
+        """
+        try:
+            self._check_publishable()
+        except InputError as error:
+            sys.exit(f"error: {error}")
+        return self.report_path
+
+    def _check_publishable(self) -> None:
+        """Check what is published, and under which name.
+
+        Raises:
             InputError: when the set's name is missing, has other letters than it may, or is taken, and when
                 the files are not those of a commit.
         """
@@ -151,7 +164,6 @@ class Wiring:
                     "publish: the code that runs jobs and computes verdicts is not what a commit has; commit "
                     "it first, or add waive=dirty, which the set then says"
                 )
-        return self.report_path
 
     @property
     def published(self) -> str:

@@ -117,11 +117,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"{options.plan}: a published set; say with --out where its site should lie"
                 )
             render = set_commands.render_published if plan.published else render_site
-            print(f"The site: {render(plan, options.out or SITE).resolve()}")
+            print(f"The site: {render(plan, options.out or SITE, _tell).resolve()}")
     except (ReportError, TableError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _tell(what: str) -> None:
+    """Say what is done next, beside what is printed."""
+    print(f"site: {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 class Head:
     """A column's title, the line below it (empty for none), and what it says.
 
-    `key` names it within its board; `sorts` is whether readers can sort by it.
+    `key` names it within its board; `sorts` is whether readers can sort by it, and `most_first` whether the
+    greatest come first then, where more is better.
     """
 
     key: str
@@ -24,6 +25,7 @@ class Head:
     unit: str = ""
     number: bool = True
     sorts: bool = True
+    most_first: bool = False
 
 
 METHOD = Head("method", "Method", "An optimizer; behind an @ the basis that it runs in.", number=False)
@@ -39,8 +41,10 @@ def board_heads(board: Board) -> list[Head]:
             "From 0 to 1, more is better. On each workload the median of the gradient evaluations to target, "
             "basis included, is divided by that of the fastest method; the score is the share of workloads "
             f"reached within a ratio, averaged over ratios from 1 to {plain(LIMIT)} (the area under the "
-            "performance profile). Below it an approximate 95 % interval, by drawing the seeds again; there "
-            f"is none with fewer than {LEAST_SEEDS} seeds on a workload, and no score without a target.",
+            "performance profile). Below it an approximate 95 % interval: studies are drawn again from the "
+            "seeds of each workload, the same draw for every method, and each gives a score. There is none "
+            f"with fewer than {LEAST_SEEDS} seeds on a workload, and no score without a target.",
+            most_first=True,
         ),
         Head(
             "rank",
@@ -61,6 +65,7 @@ def board_heads(board: Board) -> list[Head]:
             "Wins",
             "Problem instances on which no method ends better by the headline metric; values that differ by "
             f"less than {percent(NEGLIGIBLE, 1)} are equal, so that several methods can win one.",
+            most_first=True,
         ),
         Head(
             "diverged",
@@ -95,6 +100,7 @@ def board_heads(board: Board) -> list[Head]:
             f"{plain(NEARLY)}). The median over tuning seeds, averaged over workloads, and an interval "
             "that joins theirs; 0 where only the best one does.",
             unit="decades nearly as good",
+            most_first=True,
         ),
         Head(
             "tuning",
@@ -136,12 +142,14 @@ def workload_heads(column: Column) -> list[Head]:
             f"{metric.capitalize()} {arrow}",
             f"{metric.capitalize()}: the median over {column.seeds} seeds and its "
             f"interval; {better} is better.",
+            most_first=column.direction == "maximize",
         ),
         *(_to_target_of(aim) if aim else ()),
         Head(
             "wins",
             "Wins",
             "Seeds on which no method ends better, of those that all methods ran.",
+            most_first=True,
         ),
         Head("diverged", "Diverged", "Final runs that diverged, and a 95 % interval."),
         Head(
@@ -150,13 +158,20 @@ def workload_heads(column: Column) -> list[Head]:
             f"Decades of learning rates whose loss is at most {plain(NEARLY)} times the best (accuracy: the "
             f"best over {plain(NEARLY)}): the median over tuning seeds and its interval.",
             unit="decades nearly as good",
+            most_first=True,
         ),
     ]
 
 
 def _to_target_of(aim: str) -> tuple[Head, Head, Head]:
     return (
-        Head("reached", "Reached target", f"Final runs that reached {aim}, and a 95 % interval.", unit=aim),
+        Head(
+            "reached",
+            "Reached target",
+            f"Final runs that reached {aim}, and a 95 % interval.",
+            unit=aim,
+            most_first=True,
+        ),
         Head(
             "gradients",
             "Gradients",

@@ -8,13 +8,16 @@ from typing import Any
 
 import polars as pl
 
-from reports.plan import ChecksPlan, ReportError, ReportPlan
+from reports.plan import ChecksPlan, ReportError, ReportPlan, StudyPlan
+from reports.setting import setting_rows
 from results.reading import read
 from results.schema import VERDICTS
 from results.verdicts import share_of_limit
 
 Rows = list[dict[str, Any]]
+Ties = Mapping[tuple[str, str, str], str]  # how a rate was chosen, by workload, backend and method
 PART = ("claim", "part", "variant")
+DECIDED_UNDER = ("Length of a run", "Seeds", "Backends")  # of the setting, what a verdict hangs on
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
@@ -100,7 +103,9 @@ def document_of(source: str) -> Document:
     return next((document for document in DOCUMENTS if first in document.numbers), OTHER)
 
 
-def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures: Rows) -> dict[str, Any]:
+def claims_page(
+    plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures: Rows, ties: Mapping[str, Ties]
+) -> dict[str, Any]:
     """Everything on the page.
 
     Args:
@@ -108,11 +113,13 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
         rows: as `check_rows` gives them; None where no claim is checked.
         told: the verdicts, as `reports.verdict_list.listed` gives them.
         figures: of all studies and of the checks; those of kinds "claim" and "series" are shown.
+        ties: of each study that decides a claim, as `reports.pages.tied_rates` gives them.
 
     Raises:
         ReportError: when a claim of the plan has no measures.
     """
     checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
+    studies = {study.name: study for study in plan.studies}
     parts = parts_of(rows) if rows is not None else []
     check_measured(plan, rows)
     claims: Rows = []
@@ -125,12 +132,16 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
             for figure in figures
             if figure["kind"] == "claim" and figure["workload"] == verdict["id"]
         }
+        verdict = {
+            **verdict,
+            **_of_study(studies.get(verdict["study"]), verdict, ties.get(verdict["study"], {})),
+        }
         claims.append(
             {
                 **verdict,
                 "about": about,
                 "document": document_of(verdict["source"]),
-                "deciding": _deciding(verdict),
+                "deciding": deciding_comparison(verdict),
                 "estimates": [
                     {"level": comparison["level"], "count": comparison["seeds"]}
                     for comparison in verdict["comparisons"]
@@ -165,13 +176,40 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, told: Rows, figures
     }
 
 
-def _deciding(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The comparison that a claim's estimate is of."""
-    if verdict["estimate"] is None:
-        return None
+def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -> dict[str, Any]:
+    """The setting under which a study decides a claim, and its comparisons, with what they rest on."""
+    if study is None:
+        return {"setting": [], "at_most_partly": "", "notes": (), "comparisons": []}
+    conditions = [
+        condition for claim in study.claims if claim.id == verdict["id"] for condition in claim.conditions
+    ]
+    of_tuning = {condition.read for condition in conditions if condition.of_tuning}
+    comparisons = [
+        {
+            **comparison,
+            "tied": [
+                (method, ties[comparison["workload"], verdict["backend"], method])
+                for method in (comparison["treated"], comparison["control"])
+                if comparison["which"] not in of_tuning
+                and (comparison["workload"], verdict["backend"], method) in ties
+            ],
+        }
+        for comparison in verdict["comparisons"]
+    ]
+    rows = dict(setting_rows(study))
+    return {
+        "setting": [f"{name}: {'; '.join(rows[name])}" for name in DECIDED_UNDER if name in rows],
+        "at_most_partly": study.at_most_partly,
+        "notes": study.notes,
+        "comparisons": comparisons,
+    }
+
+
+def deciding_comparison(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The comparison that a claim's estimate is of; None of a claim that none decides."""
     keys = ("estimate", "low", "high")
     for comparison in verdict["comparisons"]:
         same = all(comparison[key] == verdict[key] for key in keys)
-        if same and comparison["holm_p_value"] == verdict["p"]:
+        if comparison["seeds"] and same and comparison["holm_p_value"] == verdict["p"]:
             return dict(comparison)
     return None

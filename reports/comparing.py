@@ -10,13 +10,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reports.formatting import count, interval, metric_name, number, p_value, percent, plain, ratio
+from reports.formatting import count, interval, metric_name, number, p_value, percent, plain
 from reports.measures import evaluations_to_target, study_values
 from reports.plan import StudyPlan
 from reports.statistics.improvement import Improvement, probability_of_improvement
 from reports.statistics.medians import MedianInterval, medians
 from reports.statistics.paired import Direction, Effect, PairedComparison, compare_pairs, effect_for
 from reports.statistics.ranks import NEGLIGIBLE, tied
+from reports.stopped import (
+    Between,
+    PairedEffect,
+    both_stopped,
+    effect_within,
+    effects_between,
+    with_bounds,
+)
 from reports.tables import Tables
 
 MOST_PAIRS = 12_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
@@ -28,14 +36,19 @@ class Meeting:
     """Two methods on the instances that both ran, seen from the first one.
 
     Args:
-        comparison: of the first with the second.
+        effect: of the first beside the second, as far as it is known.
         losses: pairs in which the second is strictly better.
         improvement: the chance that the first is better.
     """
 
-    comparison: PairedComparison
+    effect: PairedEffect
     losses: int
     improvement: Improvement
+
+    @property
+    def comparison(self) -> PairedComparison:
+        """The first with the second, runs that stopped held at their threshold."""
+        return self.effect.comparison
 
     @property
     def ties(self) -> int:
@@ -49,6 +62,7 @@ class Contest:
 
     Args:
         whole: whether the quantity is counted, and shown without decimals.
+        stop: the threshold at which runs stop; None without.
         meetings: by the two methods' names, in both orders; those that share no instance are missing.
     """
 
@@ -59,6 +73,7 @@ class Contest:
     direction: Direction
     effect: Effect
     whole: bool
+    stop: float | None
     medians: dict[str, MedianInterval]
     meetings: dict[tuple[str, str], Meeting]
 
@@ -66,77 +81,99 @@ class Contest:
 def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Contest]:
     """Every comparison of two methods: headline metric, then targets, of each workload and backend."""
     return [
-        _contest(study, workload.name, backend, *quantity)
+        _contest(study, workload.name, backend, quantity)
         for study, tables in studies
         for workload in study.workloads
         for backend in study.backends
         for quantity in _quantities(study, workload.name, backend, tables.runs)
-        if quantity[-1]["method"].n_unique() > 1
+        if quantity.values["method"].n_unique() > 1
     ]
 
 
-def _quantities(
-    study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame
-) -> Iterator[tuple[str, Direction, bool, pl.DataFrame]]:
-    """What is compared, its direction, whether it is counted, and the runs with a column `value`."""
+@dataclass(frozen=True)
+class _Quantity:
+    """What is compared of runs.
+
+    Args:
+        nothing: what is said where nothing is known of two methods, as `reports.stopped.EffectBounds` has it.
+        values: the runs with columns value, and least and most, between what it lies.
+    """
+
+    name: str
+    direction: Direction
+    whole: bool
+    stop: float | None
+    nothing: tuple[str, str]
+    values: pl.DataFrame
+
+
+def _quantities(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Iterator[_Quantity]:
     final = runs.filter(
         (pl.col("stage") == "final") & (pl.col("workload") == workload) & (pl.col("backend") == backend)
     )
-    values = study_values(study, final).drop_nulls("value")
-    yield f"{study.which} {metric_name(study.metric)}", study.direction, False, values
+    stop, direction = study.stop.get(study.metric), study.direction
+    values = with_bounds(study_values(study, final).drop_nulls("value"), direction, stop)
+    name = f"{study.which} {metric_name(study.metric)}"
+    yield _Quantity(name, direction, False, stop, both_stopped(stop), values)
     for metric, threshold in study.targets.items():
         reached = evaluations_to_target(final, metric)
-        yield f"gradients to {metric_name(metric)} {plain(threshold)}", "minimize", True, reached
+        name = f"gradients to {metric_name(metric)} {plain(threshold)}"
+        yield _Quantity(name, "minimize", True, None, ("both missed", "the target"), reached)
 
 
-def _contest(
-    study: StudyPlan,
-    workload: str,
-    backend: str,
-    quantity: str,
-    direction: Direction,
-    whole: bool,
-    values: pl.DataFrame,
-) -> Contest:
+def _contest(study: StudyPlan, workload: str, backend: str, asked: _Quantity) -> Contest:
+    values = asked.values
     if values.select("method", "seed").is_duplicated().any():
         raise ValueError(f"study {study.name}: a method has more than one final run of {workload} on a seed")
-    effect = effect_for(values["value"].to_numpy(), direction)
+    effect = effect_for(values["value"].to_numpy(), asked.direction)
     found = {
         row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], "value").to_dicts()
     }
     order = [method for method in study.methods if method in found]
-    wide = values.pivot(on="method", index="seed", values="value")
+    kept = values.select("method", "seed", "value", "least", "most")
+    runs = {name: kept.filter(pl.col("method") == name).drop("method") for name in order}
     meetings = {}
     for first, second in combinations(order, 2):
-        both = wide.select(first, second).drop_nulls()
+        both = runs[first].join(runs[second], on="seed", maintain_order="left", suffix=" of the second")
         if len(both):
-            pairs = both[first].to_numpy(), both[second].to_numpy()
-            meetings[first, second], meetings[second, first] = _meetings(*pairs, direction, effect)
+            meetings[first, second], meetings[second, first] = _meetings(both, asked, effect)
     return Contest(
         study=study.name,
         workload=workload,
         backend=backend,
-        quantity=quantity,
-        direction=direction,
+        quantity=asked.name,
+        direction=asked.direction,
         effect=effect,
-        whole=whole,
+        whole=asked.whole,
+        stop=asked.stop,
         medians={method: found[method] for method in order},
         meetings=meetings,
     )
 
 
-def _meetings(
-    left: np.ndarray, right: np.ndarray, direction: Direction, effect: Effect
-) -> tuple[Meeting, Meeting]:
-    """Compare matched values, shape (pairs,), and the other way round."""
-    alike = np.where(tied(left, right), right, left)  # what the test calls a tie is no improvement either
-    pairs = pl.DataFrame({"first": alike, "second": right}).with_row_index("seed")
+def _meetings(both: pl.DataFrame, asked: _Quantity, effect: Effect) -> tuple[Meeting, Meeting]:
+    """Compare two methods, and the other way round.
+
+    Args:
+        both: a row a pair: value, least and most of the first, and the same "of the second".
+    """
+    left, right = (
+        Between(both[f"least{side}"].to_numpy(), both[f"most{side}"].to_numpy())
+        for side in ("", " of the second")
+    )
+    first, second = both["value"].to_numpy(), both["value of the second"].to_numpy()
+    alike = np.where(tied(first, second), second, first)  # what the test calls a tie is no improvement either
+    pairs = pl.DataFrame({"first": alike, "second": second}).with_row_index("seed")
     frame = pairs.unpivot(index="seed", variable_name="method").with_columns(workload=pl.lit(""))
-    chance = probability_of_improvement(frame, "first", "second", direction)
+    chance = probability_of_improvement(frame, "first", "second", asked.direction)
     other = replace(chance, probability=1 - chance.probability, low=1 - chance.high, high=1 - chance.low)
-    forth = compare_pairs(left, right, direction, effect, NEGLIGIBLE)
-    back = compare_pairs(right, left, direction, effect, NEGLIGIBLE)
-    return Meeting(forth, back.wins, chance), Meeting(back, forth.wins, other)
+    forth = compare_pairs(first, second, asked.direction, effect, NEGLIGIBLE)
+    back = compare_pairs(second, first, asked.direction, effect, NEGLIGIBLE)
+    there, here = effects_between(left, right, effect), effects_between(right, left, effect)
+    return (
+        Meeting(effect_within(forth, there, asked.nothing), back.wins, chance),
+        Meeting(effect_within(back, here, asked.nothing), forth.wins, other),
+    )
 
 
 def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
@@ -172,6 +209,7 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence
         ],
         "rows_left_out": [_title(contest) for contest in rows_left_out],
         "comparisons": [meeting.comparison for contest in found for meeting in contest.meetings.values()],
+        "bounded": any(not meeting.effect.exact for one in found for meeting in one.meetings.values()),
     }
 
 
@@ -196,7 +234,7 @@ def _texts(contest: Contest, methods: Sequence[str]) -> dict[str, Any]:
     """
     pairs: dict[int, dict[int, list[str]]] = {}
     for (first, second), meeting in contest.meetings.items():
-        pairs.setdefault(methods.index(first), {})[methods.index(second)] = cells(contest, meeting)
+        pairs.setdefault(methods.index(first), {})[methods.index(second)] = cells(meeting)
     return {
         "study": contest.study,
         "workload": contest.workload,
@@ -212,20 +250,21 @@ def _texts(contest: Contest, methods: Sequence[str]) -> dict[str, Any]:
 
 
 def median_texts(contest: Contest, value: MedianInterval) -> list[str]:
-    """A method's median, and its interval."""
+    """A method's median, or that it stopped there, and its interval."""
     if contest.whole:
         return [count(value.median), f"[{count(value.low)}, {count(value.high)}]"]
-    return [number(value.median), interval(value.low, value.high)]
+    stopped = contest.stop is not None and value.median == contest.stop
+    middle = f"stopped at {plain(contest.stop)}" if stopped else number(value.median)
+    return [middle, interval(value.low, value.high)]
 
 
-def cells(contest: Contest, meeting: Meeting) -> list[str]:
+def cells(meeting: Meeting) -> list[str]:
     """How two methods compare: the effect, its interval; wins of the first, the rest; chance, interval; p."""
     shown, chance = meeting.comparison, meeting.improvement
-    told = ratio if contest.effect == "ratio" else number
     lost = f"{meeting.losses} worse"
     return [
-        told(shown.median),
-        f"[{told(shown.low)}, {told(shown.high)}]",
+        meeting.effect.shown,
+        meeting.effect.range,
         f"{shown.wins} of {shown.count}",
         f"{lost}, {meeting.ties} equal" if meeting.ties else lost,
         percent(chance.probability),

@@ -42,6 +42,39 @@ def checkpoints(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     return longest.join(steps, on="run").sort(*CELL, "step")
 
 
+def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs with a column `step_evaluations`: the gradient evaluations that a step costs.
+
+    A run that stopped has taken one more gradient than steps, the one by which it noticed. That is less than
+    one a step, and left out, but where a step costs as many as there are steps: a Hessian counts as one for
+    each of its rows. What such a final run's curve has at its last step is then divided by its steps.
+
+    Args:
+        folder: of the merged tables.
+        runs: the table `runs`.
+
+    Raises:
+        TableError: when the table is missing or damaged.
+    """
+    about = pl.col("gradient_evaluations") // pl.col("steps").clip(lower_bound=1)
+    found = runs.with_columns(step_evaluations=about)
+    dear = found.filter(
+        pl.col("stage") == "final", pl.col("steps") > 0, pl.col("step_evaluations") >= pl.col("steps")
+    )
+    if dear.is_empty():
+        return found
+    with naming_damage(table_files(folder, "curves")):
+        ends = (
+            scan(folder, "curves")
+            .join(dear.select("run", "steps").lazy(), left_on=["run", "step"], right_on=["run", "steps"])
+            .select("run", exact=pl.col("gradient_evaluations") // pl.col("step"))
+            .unique()
+            .collect(engine="streaming")
+        )
+    exact = pl.coalesce("exact", "step_evaluations").alias("step_evaluations")
+    return found.join(ends, on="run", how="left", maintain_order="left").with_columns(exact).drop("exact")
+
+
 def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
     """At most `SHOWN_STEPS` of the steps of each cell, evenly spread, the first and the last among them.
 

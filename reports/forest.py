@@ -12,7 +12,6 @@ from reports.figures import Axes, Drawn, save, styled
 from reports.formatting import metric_name, number, percent, plain, power_of_ten
 from reports.palette import GHOST, MUTED, PAPER, TEXT, ink_of
 from reports.plan import StudyPlan
-from reports.statistics.medians import MedianInterval
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
 from reports.verdicts import Compared, comparisons
@@ -153,7 +152,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
 def _row(axes: Axes, one: Compared, middle: float, low: float, high: float) -> None:
     """What the claim allows as a band, the interval, and the estimate; an arrow where it leaves the axis."""
     optimizer, basis = method_parts(one.treated)
-    colour, effect = ink_of(optimizer).light, one.estimate
+    colour, effect = ink_of(optimizer).light, one.bounds
     least, most = (min(max(end, low), high) for end in one.allowed)
     axes.fill_betweenx(
         [middle - 0.44 * LINE, middle + 0.44 * LINE], least, most, color=GHOST.light, alpha=0.35, linewidth=0
@@ -168,6 +167,8 @@ def _row(axes: Axes, one: Compared, middle: float, low: float, high: float) -> N
     for end, edge, marker in ((effect.low, low, "<"), (effect.high, high, ">")):
         if (end < edge) if marker == "<" else (end > edge):
             axes.plot(edge, middle, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
+    if effect.median is None:  # runs that stopped leave open where in its interval it lies
+        return
     place, inside = min(max(effect.median, low), high), colour if basis == IDENTITY else PAPER.light
     axes.plot(
         place, middle, marker="o", color=colour, markerfacecolor=inside, markersize=6.5, markeredgewidth=1.6,
@@ -180,8 +181,8 @@ def _limits(panel: Panel) -> tuple[float, float]:
     seen = [panel.null]
     for _, rows in panel.groups:
         for one in rows:
-            effect = one.estimate
-            seen += [*one.allowed, effect.median, effect.low, effect.high]
+            effect = one.bounds
+            seen += [*one.allowed, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
     if panel.logarithmic:
         seen = [value for value in seen if LEAST <= value <= MOST]
         room = max((max(seen) / min(seen)) ** 0.06, 1.05)
@@ -198,20 +199,25 @@ def _caption(compared: Sequence[Compared]) -> str:
         f"The median over {seeds} paired seeds (hollow: in a basis) and its interval.",
         "Line: no difference. Shaded: where the claim asks the median to be.",
     ]
+    if any(one.bounds.median is None for one in compared):
+        said.append("Without a circle: runs stopped, and would have got further, so that the median is open.")
     if any(_beyond(one) for one in compared):
         said.append("An arrow: the interval goes on beyond the axis.")
     return " ".join(said)
 
 
 def _beyond(one: Compared) -> bool:
-    effect = one.estimate
+    effect = one.bounds
     if one.effect == "ratio":
         return effect.low < LEAST or effect.high > MOST
     return not (isfinite(effect.low) and isfinite(effect.high))
 
 
 def _told(one: Compared) -> str:
-    effect: MedianInterval = one.estimate
+    effect = one.bounds
     sign = "/" if one.effect == "ratio" else "−"
+    if effect.is_unknown:
+        return f"{one.treated} {sign} {one.control} {' '.join(effect.nothing)}"
+    median = effect.shown if effect.median is None else number(effect.median)
     between = f"from {number(effect.low)} to {number(effect.high)}"
-    return f"{one.treated} {sign} {one.control} {number(effect.median)}, {between}"
+    return f"{one.treated} {sign} {one.control} {median}, {between}"

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
+from results.intervals import LEVEL
+
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 RANGE_BELOW = 6  # values; the interval of fewer is their whole range and covers less than 95 %
 MINUS = "\N{MINUS SIGN}"
@@ -91,7 +93,7 @@ def interval(low: Any, high: Any) -> str:
 
 
 def levels(estimates: Iterable[Any], noun: str) -> str:
-    """What the intervals of a table cover: 10 seeds: intervals cover the median with 97.9 %; 3 seeds: ...
+    """What the intervals of a table cover, where that is not what others do: 3 seeds: the range ...
 
     Args:
         estimates: what has `level` and `count`, as attributes or keys; None is left out.
@@ -104,12 +106,12 @@ def levels(estimates: Iterable[Any], noun: str) -> str:
             found[fields["count"]] = fields["level"]
     parts: list[str] = []
     for total in sorted(found, reverse=True):
-        told = "the range" if total < RANGE_BELOW else "intervals"
-        covers = (
-            "" if parts else " cover the median with" if total >= RANGE_BELOW else " covers the median with"
-        )
+        level = percent(found[total], 1)
+        if level == percent(LEVEL, 1):
+            continue
+        told = "the range covers" if total < RANGE_BELOW else "intervals cover"
         counted = noun if total != 1 else noun.removesuffix("s")
-        parts.append(f"{total} {counted}: {told}{covers or ','} {percent(found[total], 1)}")
+        parts.append(f"{total} {counted}: {told} the median with {level}")
     return f"{'; '.join(parts)}." if parts else ""
 
 

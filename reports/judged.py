@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from reports.measures import CELL, run_values, step_evaluations, step_seconds, worst
+from reports.measures import CELL, run_values, step_seconds
 from reports.plan import ConditionPlan, ReportError, StudyPlan
 from reports.statistics.paired import Direction
 from reports.tables import Tables
 from results.reading import naming_damage, scan, table_files
 from results.schema import FAILED
+from results.tuning import worst
 
 LEAST_RATES = 3  # of a trend
 
@@ -84,7 +85,7 @@ def values_at_equal_cost(
 def _runs(tables: Tables, final: pl.DataFrame, condition: ConditionPlan, method: str) -> Iterator[_Run]:
     own = final.filter(~pl.col("outcome").is_in(FAILED), pl.col("method") == method)
     if condition.at_equal == "gradients":
-        own = own.with_columns(start="basis_gradient_evaluations", each=step_evaluations())
+        own = own.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
     else:
         cell = [*CELL, "machine"]
         timed = step_seconds(tables.timings).select(*cell, each="median")

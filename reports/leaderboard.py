@@ -20,7 +20,6 @@ from reports.measures import (
     study_values,
     tuning_budgets,
     tuning_runs,
-    tuning_scores,
 )
 from reports.plan import StudyPlan
 from reports.statistics.improvement import joined
@@ -30,6 +29,7 @@ from reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wi
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.methods import method_parts
+from results.tuning import tuning_scores
 
 SWEEP = "two_stage_sweep"  # the protocol that varies nothing but the learning rate
 

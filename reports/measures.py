@@ -15,15 +15,10 @@ from reports.statistics.ranks import tied
 from results.methods import IDENTITY, method_parts
 from results.reading import named
 from results.schema import FAILED, TUNING
+from results.tuning import worst
 
 CELL = ("workload", "backend", "method")
-EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
 NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
-
-
-def worst(direction: Direction) -> float:
-    """The value of a run that diverged: infinitely bad, whichever way the metric counts."""
-    return float("inf") if direction == "minimize" else float("-inf")
 
 
 def run_values(
@@ -73,6 +68,33 @@ def study_values(
     return run_values(runs, metric, which or study.which, study.direction_of(metric), study.stop.get(metric))
 
 
+def steps_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The steps after which each run met the threshold at which runs stop, as far as it is known.
+
+    A run that ended without it would have needed more steps than it took, nobody knows how many; one that
+    diverged never meets it. Failed runs say nothing.
+
+    Args:
+        metric: one that the study's runs stop at.
+
+    Returns:
+        The rows of `runs` with columns least and most, between what its steps lie, and value: the least.
+    """
+    final = study_values(study, runs, metric, "final").with_columns(at="value")
+    met, steps = pl.col("at") == study.stop[metric], pl.col("steps").cast(pl.Float64)
+    least = (
+        pl.when(pl.col("at").is_null())
+        .then(None)
+        .when(met)
+        .then(steps)
+        .when(pl.col("outcome") == "diverged")
+        .then(pl.lit(float("inf")))
+        .otherwise(steps + 1)
+    )
+    most = pl.when(pl.col("at").is_null()).then(None).when(met).then(steps).otherwise(pl.lit(float("inf")))
+    return final.with_columns(value=least, least=least, most=most).drop("at")
+
+
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
     """The methods with the best finite median of the headline metric, and those that tie with it."""
     finite = {name: median for name, median in medians_by_method.items() if isfinite(median)}
@@ -82,25 +104,27 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
     return {name for name, median in finite.items() if tied(median, best)}
 
 
-def step_evaluations() -> pl.Expr:
-    """Gradient evaluations a step of the rows of `runs`.
-
-    Whole ones: the evaluation by which a run notices that it should stop is no step.
-    """
-    return pl.col("gradient_evaluations") // pl.max_horizontal(pl.col("steps"), pl.lit(1))
-
-
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Gradient evaluations until a target was reached, the basis' cost included; infinite where it was not.
 
+    Args:
+        runs: with `step_evaluations`, as `reports.tables` reads them.
+
     Returns:
-        The rows of `runs` whose study has that target and that did not fail, with a column `value`.
+        The rows of `runs` whose study has that target and that did not fail, with a column `value`, and with
+        `least` and `most`, between what they lie: a run that ended without the target would have taken more
+        than it did, one that diverged never reaches it.
     """
     steps = named(metric, "targets", key="metric", value="steps")
-    charged = steps * step_evaluations() + pl.col("basis_gradient_evaluations").fill_null(0)
+    basis = pl.col("basis_gradient_evaluations").fill_null(0)
+    charged = (steps * pl.col("step_evaluations") + basis).cast(pl.Float64)
+    ended = (pl.col("gradient_evaluations") + basis + 1).cast(pl.Float64)
+    never = pl.lit(float("inf"))
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
     return runs.filter(~pl.col("outcome").is_in(FAILED) & aimed).with_columns(
-        charged.cast(pl.Float64).fill_null(float("inf")).alias("value")
+        value=charged.fill_null(never),
+        least=pl.coalesce(charged, pl.when(pl.col("outcome") == "diverged").then(never).otherwise(ended)),
+        most=charged.fill_null(never),
     )
 
 
@@ -288,7 +312,7 @@ def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFr
     the logarithm of the last rate over the first: 0 where only the best one does, or no run finished.
 
     Args:
-        values: what `tuning_scores` returns.
+        values: what `results.tuning.tuning_scores` returns.
 
     Returns:
         Columns method, seed, value; without the seeds on which a share of the best means nothing (a negative
@@ -311,37 +335,6 @@ def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFr
         rows.append({"method": method, "seed": seed, "value": log10(rates[last] / rates[first])})
     schema = {"method": pl.String(), "seed": pl.Int64(), "value": pl.Float64()}
     return pl.DataFrame(rows, schema=schema)
-
-
-def tuning_scores(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
-    """What tuning judges runs by: the rows with a column `value`, the worst where a run did not finish."""
-    unfinished = pl.col("outcome").is_in([*FAILED, "diverged"])
-    score = pl.when(unfinished | pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
-    recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
-    return recorded.with_columns(score.fill_null(worst(direction)).alias("value"))
-
-
-def tied_settings(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> int:
-    """How many of the settings that were tried are the best one by a tuning criterion, or tie with it.
-
-    A setting's score is the median of `tuning_scores` over its runs.
-
-    Args:
-        runs: the tuning runs of one method on one workload and backend.
-    """
-    values = tuning_scores(runs, metric, which, direction).with_columns(
-        pl.col("hyperparameters").hash().alias("others")
-    )
-    scores = (
-        values.group_by("learning_rate", "others")
-        .agg(pl.col("value").quantile(0.5, "midpoint"))["value"]
-        .to_numpy()
-    )
-    if not len(scores):
-        return 0
-    costs = scores if direction == "minimize" else -scores
-    best = costs.min()
-    return int((costs <= best + EQUAL_TO_ROUNDING * abs(best)).sum())
 
 
 def references(methods: Sequence[str]) -> dict[str, str]:

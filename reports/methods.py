@@ -75,6 +75,17 @@ STATISTICS = (
         ("tied",),
     ),
     Statistic(
+        "stopped",
+        "Runs that stopped",
+        "A run that stopped at a threshold would have got further, nobody knows how far, so that the effect "
+        "of its pair is a bound (≤ or ≥), and unknown where both stopped. A claim's comparison holds or "
+        "fails only where it does so whatever these effects are; where they may put the median on either "
+        "side of what the claim allows, no number of seeds would decide.",
+        "That a run which goes on gets no worse.",
+        "Manski, Partial Identification of Probability Distributions, Springer, 2003",
+        ("tells_nothing",),
+    ),
+    Statistic(
         "signed-rank",
         "Wilcoxon's signed-rank test",
         "One-sided, in the direction that is claimed: how likely ranks of the paired differences would lean "
@@ -173,9 +184,10 @@ STATISTICS = (
         "score",
         "Score and rank by it",
         "A performance profile is the share of workloads that a method solves within a ratio of the fastest "
-        f"one; the score is the area below it for ratios from 1 to {plain(LIMIT)}, from 0 to 1. It goes by "
-        "the median gradient evaluations to target, a missed target counts as infinitely long, and the "
-        "intervals of score and rank come from drawing the seeds again.",
+        f"one; the score is the area below it for ratios from 1 to {plain(LIMIT)}, from 0 to 1, by the "
+        "median gradient evaluations to target, a missed target being infinitely long. The intervals of "
+        "score and rank are of studies drawn again from the seeds of each workload, the same draw for every "
+        "method, and so speak of other seeds and not of other workloads.",
         "Independent seeds. The score depends on who else takes part, and where nearly half of the runs miss "
         "the target its interval is too narrow.",
         "Dolan and Moré, Mathematical Programming 91, 2002; Dahl and others, Benchmarking Neural Network "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
 
@@ -12,6 +12,7 @@ import polars as pl
 from reports.formatting import metric_name, number, plain
 from reports.measures import complete_interval, evaluations_to_target, seconds_to_target, study_values
 from reports.plan import StudyPlan, WorkloadPlan
+from reports.setting import apart
 from reports.statistics.medians import MedianInterval, median_interval, medians
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import NEGLIGIBLE, tied
@@ -90,6 +91,7 @@ class Answer:
         ends: the method that ends best after equal steps.
         use: the method to use: the first at the target, its sampling charged; without a target, or where half
             of the runs of every method miss it, the one that ends best.
+        apart: how its study differs from others of the same workload, in a phrase; empty without one.
     """
 
     study: StudyPlan
@@ -100,6 +102,7 @@ class Answer:
     target: tuple[str, float] | None
     use: Standing
     ends: Standing
+    apart: str = ""
 
     @property
     def agree(self) -> bool:
@@ -134,13 +137,23 @@ class Answer:
 
 def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
     """One answer a workload of a study, on the study's first backend; none where there are no final runs."""
-    return [
+    found = [
         answer
         for study, tables in studies
         for workload in study.workloads
         for answer in [_answer(study, workload, study.backends[0], tables)]
         if answer is not None
     ]
+    return [replace(answer, apart=_apart(answer, found)) for answer in found]
+
+
+def _apart(answer: Answer, found: Sequence[Answer]) -> str:
+    others = [
+        (other.study, other.workload)
+        for other in found
+        if other is not answer and other.workload.name == answer.workload.name
+    ]
+    return apart((answer.study, answer.workload), others)
 
 
 def _answer(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables) -> Answer | None:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from reports.figures import MANIFEST
+from reports.formatting import metric_name
 from reports.fronts import standings
 from reports.measures import (
     CELL,
@@ -28,7 +29,6 @@ from reports.measures import (
     step_ratios,
     step_seconds,
     study_values,
-    tied_settings,
     tuned_as,
 )
 from reports.plan import ReportError, StudyPlan, WorkloadPlan
@@ -41,6 +41,7 @@ from reports.tables import Tables
 from reports.targets import target_tables
 from results.methods import method_parts
 from results.schema import TUNING
+from results.tuning import tied_settings
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
@@ -218,6 +219,7 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
             continue
         tuner, tuned_on = tuned_as(study, method, backend, tuning)
         judged = tuning.filter((pl.col("method") == tuner) & (pl.col("backend") == tuned_on))
+        tied = _tied(study, judged)
         rows.append(
             {
                 **rates[method],
@@ -226,7 +228,8 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
                 ),
                 "tuned_on": tuned_on,
                 "criterion": study.criterion,
-                "tied": _tied(study, judged),
+                "tied": tied,
+                "chosen_among": _chosen_among(study, tied),
             }
         )
     return rows
@@ -249,7 +252,25 @@ def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
     if not study.criterion or not len(judged):
         return None
     metric = study.tuning["metric"]
-    return tied_settings(judged, metric, study.tuning["which"], study.direction_of(metric))
+    return len(tied_settings(judged, metric, study.tuning["which"], study.direction_of(metric)))
+
+
+def _chosen_among(study: StudyPlan, tied: int | None) -> str:
+    """That a method's rate was chosen among several that tied, in words; empty where it was not."""
+    if tied is None or tied < 2:
+        return ""
+    return f"rate chosen among {tied} tied on {study.tuning['which']} {metric_name(study.tuning['metric'])}"
+
+
+def tied_rates(study: StudyPlan, tables: Tables) -> dict[tuple[str, str, str], str]:
+    """How the rates that tied with others in tuning were chosen, in words, by workload, backend, method."""
+    return {
+        (workload.name, backend, row["method"]): row["chosen_among"]
+        for workload in study.workloads
+        for backend in study.backends
+        for row in settings_rows(study, workload.name, backend, tables.runs)
+        if row["chosen_among"]
+    }
 
 
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:

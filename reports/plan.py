@@ -40,6 +40,7 @@ class WorkloadPlan:
 QUANTITIES = {
     "best_learning_rate": "learning rate of the best {}",
     "trend": "trend over learning rates of the {}",
+    "steps_to_stop": "steps to the stop by the {}",
 }
 EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
 
@@ -57,7 +58,7 @@ class ConditionPlan:
         effect: how a pair is compared; None to follow the metric's direction.
         test: "wilcoxon" or "sign".
         family: comparisons that share Holm's correction; the claim's id where none is given.
-        quantity: "value", of final runs; of tuning runs "best_learning_rate" or "trend".
+        quantity: of final runs "value", or "steps_to_stop"; of tuning runs "best_learning_rate" or "trend".
         at_equal: at what equal cost values are read: "steps", "gradients" or "seconds".
     """
 
@@ -81,6 +82,11 @@ class ConditionPlan:
         if self.quantity != "value":
             return QUANTITIES[self.quantity].format(self.which)
         return self.which if self.at_equal == "steps" else EQUAL[self.at_equal].format(self.which)
+
+    @property
+    def of_tuning(self) -> bool:
+        """Whether tuning runs are compared."""
+        return self.quantity in ("best_learning_rate", "trend")
 
     @property
     def contests(self) -> tuple[tuple[str, str], ...]:
@@ -166,6 +172,12 @@ class StudyPlan:
     def direction(self) -> Direction:
         """Whether less of the headline metric is better."""
         return self.workloads[0].metrics[self.metric].direction
+
+    @property
+    def estimates_anew(self) -> bool:
+        """Whether a run estimates a basis anew, by gradients that are its own."""
+        chosen = self.settings.get("bases", {}).values()
+        return any((options or {}).get("every") is not None for options in chosen)
 
     @property
     def shares_rates(self) -> bool:
@@ -369,7 +381,11 @@ def _parity(raw: Mapping[str, Any]) -> ParityPlan:
 
 def _checks(raw: Mapping[str, Any]) -> ChecksPlan:
     return ChecksPlan(
-        claims=tuple(ClaimPlan(**item) for item in raw["claims"]),
+        claims=tuple(
+            # their parts are for whoever checks a set
+            ClaimPlan(**{key: value for key, value in item.items() if key != "parts"})
+            for item in raw["claims"]
+        ),
         tables=tuple(Path(folder) for folder in raw["tables"]),
         figures=Path(raw["figures"]),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -218,7 +218,9 @@ def disagreements(folder: Path) -> list[str]:
     about = json.loads((folder / PROVENANCE).read_text())
     if about.get("rule_version") != RULE_VERSION:
         made_by = f"version {about.get('rule_version')} of the rules, and here is version {RULE_VERSION}"
-        return [f"{PROVENANCE}: verdicts by {made_by}; check it with its own commit, {about.get('commit')}"]
+        anew = f"python -m reports publish --plan {folder / PLAN} --name NAME --waive rules"
+        own = f"check it with its own commit, {about.get('commit')}"
+        return [f"{PROVENANCE}: verdicts by {made_by}; {own}, or compute it anew: {anew}"]
     found = []
     for table, right in derived(plan).items():
         given = read([folder / f"{table}.parquet"], table)
@@ -300,8 +302,11 @@ def read_set(folder: Path) -> ReportPlan:
     return plan
 
 
-def drawn(plan: ReportPlan, folder: Path) -> ReportPlan:
+def drawn(plan: ReportPlan, folder: Path, tell: Callable[[str], None]) -> ReportPlan:
     """A set's plan with the figures, which a set does not hold, drawn into a folder.
+
+    Args:
+        tell: is told what is done next.
 
     Raises:
         ReportError, TableError: when a table is missing or damaged, or has no measure of a claim.
@@ -313,13 +318,15 @@ def drawn(plan: ReportPlan, folder: Path) -> ReportPlan:
     rows = check_rows(plan.checks) if plan.checks else None
     check_measured(plan, rows)
     studies = []
-    for study in plan.studies:
+    for number, study in enumerate(plan.studies, start=1):
+        tell(f"figures of {study.name}, study {number} of {len(plan.studies)}")
         figures = folder / "studies" / formatting.slug(study.name)
         tables = read_tables(study.tables)
         draw_figures(study, tables, figures)
         studies.append(replace(study, figures=figures))
     checks = plan.checks
     if checks is not None and rows is not None:
+        tell("figures of property checks")
         checks = replace(checks, figures=folder / "claims")
         draw_claims(checks, rows, series_rows(checks), checks.figures)
     return replace(plan, studies=tuple(studies), checks=checks)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +24,7 @@ from reports.publish import read_set
 from reports.statistics.medians import median_interval
 from reports.statistics.paired import Effect
 from reports.tables import read_tables
-from reports.verdict_list import read_verdicts
+from reports.verdict_list import command_of, read_verdicts
 from reports.verdicts import Compared, comparisons
 from results.publishing import PLAN, PROVENANCE
 
@@ -64,9 +65,10 @@ def choose_set(claim: str, folder: Path, scale: str | None, say: Callable[[str],
         say: is told of sets that cannot be read, which are passed over.
 
     Raises:
-        ReportError: when there is none; says what there is.
+        ReportError: when there is none; says what there is, and what to do without a set.
     """
     found = []
+    claims: dict[str, list[str]] = {}  # the scales at which sets have each claim
     for path in sorted(folder.glob(f"*/{PLAN}")):
         if path.parent.name.startswith("."):
             continue  # being written, or left behind
@@ -76,15 +78,33 @@ def choose_set(claim: str, folder: Path, scale: str | None, say: Callable[[str],
         except (ReportError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             say(f"passed over: {path.parent}: {error}")
             continue
+        for each in claims_of(plan):
+            claims.setdefault(each, []).append(plan.scale)
         if scale in (None, plan.scale) and claim in claims_of(plan):
             found.append((published, path.parent))
     if not found:
-        at = f" at scale {scale}" if scale else ""
-        raise ReportError(
-            f"{folder}: no published set has the claim {claim!r}{at}; name one with --published, or ask "
-            "python -m reports verdicts for the claims that there are"
-        )
+        raise ReportError("\n".join(_without_set(claim, folder, scale, claims)))
     return max(found)[1]
+
+
+def _without_set(
+    claim: str, folder: Path, scale: str | None, claims: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """What to do about a claim that no set has, at the scale asked for; `claims` are those that sets have."""
+    if claim in claims:
+        yield (
+            f"{folder}: no published set has the claim {claim!r} at scale {scale}; there is one at scale "
+            f"{', '.join(dict.fromkeys(claims[claim]))}: leave --scale out"
+        )
+    else:
+        near = get_close_matches(claim, claims, n=1)
+        meant = (
+            f"; did you mean {near[0]!r}?" if near else f" (they have: {', '.join(sorted(claims)) or 'none'})"
+        )
+        yield f"{folder}: no published set has the claim {claim!r}{meant}"
+    yield f"  to run it with nothing to set it beside: {command_of(claim, scale or 'quick')}"
+    yield "  to set it beside somebody else's run: python -m reports reproduce CLAIM --published FOLDER"
+    yield "  all claims, published or not: python -m harness list"
 
 
 def check_asked(claim: str, scale: str | None, published: ReportPlan) -> None:
@@ -207,10 +227,15 @@ def _comparisons(claim: str, published: ReportPlan, again: ReportPlan) -> Iterat
             if len(one.gains) or (other is not None and len(other.gains)):
                 yield Line(_called(one), "", "", "cannot be told", "one of the two has no pairs of runs")
             continue
-        left, right = one.estimate, other.estimate
-        ends = [(left.low, left.high), (right.low, right.high)]
         near = one.margin if one.effect == "ratio" else 0.0
-        yield _intervals(_called(one), (left.median, right.median), ends, near)
+        left, right = one.bounds, other.bounds
+        exact = left.exact and right.exact  # else each bound is held against its like
+        sides = [("", left.floor, right.floor)] if exact else [
+            (", at least", left.floor, right.floor), (", at most", left.ceiling, right.ceiling)
+        ]  # fmt: skip
+        for bound, first, second in sides:
+            ends = [(first.low, first.high), (second.low, second.high)]
+            yield _intervals(_called(one) + bound, (first.median, second.median), ends, near)
     both = [one for key, one in before.items() if key in after]
     yield from _runs(both, _values(both, published), _values(both, again))
 

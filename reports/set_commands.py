@@ -77,13 +77,17 @@ def run_command(options: argparse.Namespace, say: Say) -> int:
     return COMMANDS[options.command](options, say)
 
 
-def render_published(plan: ReportPlan, out: Path) -> Path:
-    """Render the site of a published set, its figures drawn from its tables; returns the first page."""
+def render_published(plan: ReportPlan, out: Path, tell: Say) -> Path:
+    """Render the site of a published set, its figures drawn from its tables; returns the first page.
+
+    Args:
+        tell: is told what is done next.
+    """
     from reports.publish import drawn
     from reports.site import render_site
 
     with tempfile.TemporaryDirectory() as folder:
-        return render_site(drawn(plan, Path(folder)), out)
+        return render_site(drawn(plan, Path(folder), tell), out, tell)
 
 
 def _publish(options: argparse.Namespace, say: Say) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reports.formatting import metric_name, plain
-from reports.plan import StudyPlan
+from reports.plan import StudyPlan, WorkloadPlan
+from results.methods import IDENTITY
 
 PROTOCOLS = {
     "two_stage_sweep": "sweep in two stages, powers of ten first, then by doubling around the best",
@@ -44,6 +45,36 @@ def setting_rows(study: StudyPlan) -> list[tuple[str, list[str]]]:
         ("Backends", [_backend(name, chosen) for name, chosen in given.get("backends", {}).items()]),
     ]
     return [(name, phrases) for name, phrases in rows if phrases]
+
+
+Ran = tuple[StudyPlan, WorkloadPlan]
+
+
+def apart(own: Ran, others: Sequence[Ran]) -> str:
+    """How a study's runs of a workload differ from those of other studies, in a phrase; empty if nowhere."""
+    settings = own[1].settings
+    told = {
+        name: value
+        for name, value in settings.items()
+        if any(other.settings.get(name) != value for _, other in others)
+    }
+    facets, theirs = _facets(own[0]), [_facets(other) for other, _ in others]
+    phrases = [facets[name] for name in facets if any(other[name] != facets[name] for other in theirs)]
+    return "; ".join(filter(None, [options(told) if told else "", *phrases]))
+
+
+def _facets(study: StudyPlan) -> dict[str, str]:
+    """What studies of one workload may do in other ways, each as a short phrase."""
+    given = study.settings
+    length = {name: value for name, value in given.get("budget", {}).items() if name != "evaluations"}
+    bases = [label for label in given.get("bases", {}) if label != IDENTITY]
+    return {
+        "length": _budget(length),
+        "rates": "bases share a rate" if study.shares_rates else "a rate for each method",
+        "bases": f"in {_listed(bases, 'and')}" if bases else "",
+        "methods": f"{len(study.methods)} methods",
+        "precision": str(given.get("precision", "")),
+    }
 
 
 def options(given: Mapping[str, Any]) -> str:

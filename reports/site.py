@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from reports.pages import (
     run_metrics,
     run_pages,
     study_page,
+    tied_rates,
     when_and_where,
 )
 from reports.palette import dark
@@ -51,24 +52,31 @@ BOARD_FIGURES = "board_figures"  # those of the leaderboard, which are drawn wit
 WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
 
 
-def render_site(plan: ReportPlan, out: Path) -> Path:
+def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Path:
     """Render every page into a folder and return the path of the first one.
 
     Files of an earlier rendering that are no longer part of the site are removed; others are left alone.
 
+    Args:
+        tell: is told what is done next.
+
     Raises:
         ReportError, TableError: when a study's tables or figures are missing or damaged.
     """
+    tell(f"tables of {len(plan.studies)} studies")
     studies = [(study, read_tables(study.tables)) for study in plan.studies]
     figures = {study.name: read_figures(study.figures) for study in plan.studies}
     runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
+    tell("leaderboard")
     boards = leaderboards(studies)
     parity = parity_page(plan.parity, parity_rows(plan.parity)) if plan.parity else None
     checks = check_rows(plan.checks) if plan.checks else None
+    tell("verdicts")
     verdicts = claim_verdicts(plan, {study.name: tables for study, tables in studies}, checks)
     claim_figures = read_figures(plan.checks.figures) if plan.checks else []
     drawn = [*claim_figures, *(figure for own in figures.values() for figure in own)]
-    claims = claims_page(plan, checks, listed(plan, verdicts), drawn)
+    ties = {study.name: tied_rates(study, tables) for study, tables in studies if study.claims}
+    claims = claims_page(plan, checks, listed(plan, verdicts), drawn, ties)
     others = pl.concat([jobs_of(plan.parity), jobs_of(plan.checks)])
 
     kernels = read_kernels(plan.kernels)
@@ -98,6 +106,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     def render(name: str, template: str, **context: Any) -> None:
         pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
 
+    tell("overview")
     render(
         "index.html",
         "index",
@@ -109,7 +118,8 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         studies=studies,
         warnings=warnings,
     )
-    for study, tables in studies:
+    for place, (study, tables) in enumerate(studies, start=1):
+        tell(f"{study_file(study.name)}, study {place} of {len(studies)}")
         context = study_page(study, tables, figures[study.name])
         render(study_file(study.name), "study", folder=figure_folder(study.name), **context)
         for number, rows in enumerate(runs[study.name]):
@@ -136,6 +146,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
         folder=BOARD_FIGURES,
         warnings=warnings,
     )
+    tell("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
     render("compare.html", "compare", cells=cells, **comparison_page(studies, leaders))
     stored = read_ratios()
@@ -158,6 +169,7 @@ def render_site(plan: ReportPlan, out: Path) -> Path:
     folders = [(figure_folder(study.name), study.figures, figures[study.name]) for study in plan.studies]
     if plan.checks:
         folders.append((CLAIM_FIGURES, plan.checks.figures, claim_figures))
+    tell(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
     return out / "index.html"
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from reports.formatting import plain, ratio, signed
 from reports.plan import StudyPlan
+from reports.statistics.medians import MedianInterval, median_interval
 from reports.statistics.paired import (
     Direction,
     Effect,
@@ -21,24 +24,81 @@ from reports.statistics.paired import (
 from reports.statistics.ranks import NEGLIGIBLE
 
 
-@dataclass(frozen=True)
-class PairedEffect:
-    """Two methods compared seed by seed, and between what their effect lies.
-
-    A run that stopped at its threshold would have got further, nobody knows how far. Where less is better,
-    the effect of a pair is at most what its values say where the treated run stopped, at least that where
-    the control's did, and unknown where both did.
+class Between(NamedTuple):
+    """Values of runs, or effects of pairs, each between two bounds; both are equal where it is known.
 
     Args:
-        comparison: with every such run at the threshold, so that its test counts two of them as a tie.
-        floor, ceiling: with the least and with the greatest effect that each pair may have.
-        stop: the threshold; None where runs stop at none.
+        least, most: shape (count,), infinities allowed.
     """
 
-    comparison: PairedComparison
-    floor: PairedComparison
-    ceiling: PairedComparison
-    stop: float | None
+    least: np.ndarray
+    most: np.ndarray
+
+    @property
+    def unknown(self) -> int:
+        """Of how many nothing is known: less or more than any number."""
+        return int((np.isneginf(self.least) & np.isposinf(self.most)).sum())
+
+    @property
+    def bounded(self) -> int:
+        """How many are known to bounds only."""
+        return int((self.least != self.most).sum())
+
+    @property
+    def turned(self) -> Between:
+        """Their negatives."""
+        return Between(-self.most, -self.least)
+
+
+def known_to_the_stop(values: np.ndarray, direction: Direction, stop: float | None) -> Between:
+    """Values that are held at the stop, where nobody knows how far their runs would have got, as bounds.
+
+    Args:
+        stop: the threshold of the metric at which runs stop; None without.
+    """
+    if stop is None:
+        return Between(values, values)
+    least, most = ((-inf, stop), (stop, inf))[direction == "maximize"]
+    at = values == stop
+    return Between(np.where(at, least, values), np.where(at, most, values))
+
+
+def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) -> pl.DataFrame:
+    """A frame with the column `value`, held at the stop, and with columns least and most, its bounds."""
+    known = known_to_the_stop(values["value"].to_numpy(), direction, stop)
+    return values.with_columns(least=pl.Series(known.least), most=pl.Series(known.most))
+
+
+def effects_between(treated: Between, control: Between, effect: Effect) -> Between:
+    """Between what the effect of each pair lies: of a ratio the logarithm of treated / control.
+
+    Of two values that are known and equal it is 0, infinite or 0 too.
+    """
+    ends = []
+    for left, right in ((treated.least, control.most), (treated.most, control.least)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if effect == "ratio":  # what may be less than anything is not negative here
+                gap = np.log(np.maximum(left, 0.0)) - np.log(np.maximum(right, 0.0))
+            else:
+                gap = left - right
+        ends.append(np.where(left == right, 0.0, gap))
+    return Between(*ends)
+
+
+@dataclass(frozen=True)
+class EffectBounds:
+    """A median effect over pairs and its interval, and between what they lie where runs stopped.
+
+    Args:
+        effect: "ratio" or "difference".
+        floor, ceiling: with the least and with the greatest effect that each pair may have.
+        nothing: what is said where nothing is known, and where that is: ("both stopped", "at 10⁻⁸").
+    """
+
+    effect: Effect
+    floor: MedianInterval
+    ceiling: MedianInterval
+    nothing: tuple[str, str]
 
     @property
     def exact(self) -> bool:
@@ -47,13 +107,33 @@ class PairedEffect:
         return all(getattr(self.floor, end) == getattr(self.ceiling, end) for end in ends)
 
     @property
+    def median(self) -> float | None:
+        """The median effect; None where it is not known to a point."""
+        return self.floor.median if self.floor.median == self.ceiling.median else None
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval, with the least effects."""
+        return self.floor.low
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval, with the greatest effects."""
+        return self.ceiling.high
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the median may be anything."""
+        return self.floor.median == self._least and self.ceiling.median == inf
+
+    @property
     def shown(self) -> str:
         """The median effect, with ≤ or ≥ where it is a bound."""
         low, high = self.floor.median, self.ceiling.median
         if low == high:
             return self._told(low)
-        if low == self._least and high == inf:
-            return "both stopped"
+        if self.is_unknown:
+            return self.nothing[0]
         if low == self._least:
             return f"≤ {self._told(high)}"
         return f"≥ {self._told(low)}" if high == inf else f"{self._told(low)} to {self._told(high)}"
@@ -61,18 +141,56 @@ class PairedEffect:
     @property
     def range(self) -> str:
         """The interval of the median effect, as wide as stopped runs leave it; or where both stopped."""
-        if self.shown == "both stopped":
-            return f"at {plain(self.stop)}"
-        low = "0" if self.floor.low == self._least == 0.0 else self._told(self.floor.low)
-        return f"[{low}, {self._told(self.ceiling.high)}]"
+        if self.is_unknown:
+            return self.nothing[1]
+        low = "0" if self.low == self._least == 0.0 else self._told(self.low)
+        return f"[{low}, {self._told(self.high)}]"
 
     @property
     def _least(self) -> float:
         """What no effect is below."""
-        return 0.0 if self.comparison.effect == "ratio" else -inf
+        return 0.0 if self.effect == "ratio" else -inf
 
     def _told(self, value: float) -> str:
-        return ratio(value) if self.comparison.effect == "ratio" else signed(value)
+        return ratio(value) if self.effect == "ratio" else signed(value)
+
+
+def exponential(logarithm: float) -> float:
+    """The ratio of a logarithm, infinite where a float cannot hold it."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(logarithm))
+
+
+def bounds_of(
+    effects: Between, effect: Effect, shown: Callable[[float], float], nothing: tuple[str, str]
+) -> EffectBounds:
+    """The median of effects that are known to bounds, with its interval.
+
+    Args:
+        effects: shape (pairs,), at least one.
+        shown: an effect as readers see it, the greater the greater.
+    """
+    ends = (median_interval(values) for values in effects)
+    floor, ceiling = (
+        MedianInterval(shown(end.median), shown(end.low), shown(end.high), end.level, end.count)
+        for end in ends
+    )
+    return EffectBounds(effect, floor, ceiling, nothing)
+
+
+@dataclass(frozen=True)
+class PairedEffect(EffectBounds):
+    """Two methods compared seed by seed, and between what their effect lies.
+
+    A run that stopped at its threshold would have got further, nobody knows how far. Where less is better,
+    the effect of a pair is at most what its values say where the treated run stopped, at least that where
+    the control's did, and unknown where both did.
+
+    Args:
+        comparison: with every such run at the threshold, so that its test counts two of them as a tie.
+    """
+
+    comparison: PairedComparison
 
 
 def paired_effect(
@@ -91,19 +209,26 @@ def paired_effect(
         stop: the threshold of the metric at which runs stop; None without.
         negligible: relative difference up to which a pair is a tie in the test.
     """
-    beyond = 0.0 if effect == "ratio" else -inf if direction == "minimize" else inf
+    left, right = (known_to_the_stop(values, direction, stop) for values in (treated, control))
+    comparison = compare_pairs(treated, control, direction, effect, negligible)
+    return effect_within(comparison, effects_between(left, right, effect), both_stopped(stop))
 
-    def further(values: np.ndarray) -> np.ndarray:
-        return values if stop is None else np.where(values == stop, beyond, values)
 
-    sides = [
-        compare_pairs(left, right, direction, effect, negligible)
-        for left, right in (
-            (treated, control), (further(treated), control), (treated, further(control)),
-        )
-    ]  # fmt: skip
-    floor, ceiling = sides[1:] if direction == "minimize" else reversed(sides[1:])
-    return PairedEffect(sides[0], floor, ceiling, stop)
+def both_stopped(stop: float | None) -> tuple[str, str]:
+    """What is said where all that is known of two runs is that they stopped, as `EffectBounds` has it."""
+    return "both stopped", f"at {plain(stop)}" if stop is not None else ""
+
+
+def effect_within(comparison: PairedComparison, effects: Between, nothing: tuple[str, str]) -> PairedEffect:
+    """A comparison of pairs with what is known of their effects.
+
+    Args:
+        effects: of the same pairs, as `effects_between` gives them.
+        nothing: as `EffectBounds` has it.
+    """
+    shown = exponential if comparison.effect == "ratio" else float
+    bounds = bounds_of(effects, comparison.effect, shown, nothing)
+    return PairedEffect(comparison.effect, bounds.floor, bounds.ceiling, nothing, comparison)
 
 
 def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> PairedEffect | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reports.curves import checkpoints
+from reports.curves import checkpoints, with_step_evaluations
 from reports.machines import one_machine
 from results.merging import mixed_hardware
 from results.reading import read, with_method
@@ -18,7 +18,8 @@ class Tables:
     """The tables of one study, with `method` added; curves stay on disk (`reports.curves`).
 
     `folder` is where they lie, `checkpoints` says at which steps metrics were recorded, `warnings` which
-    machines were left out, and where those that stay differ in hardware.
+    machines were left out, and where those that stay differ in hardware. `runs` has `step_evaluations` too,
+    the gradient evaluations that a step costs.
     """
 
     folder: Path
@@ -47,5 +48,6 @@ def read_tables(folder: Path) -> Tables:
     mixed = [
         f"{sentence}; losses may be compared with care, seconds may not" for sentence in mixed_hardware(runs)
     ]
+    runs = with_step_evaluations(folder, runs)
     jobs, recorded = read(folder, "jobs"), checkpoints(folder, runs)
     return Tables(folder, runs, recorded, timings, memory, jobs, (*left_out, *mixed))

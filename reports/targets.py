@@ -18,7 +18,7 @@ from reports.figures import (
     save,
 )
 from reports.formatting import count, metric_name, plain
-from reports.measures import evaluations_to_target, references, step_evaluations
+from reports.measures import evaluations_to_target, references
 from reports.palette import GHOST, dashes_of, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.decisions import holm
@@ -104,7 +104,7 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     that starts at its target has taken no gradient, and counts as one evaluation: a time is above 0.
 
     Args:
-        runs: the final runs of one workload on one backend.
+        runs: the final runs of one workload on one backend, as `evaluations_to_target` takes them.
 
     Returns:
         The rows of `evaluations_to_target` with columns time, reached.
@@ -112,7 +112,8 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     found = evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
     steps = pl.when(pl.col("outcome") == "diverged").then(longest).otherwise(pl.col("steps"))
-    ended = (steps * step_evaluations() + pl.col("basis_gradient_evaluations").fill_null(0)).cast(pl.Float64)
+    basis = pl.col("basis_gradient_evaluations").fill_null(0)
+    ended = (steps * pl.col("step_evaluations") + basis).cast(pl.Float64)
     reached = pl.col("value").is_finite()
     time = pl.when(reached).then(pl.col("value")).otherwise(ended).clip(lower_bound=1.0)
     return found.with_columns(time=time, reached=reached)

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from reports import formatting
-from reports.claims import check_rows
+from reports.claims import check_rows, deciding_comparison
 from reports.places import claim_figure
 from reports.plan import ReportPlan
 from reports.tables import read_tables
-from reports.verdicts import Verdicts, claim_verdicts
+from reports.verdicts import Compared, Verdicts, claim_verdicts
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p (Holm)", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs are told
@@ -48,6 +48,11 @@ def leading(plan: ReportPlan, found: Verdicts) -> pl.DataFrame:
 def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
 
+    `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
+    ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
+    words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
+    median. `beyond_seeds` tells that no number of seeds would decide a comparison.
+
     `figure` is a path from the site's folder, None where nothing is drawn. `others` holds the verdict as
     printed, where a statement is misprinted, and those on other backends; `repeats` what became of the claim
     in other settings.
@@ -56,22 +61,20 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     others = _without_enums(found.claims).join(
         rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
     )
-    findings = _without_enums(found.findings)
     sentences = sentences_of(plan)
-    compared = {
-        row["claim"]: findings.filter(
-            pl.col("claim") == row["claim"], pl.col("backend").eq_missing(pl.lit(row["backend"]))
-        )
-        .drop("claim", "backend")
-        .to_dicts()
-        for row in rows.iter_rows(named=True)
+    compared: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for finding, one in zip(_without_enums(found.findings).to_dicts(), found.compared, strict=True):
+        key = finding.pop("claim"), finding.pop("backend")
+        compared.setdefault(key, []).append(finding | _known(one))
+    of_claim = {
+        row["claim"]: compared.get((row["claim"], row["backend"]), []) for row in rows.iter_rows(named=True)
     }
-    return [
+    told = [
         {
             **{NAMES.get(name, name): value for name, value in row.items()},
             "sentence": sentences[row["claim"]],
-            "figure": _figure(row, compared[row["claim"]]),
-            "comparisons": compared[row["claim"]],
+            "figure": _figure(row, of_claim[row["claim"]]),
+            "comparisons": of_claim[row["claim"]],
             "repeats": [
                 {**asdict(repeat), "turned": list(repeat.turned)}
                 for repeat in found.repeats.get((row["claim"], row["backend"]), ())
@@ -82,6 +85,29 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
         }
         for row in rows.iter_rows(named=True)
     ]
+    return [_shown(verdict) for verdict in told]
+
+
+def _known(one: Compared) -> dict[str, Any]:
+    """What is known of the median effect of a comparison, in numbers and words; None without pairs."""
+    if not len(one.gains):
+        return dict.fromkeys(("at_least", "at_most", "shown", "range")) | {"beyond_seeds": False}
+    bounds = one.bounds
+    return {
+        "at_least": bounds.floor.median,
+        "at_most": bounds.ceiling.median,
+        "shown": bounds.shown,
+        "range": bounds.range,
+        "beyond_seeds": one.beyond_seeds,
+    }
+
+
+def _shown(verdict: dict[str, Any]) -> dict[str, Any]:
+    """A verdict with the words for its estimate, and whether no number of seeds would decide a comparison."""
+    deciding = deciding_comparison(verdict) or {}
+    beyond = any(one["finding"] == "open" and one["beyond_seeds"] for one in verdict["comparisons"])
+    words = {"shown": deciding.get("shown"), "range": deciding.get("range"), "beyond_seeds": beyond}
+    return verdict | words
 
 
 def sentences_of(plan: ReportPlan) -> dict[str, str]:
@@ -125,7 +151,9 @@ def as_text(verdicts: list[dict[str, Any]]) -> str:
 
 def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
     estimate = formatting.number(verdict["estimate"])
-    if verdict["low"] is not None:
+    if verdict["estimate"] is None and verdict["shown"]:
+        estimate = f"{verdict['shown']} {verdict['range']}"
+    elif verdict["low"] is not None:
         estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
     why = verdict["reason"]
     if verdict["seeds_needed"] is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import exp, inf, log
+from dataclasses import dataclass, field
+from math import inf, log
 
 import numpy as np
 import polars as pl
 
+from reports.formatting import plain
 from reports.judged import gains_over_rates, values_at_equal_cost
-from reports.measures import study_values
+from reports.measures import steps_to_stop, study_values
 from reports.plan import (
     ChecksPlan,
     ClaimPlan,
@@ -22,27 +23,35 @@ from reports.plan import (
     StudyPlan,
 )
 from reports.repeats import Repeat, repeat_of
-from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
-from reports.statistics.medians import MedianInterval, median_interval
+from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed, tells_nothing
 from reports.statistics.paired import Effect, paired_values
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.shares import share_interval
+from reports.stopped import (
+    Between,
+    EffectBounds,
+    both_stopped,
+    bounds_of,
+    effects_between,
+    exponential,
+    with_bounds,
+)
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
 from results.verdicts import ALPHA, Variant, Verdict, verdicts
-
-LARGEST = 700.0  # logarithm of a ratio that a float can hold
 
 
 @dataclass(frozen=True)
 class Verdicts:
     """The tables `claims` (one row a claim, variant and backend) and `findings` (one row a comparison).
 
-    `repeats` has, by claim and backend, what became of the claim where it was repeated in another setting.
+    `compared` has the comparisons in the order of `findings`; `repeats`, by claim and backend, what became of
+    the claim where it was repeated in another setting.
     """
 
     claims: pl.DataFrame
     findings: pl.DataFrame
+    compared: tuple[Compared, ...]
     repeats: Mapping[tuple[str, str], tuple[Repeat, ...]] = field(default_factory=dict)
 
 
@@ -53,8 +62,10 @@ class Compared:
     Args:
         sign: 1 where more of the metric is better, else -1.
         gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm; of a
-            trend Kendall's tau.
+            trend Kendall's tau. Runs that stopped count with their threshold.
+        between: between what each gain lies, which runs that stopped leave open.
         margin: the smallest gain that matters, above 0.
+        stop: the threshold at which runs stop; None without, or where it plays no part.
     """
 
     claim: str
@@ -67,26 +78,68 @@ class Compared:
     effect: Effect
     sign: float
     gains: np.ndarray
+    between: Between
     margin: float
+    stop: float | None = None
 
     @property
     def question(self) -> Question:
         """What is asked of the gains."""
         return Question(self.condition.relation, self.margin, self.condition.test)
 
+    @property
+    def p_value(self) -> float:
+        """Of the question, not corrected; 1 without pairs."""
+        return self.question.p_value(*self.between) if len(self.gains) else 1.0
+
+    def finding(self, adjusted: float) -> Finding:
+        """What the gains say, wherever between their bounds they lie, with a corrected p-value."""
+        least, most = self.between
+        return decide(self.question, least, adjusted, ALPHA, most)
+
+    def seeds_needed(self, family: int) -> int | None:
+        """About how many seeds would decide; None where none would, or more than can be told."""
+        least, most = self.between
+        return seeds_needed(self.question, least, family, ALPHA, most)
+
     def shown(self, gain: float) -> float:
         """A gain as the effect that readers see: treated / control, or treated - control."""
-        signed = self.sign * gain
-        if self.effect == "difference":
-            return signed
-        return exp(signed) if signed < LARGEST else inf
+        return self._seen(self.sign * gain)
+
+    def _seen(self, effect: float) -> float:
+        return effect if self.effect == "difference" else exponential(effect)
 
     @property
-    def estimate(self) -> MedianInterval:
-        """The median effect that readers see, with its interval; needs a pair."""
-        gain = median_interval(self.gains)
-        low, high = sorted((self.shown(gain.low), self.shown(gain.high)))
-        return replace(gain, median=self.shown(gain.median), low=low, high=high)
+    def bounds(self) -> EffectBounds:
+        """The median effect that readers see, with its interval and as far as it is known; needs a pair."""
+        effects = self.between if self.sign > 0 else self.between.turned
+        told, where = both_stopped(self.stop)
+        told = "neither stopped" if self.condition.quantity == "steps_to_stop" else told
+        return bounds_of(effects, self.effect, self._seen, (told, where))
+
+    @property
+    def beyond_seeds(self) -> bool:
+        """Whether no number of seeds like these would decide, for what runs that stopped leave open."""
+        return len(self.gains) > 0 and tells_nothing(self.question, *self.between)
+
+    @property
+    def left_open(self) -> str:
+        """What runs that stopped leave open, in words; empty where that is nothing."""
+        unknown, of, where = self.between.unknown, len(self.gains), plain(self.stop or 0)
+        if unknown and self.condition.quantity == "steps_to_stop":
+            told = (
+                f"{unknown} of {of} pairs met {where} in neither run, which the steps to it cannot tell apart"
+            )
+        elif unknown:
+            value = f"the {self.condition.which} value"
+            told = f"{unknown} of {of} pairs stopped at {where} in both, which {value} cannot tell apart"
+        elif self.beyond_seeds:
+            told = (
+                f"{self.between.bounded} of {of} pairs, of which one run stopped at {where}, are bounds only"
+            )
+        else:
+            return ""
+        return told + (", and no number of seeds would decide" if self.beyond_seeds else "")
 
     @property
     def allowed(self) -> tuple[float, float]:
@@ -120,6 +173,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
             claim,
             backend,
             findings.filter(claim=claim.id, backend=backend),
+            [one for one in compared if (one.claim, one.backend) == (claim.id, backend)],
             tables[study.name],
             plan.scale,
             repeats.get((claim.id, backend), ()),
@@ -131,7 +185,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
     if plan.checks is not None and checks is not None:
         rows += property_rows(plan.checks, checks, plan.scale)
-    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, repeats)
+    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared), repeats)
 
 
 def repeats_of(
@@ -176,9 +230,14 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
         for workload in asked:
             here = final.filter(pl.col("workload") == workload.name)
             tried = tuning.filter(pl.col("workload") == workload.name)
-            values = study_values(study, here, condition.metric, condition.which)
+            to_stop = condition.quantity == "steps_to_stop"
+            values = (
+                steps_to_stop(study, here, condition.metric)
+                if to_stop
+                else study_values(study, here, condition.metric, condition.which)
+            )
             for treated, control in condition.contests:
-                if condition.quantity != "value":
+                if condition.of_tuning:
                     gains = gains_over_rates(study, tried, condition, treated, control)
                     yield _of_rates(study, claim, condition, backend, workload.name, gains, treated, control)
                     continue
@@ -202,7 +261,18 @@ def _of_rates(
     share = NEGLIGIBLE if condition.smallest_effect is None else condition.smallest_effect
     margin = -log(1 - share) if effect == "ratio" else share
     return Compared(
-        claim.id, study.name, backend, workload, condition, treated, control, effect, 1.0, gains, margin
+        claim=claim.id,
+        study=study.name,
+        backend=backend,
+        workload=workload,
+        condition=condition,
+        treated=treated,
+        control=control,
+        effect=effect,
+        sign=1.0,
+        gains=gains,
+        between=Between(gains, gains),
+        margin=margin,
     )
 
 
@@ -216,33 +286,47 @@ def _compared(
     treated: str,
     control: str,
 ) -> Compared:
-    direction = study.direction_of(condition.metric)
+    direction = "minimize" if condition.quantity == "steps_to_stop" else study.direction_of(condition.metric)
     effect: Effect = condition.effect or ("ratio" if direction == "minimize" else "difference")
     where = (
         f"study {study.name}: claim {claim.id}: {condition.metric} of {treated} and {control} on {workload}"
     )
+    stop = study.stop.get(condition.metric)
+    if condition.quantity != "steps_to_stop":
+        values = with_bounds(values, direction, stop)
     finished = values.drop_nulls("value")
     try:
-        pairs = paired_values(finished, [], ["seed"], "method", "value", treated, control)
+        value, least, most = (
+            paired_values(finished, [], ["seed"], "method", column, treated, control)
+            for column in ("value", "least", "most")
+        )
     except ValueError as error:
         raise ReportError(
             f"{where}: a seed has more than one final run; merge tables of one plan only"
         ) from error
-    left, right = pairs["treated"].to_numpy(), pairs["control"].to_numpy()
+    seen, at_least, at_most = (
+        (pairs["treated"].to_numpy(), pairs["control"].to_numpy()) for pairs in (value, least, most)
+    )
+    if effect == "ratio" and min(side.min(initial=inf) for side in seen) < 0:
+        raise ReportError(f"{where}: a ratio of negative values says nothing; give effect: difference")
     sign = 1.0 if direction == "maximize" else -1.0
+    held = effects_between(Between(seen[0], seen[0]), Between(seen[1], seen[1]), effect)
+    between = effects_between(Between(at_least[0], at_most[0]), Between(at_least[1], at_most[1]), effect)
     share = NEGLIGIBLE if condition.smallest_effect is None else condition.smallest_effect
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if effect == "ratio":
-            if min(left.min(initial=inf), right.min(initial=inf)) < 0:
-                raise ReportError(
-                    f"{where}: a ratio of negative values says nothing; give effect: difference"
-                )
-            gains, margin = sign * (np.log(left) - np.log(right)), -log(1 - share)
-        else:
-            gains, margin = sign * (left - right), share
-    gains = np.where(left == right, 0.0, gains)  # both diverged, or both exactly there
     return Compared(
-        claim.id, study.name, backend, workload, condition, treated, control, effect, sign, gains, margin
+        claim=claim.id,
+        study=study.name,
+        backend=backend,
+        workload=workload,
+        condition=condition,
+        treated=treated,
+        control=control,
+        effect=effect,
+        sign=sign,
+        gains=sign * held.least,
+        between=between if sign > 0 else between.turned,
+        margin=-log(1 - share) if effect == "ratio" else share,
+        stop=stop,
     )
 
 
@@ -255,7 +339,7 @@ def decided(compared: Sequence[Compared]) -> pl.DataFrame:
     families: dict[tuple[str, str], list[int]] = {}
     for number, one in enumerate(compared):
         families.setdefault((one.condition.family, one.backend), []).append(number)
-    raw = [one.question.p_value(one.gains) if len(one.gains) else 1.0 for one in compared]
+    raw = [one.p_value for one in compared]
     adjusted = list(raw)
     for numbers in families.values():
         for number, value in zip(numbers, holm([raw[number] for number in numbers]), strict=True):
@@ -286,14 +370,13 @@ def _finding_row(one: Compared, p_value: float, adjusted: float, family: int) ->
     }
     if not len(one.gains):
         return row
-    effect = one.estimate
-    found: Finding = decide(one.question, one.gains, adjusted, ALPHA)
-    needed = seeds_needed(one.question, one.gains, family, ALPHA) if found == "open" else None
+    effect, found = one.bounds, one.finding(adjusted)
+    needed = one.seeds_needed(family) if found == "open" else None
     return row | {
         "estimate": effect.median,
         "low": effect.low,
         "high": effect.high,
-        "level": effect.level,
+        "level": effect.floor.level,
         "p_value": p_value,
         "holm_p_value": adjusted,
         "finding": found,
@@ -323,6 +406,7 @@ def claim_row(
     claim: StudyClaim,
     backend: str,
     findings: pl.DataFrame,
+    compared: Sequence[Compared],
     tables: Tables,
     scale: str,
     repeats: Sequence[Repeat] = (),
@@ -332,6 +416,9 @@ def claim_row(
     Its estimate, interval and p-value are those of the comparison that decides: of those that fail, else of
     those that are open, else of all, the one with the largest corrected p-value. As all must hold, that
     p-value is the claim's own (an intersection-union test).
+
+    Args:
+        compared: the comparisons in the order of `findings`.
     """
     row = _empty_row(claim, scale) | {
         "backend": backend,
@@ -341,7 +428,7 @@ def claim_row(
     if not findings["seeds"].sum():
         return row | {"verdict": "not run", "reason": f"no pairs of runs on {backend}"}
     verdict = combined(findings["finding"].to_list())
-    reason = _reason(findings)
+    reason = "; ".join([_reason(findings), *_left_open(findings, compared)])
     if verdict == "reproduced" and study.at_most_partly:
         verdict, reason = "partly reproduced", f"{reason}; partly at most, since {study.at_most_partly}"
     reason = "; ".join([reason, *map(str, repeats)])
@@ -372,6 +459,14 @@ def _reason(findings: pl.DataFrame) -> str:
     counts = {kind: int((findings["finding"] == kind).sum()) for kind in said}
     told = ", ".join(f"{count} {said[kind][count > 1]}" for kind, count in counts.items() if count)
     return f"of {len(findings)} comparisons {told}"
+
+
+def _left_open(findings: pl.DataFrame, compared: Sequence[Compared]) -> Iterator[str]:
+    """What runs that stopped leave open of each comparison that is open, in words."""
+    for finding, one in zip(findings["finding"], compared, strict=True):
+        if finding == "open" and one.left_open:
+            about = f"{one.treated} and {one.control} on {one.workload}: " if len(compared) > 1 else ""
+            yield about + one.left_open
 
 
 def _empty_row(claim: StudyClaim, scale: str) -> dict[str, object]:

@@ -16,6 +16,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from results import flaws
+from results.check_flaws import of_checks
 from results.errors import TableError
 from results.methods import IDENTITY
 from results.parity_flaws import of_parity
@@ -38,8 +39,8 @@ from results.reading import read
 from results.schema import TABLES, TUNING
 from results.sentences import differences
 from results.set_names import SUMS, WAIVERS
-from results.set_plan import SetPlan
-from results.verdicts import rule_hash
+from results.set_plan import Claim, SetPlan
+from results.verdicts import RULE_VERSION, rule_hash
 
 PAGES = ("README.md", "LICENSE")
 DERIVED = ("claims", "findings", "leaderboard")
@@ -88,9 +89,24 @@ def unchecked(folder: Path) -> list[str]:
             )
         if study.name in thinned:
             found.append(f"{where}: best metrics and steps to targets between the checkpoints that are left")
-        bases = len(runs.filter(pl.col("basis") != IDENTITY))
-        if bases:
-            found.append(f"{where}: what the bases of {bases} runs cost: the jobs' own tables are not here")
+        if study.needs_hessian is None:
+            found.append(
+                f"{where}: how many gradient evaluations a step takes: plan.json does not say which "
+                "optimizers need a Hessian"
+            )
+        if study.budget.steps is None and any(one.settings.batch_size for one in study.workloads):
+            found.append(f"{where}: how many steps {study.budget.epochs} epochs have: the data are not here")
+        bases = runs.filter(pl.col("basis") != IDENTITY)
+        if len(bases):
+            found.append(
+                f"{where}: seconds that the bases of {len(bases)} runs took: their jobs are not here"
+            )
+        multiples = [label for label, basis in study.bases.items() if isinstance(basis.samples, str)]
+        if count := len(bases.filter(pl.col("basis").is_in(multiples))):
+            found.append(
+                f"{where}: how many gradients the bases of {count} runs sampled, beyond that all sampled as "
+                "many: plan.json gives a multiple of d"
+            )
     if plan.parity:
         count = len(read([folder / "parity/parity.parquet"], "parity"))
         found.append(
@@ -103,7 +119,26 @@ def unchecked(folder: Path) -> list[str]:
             f"checks/checks.parquet: {count} values: the instances that they are of are not here; "
             "python -m harness checks draws them anew"
         )
+        found += _not_asked(plan.checks.claims, count)
     return [_plain(told) for told in found]
+
+
+def _not_asked(claims: Sequence[Claim], rows: int) -> Iterator[str]:
+    """What plan.json does not say of the measures of property checks."""
+    known = [claim.parts for claim in claims if claim.parts is not None]
+    if len(known) < len(claims):
+        yield (
+            f"checks/checks.parquet: whether {rows} measures are all that were asked for, and their "
+            "relations, limits and tolerances: plan.json does not have the parts of its claims"
+        )
+    asks = [ask for parts in known for part in parts for ask in part.asks]
+    for name in ("limit", "tolerance"):
+        count = sum(getattr(ask, name) is None for ask in asks)
+        if count:
+            yield (
+                f"checks/checks.parquet: the {name} of {count} of {len(asks)} quantities: it is computed for "
+                "each instance"
+            )
 
 
 def _plain(told: str) -> str:
@@ -138,11 +173,11 @@ def unfounded(folder: Path) -> list[str]:
     if plan.parity:
         found += of_parity(plan.parity, tables["parity"]["parity"])
     if plan.checks:
-        found += flaws.of_checks(plan, tables["checks"]["checks"])
+        found += of_checks(plan, tables["checks"]["checks"])
     found += _provenance(about, plan, tables)
     if not found:
         found += _waived(about, plan, tables)
-        found += _rules(raw)
+        found += _rules(raw, about.get("rule_version", RULE_VERSION))
     return found
 
 
@@ -316,15 +351,15 @@ def _listed(found: Sequence[Objection]) -> str:
     return "; ".join(each.sentence for each in found) or "nothing does"
 
 
-def _rules(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Claims of studies whose rule is not the one that its hash is of."""
+def _rules(plan: Mapping[str, Any], version: int) -> Iterator[str]:
+    """Claims of studies whose rule, by the version that the set names, is not the one that its hash is of."""
     try:
         changed = [
             (claim["id"], claim["rule"], right)
             for study in [*plan["studies"], *plan.get("skipped", [])]
             for claims in [study.get("claims") or []]
             for claim in claims
-            for right in [rule_hash(claim, claims, study.get("at_most_partly", ""))]
+            for right in [rule_hash(claim, claims, study.get("at_most_partly", ""), version)]
             if claim["rule"] != right
         ]
     except (KeyError, TypeError, AttributeError) as error:

@@ -20,6 +20,11 @@ def told(file: str, rows: pl.DataFrame, sentence: Callable[[Row], str]) -> Itera
         yield f"{file}: {sentence(rows.row(0, named=True))}{likewise(len(rows) - 1)}"
 
 
+def of_rows(where: str, table: str, rows: pl.DataFrame, flaw: Callable[[Row], str]) -> Iterator[str]:
+    """A complaint that names file and row: what is wrong with the first, and how many more there are."""
+    yield from told(f"{where}/{table}.parquet", rows, lambda row: f"{row_of(table, row)}: {flaw(row)}")
+
+
 def likewise(more: int) -> str:
     """How many more rows a sentence could be said of."""
     return f"; {more} more {'row' if more == 1 else 'rows'} likewise" if more else ""
@@ -38,6 +43,11 @@ def value(found: Any) -> str:
     if isinstance(found, Mapping):
         return f"an entry with {', '.join(map(str, found))}"
     return str(found)
+
+
+def when(steps: int | None) -> str:
+    """After which step a target was reached."""
+    return "not reached" if steps is None else f"reached at step {steps}"
 
 
 def differences(

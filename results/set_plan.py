@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from results.set_names import NAME
+from results.verdicts import Relation, Variant
 
+Direction = Literal["minimize", "maximize"]
 # as the harness has them, which this folder may not import (tests/results/test_checking.py compares)
 FIRST_FINAL_SEED = 1000
 LIBRARIES = {"torch": "torch", "optax": "jax"}  # the backend of each
+
+OPEN = "…"  # in a quantity that plan.json asks for: what is put there for each instance
 
 
 class Part(BaseModel):
@@ -22,14 +26,21 @@ class Part(BaseModel):
 class Metric(Part):
     """Whether less of a metric is better."""
 
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
+
+
+class Settings(Part):
+    """Of a workload's settings the examples of a minibatch; None for the full batch."""
+
+    batch_size: int | None = None
 
 
 class Workload(Part):
-    """A workload and its metrics by name."""
+    """A workload, its metrics by name and its settings."""
 
     name: str
     metrics: dict[str, Metric]
+    settings: Settings = Settings()
 
 
 class Backend(Part):
@@ -46,16 +57,38 @@ class Seeds(Part):
 
 
 class Tuning(Part):
-    """How many settings each method may try, and whether the identity basis chooses for all."""
+    """How many settings each method may try, and by what the best is chosen, for one basis or for all."""
 
     trials: int = Field(ge=1)
     shared_across: str
+    metric: str
+    which: Literal["final", "best"]
+    direction: Direction
+    names: list[str] = ["learning_rate"]
 
 
 class Rule(Part):
-    """Which update rule a label of the study stands for; the label itself where nothing is said."""
+    """Which update rule a label of the study stands for; the label itself where nothing is said.
+
+    `space` has the tuned hyperparameters where they are not the study's.
+    """
 
     rule: str | None = None
+    space: dict[str, Any] = {}
+
+
+class Basis(Part):
+    """How many gradients a basis samples, such as 1000 or "2.0 d", and when it does so again."""
+
+    samples: int | str | None = None
+    every: Any = None
+
+
+class Budget(Part):
+    """How long a run goes on."""
+
+    steps: int | None = None
+    epochs: int | None = None
 
 
 class PlannedStudy(Part):
@@ -68,7 +101,12 @@ class PlannedStudy(Part):
     seeds: Seeds
     tuning: Tuning
     targets: dict[str, float] = {}
+    stop: dict[str, float] = {}
+    budget: Budget
+    bases: dict[str, Basis] = {}
     optimizers: dict[str, Rule]
+    needs_hessian: list[str] | None = None  # labels; plans that were written before do not say
+    looks_ahead: list[str] = []
     tables: str
 
     def only_backend(self, optimizer: str) -> str | None:
@@ -76,16 +114,49 @@ class PlannedStudy(Part):
         library, colon, _ = (self.optimizers.get(optimizer, Rule()).rule or optimizer).partition(":")
         return LIBRARIES.get(library) if colon else None
 
+    def tuned_names(self, optimizer: str) -> list[str]:
+        """The hyperparameters that are tuned, the learning rate first: the study's, or of its own space."""
+        space = self.optimizers.get(optimizer, Rule()).space
+        return ["learning_rate", *sorted(space.keys() - {"learning_rate"})] if space else self.tuning.names
+
     def targets_on(self, workload: Workload) -> dict[str, float]:
         """Threshold by metric, of the metrics that the workload has."""
         return {name: threshold for name, threshold in self.targets.items() if name in workload.metrics}
 
 
+class Ask(Part):
+    """A measure that a part of a claim may give, None where that is computed for each instance.
+
+    The quantity has `OPEN` for what an instance puts there; `always` is whether every instance gives it.
+    """
+
+    quantity: str
+    relation: Relation | None
+    limit: float | None
+    tolerance: float | None
+    always: bool
+
+
+class ClaimPart(Part):
+    """A part of a claim, how many instances are drawn of it, and what it asks of them."""
+
+    part: str
+    variant: Variant
+    source: str
+    instances: int = Field(ge=1)
+    asks: list[Ask]
+
+
 class Claim(Part):
-    """A claim that property checks decide, and what data it lacks; empty where it could be checked."""
+    """A claim that property checks decide.
+
+    `missing` says what data it lacks, empty where it could be checked; plans that were written before its
+    parts were named have None.
+    """
 
     id: str
     missing: str = ""
+    parts: list[ClaimPart] | None = None
 
 
 class Problem(Part):

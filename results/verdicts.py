@@ -12,10 +12,15 @@ Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for the comparisons of a family together
-RULE_VERSION = 3  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)
+RULE_VERSION = 4  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)
 
 
-def rule_hash(claim: Mapping[str, Any], among: Iterable[Mapping[str, Any]], at_most_partly: str) -> str:
+def rule_hash(
+    claim: Mapping[str, Any],
+    among: Iterable[Mapping[str, Any]],
+    at_most_partly: str,
+    version: int = RULE_VERSION,
+) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of what decides a claim.
 
     The order of conditions, and whether a family is the claim's own or is named so, make no difference.
@@ -24,6 +29,7 @@ def rule_hash(claim: Mapping[str, Any], among: Iterable[Mapping[str, Any]], at_m
         claim: `id` and `holds_if` as the study file has them, in plain JSON types.
         among: the claims of its study: how many comparisons share a family counts.
         at_most_partly: as the scale has it.
+        version: of the way from runs to a verdict.
     """
     own = _conditions(claim)
     families = {condition["family"] for condition in own}
@@ -35,7 +41,7 @@ def rule_hash(claim: Mapping[str, Any], among: Iterable[Mapping[str, Any]], at_m
         if condition["family"] in families
     ]
     rule = {
-        "version": RULE_VERSION,
+        "version": version,
         "alpha": ALPHA,
         "id": claim["id"],
         "holds_if": sorted(own, key=_order),

@@ -67,7 +67,7 @@ def test_what_cannot_be_published_is_told_before_anything_is_computed(
     done = publish(*config)
     assert done.returncode != 0
     assert told in done.stdout
-    assert "Traceback (most recent call last)" not in done.stdout
+    assert "Traceback" not in done.stdout
     assert not list((project / "results/runs").rglob("jobs.parquet"))
     assert (project / "README.md").read_text() == before
 

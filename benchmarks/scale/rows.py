@@ -78,6 +78,7 @@ def write_report(out: Path, rows: int) -> str:
     size = _size(rows, len(study["methods"]), len(study["backends"]), len(_metrics(study)))
     study["tuning"] |= {"trials": len(RATES), "coarse": list(RATES)}
     study["seeds"] = {"tuning": TUNING_SEEDS, "final": size.final_seeds}
+    study["budget"] = {"steps": (size.checkpoints - 1) * STEPS_BETWEEN, "evaluations": size.checkpoints - 1}
     for backend in study["backends"].values():
         backend["final_seeds"] = size.final_seeds
     (out / PLAN).write_text(json.dumps(plan, indent=1, sort_keys=True))
@@ -195,8 +196,6 @@ def _runs(
             "seed": seed,
             "learning_rate": rate,
             "hyperparameters": [],
-            "outcome": "budget",
-            "outcome_step": None,
             "steps": total,
             "gradient_evaluations": total,
             "basis_gradient_evaluations": BASIS_EVALUATIONS * (basis != "identity"),
@@ -237,7 +236,12 @@ def _runs(
             "value": values.transpose(1, 0, 2).ravel(),
         }
     ).with_columns(seconds=pl.lit(None, dtype=pl.Float64))
-    return pl.DataFrame(rows, schema=TABLES["runs"]), curves.select(TABLES["curves"].names())
+    met = pl.col("targets").list.eval(pl.element().struct.field("steps")).list.min()
+    runs = pl.DataFrame(rows, schema=TABLES["runs"]).with_columns(
+        outcome=pl.when(met.is_null()).then(pl.lit("budget")).otherwise(pl.lit("reached")),
+        outcome_step=met,
+    )
+    return runs.cast({"outcome": TABLES["runs"]["outcome"]}), curves.select(TABLES["curves"].names())
 
 
 def _reached(values: np.ndarray, threshold: float, steps: np.ndarray) -> int | None:

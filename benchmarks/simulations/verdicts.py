@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 from reports.statistics.decisions import ClaimRelation, Question, decide, holm
+from reports.stopped import Between, effects_between, known_to_the_stop
 from reports.verdicts import combined
 from results.verdicts import ALPHA, Verdict
 
@@ -19,6 +21,8 @@ from .paired_tests import exchangeable, skewed
 MARGIN = 0.05
 SPREADS = (1, 5, 20)  # of gains from seed to seed, in margins
 DIVERGED = 0.45  # of the control's runs: less than half, so that the median gain stays below 0
+STOPPED = (0.3, 0.6, 0.9)  # of the control's runs, where runs stop at a threshold
+RELATIONS: Mapping[ClaimRelation, float] = {"better": 0.0, "no_worse": -MARGIN, "same": -MARGIN}  # just false
 SHARES = {1: 0.4, 10: 0.2}  # of the trials, by the number of comparisons that share a correction
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -60,18 +64,35 @@ NARROW = tuple(noise for noise in NOISES if noise.spread == 1)
 DIVERGENCE = Noise("control often diverges", diverging, 1)
 
 
-def claims_of(question: Question, studies: np.ndarray) -> list[list[Verdict]]:
+def claims_of(question: Question, studies: np.ndarray, most: np.ndarray | None = None) -> list[list[Verdict]]:
     """The verdicts of studies: each of a family of claims with one comparison.
 
     Args:
         studies: gains, shape (studies, family, pairs).
+        most: what each is at most, where `studies` has what it is at least; None where they are known.
     """
     told = []
-    for study in studies:
-        adjusted = holm([question.p_value(gains) for gains in study])
-        findings = [decide(question, gains, p, ALPHA) for gains, p in zip(study, adjusted, strict=True)]
+    for study, greatest in zip(studies, studies if most is None else most, strict=True):
+        ends = list(zip(study, greatest, strict=True))
+        adjusted = holm([question.p_value(least, ceiling) for least, ceiling in ends])
+        findings = [
+            decide(question, least, p, ALPHA, ceiling)
+            for (least, ceiling), p in zip(ends, adjusted, strict=True)
+        ]
         told.append([combined([finding]) for finding in findings])
     return told
+
+
+def stopped(random: np.random.Generator, gains: np.ndarray, share: float) -> Between:
+    """Between what gains are known to lie where that share of the control's runs stops at a threshold.
+
+    Problems are unlike each other: where a run would have ended spreads by ten margins. Less is better.
+    """
+    control = 10 * MARGIN * random.normal(size=gains.shape)
+    threshold = 10 * MARGIN * NormalDist().inv_cdf(share)
+    ends = (np.maximum(values, threshold) for values in (control - gains, control))
+    sides = [known_to_the_stop(values, "minimize", threshold) for values in ends]
+    return effects_between(sides[0], sides[1], "difference").turned
 
 
 def simulated(
@@ -119,6 +140,21 @@ def false_claims(test: str) -> Callable[[np.random.Generator, int], Iterable[Res
                     yield Result("reproduced, though false", setting, value, count, None, LEVEL)
 
     return run
+
+
+def false_where_runs_stop(random: np.random.Generator, trials: int) -> Iterator[Result]:
+    """Claims that are false by as little as can be where runs stop, and said to be reproduced."""
+    trials = max(1, round(SHARES[1] * trials))
+    for relation, median in RELATIONS.items():
+        question = Question(relation, MARGIN)
+        for share in STOPPED:
+            for noise in NARROW:
+                for size in SIZES:
+                    gains = noise.gains(random, median, (trials, 1, size))
+                    told = claims_of(question, *stopped(random, gains, share))
+                    setting = f"{relation}, {100 * share:.0f} % stop, {noise.name}; {size} seeds"
+                    value = any_of(told, "reproduced")
+                    yield Result("reproduced, though false", setting, value, trials, None, LEVEL)
 
 
 def below_the_margin(random: np.random.Generator, trials: int) -> Iterator[Result]:
@@ -179,6 +215,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "reports.verdicts",
         "The same with `test: wilcoxon`, which assumes differences that are symmetric about their median.",
         false_claims("wilcoxon"),
+    ),
+    Experiment(
+        "Verdicts, false claims where runs stop",
+        "reports.verdicts",
+        "The same by the sign test where runs stop at a threshold that so many of the control's reach: the "
+        "gain of a pair is then known to a bound, and not at all where both stopped. False is what is so of "
+        "runs that had gone on.",
+        false_where_runs_stop,
     ),
     Experiment(
         "Verdicts, gains below the margin",

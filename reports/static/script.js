@@ -1,4 +1,4 @@
-// The theme, sorting and filtering of tables, what columns say, and the comparison of two methods. Pages read without this file too.
+// The theme, sorting and filtering, what columns say, claims that open, and the comparison of two methods. Pages read without this file too.
 "use strict";
 
 (function () {
@@ -45,50 +45,136 @@
     return String(left).localeCompare(String(right));
   }
 
-  function sortable(table) {
-    const heads = Array.from(table.tHead.rows[table.tHead.rows.length - 1].cells);
-    heads.forEach((head, column) => {
-      const button = head.querySelector("button:not([data-tells])");
-      if (!button) return;
-      button.addEventListener("click", () => {
-        const descending = head.getAttribute("aria-sort") === "ascending";
-        heads.forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-        const body = table.tBodies[0];
-        const keyed = Array.from(body.rows, (row) => [key(row, column), row]);
-        keyed.sort(([left], [right]) => {
-          if (left === null || right === null) return (left === null) - (right === null);
-          return descending ? compare(right, left) : compare(left, right);
-        });
-        body.append(...keyed.map(([, row]) => row));
-      });
-    });
+  // What the reader chose stands behind the # of the address, so that a link or a reload shows it again; anchors have no =.
+  function asked() {
+    return new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+  }
+  function keep(change) {
+    const chosen = asked();
+    change(chosen);
+    history.replaceState(null, "", chosen.size ? "#" + chosen : location.pathname + location.search);
   }
 
-  // Words and choices hide the rows that do not fit, and with a row the section that tells more of it.
+  // A sorted table is kept as sort=TABLE.COLUMN.up or .down, counted from 1.
+  function sorting() {
+    const tables = Array.from(document.querySelectorAll("table[data-sortable]"));
+    const headsOf = (table) => Array.from(table.tHead.rows[table.tHead.rows.length - 1].cells);
+    const buttonOf = (head) => head.querySelector("button:not([data-tells])");
+    const sort = (table, column, descending) => {
+      headsOf(table).forEach((head) => head.removeAttribute("aria-sort"));
+      headsOf(table)[column].setAttribute("aria-sort", descending ? "descending" : "ascending");
+      const body = table.tBodies[0];
+      const keyed = Array.from(body.rows, (row) => [key(row, column), row]);
+      keyed.sort(([left], [right]) => {
+        if (left === null || right === null) return (left === null) - (right === null);
+        return descending ? compare(right, left) : compare(left, right);
+      });
+      body.append(...keyed.map(([, row]) => row));
+    };
+    tables.forEach((table, place) => {
+      headsOf(table).forEach((head, column) => {
+        const button = buttonOf(head);
+        if (!button) return;
+        button.addEventListener("click", () => {
+          const now = head.getAttribute("aria-sort");
+          const descending = now ? now === "ascending" : head.dataset.mostFirst !== undefined;
+          sort(table, column, descending);
+          keep((chosen) => {
+            const others = chosen.getAll("sort").filter((one) => !one.startsWith(place + 1 + "."));
+            chosen.delete("sort");
+            others.forEach((one) => chosen.append("sort", one));
+            chosen.append("sort", [place + 1, column + 1, descending ? "down" : "up"].join("."));
+          });
+        });
+      });
+    });
+    const restore = () => asked().getAll("sort").forEach((one) => {
+      const [place, column, direction] = one.split(".");
+      const table = tables[place - 1];
+      const head = table && headsOf(table)[column - 1];
+      if (head && buttonOf(head)) sort(table, column - 1, direction === "down");
+    });
+    addEventListener("hashchange", restore);
+    restore();
+  }
+
+  // Words and choices hide the rows that do not fit, and what holds nothing else; returns what shows all of them again.
   function filtering() {
     const text = document.getElementById("filter");
-    if (!text) return;
-    const choices = Array.from(document.querySelectorAll("select[data-filter]"));
+    if (!text) return () => {};
+    const choices = Array.from(document.querySelectorAll("[data-filter]"));
     const said = document.getElementById("shown");
-    const rows = Array.from(document.querySelectorAll("table[data-filtered] tbody tr"));
-    const sections = Array.from(document.querySelectorAll("section[data-row]"));
+    const rows = Array.from(document.querySelectorAll("table[data-filtered] tbody tr, [data-row]"));
+    const counted = rows.filter((row) => row.matches("[data-row]") || row.closest("table").dataset.filtered === "");
     const groups = Array.from(document.querySelectorAll("section[data-group]"));
+    const inside = new Map(groups.map((group) => [group, rows.filter((row) => group.contains(row))]));
     const apply = () => {
       const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const wanted = choices.filter((choice) => (choice.type !== "radio" || choice.checked) && choice.value !== "");
       rows.forEach((row) => {
-        const content = row.textContent.toLowerCase();
+        const around = row.closest("[data-words]");
+        const content = (row.textContent + " " + (around ? around.dataset.words : "")).toLowerCase();
         row.hidden = !words.every((word) => content.includes(word))
-          || choices.some((choice) => choice.value !== "" && row.dataset[choice.dataset.filter] !== choice.value);
+          || wanted.some((choice) => row.dataset[choice.dataset.filter] !== choice.value);
       });
-      sections.forEach((section) => { section.hidden = document.getElementById(section.dataset.row).hidden; });
-      groups.forEach((group) => { group.hidden = !group.querySelector("section[data-row]:not([hidden])"); });
-      const counted = rows.filter((row) => row.closest("table").dataset.filtered === "");
-      said.textContent = counted.filter((row) => !row.hidden).length + " of " + counted.length + " rows";
+      groups.forEach((group) => { group.hidden = inside.get(group).every((row) => row.hidden); });
+      said.textContent = counted.filter((row) => !row.hidden).length + " of " + counted.length + " " + (said.dataset.counted || "rows");
     };
-    text.addEventListener("input", apply);
-    choices.forEach((choice) => choice.addEventListener("change", apply));
+    const show = (words, values) => {
+      text.value = words;
+      choices.forEach((choice) => {
+        const value = values.get(choice.dataset.filter) || "";
+        if (choice.type === "radio") choice.checked = choice.value === value;
+        else choice.value = value;
+      });
+      apply();
+    };
+    const remember = () => {
+      apply();
+      keep((chosen) => {
+        const now = choices.filter((choice) => choice.type !== "radio" || choice.checked).map((choice) => [choice.dataset.filter, choice.value]);
+        [["filter", text.value], ...now].forEach(([name, value]) => { if (value) chosen.set(name, value); else chosen.delete(name); });
+      });
+    };
+    const restore = () => { const chosen = asked(); if (chosen.size) show(chosen.get("filter") || "", chosen); };
+    text.addEventListener("input", remember);
+    choices.forEach((choice) => choice.addEventListener("change", remember));
+    addEventListener("hashchange", restore);
     apply();
+    restore();
+    return () => show("", new Map());
+  }
+
+  // A link to a claim opens it, one button opens all, and paper shows everything open.
+  function folding(showAll) {
+    const claims = Array.from(document.querySelectorAll("details.claim"));
+    const button = document.getElementById("open-all");
+    const reveal = () => {
+      const target = document.getElementById(location.hash.slice(1));
+      const claim = target && target.closest("details.claim");
+      if (!claim) return;
+      if (claim.hidden) showAll();
+      claim.open = true;
+      claim.scrollIntoView();
+    };
+    if (button) {
+      const shown = () => claims.filter((claim) => !claim.hidden);
+      const label = () => { button.textContent = shown().length && shown().every((claim) => claim.open) ? "Close all" : "Open all"; };
+      button.addEventListener("click", () => {
+        const open = button.textContent === "Open all";
+        shown().forEach((claim) => { claim.open = open; });
+        label();
+      });
+      claims.forEach((claim) => claim.addEventListener("toggle", label));
+      addEventListener("hashchange", reveal);
+      reveal();
+    }
+    let closed = [];
+    addEventListener("beforeprint", () => {
+      closed = Array.from(document.querySelectorAll("main details:not([open])"));
+      closed.forEach((each) => { each.open = true; });
+    });
+    addEventListener("afterprint", () => closed.forEach((each) => { each.open = false; }));
   }
 
   // What describes a column is shown beside its title, to the pointer and to the keyboard; Escape puts it away.
@@ -158,7 +244,7 @@
           cell("td", "stacked wrap", contest.quantity, contest.better),
           cell("td", "number", ...contest.medians[first]),
           cell("td", "number", ...contest.medians[second]),
-          cell("td", "number", effect, contest.effect + " " + ends),
+          cell("td", "number", effect, ends.startsWith("[") ? contest.effect + " " + ends : ends),
           cell("td", "number", wins, others),
           cell("td", "number", chance, chances),
           cell("td", "number", p),
@@ -176,26 +262,24 @@
         : "They share no problem instance";
     };
     const read = () => {
-      const asked = new URLSearchParams(location.hash.slice(1));
+      const chosen = asked();
       selects.forEach((select) => {
-        const place = data.methods.indexOf(asked.get(select.id));
+        const place = data.methods.indexOf(chosen.get(select.id));
         if (place >= 0) select.value = place;
       });
       draw();
     };
-    const keep = () => {
-      const chosen = new URLSearchParams();
-      selects.forEach((select) => chosen.set(select.id, data.methods[select.value]));
-      location.replace("#" + chosen);
+    const remember = () => {
+      keep((chosen) => selects.forEach((select) => chosen.set(select.id, data.methods[select.value])));
       draw();
     };
     selects.forEach((select, place) => {
       select.value = data.methods.indexOf(data.shown[place]);
-      select.addEventListener("change", keep);
+      select.addEventListener("change", remember);
     });
     document.getElementById("swap").addEventListener("click", () => {
       [selects[0].value, selects[1].value] = [selects[1].value, selects[0].value];
-      keep();
+      remember();
     });
     addEventListener("hashchange", read);
     read();
@@ -203,8 +287,8 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     themeButton();
-    document.querySelectorAll("table[data-sortable]").forEach(sortable);
-    filtering();
+    sorting();
+    folding(filtering());
     tips();
     comparing();
   });

@@ -62,22 +62,25 @@ class Question:
         """By how much a gain may miss the margin and lie on it: rounding in float32 decides nothing."""
         return ROUNDING * max(1.0, self.margin)
 
-    def p_value(self, gains: ArrayLike) -> float:
+    def p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
         """One-sided, for what the relation asserts; of "same" the larger of two tests (TOST).
 
         Gains that lie on the border, but for what is negligible or rounding, count against the relation: the
-        null is about the median gain, which many ties hold at the border (`ties_against`).
+        null is about the median gain, which many ties hold at the border (`ties_against`). Of gains that are
+        known to bounds it is the largest p-value that they may have.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
+            most: what each may be at most, where `gains` is what it is at least; None where they are known.
         """
-        values, test = np.asarray(gains, dtype=float), TESTS[self.test]
+        least, test = np.asarray(gains, dtype=float), TESTS[self.test]
         if self.relation == "better":
-            return test(ties_against(-values, min(NEGLIGIBLE, self.margin)))
-        below = test(ties_against(-values - self.margin, self.slack))
+            return test(ties_against(-least, min(NEGLIGIBLE, self.margin)))
+        below = test(ties_against(-least - self.margin, self.slack))
         if self.relation == "no_worse":
             return below
-        return max(below, test(ties_against(values - self.margin, self.slack)))
+        greatest = least if most is None else np.asarray(most, dtype=float)
+        return max(below, test(ties_against(greatest - self.margin, self.slack)))
 
     def excluded(self, low: float, high: float) -> bool:
         """Whether an interval of the median gain holds nothing that the relation allows."""
@@ -94,25 +97,55 @@ class Question:
         return median >= -most and (self.relation == "no_worse" or median <= most)
 
 
-def decide(question: Question, gains: ArrayLike, adjusted: float, alpha: float) -> Finding:
+def decide(
+    question: Question, gains: ArrayLike, adjusted: float, alpha: float, most: ArrayLike | None = None
+) -> Finding:
     """What paired gains say.
 
     It fails where the interval of the median gain holds nothing that the relation allows; it holds where the
-    test rejects its null and the median gain is one that the relation allows; else it is open.
+    test rejects its null and the median gain is one that the relation allows; else it is open. Gains that are
+    known to bounds decide only what they decide wherever between them they lie: the interval then goes from
+    the lower end with the least of them to the upper end with the greatest, and both medians must be allowed.
 
     Args:
         gains: shape (pairs,).
         adjusted: the p-value of `Question.p_value`, corrected for its family.
+        most: what each may be at most, where `gains` is what it is at least; None where they are known.
     """
-    median, ordered = median_interval(gains, LEVEL).median, np.sort(np.asarray(gains, dtype=float))
-    order, level = interval_order(len(ordered), LEVEL)  # sure to cover, where what is shown is interpolated
-    if level >= LEAST_LEVEL and question.excluded(float(ordered[order - 1]), float(ordered[-order])):
+    ends = _ends(gains, most)
+    order, level = interval_order(len(ends[0]), LEVEL)  # sure to cover, where what is shown is interpolated
+    low, high = np.sort(ends[0])[order - 1], np.sort(ends[-1])[-order]
+    if level >= LEAST_LEVEL and question.excluded(float(low), float(high)):
         return "fails"
-    return "holds" if adjusted <= alpha and question.borne_out(median) else "open"
+    borne_out = all(question.borne_out(median_interval(end).median) for end in ends)
+    return "holds" if adjusted <= alpha and borne_out else "open"
+
+
+def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool:
+    """Whether no number of pairs like these would decide, as one end of what they may be bears out the
+    relation and the other denies it.
+
+    Args:
+        gains, most: shape (pairs,), between what each gain lies.
+    """
+    low, high = (median_interval(end).median for end in _ends(gains, most))
+    borne_out = question.borne_out(low) and question.borne_out(high)
+    return not borne_out and not question.excluded(low, high)
+
+
+def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
+    """The gains as they are known, or the least and the greatest that they may be."""
+    least = np.asarray(gains, dtype=float)
+    return (least,) if most is None else (least, np.asarray(most, dtype=float))
 
 
 def seeds_needed(
-    question: Question, gains: ArrayLike, family: int, alpha: float, power: float = POWER
+    question: Question,
+    gains: ArrayLike,
+    family: int,
+    alpha: float,
+    most: ArrayLike | None = None,
+    power: float = POWER,
 ) -> int | None:
     """About how many pairs would decide, if further ones were like those that are there.
 
@@ -123,22 +156,28 @@ def seeds_needed(
     Args:
         gains: shape (pairs,).
         family: the number of comparisons that share a correction.
+        most: as `decide` takes it.
 
     Returns:
         The number; None where even the largest of `SEEDS` would not do, or there is no pair.
     """
-    values = np.asarray(gains, dtype=float)
-    if not len(values):
+    ends = _ends(gains, most)
+    count = len(ends[0])
+    if not count or (most is not None and tells_nothing(question, gains, most)):
         return None
     random = np.random.default_rng(0)
     for size in SEEDS:
-        if size <= len(values) or 2.0**-size > alpha / family:
+        if size <= count or 2.0**-size > alpha / family:
             continue
-        drawn = random.choice(values, (RESAMPLED, size))
-        if np.mean([_decided(question, study, alpha / family) for study in drawn]) >= power:
+        drawn = random.choice(count, (RESAMPLED, size))
+        if (
+            np.mean([_decided(question, [end[study] for end in ends], alpha / family) for study in drawn])
+            >= power
+        ):
             return size
     return None
 
 
-def _decided(question: Question, gains: np.ndarray, alpha: float) -> bool:
-    return decide(question, gains, question.p_value(gains), alpha) != "open"
+def _decided(question: Question, ends: Sequence[np.ndarray], alpha: float) -> bool:
+    least, most = ends[0], ends[1] if len(ends) > 1 else None
+    return decide(question, least, question.p_value(least, most), alpha, most) != "open"

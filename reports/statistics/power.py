@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil, comb, factorial, log2
+from math import comb, factorial
 from typing import Literal
 
 import numpy as np
 
-Sides = Literal[1, 2]
+from results.least_p import least_paired_p, least_pairs
+
+__all__ = [
+    "LEAST_POWER",
+    "MOST_PAIRS",
+    "POWERS",
+    "PairedTest",
+    "least_friedman_p",
+    "least_paired_p",
+    "least_pairs",
+    "least_pairwise_p",
+    "pairs_for",
+    "sign_power",
+    "signed_rank_power",
+    "t_power",
+]
+
 PairedTest = Literal["t", "wilcoxon", "sign"]
 
 LEAST_POWER = 0.8
 MOST_PAIRS = 10_000
-
-
-def least_paired_p(pairs: int, family: int = 1, sides: Sides = 1) -> float:
-    """The smallest p-value that the exact sign and signed-rank tests can give, after Holm's correction.
-
-    All pairs lean one way: 2^-pairs on one side. Holm's correction multiplies the smallest of `family`
-    p-values by their number.
-
-    Raises:
-        ValueError: unless pairs and family are at least 1.
-    """
-    if pairs < 1 or family < 1:
-        raise ValueError(f"{pairs} pairs in a family of {family}: both must be at least 1")
-    return min(1.0, sides * family * 2.0**-pairs)
-
-
-def least_pairs(alpha: float, family: int = 1, sides: Sides = 1) -> int:
-    """The least number of pairs with which such a test can reach `alpha` at all.
-
-    Raises:
-        ValueError: unless alpha is above 0 and at most 1, and family at least 1.
-    """
-    if not 0 < alpha <= 1 or family < 1:
-        raise ValueError(f"alpha {alpha} in a family of {family}: 0 < alpha <= 1 and at least 1 are needed")
-    return max(1, ceil(log2(sides * family / alpha) - 1e-12))
 
 
 def least_pairwise_p(methods: int, workloads: int) -> float:

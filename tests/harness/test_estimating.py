@@ -114,3 +114,25 @@ def test_bad_input_is_told_before_anything_is_measured(
 ) -> None:
     assert main(["estimate", "--studies", "studies", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (("tiny", "--scale", "paper"), "quick"),
+        (
+            ("tiny", "other", "--scale", "large", "--backend", "torch"),
+            "tiny: it has no scale 'large' (it has: quick)",
+        ),
+        (("notes.regret",), "nothing to estimate at scale quick: notes.regret: only property checks"),
+    ],
+)
+def test_a_scale_without_a_study_is_refused_before_anything_is_measured(
+    studies: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], told: str
+) -> None:
+    only_jax = ("      torch: {tuned_on: jax, seeds: {final: 2}}\n", "")
+    write_study(studies, ("quick:", "large:"), ("tiny.claim", "other.claim"), only_jax, name="other")
+    assert main(["estimate", *asked, "--studies", "studies"]) == 2
+    said = capsys.readouterr()
+    assert told in said.err
+    assert said.out == ""

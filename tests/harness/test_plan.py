@@ -19,6 +19,7 @@ from harness.paths import job_folder, spec_file
 from harness.plan import Config, make_plan, prepare, read_config, write_specs
 from harness.spec import JobSpec, read_spec
 from optimizers import rules
+from results.set_plan import SetPlan
 from tests.harness.tiny import write_study
 from tests.harness.toy_claims import ToyClaims
 from workloads import idx
@@ -249,6 +250,14 @@ def test_the_report_is_told_what_it_shows(config):
     assert study["budget"] == {"steps": 20, "evaluations": 4}
 
 
+def test_the_report_says_which_rules_take_more_or_other_gradients(config):
+    assert make_plan(config).report["studies"][0]["needs_hessian"] == []
+    write_study(config.study_folder, ("[sgd, adam]", "[adam, newton, nesterov_lookahead]"))
+    (study,) = make_plan(config).report["studies"]
+    assert study["needs_hessian"] == ["newton"]
+    assert study["looks_ahead"] == ["nesterov_lookahead"]
+
+
 def hashes(config, root):
     """The hash of every job, table and figure by what it is."""
     plan = make_plan(config, root)
@@ -339,6 +348,20 @@ def checks(config, toys, **changes):
     shown = [str(path) for job in jobs.values() for path in job.outputs]
     assert set(shown) == {path for path in plan.wiring.shown if "/runs/claims/" in path}
     return plan, jobs
+
+
+def test_whoever_checks_a_set_can_read_what_was_planned(config, toys):
+    report = checks(config, toys)[0].report | {"published": "tiny.quick", "waived": []}
+    plan = SetPlan.model_validate_json(json.dumps(report))
+    assert [study.budget.steps for study in plan.studies] == [20]
+    assert plan.checks is not None
+    between, printed, _ = plan.checks.claims[2].parts or []
+    assert (between.part, between.variant, between.instances) == ("it is between 0 and 1", "", 3)
+    assert [(ask.quantity, ask.relation, ask.limit, ask.always) for ask in between.asks] == [
+        ("least", ">=", 0.0, True),
+        ("mean", "<=", 1.0, True),
+    ]
+    assert [ask.tolerance for ask in printed.asks] == [1e-12]
 
 
 def test_every_module_of_claims_is_a_job_unless_studies_are_asked_for(config, toys):

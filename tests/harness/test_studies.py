@@ -306,7 +306,13 @@ def test_a_repeat_on_fewer_workloads_leaves_out_what_is_about_the_others(tmp_pat
             "quantity: best_learning_rate, effect: ratio",
             "effect: best_learning_rate has its own; leave it out",
         ),
-        ("quantity: rate", "quantity: 'rate' is not one of 'value', 'best_learning_rate' or 'trend'"),
+        (
+            "quantity: rate",
+            "quantity: 'rate' is not one of 'value', 'steps_to_stop', 'best_learning_rate' or 'trend'",
+        ),
+        ("quantity: steps_to_stop", "quantity: runs do not stop at a train_loss; give it in stop"),
+        ("quantity: steps_to_stop, at_equal: seconds", "steps_to_stop compares steps, not values at a cost"),
+        ("quantity: steps_to_stop, effect: ratio", "effect: steps_to_stop has its own; leave it out"),
         ("at_equal: epochs", "at_equal: 'epochs' is not one of 'steps', 'gradients' or 'seconds'"),
     ],
 )
@@ -314,6 +320,16 @@ def test_conditions_on_rates_and_cost_are_checked(tmp_path, asked, said):
     path = write_study(tmp_path, ("smallest_effect: 5 %", f"smallest_effect: 5 %, {asked}"))
     with pytest.raises(InputError, match=said):
         read_study(path)
+
+
+def test_steps_to_the_stop_are_of_the_end_of_a_run_at_the_studys_threshold(tmp_path):
+    metric = "metric: final train_loss, better"
+    best = (metric, "metric: best train_loss, quantity: steps_to_stop, better")
+    with pytest.raises(InputError, match="steps_to_stop is of where runs end; say final"):
+        read_study(write_study(tmp_path, best))
+    asked = (metric, "metric: final gradient_norm, quantity: steps_to_stop, better")
+    study = read_study(write_study(tmp_path, asked))
+    assert study.claims[0].holds_if[0].quantity == "steps_to_stop"
 
 
 def test_a_trend_names_its_methods_as_better(tmp_path):

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -46,11 +47,16 @@ def write_report(
         }
         study["optimizers"] = {name: {} for name in shape.optimizers}
         study["tuning"]["trials"] = len(RATES)
+        study |= {"needs_hessian": [], "looks_ahead": []}
     studies = [*raw["studies"], *raw["skipped"]]
     for study in studies:
         for claim in study["claims"]:
             claim["rule"] = rule_hash(claim, study["claims"], "")
     claims = [claim for study in studies for claim in study["claims"]]
+    for claim in raw["checks"]["claims"] if checks else []:
+        claim["parts"] = _parts(
+            pl.read_parquet(Path(raw["checks"]["tables"][0]) / "checks.parquet"), claim["id"]
+        )
     path.write_text(json.dumps(raw))
     rules = [{"claim": claim["id"], "rule": claim["rule"]} for claim in claims]
     for study in raw["studies"]:
@@ -80,6 +86,25 @@ def write_report(
                 rows = rows.with_columns(spec_hash=pl.lit(jobs["spec_hash"][0]))
                 write_table(job / f"{table}.parquet", rows, TABLES[table])
     return path
+
+
+def _parts(checks: pl.DataFrame, claim: str) -> list[dict[str, Any]]:
+    """What a plan asks of a claim whose instances give the same measures; an eigenvalue's limit is open."""
+    measure = ["quantity", "relation", "limit", "tolerance"]
+    own = checks.filter(claim=claim).with_columns(pl.col("variant", "relation").cast(pl.String))
+    return [
+        {
+            "part": part,
+            "variant": variant,
+            "source": rows["source"][0],
+            "instances": rows["instance"].n_unique(),
+            "asks": [
+                ask | {"always": True, "limit": None if "eigenvalue" in ask["quantity"] else ask["limit"]}
+                for ask in rows.select(measure).unique(maintain_order=True).to_dicts()
+            ],
+        }
+        for (part, variant), rows in own.group_by("part", "variant", maintain_order=True)
+    ]
 
 
 def _clean(jobs: pl.DataFrame) -> pl.DataFrame:

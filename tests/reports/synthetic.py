@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from reports.plan import ConditionPlan
 from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Effect
+from reports.stopped import Between
 from reports.verdicts import Compared
 from results.methods import method_label
 from results.schema import COMPARISONS, TABLES
@@ -134,8 +135,10 @@ def compared(
     effect: Effect = "ratio",
     sign: float = -1.0,
     margin: float = -log(0.95),
+    most: ArrayLike | None = None,
 ) -> Compared:
-    """Two methods as a claim's only condition compares them."""
+    """Two methods as a claim's only condition compares them; gains are at least `gains`, at most `most`."""
+    least = np.asarray(gains, dtype=float)
     condition = ConditionPlan(
         metric="train_loss",
         which="final",
@@ -159,7 +162,8 @@ def compared(
         control="adam",
         effect=effect,
         sign=sign,
-        gains=np.asarray(gains),
+        gains=least,
+        between=Between(least, least if most is None else np.asarray(most, dtype=float)),
         margin=margin,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reports.__main__ import main
+from reports.formatting import slug
 from tests.reports.conftest import KernelReport, Report
 from tests.reports.synthetic import CLAIMS, HOSTILE
 
@@ -163,9 +164,65 @@ def test_the_keyboard_alone_filters_and_sorts_the_leaderboard(page: Any, report:
     tab_to("thead th:nth-child(2) button")
     page.keyboard.press("Space")
     scores = [float(value) for value in column(page, place["Score"])]
-    assert scores == sorted(scores)
+    assert scores == sorted(scores, reverse=True), "the best first"
     page.keyboard.press("Enter")
-    assert [float(value) for value in column(page, place["Score"])] == sorted(scores, reverse=True)
+    assert [float(value) for value in column(page, place["Score"])] == sorted(scores)
+
+
+def test_sorting_and_filters_are_in_the_address_and_come_back(page: Any, report: Report):
+    address = (report.site / "leaderboard.html").as_uri()
+    page.goto(address)
+    table, place = page.locator("table").first, places(page)
+    table.get_by_role("button", name="Wins").click()
+    table.get_by_role("button", name="Diverged").click()
+    table.get_by_role("button", name="Diverged").click()
+    page.get_by_label("Filter").fill("ada egop")
+    page.get_by_label("Basis").select_option("egop")
+    kept = page.url
+    assert kept == f"{address}#sort=1.{place['Diverged']}.down&filter=ada+egop&basis=egop"
+    seen = column(page, 1)
+    assert len(seen) == 2
+
+    def same() -> None:
+        assert column(page, 1) == seen
+        assert page.get_by_label("Filter").input_value() == "ada egop"
+        assert page.locator("th[aria-sort=descending]").first.text_content().startswith("Diverged")
+
+    page.reload()
+    same()
+    page.goto("about:blank")
+    page.goto(kept)
+    same()
+    page.get_by_label("Filter").fill("")
+    page.get_by_label("Basis").select_option("")
+    assert page.url == f"{address}#sort=1.{place['Diverged']}.down"
+    page.goto(f"{address}#sort=9.9.up&basis=nobody")  # of another site
+    assert len(column(page, 1)) == 6
+
+
+def test_what_is_better_the_greater_is_sorted_from_the_greatest(page: Any, report: Report):
+    page.goto((report.site / "leaderboard.html").as_uri())
+    table, place = page.locator("table").first, places(page)
+    for title, descending in {
+        "Score": True,
+        "Wins": True,
+        "Learning rates": True,
+        "Mean rank": False,
+    }.items():
+        table.get_by_role("button", name=title).click()
+        values = [float(value) for value in column(page, place[title]) if value]
+        assert values == sorted(values, reverse=descending), title
+
+
+def test_the_filter_finds_backends(page: Any, report: Report):
+    page.goto((report.site / "leaderboard.html").as_uri())
+    page.get_by_label("Filter").fill("torch")
+    shown = page.locator("main section:visible > h2").all_text_contents()
+    assert shown == ["Quick scale on torch: digits_mlp"]
+    assert page.locator("#shown").text_content() == "6 of 18 rows"
+    page.get_by_label("Filter").fill("torch sgd @")
+    assert column(page, 1) == []
+    assert page.locator("table[data-filtered='']:visible tbody tr:visible").count() == 1
 
 
 def test_columns_are_explained_to_pointer_and_keyboard(page: Any, report: Report):
@@ -383,22 +440,30 @@ def test_on_a_desk_the_tables_fit_their_boxes(page: Any, report: Report):
         assert page.locator(".scroll").evaluate_all(wide) == [], name
 
 
-def test_on_a_phone_the_method_stays_in_sight_and_claims_are_cards(page: Any, report: Report):
+def test_on_a_phone_the_method_stays_in_sight_and_answers_are_cards(page: Any, report: Report):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto((report.site / "leaderboard.html").as_uri())
     box = page.locator(".scroll").first
     box.evaluate("box => { box.scrollLeft = 200; }")
     assert page.get_by_role("rowheader", name="adam", exact=True).first.bounding_box()["x"] < 30
-    page.goto((report.site / "claims.html").as_uri())
-    for row in page.locator(".listing tbody tr").all():
-        for cell in row.locator(":scope > *").all():
+    page.goto((report.site / "index.html").as_uri())
+    sideways = "box => box.scrollWidth > box.clientWidth"
+    for name in ("Which optimizer for what", "Studies"):
+        box = page.get_by_role("region", name=name, exact=True)
+        assert not box.evaluate(sideways), name
+        for cell in box.locator("tbody :is(th, td)").all():
             place = cell.bounding_box()
             assert place["x"] >= 0
             assert place["x"] + place["width"] <= 390
-    listing = page.get_by_role("table").first
-    assert listing.get_by_role("rowheader").count() == listing.locator("tbody tr").count()
-    listing.get_by_role("button", name="Verdict").click()
-    assert column(page, 2) == sorted(column(page, 2))
+    answers = page.locator("table.answers")
+    titles = answers.get_by_role("columnheader").all_text_contents()
+    assert titles[1:] == ["Use (in bold)", "It ends beside sgd", "Gradients to target", "Seconds to target"]
+    assert answers.get_by_role("rowheader").count() == 3
+    label = "cell => getComputedStyle(cell, '::before').content"
+    third = answers.locator("tbody tr").first.get_by_role("cell").nth(1)
+    assert third.evaluate(label).startswith('"It ends beside sgd"')
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert third.evaluate(label) == "none"
 
 
 CONTRASTS = """() => {
@@ -486,21 +551,73 @@ def test_asvs_own_pages_draw_from_disk(page: Any, kernel_report: KernelReport):
     assert page.locator("#project-name").get_attribute("href") == "../kernels.html"
 
 
-def test_claims_are_filtered_by_paper_and_verdict_with_what_is_told_of_them(page: Any, report: Report):
-    page.goto((report.site / "claims.html").as_uri())
+def claims_shown(page: Any) -> list[str]:
+    """The claims whose rows are displayed, as places of the page."""
+    return [each.get_attribute("id") for each in page.locator(".claim:visible > .evidence").all()]
+
+
+def test_claims_are_filtered_by_paper_and_verdict_and_the_address_keeps_it(page: Any, report: Report):
+    address = (report.site / "claims.html").as_uri()
+    page.goto(address)
     page.get_by_label("Paper").select_option("002")
-    assert column(page, 1) == [*CLAIMS]
+    assert claims_shown(page) == [f"claim-{slug(name)}" for name in CLAIMS]
     assert page.locator("h2:visible").count() == 1
-    page.get_by_role("combobox", name="Verdict").select_option("not reproduced")
-    assert column(page, 1) == [HOSTILE]
-    assert page.locator("section[data-row]:visible").count() == 1
+    page.get_by_role("radio", name="1 not reproduced").check()
+    assert claims_shown(page) == [f"claim-{slug(HOSTILE)}"]
+    assert page.locator("#shown").text_content() == "1 of 6 claims"
+    page.reload()
+    assert claims_shown(page) == [f"claim-{slug(HOSTILE)}"]
+    assert page.get_by_role("radio", name="1 not reproduced").is_checked()
     page.get_by_label("Paper").select_option("")
-    page.get_by_role("combobox", name="Verdict").select_option("reproduced")
+    page.get_by_role("radio", name="4 reproduced").focus()
+    page.keyboard.press("Space")
     page.get_by_label("Filter").fill("convex")
-    page.get_by_label("Filter").press("Tab")
-    assert column(page, 1) == ["egop.convex"]
-    page.locator("table").first.get_by_role("link", name="egop.convex").click()
-    assert page.locator("section:visible > h3:target").text_content().startswith("egop.convex")
+    assert claims_shown(page) == ["claim-egop.convex"]
+    assert page.url == f"{address}#verdict=reproduced&filter=convex"
+
+
+def test_a_claim_is_opened_by_the_keyboard_by_a_link_and_with_all_others(page: Any, report: Report):
+    address = (report.site / "claims.html").as_uri()
+    page.goto(address)
+    assert page.evaluate("document.documentElement.scrollHeight") < 1500, "closed"
+    assert page.locator(".claim[open]").count() == 0
+    page.locator(".claim > summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#claim-egop\\.digits_mlp").is_visible()
+    page.get_by_role("radio", name="1 not run").check()
+    page.evaluate("location.hash = 'claim-notes.regret'")  # which the filter hides
+    opened = page.locator(".evidence:target")
+    opened.wait_for(state="visible")
+    summary = page.locator(".claim:has(:target) > summary")
+    assert 0 <= summary.bounding_box()["y"] < 900
+    assert page.locator(".claim:visible").count() == 6
+    page.goto((report.site / "study_digits_mlp.html").as_uri())
+    page.get_by_role("link", name="What the verdict rests on").first.click()
+    assert page.locator(".claim[open]").count() == 1
+    button = page.locator("#open-all")
+    button.click()
+    assert page.locator(".claim[open]").count() == 6
+    assert button.text_content() == "Close all"
+    button.click()
+    assert page.locator(".claim[open]").count() == 0
+
+
+def test_paper_and_readers_without_scripts_have_all_claims(page: Any, browser: Any, report: Report):
+    address = (report.site / "claims.html").as_uri()
+    page.goto(address)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("main details:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("main details[open]").count() == 0
+    context = browser.new_context(java_script_enabled=False)
+    opened = context.new_page()
+    opened.goto(f"{address}#claim-notes.regret")
+    assert opened.get_by_role("region", name="Parts of notes.regret").is_visible()
+    assert opened.get_by_text("4 ✓ reproduced").is_visible()
+    assert not opened.get_by_role("radio").first.is_visible()
+    opened.locator(".claim > summary").first.click()
+    assert opened.get_by_role("region", name="Comparisons of egop.digits_mlp").is_visible()
+    context.close()
 
 
 def test_the_answer_fits_one_screen(page: Any, report: Report):

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.comparing import MOST_PAIRS, MOST_ROWS, Contest, comparison_page, contests
+from reports.comparing import MOST_PAIRS, MOST_ROWS, Contest, cells, comparison_page, contests, median_texts
 from reports.measures import study_values
 from reports.pages import pair_rows
 from reports.plan import StudyPlan
@@ -108,6 +108,46 @@ def test_rounding_is_no_improvement(studies: list[tuple[StudyPlan, Tables]]):
     meeting = contest.meetings["adagrad", "adam"]
     assert (meeting.comparison.wins, meeting.losses, meeting.ties) == (0, 0, 10)
     assert (meeting.improvement.probability, meeting.comparison.p_value) == (0.5, 1.0)
+
+
+def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(
+    studies: list[tuple[StudyPlan, Tables]],
+):
+    study, tables = studies[0]
+    stops = dataclasses.replace(study, stop={"train_loss": 0.00025})
+    [contest, target, *_] = contests([(stops, tables)])
+    rows = pair_rows(stops, "digits_mlp", "jax", tables.runs)
+    told = {(row["method"], row["control"]): row["found"] for row in rows}
+    assert any(not found.exact for found in told.values())
+    for pair, found in told.items():
+        assert cells(contest.meetings[pair])[:2] == [found.shown, found.range]
+    assert target.stop is None
+    middles = {name: median_texts(contest, value)[0] for name, value in contest.medians.items()}
+    at = [name for name, value in contest.medians.items() if value.median == 0.00025]
+    assert at
+    assert all((middles[name] == "stopped at 0.00025") == (name in at) for name in middles)
+    page = comparison_page([(stops, tables)], [])
+    assert page["bounded"]
+
+
+def test_of_two_runs_that_missed_the_target_nothing_is_known(studies: list[tuple[StudyPlan, Tables]]):
+    study, tables = studies[0]
+    late = pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps"))
+    missed = (
+        pl.when(pl.col("method") == "adam")
+        .then(pl.col("targets"))
+        .otherwise(pl.col("targets").list.eval(late))
+    )
+    runs = tables.runs.with_columns(targets=missed, outcome=pl.lit("budget"))
+    [_, target, *_] = contests([(study, dataclasses.replace(tables, runs=runs))])
+    assert cells(target.meetings["adam @ egop", "adagrad"])[:2] == ["both missed", "the target"]
+    shown, ends = cells(target.meetings["adam", "adagrad"])[:2]
+    assert shown.startswith("≤ 0.")
+    assert ends.startswith("[0, 0.")
+    assert cells(target.meetings["adagrad", "adam"])[0].startswith("≥ ")
+    dead = runs.with_columns(outcome=pl.lit("diverged"))
+    [_, target, *_] = contests([(study, dataclasses.replace(tables, runs=dead))])
+    assert cells(target.meetings["adam @ egop", "adagrad"])[0] == "1.0000"  # neither ever gets there
 
 
 def test_pairs_are_the_seeds_that_both_ran(studies: list[tuple[StudyPlan, Tables]]):

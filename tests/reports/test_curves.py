@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from reports import curves
-from reports.curves import checkpoints, final_curves, shown_steps
+from reports.curves import checkpoints, final_curves, shown_steps, with_step_evaluations
 from reports.measures import CELL
 from reports.plan import read_plan
 from reports.tables import read_tables
@@ -61,6 +61,33 @@ def test_long_curves_are_thinned_evenly_with_both_ends_and_the_last_step_of_each
     last = found.group_by("run").agg(pl.col("step").max()).sort("run")["step"].to_list()
     assert last == [steps - 1, steps // 3]
     assert (found["value"] == 1.0 / (found["step"] + 1)).all()
+
+
+def ended(run: str, steps: int, evaluations: int, stage: str = "final") -> dict[str, object]:
+    return {"run": run, "stage": stage, "steps": steps, "gradient_evaluations": evaluations}
+
+
+def test_the_gradient_by_which_a_run_stopped_is_not_charged_to_its_steps(tmp_path):
+    """A step of 101 gradients, such as one with a Hessian: the last one would be 20 more a step."""
+    step = {"run": ["stopped"] * 3, "step": [0, 3, 5], "gradient_evaluations": [0, 303, 505]}
+    frame = pl.DataFrame(step).with_columns(metric=pl.lit("loss"), value=1.0, examples=0, seconds=None)
+    write_table(tmp_path / "curves.parquet", frame.cast(pl.Schema(CURVES)).select(CURVES.names()), CURVES)
+    rows = [
+        ended("stopped", 5, 606),
+        ended("plain", 20, 21),
+        ended("at once", 0, 101),
+        ended("tuning", 5, 606, "sweep"),
+    ]
+    found = with_step_evaluations(tmp_path, pl.DataFrame(rows))
+    assert dict(found.select("run", "step_evaluations").rows()) == {
+        "stopped": 101, "plain": 1, "at once": 101, "tuning": 121,
+    }  # fmt: skip
+    assert found["run"].to_list() == [row["run"] for row in rows]
+
+
+def test_where_steps_are_many_no_curve_is_read(tmp_path):
+    runs = pl.DataFrame([ended("plain", 20, 21), ended("twice", 20, 40)])
+    assert with_step_evaluations(tmp_path, runs)["step_evaluations"].to_list() == [1, 2]
 
 
 def test_a_damaged_table_is_named(tmp_path):

@@ -31,9 +31,19 @@ def test_what_a_claim_allows_as_a_ratio(relation: ClaimRelation, sign: float, al
 
 
 def test_an_infinite_gain_is_an_infinite_or_vanishing_ratio():
-    assert compared([inf] * 6).estimate.median == 0
-    assert compared([-inf] * 6).estimate.high == inf
-    assert compared([-inf] * 6, effect="difference").estimate.median == inf
+    assert compared([inf] * 6).bounds.median == 0
+    assert compared([-inf] * 6).bounds.high == inf
+    assert compared([-inf] * 6, effect="difference").bounds.median == inf
+
+
+def test_what_runs_that_stopped_leave_open_has_no_circle_and_is_told(report: Report, tmp_path: Path):
+    study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 1.0}, backends=("jax",))
+    (jax,) = draw_forests(study, read_tables(study.tables), tmp_path)
+    assert "adam @ egop / adam both stopped at 1." in jax.alt
+    assert "Without a circle: runs stopped" in jax.caption
+    exact = replace(study, stop={})
+    (whole,) = draw_forests(exact, read_tables(study.tables), tmp_path)
+    assert "circle" not in whole.caption
 
 
 def test_every_backend_with_pairs_has_a_figure_that_words_tell(report: Report):

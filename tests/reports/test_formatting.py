@@ -64,11 +64,12 @@ def test_small_formats():
     assert [power_of_ten(value) for value in (0.1, 1e-3, 2e-5)] == ["0.1", "10⁻³", "2×10⁻⁵"]
 
 
-def test_a_table_says_what_its_intervals_cover():
-    found = [median_interval(range(10)), None, median_interval(range(10)), {"count": 3, "level": 0.75}]
-    assert levels(found, "seeds") == (
-        "10 seeds: intervals cover the median with 95.0 %; 3 seeds: the range, 75.0 %."
-    )
+def test_a_table_says_what_its_intervals_cover_where_every_page_says_something_else():
+    found = [median_interval(range(10)), None, median_interval(range(6)), {"count": 3, "level": 0.75}]
+    assert levels(found, "seeds") == "3 seeds: the range covers the median with 75.0 %."
+    assert levels(found[:3], "seeds") == ""
+    narrow = {"count": 10, "level": 0.9}
+    assert levels([*found, narrow], "pairs").startswith("10 pairs: intervals cover the median with 90.0 %; 3")
     assert levels([median_interval([1.0])], "seeds") == "1 seed: the range covers the median with 0.0 %."
     assert levels([None], "seeds") == ""
 

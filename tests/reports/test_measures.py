@@ -27,12 +27,11 @@ from reports.measures import (
     sensitivity,
     step_ratios,
     step_seconds,
+    steps_to_stop,
     study_values,
-    tied_settings,
     tuned_as,
     tuning_budgets,
     tuning_runs,
-    tuning_scores,
     with_seconds,
 )
 from results.methods import method_label, method_parts
@@ -56,7 +55,7 @@ def run(name: str, final: float = 1.0, **changes: Any) -> dict[str, Any]:
 
 
 def runs(*rows: dict[str, Any]) -> pl.DataFrame:
-    frame = pl.DataFrame(list(rows), schema_overrides=RUNS)
+    frame = pl.DataFrame([{"step_evaluations": 1, **row} for row in rows], schema_overrides=RUNS)
     return with_method(frame.with_columns(pl.col("stage", "outcome").cast(pl.String)))
 
 
@@ -96,8 +95,7 @@ def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_mis
 
     table = runs(
         run("hit", targets=aimed(5), basis_gradient_evaluations=7),
-        run("twice", targets=aimed(5), gradient_evaluations=40),
-        run("stopped", targets=aimed(5), gradient_evaluations=21),
+        run("twice", targets=aimed(5), step_evaluations=2),
         run("missed", targets=aimed(None)),
         run("failed", targets=aimed(None), outcome="out_of_memory"),
         run("without"),
@@ -105,7 +103,6 @@ def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_mis
     assert values(evaluations_to_target(table, "accuracy")) == {
         "hit": 12.0,
         "twice": 10.0,
-        "stopped": 5.0,
         "missed": INFINITE,
     }
 
@@ -135,6 +132,25 @@ def test_how_far_a_stopped_run_overshoots_its_threshold_does_not_count():
     assert values(run_values(table, "train_loss", "final", "maximize", 1e-8))["c"] == 1e-8
 
 
+def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
+    study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
+    table = runs(
+        run("met", 0.4, steps=7, outcome="reached"),
+        run("at the end", 0.5, steps=20, outcome="budget"),
+        run("missed", 0.6, steps=20),
+        run("diverged", 0.4, steps=3, outcome="diverged"),
+        run("failed", 0.4, steps=3, outcome="error"),
+    )
+    found = steps_to_stop(study, table, "train_loss").select("run", "value", "least", "most").rows()
+    assert found == [
+        ("met", 7.0, 7.0, 7.0),
+        ("at the end", 20.0, 20.0, 20.0),
+        ("missed", 21.0, 21.0, INFINITE),  # it would have taken more steps than it had
+        ("diverged", INFINITE, INFINITE, INFINITE),
+        ("failed", None, None, None),
+    ]
+
+
 def test_a_study_holds_its_headline_metric_at_its_stop_and_marks_all_that_tie(report: Report):
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
     table = runs(run("a", 0.1), run("b", 0.4, optimizer="sgd"), run("c", 0.7, optimizer="adagrad"))
@@ -143,25 +159,6 @@ def test_a_study_holds_its_headline_metric_at_its_stop_and_marks_all_that_tie(re
     assert best_methods(study, dict(found.select("method", "value").iter_rows())) == {"adam", "sgd"}
     assert best_methods(study, {"adam": INFINITE}) == set()
     assert best_methods(replace(study, metric="validation_accuracy"), {"a": 0.9, "b": 0.8}) == {"a"}
-
-
-def test_rates_that_tie_in_tuning_are_counted():
-    def tried(name: str, rate: float, final: float, **changes: Any) -> dict[str, Any]:
-        return run(name, final, learning_rate=rate, stage="sweep", hyperparameters=[], **changes)
-
-    table = runs(
-        tried("a", 0.1, 1.0),
-        tried("b", 0.2, 1.0 + 1e-14),
-        tried("c", 0.3, 1.1),
-        tried("d", 0.4, 0.5, outcome="diverged"),
-        tried("e", 0.5, NAN),
-    )
-    assert tied_settings(table, "train_loss", "final", "minimize") == 2
-    assert tied_settings(table, "train_loss", "final", "maximize") == 1
-    assert (
-        tied_settings(table.filter(pl.col("run").is_in(["d", "e"])), "train_loss", "final", "minimize") == 2
-    )
-    assert tied_settings(table.clear(), "train_loss", "final", "minimize") == 0
 
 
 def swept(scores: dict[float, float], seed: int = 0, method: str = "adam") -> pl.DataFrame:
@@ -199,15 +196,6 @@ def test_decades_are_counted_for_every_method_and_seed_by_itself():
     )
     found = nearly_best_decades(frame, "minimize").sort("method", "seed")
     assert found.rows() == [("adam", 0, 1.0), ("adam", 1, 0.0), ("sgd", 0, 0.0)]
-
-
-def test_tuning_judges_what_did_not_finish_as_the_worst():
-    table = runs(
-        run("a", 1.0), run("b", 0.5, outcome="diverged"), run("c", 0.5, outcome="error"), run("d", NAN)
-    )
-    scores = tuning_scores(table, "train_loss", "final", "minimize")
-    assert values(scores) == {"a": 1.0, "b": INFINITE, "c": INFINITE, "d": INFINITE}
-    assert values(tuning_scores(table, "train_loss", "final", "maximize"))["b"] == -INFINITE
 
 
 def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):

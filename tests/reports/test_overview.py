@@ -165,6 +165,24 @@ def test_a_workload_without_final_runs_has_no_answer(study, tables):
     assert answers([(study, without(tables, pl.lit(value=False)))]) == []
 
 
+def test_studies_of_one_workload_say_how_they_differ(study, tables):
+    shared = replace(
+        study,
+        name="shared",
+        tuning={**study.tuning, "shared_across": "bases"},
+        settings={**study.settings, "budget": {"epochs": 20, "evaluations": 20}},
+    )
+    found = answers([(study, tables), (shared, tables)])
+    assert [each.apart for each in found] == [
+        "100 steps; a rate for each method",
+        "20 epochs; bases share a rate",
+    ]
+    other = replace(study, workloads=(replace(study.workloads[0], settings={"width": 3, "depth": 2}),))
+    wide = replace(study, workloads=(replace(study.workloads[0], settings={"width": 4, "depth": 2}),))
+    assert [each.apart for each in answers([(other, tables), (wide, tables)])] == ["width 3", "width 4"]
+    assert [each.apart for each in answers([(study, tables)])] == [""]
+
+
 def test_long_lists_are_cut():
     assert listed(["a"]) == "a"
     assert listed(["a", "b"]) == "a and b"
@@ -173,8 +191,9 @@ def test_long_lists_are_cut():
 
 def test_the_page_shows_both_answers_with_their_cost_and_its_words(report: Report):
     text = (report.site / "index.html").read_text()
-    table = text.partition('<table class="answers">')[2].partition("</table>")[0]
-    rows = table.partition("<tbody>")[2].split("<tr>")[1:]
+    table = text.partition('<table class="answers cards" role="table">')[2].partition("</table>")[0]
+    assert table.count("<tbody") == 3
+    rows = table.partition("<tbody")[2].split("<tr role=")[1:]
     heads = [row for row in rows if '<th scope="row"' in row]
     assert len(heads) == 3
     assert 'href="study_digits_mlp.html#digits_mlp.jax"' in heads[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.__main__ import main
 from reports.plan import ReportError, read_plan
 from tests.reports.conftest import Report
 
@@ -42,6 +43,23 @@ def test_a_comparison_that_cannot_be_made_is_refused(
     path.write_text(json.dumps(raw))
     with pytest.raises(ReportError, match=message):
         read_plan(path)
+
+
+@pytest.mark.parametrize(("every", "told"), [("5 steps", True), (None, False)])
+def test_a_page_says_which_bases_its_curves_are_not_charged_with(
+    report: Report, tmp_path: Path, every: str | None, told: bool
+):
+    raw = json.loads(report.plan_file.read_text())
+    raw["studies"] = raw["studies"][:1]
+    raw["studies"][0]["bases"]["egop"]["every"] = every
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(raw))
+    assert read_plan(path).studies[0].estimates_anew == told
+    assert main(["site", "--plan", str(path), "--out", str(tmp_path / "site")]) == 0
+    page = (tmp_path / "site" / "study_digits_mlp.html").read_text()
+    assert ("What a run estimates anew is among its own gradient evaluations" in page) == told
+    of_run = "gradient evaluations of the run (only bases before the run not charged)"
+    assert (of_run in page) == told
 
 
 def test_an_unknown_study_lists_those_there_are(report: Report):

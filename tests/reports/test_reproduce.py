@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_rounding_agrees_and_is_shown(published: ReportPlan, tmp_path: Path):
     (line,) = (line for line in lines if "of adam, digits_mlp on jax" in line.what)
     assert "median relative change +1.00×10⁻⁶" in line.note
     assert "10 seeds, tolerance 5.26 %" in line.note  # 5 % less is 1 / 1.0526
+
+
+def stopping(plan: ReportPlan) -> ReportPlan:
+    """The plan with a threshold at which about half of the runs of one method stop."""
+    studies = (replace(study, stop={"train_loss": 0.00025}) for study in plan.studies)
+    return replace(plan, studies=tuple(studies))
+
+
+def test_what_stopped_runs_leave_open_is_held_bound_against_bound(tmp_path: Path):
+    plain, other = (again(tmp_path / name) for name in ("first", "second"))
+    lines = compared(CLAIM, stopping(plain), stopping(other))
+    assert summed_up(lines) == "agrees"
+    bounds = [line.what for line in lines if line.what.endswith(("at least", "at most"))]
+    comparison = "final training loss of adam @ egop over adam, digits_mlp on jax"
+    assert bounds[:2] == [f"{comparison}, at least", f"{comparison}, at most"]
 
 
 def test_a_method_that_ends_elsewhere_differs_and_its_seeds_are_named(published: ReportPlan, tmp_path: Path):
@@ -270,8 +286,14 @@ def test_the_newest_set_that_has_the_claim_is_taken(folder: Path, tmp_path: Path
         ReportError, match=r"no published set has the claim 'egop\.digits_mlp' at scale paper"
     ):
         choose_set(CLAIM, tmp_path, "paper", said.append)
-    with pytest.raises(ReportError, match="no published set has the claim 'egop'"):
-        choose_set("egop", tmp_path, None, said.append)
+    with pytest.raises(ReportError, match="there is one at scale quick: leave --scale out"):
+        choose_set(CLAIM, tmp_path, "paper", said.append)
+    with pytest.raises(ReportError, match=f"has the claim 'egop.digits'; did you mean '{CLAIM}'") as no:
+        choose_set("egop.digits", tmp_path, None, said.append)
+    assert "snakemake --cores all reports --config studies=egop.digits scale=quick" in str(no.value)
+    assert "python -m harness list" in str(no.value)
+    with pytest.raises(ReportError, match=rf"the claim 'kfac' \(they have: .*{CLAIM}, .*\)"):
+        choose_set("kfac", tmp_path, None, said.append)
 
 
 # --- the tolerance -------------------------------------------------------------------------------

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.pages import run_pages
-from reports.tables import read_tables
+from reports.pages import run_pages, settings_rows, tied_rates
+from reports.plan import StudyPlan
+from reports.tables import Tables, read_tables
 from tests.reports.conftest import Report
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
 
@@ -151,13 +154,30 @@ def test_the_study_page_tells_the_question_the_setting_and_the_comparison(pages:
             "What the verdict rests on", "✓ reproduced", "10 of 10 pairs", "0.00098",
         "inside 0.003 to 0.3",
         "do jax and torch agree?", "Targets are looked for at checkpoints only, at most 20 steps apart.",
-        "10 seeds: intervals cover the median with 95.0 %.",
         "5 seeds: the range covers the median with 93.8 %.",
         "Seconds to target", "Tied for best", "median of the final training loss",
         "10 pairs cannot give less than 0.000977.",
     ):  # fmt: skip
         assert part in text
     assert "agree?" not in pages["study_convex.html"].text  # one backend
+
+
+def test_what_all_intervals_cover_is_said_once_a_page(pages: dict[str, Page]):
+    for name, page in pages.items():
+        assert page.text.count("It covers with 95 % unless a line below the table says otherwise") == 1, name
+        assert "the median with 95.0 %" not in page.text
+
+
+def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables: Tables):
+    assert tied_rates(study, tables) == {}
+    equal = (
+        pl.when(pl.col("stage") == "final").then("final_metrics").otherwise(pl.col("final_metrics").first())
+    )
+    even = replace(tables, runs=tables.runs.with_columns(final_metrics=equal))
+    found = tied_rates(study, even)
+    assert found["digits_mlp", "jax", "adam"] == "rate chosen among 4 tied on final training loss"
+    (row,) = (row for row in settings_rows(study, "digits_mlp", "jax", even.runs) if row["method"] == "adam")
+    assert (row["tied"], row["chosen_among"]) == (4, found["digits_mlp", "jax", "adam"])
 
 
 def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(report: Report, tmp_path: Path):
@@ -208,6 +228,17 @@ def test_a_second_rendering_removes_stale_pages_and_nothing_else(
     assert main(["site", "--plan", str(plan), "--out", str(site)]) == 0
     assert not (site / "study_convex.html").exists()
     assert (site / "mine.txt").read_text() == "kept"
+
+
+def test_rendering_tells_what_it_is_at_beside_what_it_prints(
+    report: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["site", "--plan", str(report.plan_file), "--out", str(tmp_path / "site")]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"The site: {tmp_path / 'site' / 'index.html'}\n"
+    lines = said.err.splitlines()
+    assert "site: study_convex.html, study 2 of 2" in lines
+    assert all(line.startswith("site: ") for line in lines)
 
 
 def test_a_plan_without_studies_still_renders(tmp_path: Path):

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.stopped import PairedEffect, paired_effect
+from reports.stopped import (
+    Between,
+    PairedEffect,
+    bounds_of,
+    effects_between,
+    known_to_the_stop,
+    paired_effect,
+)
 
 STOP = 1e-8
 
@@ -67,6 +74,34 @@ def test_a_diverged_control_is_no_bound():
     found = ratios([1.0] * 3, [inf] * 3)
     assert found.exact
     assert found.shown == "0"
+
+
+def test_steps_of_runs_that_ended_without_their_stop_are_bounds():
+    """Treated: 50 steps, more than 100, never; the control 100 steps, more than 100, more than 100."""
+    treated = Between(np.array([50.0, 101.0, inf]), np.array([50.0, inf, inf]))
+    control = Between(np.array([100.0, 101.0, 101.0]), np.array([100.0, inf, inf]))
+    found = effects_between(treated, control, "ratio")
+    assert np.exp(found.least).tolist() == pytest.approx([0.5, 0.0, 1.0])
+    assert np.exp(found.most).tolist() == pytest.approx([0.5, inf, inf])
+    assert (found.unknown, found.bounded) == (1, 2)
+    assert found.turned.turned.least.tolist() == found.least.tolist()
+
+
+def test_two_that_never_arrive_are_equal_and_known_to_be():
+    never = Between(np.array([inf]), np.array([inf]))
+    assert effects_between(never, never, "ratio") == Between(np.array([0.0]), np.array([0.0]))
+
+
+def test_the_median_of_bounds_is_known_where_the_bounds_do_not_matter():
+    effects = Between(np.array([-inf, 0.1, 0.2, 0.3, 0.4]), np.array([0.0, 0.1, 0.2, 0.3, inf]))
+    found = bounds_of(effects, "difference", float, ("both stopped", "somewhere"))
+    assert (found.median, found.low, found.high) == (0.2, -inf, inf)
+    assert (found.shown, found.exact, found.is_unknown) == ("+0.200", False, False)
+
+
+def test_without_a_stop_values_are_what_they_are():
+    values = np.array([1.0, inf])
+    assert known_to_the_stop(values, "minimize", None) == Between(values, values)
 
 
 losses = st.lists(st.sampled_from([STOP, 2e-8, 1e-6, 1.0, inf]), min_size=6, max_size=6)

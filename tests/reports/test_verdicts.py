@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.plan import ReportError, read_plan
+from reports.plan import ReportError, ReportPlan, read_plan
 from reports.site import render_site
 from reports.statistics.decisions import Question, decide
 from reports.tables import read_tables
-from reports.verdict_list import listed, read_verdicts
+from reports.verdict_list import as_json, as_text, listed, read_verdicts
 from reports.verdicts import claim_verdicts, combined, comparisons, decided, rule_of_runs
 from results.schema import CLAIMS, FINDINGS
 from results.verdicts import ALPHA, RULE_VERSION, rule_hash
@@ -102,6 +102,105 @@ def test_the_verdict_follows_the_runs(report: Report, factor, verdict):
     findings = decided(list(comparisons(study, claim, changed, "jax")))
     assert combined(findings["finding"].to_list()) == verdict
     assert findings["estimate"].item() == pytest.approx(factor)
+
+
+def stopping(report: Report, treated: list[float], control: list[float], stop: float, **asked: Any) -> Any:
+    """The made-up study with these final losses of its claim's methods and a stop, its claim and tables."""
+    study = replace(read_plan(report.plan_file).study("digits_mlp"), stop={"train_loss": stop})
+    (claim,) = study.claims
+    claim = replace(claim, conditions=(replace(claim.conditions[0], test="sign", **asked),))
+    tables = read_tables(study.tables)
+    losses = {"adam @ egop": dict(enumerate(treated, 100)), "adam": dict(enumerate(control, 100))}
+    rows = []
+    for run in tables.runs.filter(stage="final", backend="jax").iter_rows(named=True):
+        if run["method"] in losses:
+            loss = losses[run["method"]][run["seed"]]
+            ended = {"outcome": "reached", "steps": round(1000 * loss / stop)} if loss <= stop else {}
+            metrics = [{"name": "train_loss", "value": loss}]
+            rows.append({**run, "final_metrics": metrics, "outcome": "budget", "steps": 1000, **ended})
+    runs = pl.DataFrame(rows, schema=tables.runs.schema)
+    return replace(study, claims=(claim,), backends=("jax",)), claim, replace(tables, runs=runs)
+
+
+BOTH_STOP = [0.09] * 7 + [0.2] * 3
+NOT = [0.5] * 10
+
+
+def judged(study: Any, tables: Any) -> dict[str, Any]:
+    """The row of the table `claims` of a study alone."""
+    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
+    return claim_verdicts(plan, {study.name: tables}, None).claims.row(0, named=True)
+
+
+@pytest.mark.parametrize("relation", ["same", "no_worse", "better"])
+def test_pairs_that_stopped_in_both_are_equal_for_no_relation(report: Report, relation):
+    study, claim, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation=relation)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.gains == 0).all()
+    assert (one.bounds.shown, one.bounds.range) == ("both stopped", "at 0.1")
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["estimate"], row["low"], row["high"]) == ("open", None, 0.0, np.inf)
+    assert row["seeds_needed"] is None
+    claimed = judged(study, tables)
+    assert claimed["verdict"] == "underpowered"
+    assert claimed["seeds_needed"] is None
+    said = "7 of 10 pairs stopped at 0.1 in both, which the final value cannot tell apart, and no number of"
+    assert said in claimed["reason"]
+
+
+def test_without_a_stop_equal_losses_are_the_same(report: Report):
+    study, claim, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation="same")
+    (row,) = decided(list(comparisons(replace(study, stop={}), claim, tables, "jax"))).to_dicts()
+    assert (row["finding"], row["estimate"]) == ("holds", 1.0)
+
+
+def test_what_a_bound_is_enough_for_is_decided(report: Report):
+    study, claim, tables = stopping(report, [0.09] * 10, NOT, 0.1)
+    (row,) = decided(list(comparisons(study, claim, tables, "jax"))).to_dicts()
+    assert (row["finding"], row["estimate"]) == ("holds", None)
+    assert (row["low"], row["high"]) == (0.0, pytest.approx(0.2))
+    assert judged(study, tables)["reason"] == "its one comparison holds"
+    turned, claim, tables = stopping(report, NOT, [0.09] * 10, 0.1)
+    (row,) = decided(list(comparisons(turned, claim, tables, "jax"))).to_dicts()
+    assert (row["finding"], row["low"], row["high"]) == ("fails", pytest.approx(5.0), np.inf)
+
+
+def test_a_bound_that_is_not_enough_is_told(report: Report):
+    study, _, tables = stopping(report, [0.09] * 10, [0.101] * 10, 0.1, relation="same")
+    reason = judged(study, tables)["reason"]
+    assert "10 of 10 pairs, of which one run stopped at 0.1, are bounds only, and no number of" in reason
+
+
+def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
+    """A made-up run stops after its loss over the stop, in thousandths: 500 and 900 steps."""
+    asked = {"quantity": "steps_to_stop"}
+    study, claim, tables = stopping(report, [0.05] * 10, [0.09] * 10, 0.1, **asked)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert np.exp(one.gains) == pytest.approx([1.8] * 10)
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["estimate"]) == ("holds", pytest.approx(5 / 9))
+    assert row["which"] == "steps to the stop by the final"
+
+
+def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
+    treated, control = [0.1] * 8 + [0.3] * 2, [0.3] * 10
+    study, claim, tables = stopping(report, treated, control, 0.1, quantity="steps_to_stop")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.gains[:8] > 0).all()  # after 1,000 steps, and more than 1,000
+    assert (one.gains[8:] == 0).all()
+    assert (one.bounds.shown, one.bounds.range) == ("≤ 0.9990", "[0, ∞]")
+    assert one.left_open.startswith("2 of 10 pairs met 0.1 in neither run, which the steps to it cannot tell")
+
+
+def test_json_has_bounds_and_words(report: Report):
+    study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1)
+    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
+    (told,) = json.loads(as_json(listed(plan, claim_verdicts(plan, {study.name: tables}, None))))
+    assert (told["estimate"], told["low"], told["high"]) == (None, 0.0, pytest.approx(0.2))
+    assert (told["shown"], told["range"], told["beyond_seeds"]) == ("≤ 0.200", "[0, 0.200]", False)
+    (comparison,) = told["comparisons"]
+    assert (comparison["at_least"], comparison["at_most"]) == (0.0, pytest.approx(0.2))
+    assert "≤ 0.200 [0, 0.200]" in as_text([told])
 
 
 def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):
@@ -196,7 +295,7 @@ def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
                 for size in (3, 5, 8, 10, 20):
                     gains = median + 0.05 * random.standard_normal(size)
                     told.append(decide(question, gains, question.p_value(gains), ALPHA)[0])
-    assert (RULE_VERSION, ALPHA, "".join(told)) == (3, 0.05, PINNED)
+    assert (RULE_VERSION, ALPHA, "".join(told)) == (4, 0.05, PINNED)
 
 
 def test_a_cap_is_told(report: Report):
@@ -224,7 +323,7 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
         assert verdict["command"].startswith(
             f"snakemake --cores all reports --config studies={verdict['id']} "
         )
-    pages = render_site(read_plan(report.plan_file), tmp_path / "site").parent
+    pages = render_site(read_plan(report.plan_file), tmp_path / "site", lambda _: None).parent
     drawn = {verdict["id"]: verdict["figure"] for verdict in told}
     assert drawn.pop("egop.fashion") is None  # not run
     assert all((pages / figure).is_file() for figure in drawn.values())

@@ -14,9 +14,9 @@ import pytest
 from harness import foreign
 from harness.study_file import MOST_TUNING_SEEDS
 from reports.publish import disagreements
-from results import flaws
 from results.__main__ import main
-from results.checking import complaints, unfounded
+from results.check_flaws import of_checks
+from results.checking import complaints, unchecked, unfounded
 from results.publishing import all_jobs, provenance_of, seal
 from results.schema import CHECKS
 from results.set_plan import (
@@ -28,6 +28,7 @@ from results.set_plan import (
     Rule,
     SetPlan,
 )
+from results.verdicts import RULE_VERSION, rule_hash
 from tests.reports.sets import Change, changed, scaled, with_metric, write_set
 
 Frame = pl.DataFrame
@@ -227,6 +228,25 @@ def middle(curves: Frame) -> Frame:
     )
 
 
+def where(said: pl.Expr, **values: Any) -> Change:
+    """What replaces values, or takes them from expressions, of the rows of which something is said."""
+
+    def change(frame: Frame) -> Frame:
+        new = {
+            name: value if isinstance(value, pl.Expr) else pl.lit(value).cast(frame.schema[name])
+            for name, value in values.items()
+        }
+        return frame.with_columns(
+            pl.when(said).then(value).otherwise(pl.col(name)).alias(name) for name, value in new.items()
+        )
+
+    return change
+
+
+FINAL, WHOLE = pl.col("stage") == "final", pl.col("outcome") != "diverged"
+IN_BASIS, SECOND = pl.col("basis") != "identity", pl.col("optimizer") == "adagrad"
+
+
 STRANGER = "without provenance: jobs.parquet has no job"
 FLAWS: dict[str, tuple[str, Change, str]] = {
     "a run of no job": ("runs", one(spec_hash="f" * 16), STRANGER),
@@ -294,6 +314,83 @@ FLAWS: dict[str, tuple[str, Change, str]] = {
         lambda frame: frame.with_columns(pl.col("seconds") / 2),
         "and steps times the median step in timings.parquet gives 0.04008224002 (modelled)",
     ),
+    "said to have diverged": (
+        "runs",
+        where(FINAL & WHOLE, outcome="diverged", outcome_step=pl.col("steps")),
+        "outcome is diverged, and train_loss ends at 0.1034577177; that of a run that diverged ends",
+    ),
+    "diverged elsewhere": (
+        "runs",
+        where(~WHOLE, outcome_step=20),
+        "outcome is diverged with outcome_step 20, and should be with the run's last step, 40",
+    ),
+    "said to have failed": (
+        "runs",
+        where(FINAL & WHOLE, outcome="out_of_memory"),
+        "outcome is out_of_memory, and the run took all of its 100 steps, with train_loss 0.1034577177; it",
+    ),
+    "a tuning run said to have failed": (
+        "runs",
+        where(~FINAL & WHOLE, outcome="error"),
+        "outcome is error, and the run took all of its 100 steps",
+    ),
+    "said to have reached nothing": (
+        "runs",
+        where(pl.col("outcome") == "reached", outcome="budget"),
+        "outcome is budget with outcome_step 80, and the first target is reached at step 80; a run that",
+    ),
+    "reached elsewhere": (
+        "runs",
+        where(FINAL & (pl.col("outcome") == "reached"), outcome_step=5),
+        "outcome is reached with outcome_step 5, and the first target is reached at step",
+    ),
+    "half of the budget": (
+        "runs",
+        where(FINAL & WHOLE & SECOND, steps=50, gradient_evaluations=50, examples=1500),
+        "outcome is reached after 50 steps, and should be after 100, the planned steps",
+    ),
+    "more than the budget": ("runs", where(WHOLE, steps=200), "after 200 steps, and should be after 100"),
+    "gradients times 1000": (
+        "runs",
+        where(WHOLE, gradient_evaluations=pl.col("gradient_evaluations") * 1000),
+        "gradient_evaluations is 100000, and should be 100, 1 for each of 100 gradients",
+    ),
+    "gradients of a curve": (
+        "curves",
+        where(pl.col("step") == 20, gradient_evaluations=19),
+        "gradient_evaluations is 19, and should be 20, 1 for each of 20 gradients",
+    ),
+    "gradients of all curves": (
+        "curves",
+        lambda frame: frame.with_columns(pl.col("gradient_evaluations") * 2, pl.col("examples") * 2),
+        "gradient_evaluations is 40, and the curve ends with 80",
+    ),
+    "fewer examples": (
+        "runs",
+        where(WHOLE, examples=100),
+        "examples is 100, and should be 3000: 100 gradients of 30 examples each",
+    ),
+    "a basis charged to none": (
+        "runs",
+        every(basis_gradient_evaluations=60),
+        "is 60, and should be 0, as of every run in the basis identity on digits_mlp",
+    ),
+    "seconds of no basis": ("runs", where(~IN_BASIS, basis_seconds=1.0), "is 1, and should be 0: the basis"),
+    "a cheaper basis for one": (
+        "runs",
+        where(IN_BASIS & SECOND, basis_gradient_evaluations=6),
+        "basis_gradient_evaluations is 6, and should be 60, as of every run in the basis egop on digits_mlp",
+    ),
+    "a free basis": (
+        "runs",
+        where(IN_BASIS, basis_gradient_evaluations=0),
+        "basis_gradient_evaluations is 0, and should be 1",
+    ),
+    "a rate not chosen": (
+        "runs",
+        where(FINAL & SECOND, learning_rate=0.03),
+        "adagrad on digits_mlp, jax: learning_rate 0.03, and tuning on jax chose learning_rate 0.1: the best",
+    ),
     "a seed left out": ("runs", without(seed=1003), "sgd on digits_mlp, jax: missing: seeds 1003"),
     "a method left out": ("runs", without(optimizer="adam"), "final runs of adam on digits_mlp"),
     "no tuning": ("runs", without(stage="sweep"), "0 settings and seeds, and 15 were planned"),
@@ -334,6 +431,47 @@ CHECK_FLAWS: dict[str, tuple[str, Change, str]] = {
     "holds": ("checks", every(holds=True), "holds is true, and should be false: NaN >= 4"),
     "holds not": ("checks", every(holds=False), "holds is false, and should be true: 0.5732655186 <= 1"),
     "instances": ("checks", lambda frame: frame.filter("holds"), "all that were drawn belong in a set"),
+    "a part": (
+        "checks",
+        without(part="full AdaGrad"),
+        "notes.regret, full AdaGrad: 0 instances, and plan.json asks for 200",
+    ),
+    "a part that was not planned": (
+        "checks",
+        where(pl.col("part") == "full AdaGrad", part="diagonal AdaGrad"),
+        "part 'diagonal AdaGrad', instance 0, regret over its bound: plan.json has no such part of the claim",
+    ),
+    "all but some instances": (
+        "checks",
+        lambda frame: frame.filter((pl.col("part") != "full AdaGrad") | (pl.col("instance") < 9)),
+        "notes.regret, full AdaGrad: 9 instances, and plan.json asks for 200",
+    ),
+    "a quantity": (
+        "checks",
+        without(quantity="least eigenvalue", instance=7),
+        "instance 7 has no measure of least eigenvalue, and plan.json asks for it in each; 1 of 200",
+    ),
+    "another quantity": (
+        "checks",
+        where(pl.col("quantity") == "least eigenvalue", quantity="an eigenvalue"),
+        "an eigenvalue: is held against >= 0 with tolerance 1e-12, and plan.json asks for regret over",
+    ),
+    "a limit": (
+        "checks",
+        where(pl.col("quantity") == "a trace", limit=0.0, holds=pl.col("value").is_not_nan()),
+        "a trace: is held against >= 0 with tolerance 0, and plan.json asks for a trace >= 4 with",
+    ),
+    "a limit that is open": (
+        "checks",
+        where(pl.col("quantity") == "least eigenvalue", limit=-1.0, relation="<=", holds=False),
+        "<= -1 with tolerance 1e-12, and plan.json asks for least eigenvalue >= any limit with",
+    ),
+    "a tolerance of a check": (
+        "checks",
+        where(pl.col("quantity") == "a trace", tolerance=9.0, holds=pl.col("value").is_not_nan()),
+        ">= 4 with tolerance 9, and plan.json asks for a trace >= 4 with tolerance 0",
+    ),
+    "a source": ("checks", every(source="002 eq. 1"), "source is 002 eq. 1, and should be 002 eq. 24"),
     "a claim": ("checks", without(claim="notes.regret"), "no measure of the claim notes.regret"),
     "parity": (
         "parity",
@@ -369,8 +507,28 @@ def test_a_flaw_in_the_checks_is_refused(good: Path, tmp_path: Path, flaw: str):
 def test_a_claim_whose_data_were_missing_needs_no_measure():
     claims = [Claim(id="a.claim"), Claim(id="other.claim", missing="it needs clothes")]
     plan = SetPlan.model_construct(checks=ChecksPart(tables=[], claims=claims))
-    (told,) = flaws.of_checks(plan, pl.DataFrame(schema=CHECKS))
+    (told,) = of_checks(plan, pl.DataFrame(schema=CHECKS))
     assert told.endswith("no measure of the claim a.claim")
+
+
+def test_a_plan_that_was_written_before_it_named_parts_is_accepted_and_says_so(copy: Path):
+    plan = json.loads((copy / "plan.json").read_text())
+    for claim in plan["checks"]["claims"]:
+        del claim["parts"]
+    for study in plan["studies"]:
+        del study["needs_hessian"], study["looks_ahead"]
+    edited(copy, "plan.json", **plan)
+    assert unfounded(copy) == []
+    found = unchecked(copy)
+    assert any(told.endswith("plan.json does not have the parts of its claims") for told in found)
+    assert any(told.endswith("plan.json does not say which optimizers need a Hessian") for told in found)
+
+
+def test_what_is_left_open_for_each_instance_is_said(good: Path):
+    found = unchecked(good)
+    assert "checks/checks.parquet: the limit of 1 of 8 quantities: it is computed for each instance" in found
+    assert not any("the tolerance of" in told for told in found)
+    assert any("how many gradients the bases of" in told for told in found)
 
 
 @pytest.mark.parametrize(
@@ -522,4 +680,17 @@ def test_another_version_of_the_rules_is_told(copy: Path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"rule_version": 0}))
     (found,) = disagreements(copy)
     assert "version 0 of the rules" in found
+    assert f"publish --plan {copy / 'plan.json'}" in found
     assert os.sep not in found.split(":")[0]
+
+
+def test_the_rules_of_an_older_set_are_hashed_by_its_own_version(copy: Path):
+    edited(copy, "provenance.json", rule_version=RULE_VERSION - 1)
+    assert all("its rule is not the one whose hash" in told for told in unfounded(copy))
+    plan = json.loads((copy / "plan.json").read_text())
+    for study in [*plan["studies"], *plan["skipped"]]:
+        claims, capped = study["claims"], study.get("at_most_partly", "")
+        for claim in claims:
+            claim["rule"] = rule_hash(claim, claims, capped, RULE_VERSION - 1)
+    edited(copy, "plan.json", **plan)
+    assert not [told for told in unfounded(copy) if "its rule" in told]

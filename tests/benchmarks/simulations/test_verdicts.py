@@ -14,6 +14,7 @@ from benchmarks.simulations.verdicts import (
     any_of,
     claims_of,
     of_claims,
+    stopped,
 )
 from reports.statistics.decisions import Question
 from reports.verdicts import combined, decided
@@ -33,6 +34,24 @@ def test_a_family_of_claims_gets_the_verdicts_of_the_engine():
     assert {"reproduced", "not reproduced"} <= {verdict for study in found for verdict in study}
     assert any_of(found, "reproduced") == 1.0
     assert of_claims(found, "reproduced") >= 1 / 3
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_where_runs_stop_gains_lie_between_their_bounds_and_the_engine_judges_those(share: float):
+    random = np.random.default_rng(3)
+    gains = 0.3 * MARGIN * random.normal(size=(4, 3, 12)) + MARGIN
+    least, most = stopped(random, gains, share)
+    assert ((least <= gains + 1e-12) & (gains <= most + 1e-12)).all()
+    assert (np.isneginf(least) & np.isposinf(most)).mean() == pytest.approx(share, abs=0.1)
+    asked = [
+        [
+            compared(low, effect="difference", sign=1.0, margin=MARGIN, most=high)
+            for low, high in zip(*pair, strict=True)
+        ]
+        for pair in zip(least, most, strict=True)
+    ]
+    expected = [[combined([finding]) for finding in decided(study)["finding"]] for study in asked]
+    assert claims_of(Question("better", MARGIN), least, most) == expected
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.decisions import Question, decide, holm, seeds_needed
+from reports.statistics.decisions import Question, decide, holm, seeds_needed, tells_nothing
 from reports.statistics.paired import sign_p_value
 
 ALPHA = 0.05
@@ -71,18 +71,88 @@ def diverging(random, shape):
     return np.where(random.random(shape) < 0.45, np.inf, -0.2)
 
 
+@pytest.mark.parametrize("stopped", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("draw", [normal, skewed, diverging])
 @pytest.mark.parametrize("spread", [0.05, 1.0])
 @pytest.mark.parametrize("relation", ["better", "no_worse", "same"])
 @pytest.mark.parametrize("size", [5, 10, 20])
-def test_a_relation_that_does_not_hold_is_seldom_said_to(relation, size, spread, draw):
+def test_a_relation_that_does_not_hold_is_seldom_said_to(relation, size, spread, draw, stopped):
     # the worst case: the median gain lies where the relation just begins to be false
     random = np.random.default_rng(size)
     edge = 0.0 if relation == "better" else -0.05
-    gains = edge + spread * draw(random, (2000, size))
+    gains = edge + spread * draw(random, (1000, size))
+    # that share of pairs stops: of one in three both runs, of the others the one that is ahead
+    both, one = (random.random(gains.shape) < share * stopped for share in (1 / 3, 2 / 3))
+    least = np.where(both | (one & (gains < 0)), -np.inf, gains)
+    most = np.where(both | (one & (gains > 0)), np.inf, gains)
     question = Question(relation, 0.05)
-    said = [decide(question, row, question.p_value(row), ALPHA) for row in gains]
+    said = [
+        decide(question, low, question.p_value(low, high), ALPHA, high)
+        for low, high in zip(least, most, strict=True)
+    ]
     assert said.count("holds") / len(said) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(said))
+
+
+RELATIONS = ("better", "no_worse", "same")
+GAINS = st.sampled_from([-np.inf, -0.2, -0.05, 0.0, 0.02, 0.05, 0.2, np.inf])
+
+
+@given(
+    relation=st.sampled_from(RELATIONS),
+    test=st.sampled_from(["sign", "wilcoxon"]),
+    triples=st.lists(st.tuples(GAINS, GAINS, GAINS).map(sorted), min_size=5, max_size=12),
+)
+def test_what_bounds_decide_is_so_wherever_between_them_the_gains_lie(relation, test, triples):
+    least, within, most = np.array(triples).T
+    question = Question(relation, 0.05, test)
+    p_value = question.p_value(least, most)
+    if test == "sign":  # of signed ranks the size counts too
+        assert question.p_value(within) <= p_value
+    found = decide(question, least, p_value, ALPHA, most)
+    if found == "fails":
+        assert decide(question, within, 1.0, ALPHA) == "fails"
+    if found == "holds":
+        assert question.borne_out(np.median(within))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_known_gains_are_bounds_that_are_equal(relation):
+    gains = np.random.default_rng(2).normal(0.1, 0.1, 12)
+    question = Question(relation, 0.05)
+    p_value = question.p_value(gains)
+    assert question.p_value(gains, gains) == p_value
+    assert decide(question, gains, p_value, ALPHA, gains) == decide(question, gains, p_value, ALPHA)
+    assert not tells_nothing(question, gains, gains)
+    assert seeds_needed(question, gains, 1, ALPHA, gains) == seeds_needed(question, gains, 1, ALPHA)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_where_most_pairs_are_unknown_no_number_of_seeds_would_decide(relation):
+    unknown = np.full(7, np.inf)
+    least, most = np.append(-unknown, [0.2] * 3), np.append(unknown, [0.2] * 3)
+    question = Question(relation, 0.05)
+    assert decide(question, least, question.p_value(least, most), ALPHA, most) == "open"
+    assert tells_nothing(question, least, most)
+    assert seeds_needed(question, least, 1, ALPHA, most) is None
+
+
+def test_a_few_unknown_pairs_ask_for_more_seeds_and_no_more():
+    least, most = np.append(-np.inf, [0.2] * 4), np.append(np.inf, [0.2] * 4)
+    question = Question("better", 0.05)
+    assert not tells_nothing(question, least, most)
+    # of 25 pairs 18 must be known to gain: four fifths do with 0.89, of 30 pairs 20 with 0.97
+    assert seeds_needed(question, least, 1, ALPHA, most) in (25, 30)
+    assert seeds_needed(question, least[1:], 1, ALPHA, most[1:]) == 5
+
+
+def test_a_gain_that_is_at_least_so_much_holds_for_better_and_never_for_the_same():
+    least, most = np.full(10, 0.2), np.full(10, np.inf)
+    better, same = Question("better", 0.05), Question("same", 0.05)
+    assert decide(better, least, better.p_value(least, most), ALPHA, most) == "holds"
+    assert decide(same, least, same.p_value(least, most), ALPHA, most) == "fails"
+    inside = np.full(10, 0.02)
+    assert decide(same, inside, same.p_value(inside, most), ALPHA, most) == "open"
+    assert tells_nothing(same, inside, most)
 
 
 @pytest.mark.parametrize("relation", ["no_worse", "same"])
