@@ -77,7 +77,7 @@ def _comparisons(study: Study, condition: Condition, scale: str) -> int:
 def _pairs(study: Study, condition: Condition, scale: str, backend: str) -> int:
     """How many pairs of runs a comparison has; none of tuning runs where a backend has none."""
     own = study.scales[scale]
-    if condition.quantity not in ("best_learning_rate", "trend"):
+    if not condition.of_tuning:
         return len(final_seeds(own, backend))
     return 0 if own.backends[backend].tuned_on else len(tuning_seeds(own))
 

@@ -256,8 +256,8 @@ class Planner:
     def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
         """All jobs that the given backends need, upstream jobs first."""
         own = self.study.scales[self.scale]
-        tuning_bases = self._bases(tuning_seeds(own))
-        final_bases = self._bases(self._most_final_seeds())
+        tuning_bases = self._bases(tuning_seeds(own), self.study.tried_bases)
+        final_bases = self._bases(self._most_final_seeds(), self.study.bases)
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {}
         for backend in backends:
@@ -283,9 +283,9 @@ class Planner:
         own = self.study.scales[self.scale]
         return max((final_seeds(own, backend) for backend in own.backends), key=len)
 
-    def _bases(self, seeds: tuple[int, ...]) -> tuple[PlannedJob, ...]:
-        """The job that computes all bases for some seeds; none where there is only the identity."""
-        bases = tuple(basis for basis in self.study.bases if basis.name != IDENTITY)
+    def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
+        """The job that computes bases for some seeds; none where there is only the identity."""
+        bases = tuple(basis for basis in among if basis.name != IDENTITY)
         if not bases:
             return ()
         spec = self._spec("bases", HOST, "cpu", (), seeds, (), bases=bases, alone=True)
@@ -298,12 +298,13 @@ class Planner:
         own = self.study.scales[self.scale]
         device, seeds = own.backends[backend].device, tuning_seeds(own)
         settings = tuning.settings(self.study.tuning_of(optimizer), self.study.name)
-        cells = len(self.study.workloads[self.scale]) * len(self.study.bases) * len(seeds)
-        spec = self._spec("sweep", backend, device, (optimizer,), seeds, bases, settings=settings)
+        tried = self.study.tried_bases
+        cells = len(self.study.workloads[self.scale]) * len(tried) * len(seeds)
+        spec = self._spec("sweep", backend, device, (optimizer,), seeds, bases, tried, settings)
         sweep = self._job(spec, bases, cells * len(settings))
         if self.study.tuning["protocol"] != "two_stage_sweep":
             return (sweep,)
-        spec = self._spec("refine", backend, device, (optimizer,), seeds, (sweep, *bases))
+        spec = self._spec("refine", backend, device, (optimizer,), seeds, (sweep, *bases), tried)
         return sweep, self._job(spec, (sweep, *bases), cells * tuning.REFINED_RATES)
 
     def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
@@ -752,7 +753,11 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         },
         "seeds": own.seeds.model_dump(),
         **({"precision": study.precision} if study.precision else {}),
-        "tuning": {**study.tuning, "trials": tuning.trials(study.tuning)},
+        "tuning": {
+            **study.tuning,
+            **({} if study.tried_in == "bases" else {"tried_in": study.tried_in}),
+            "trials": tuning.trials(study.tuning),
+        },
         "schedule": dict(study.schedule),
         "stop": dict(study.stop),
         "targets": dict(study.targets),

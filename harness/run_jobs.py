@@ -72,9 +72,16 @@ def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]
     if spec.settings is not None:
         return {(one.name, basis.label): spec.settings for one in spec.workloads for basis in spec.bases}
     runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
+    found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
     if spec.stage == "refine":
-        return tuning.refine(runs, spec.tuning)
-    return {group: [choice.setting] for group, choice in tuning.choose(runs, spec.tuning).items()}
+        found = tuning.refine(runs, spec.tuning)
+    else:
+        found = {group: [setting] for group, setting in tuning.choose(runs, spec.tuning).items()}
+    return {
+        (one.name, basis.label): found[one.name, tuning.chooser(spec.tuning, basis.label)]
+        for one in spec.workloads
+        for basis in spec.bases
+    }
 
 
 def _reporter(progress: Progress, whole: Bundle, part: Bundle) -> Callable[[int], None]:

@@ -31,12 +31,13 @@ from harness.study_file import (
     Scale,
     Search,
     StudyFile,
+    TriedIn,
     read_study_file,
 )
 from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
 from optimizers.names import unknown
-from results.methods import IDENTITY, method_label
+from results.methods import IDENTITY, method_label, method_parts
 from workloads import Metric, Workload
 
 LETTERS = "small letters, digits, _ and -"
@@ -50,6 +51,7 @@ class Study:
     Args:
         tuning: the protocol as job specs hold it: `protocol`, `names` of the tuned hyperparameters,
             `coarse` or `budget` and `space`, `statistic`, `which`, `metric`, `direction`, `shared_across`.
+        tried_in: whether tuning tries its settings in all bases or in the identity alone.
         precision: of all runs; None: each workload's own.
         compare: the headline metric.
         settings: each scale's workloads with their settings completed.
@@ -64,6 +66,7 @@ class Study:
     optimizers: tuple[OptimizerSpec, ...]
     bases: tuple[BasisSpec, ...]
     tuning: Mapping[str, Any]
+    tried_in: TriedIn
     schedule: Mapping[str, Any]
     stop: Mapping[str, float]
     targets: Mapping[str, float]
@@ -82,6 +85,12 @@ class Study:
         if not optimizer.space:
             return self.tuning
         return {**self.tuning, "names": list(optimizer.space), "space": optimizer.space}
+
+    @property
+    def tried_bases(self) -> tuple[BasisSpec, ...]:
+        """The bases that tuning tries its settings in."""
+        everywhere = self.tried_in == "bases"
+        return tuple(basis for basis in self.bases if everywhere or basis.name == IDENTITY)
 
     @property
     def repeated(self) -> frozenset[str]:
@@ -215,6 +224,7 @@ def read_study(path: Path) -> Study:
             "direction": metrics[tuning.choose.metric].direction,
             "shared_across": tuning.shared_across,
         },
+        tried_in=tuning.tried_in,
         schedule=file.schedule.model_dump(),
         stop=file.stop.model_dump(exclude_none=True),
         targets=file.targets,
@@ -456,6 +466,8 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
             report(key, error)
     for label in _repeated(spec.label for spec in specs):
         report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
+    if file.tuning.tried_in == "identity" and file.tuning.shared_across == "none":
+        report("tuning.tried_in", "identity, and each basis chooses for itself; say shared_across: bases")
     if file.tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in file.bases}:
         report("tuning.shared_across", "needs the identity basis, whose choice is shared; add it to bases")
     return tuple(specs)
@@ -520,6 +532,10 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
             report(key, unknown("the study's workloads together", "metric", metric, metrics))
     stops = file.stop.model_dump(exclude_none=True)
     for key, condition in _conditions(file.claims):
+        named = {*condition.than, *(method for given in condition.relations.values() for method in given)}
+        turned = [method for method in sorted(named) if method_parts(method)[1] != IDENTITY]
+        if file.tuning.tried_in == "identity" and condition.of_tuning and turned:
+            report(f"{key}.quantity", f"tuning does not try {turned[0]}; leave out tuning.tried_in: identity")
         if condition.quantity == "steps_to_stop" and condition.metric.metric not in stops:
             report(f"{key}.quantity", f"runs do not stop at a {condition.metric.metric}; give it in stop")
 

@@ -101,6 +101,7 @@ ChosenWords = Annotated[
     Chosen, _words("statistic", "which", "metric", example="median best validation_accuracy")
 ]
 SharedAcross = Literal["bases", "none"]
+TriedIn = Literal["bases", "identity"]  # every basis of the study, or the identity basis alone
 
 
 class TwoStageSweep(Part):
@@ -111,6 +112,7 @@ class TwoStageSweep(Part):
     coarse: Annotated[tuple[float, float], Field(strict=False)]
     choose: ChosenWords
     shared_across: SharedAcross
+    tried_in: TriedIn = "bases"
 
     @model_validator(mode="after")
     def _grid(self) -> TwoStageSweep:
@@ -146,6 +148,7 @@ class Search(Part):
     space: Annotated[dict[str, Axis], Field(min_length=1)]
     choose: ChosenWords
     shared_across: SharedAcross
+    tried_in: TriedIn = "bases"
 
     @model_validator(mode="after")
     def _rate(self) -> Search:
@@ -246,6 +249,11 @@ class Condition(Part):
                 "give equally many, or pairs: all"
             )
         return self
+
+    @property
+    def of_tuning(self) -> bool:
+        """Whether tuning runs are compared."""
+        return self.quantity in ("best_learning_rate", "trend")
 
     @property
     def relations(self) -> dict[str, tuple[Method, ...]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,27 +15,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 Setting = Mapping[str, float]
-Group = tuple[str, str]  # workload, basis
-FINISHED = ("reached", "budget")  # every other outcome counts as the worst result
+Group = tuple[str, str]  # workload, basis that chooses
+FINISHED = ("reached", "budget")
 REFINED_RATES = 6  # new rates of the refined sweep, the same number for every method
-EQUAL_TO_ROUNDING = 1e-12  # relative; runs that converged differ by less, in no meaningful order
 MULTIPLES = (1, 2, 4, 8)  # 000 Sec. C.3: doubling inside each power of ten
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The setting that a protocol chose for one workload and basis.
-
-    Args:
-        setting: value by tuned hyperparameter.
-        value: the chosen statistic of the metric over the tuning seeds; infinite when all runs failed.
-        edge: whether the learning rate is the lowest or the highest of those tried, so that the best
-            one may lie outside the grid; None inside.
-    """
-
-    setting: Setting
-    value: float
-    edge: Literal["lowest", "highest"] | None
 
 
 def power_of_ten(value: float) -> int | None:
@@ -80,7 +62,7 @@ def _exponents(low: float, high: float) -> tuple[int, int]:
 
 
 def refine(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, tuple[Setting, ...]]:
-    """The new settings of the refined sweep, six for each workload and basis.
+    """The new settings of the refined sweep, six for each workload and basis that chooses.
 
     The bounds lie one power of ten around the best coarse rate; rates of the coarse sweep are not run
     again. Where the best rate is at the edge of the coarse grid the refined one leaves the grid, without
@@ -90,7 +72,7 @@ def refine(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, tuple[S
         runs: the coarse sweep of one optimizer (results.schema.RUNS).
         tuning: the study's protocol, resolved (`Study.tuning`).
     """
-    return {group: _around(choice.setting["learning_rate"]) for group, choice in choose(runs, tuning).items()}
+    return {group: _around(setting["learning_rate"]) for group, setting in choose(runs, tuning).items()}
 
 
 def _around(rate: float) -> tuple[Setting, ...]:
@@ -161,12 +143,13 @@ def _scaled(axis: Mapping[str, Any], unit: np.ndarray) -> np.ndarray:
     return clipped
 
 
-def choose(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, Choice]:
-    """The best setting for each workload and basis, by the median over the tuning seeds.
+def chooser(tuning: Mapping[str, Any], basis: str) -> str:
+    """The basis whose runs choose a basis's setting: with `shared_across: bases` the identity for all."""
+    return IDENTITY if tuning["shared_across"] == "bases" else basis
 
-    A run that diverged or failed counts as the worst result, so does a metric that is not a number; of
-    settings that are equal to rounding the one with the smallest learning rate is taken. With
-    `shared_across: bases` the identity basis chooses for all.
+
+def choose(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, Setting]:
+    """The setting that is taken (`results.tuning.chosen_setting`), by workload and the basis that chooses.
 
     Args:
         runs: the tuning runs of one optimizer (results.schema.RUNS).
@@ -175,63 +158,23 @@ def choose(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, Choice]
     Raises:
         ValueError: when the runs are none, of several optimizers, or lack the metric or the identity basis.
     """
+    import polars as pl
+
+    from results.tuning import chosen_setting
+
     optimizers = runs["optimizer"].unique().to_list()
     if len(optimizers) != 1:
         raise ValueError(f"a choice needs the runs of one optimizer, not of {sorted(optimizers)}")
-    medians = _medians(runs, tuning)
-    choices = {}
-    for (workload, basis), values in medians.items():
-        chooser = IDENTITY if tuning["shared_across"] == "bases" else basis
-        if (workload, chooser) not in medians:
+    names, metric, which = tuning["names"], tuning["metric"], tuning["which"]
+    has = pl.col(f"{which}_metrics").list.eval(pl.element().struct.field("name") == metric).list.any()
+    for run in runs.filter(pl.col("outcome").is_in(FINISHED) & ~has)["run"]:
+        raise ValueError(f"run {run} has no {which} {metric}")
+    groups = dict(runs.group_by("workload", "basis", maintain_order=True))
+    chosen: dict[Group, Setting] = {}
+    for workload, basis in groups:
+        group = workload, chooser(tuning, basis)
+        if group not in groups:
             raise ValueError(f"no run of {workload} in the identity basis, which chooses for all bases")
-        judged = medians[workload, chooser]
-        lowest = min(judged.values())
-        best = min(
-            setting for setting, value in judged.items() if value <= lowest + EQUAL_TO_ROUNDING * abs(lowest)
-        )
-        choices[workload, basis] = Choice(
-            setting=dict(zip(tuning["names"], best, strict=True)),
-            value=_sign(tuning) * values.get(best, math.inf),
-            edge=_edge(best[0], [setting[0] for setting in judged]),
-        )
-    return choices
-
-
-def _edge(rate: float, tried: Sequence[float]) -> Literal["lowest", "highest"] | None:
-    if rate == min(tried):
-        return "lowest"
-    return "highest" if rate == max(tried) else None
-
-
-def _sign(tuning: Mapping[str, Any]) -> int:
-    return 1 if tuning["direction"] == "minimize" else -1
-
-
-def _medians(runs: pl.DataFrame, tuning: Mapping[str, Any]) -> dict[Group, dict[tuple[float, ...], float]]:
-    """Median score (less is better) by workload and basis, and by setting."""
-    scores: dict[Group, dict[tuple[float, ...], list[float]]] = {}
-    for run in runs.iter_rows(named=True):
-        group = scores.setdefault((run["workload"], run["basis"]), {})
-        group.setdefault(_setting(run, tuning["names"]), []).append(_score(run, tuning))
-    return {
-        group: {setting: float(np.median(values)) for setting, values in by_setting.items()}
-        for group, by_setting in scores.items()
-    }
-
-
-def _setting(run: Mapping[str, Any], names: Sequence[str]) -> tuple[float, ...]:
-    values = {"learning_rate": run["learning_rate"]}
-    values |= {item["name"]: item["value"] for item in run["hyperparameters"]}
-    return tuple(values[name] for name in names)
-
-
-def _score(run: Mapping[str, Any], tuning: Mapping[str, Any]) -> float:
-    if run["outcome"] not in FINISHED:
-        return math.inf
-    metrics = {item["name"]: item["value"] for item in run[f"{tuning['which']}_metrics"]}
-    if tuning["metric"] not in metrics:
-        raise ValueError(
-            f"run {run['run']} has no {tuning['which']} {tuning['metric']} (it has: {', '.join(metrics)})"
-        )
-    value = metrics[tuning["metric"]]
-    return math.inf if value is None or math.isnan(value) else _sign(tuning) * value
+        best = chosen_setting(groups[group], names, metric, which, tuning["direction"])
+        chosen[group] = dict(zip(names, best, strict=True))
+    return chosen

@@ -142,10 +142,9 @@ def _tuning(study: StudyPlan) -> Iterator[str]:
         yield f"{_words(name)} from {plain(axis['low'])} to {plain(axis['high'])}, {axis['scale']} scale"
     if study.criterion:
         yield f"chosen by the {study.criterion}"
-    shared = (
-        "all bases take what the identity basis chose" if study.shares_rates else "each method for itself"
-    )
-    yield shared
+    alone = ", where alone it was tried" if given.get("tried_in") == "identity" else ""
+    shared = f"all bases take what the identity basis chose{alone}"
+    yield shared if study.shares_rates else "each method for itself"
 
 
 def _schedule(given: Mapping[str, Any]) -> str:

@@ -57,10 +57,11 @@ class Seeds(Part):
 
 
 class Tuning(Part):
-    """How many settings each method may try, and by what the best is chosen, for one basis or for all."""
+    """How many settings each method may try, in which bases, and by what the best is chosen, for which."""
 
     trials: int = Field(ge=1)
     shared_across: str
+    tried_in: Literal["bases", "identity"] = "bases"
     metric: str
     which: Literal["final", "best"]
     direction: Direction

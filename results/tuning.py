@@ -1,7 +1,4 @@
-"""How tuning judges what was tried: scores of runs and of settings, which of them tie, and which is taken.
-
-`harness.tuning` chooses by the same rule from a job's tables; tests/results/test_tuning.py compares.
-"""
+"""How tuning judges what was tried: scores of runs and of settings, which of them tie, and which is taken."""
 
 from __future__ import annotations
 

@@ -52,6 +52,20 @@ def by_name(plan, stage, optimizer=None, backend=None):
     ]
 
 
+def test_settings_may_be_tried_in_the_identity_basis_alone(config):
+    before = {job.spec.hash for job in by_name(make_plan(config), "final")}
+    shared = ("shared_across: bases", "shared_across: bases\n  tried_in: identity")
+    write_study(config.study_folder, shared)
+    plan = make_plan(config)
+    assert [job.spec.seeds for job in by_name(plan, "bases")] == [(1000, 1001, 1002)]
+    for stage, labels in (("sweep", ["identity"]), ("refine", ["identity"]), ("final", ["identity", "egop"])):
+        for job in by_name(plan, stage):
+            assert [basis.label for basis in job.spec.bases] == labels
+    assert not before & {job.spec.hash for job in by_name(plan, "final")}
+    write_specs(plan)
+    assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tried_in"] == "identity"
+
+
 def test_a_study_becomes_jobs_by_stage_and_backend(config):
     assert stages(make_plan(config)) == {
         ("bases", "host"): 2,

@@ -83,6 +83,14 @@ def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
     )
 
 
+def test_what_is_tried_in_the_identity_alone_is_tuned_there_alone():
+    alone = PLAN["tuning"] | {"shared_across": "bases", "tried_in": "identity"}
+    runs = [*SWEEP, final(1.0), final(1.0, basis="egop")]
+    assert found(runs, tuning=alone) == []
+    (told,) = found([*runs, tried(0.1, 1.0, basis="egop")], tuning=alone)
+    assert "tuning runs of adam @ egop on quadratic, jax: 1 settings and seeds, and 0 were planned" in told
+
+
 def test_all_tuned_hyperparameters_are_part_of_the_choice():
     space: dict[str, Any] = {"adam": {"space": {"beta1": {}, "learning_rate": {}}}}
     runs = [tried(1.0, 1.0, 0.5), tried(1.0, 0.5, 0.9), tried(2.0, 0.5, 0.1)]
