@@ -201,9 +201,7 @@ def test_what_tuning_does_not_try_can_be_asked_of_no_claim(tmp_path):
     study = read_study(write_study(tmp_path, alone))
     assert [basis.label for basis in study.tried_bases] == ["identity"]
     rates = ("holds_if: {metric: final", "holds_if: {quantity: best_learning_rate, metric: final")
-    with pytest.raises(
-        InputError, match="quantity: tuning does not try adam @ egop"
-    ):
+    with pytest.raises(InputError, match="quantity: tuning does not try adam @ egop"):
         read_study(write_study(tmp_path, alone, rates))
     with pytest.raises(InputError, match="tried_in: identity, and each basis chooses for itself"):
         read_study(write_study(tmp_path, (alone[0], "shared_across: none\n  tried_in: identity")))
