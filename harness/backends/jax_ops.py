@@ -74,7 +74,7 @@ class JaxOps(Ops):
             return self.asarray(matrices)
         return Bases(
             tuple(self.asarray(np.ascontiguousarray(matrix.T)) for matrix in matrices),
-            tuple(self.asarray(matrix) for matrix in matrices[: len(matrices) * (copies - 1)]),
+            tuple(self.asarray(matrix) for matrix in (matrices if copies > 1 else ())),
         )
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 Array = Any
 
 APART = 512  # rows and columns, or root of the entries, from which a backend may hold V of each seed apart
-TALL = 2  # rows to a column from which a backend needs no V beside V^T
+TALL = 2  # rows to a column from which V^T alone serves where columns are fewer than APART
 
 
 def copies_apart(rows: int, columns: int) -> int:
