@@ -74,11 +74,12 @@ rule publish:
         name=PLAN.name,
         folder=PLAN.published,
         waive=PLAN.waive,
+        readme=PLAN.readme_option,
     message:
         "publish: {params.name}"
     shell:
         "python -m reports publish --plan {input.plan:q} --name {params.name:q} --folder {params.folder:q}"
-        " --readme README.md --waive {params.waive:q} 2>&1 | tee {log:q}"
+        " {params.readme:q} --waive {params.waive:q} 2>&1 | tee {log:q}"
 
 
 # Renders what asv has stored, and measures nothing; `make bench` measures.

@@ -1,4 +1,4 @@
-"""The command line of the harness: list, check, estimate, run, parity, checks, compare and show."""
+"""The command line of the harness: list, check, plan, estimate, run, parity, checks, compare and show."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import InputError
 from harness.paths import RESULTS, STUDY_FOLDER
 from optimizers.options import Option
+
+if TYPE_CHECKING:
+    from harness.plan import Plan
+    from harness.studies import Study
 
 BARS = " .:-=+*#%@"  # from the lowest to the highest value of a curve
 CURVE_WIDTH = 60
@@ -22,6 +26,8 @@ EXAMPLES = """examples:
   python -m harness list                      what there is: workloads, optimizers, bases, studies, ...
   python -m harness list --json               the same for programs
   python -m harness check                     is every study valid? computes nothing
+  python -m harness check convex              is this one?
+  python -m harness plan scale=paper          what would be run? computes and writes nothing
   python -m harness estimate --scale paper    how long will it take? measures for minutes, writes nothing
   python -m harness run results/specs/S.json  compute one job, as Snakemake does
   python -m harness parity adam               does it take the same steps on torch, jax and numpy?
@@ -81,15 +87,20 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--markdown", action="store_true", help="print the page of all optimizers")
     _add_studies(listing)
 
-    checking = _command(commands, "check", _check, "validate all studies without computing")
+    checking = _command(commands, "check", _check, "validate studies without computing")
+    _add_names(checking)
     _add_studies(checking)
+
+    planning = _command(commands, "plan", _tell_plan, "tell what would be run, computing and writing nothing")
+    planning.add_argument(
+        "config", nargs="*", metavar="KEY=VALUE", help="what follows --config of snakemake (default: none)"
+    )
+    planning.add_argument("--json", action="store_true", help="print JSON for programs")
 
     estimating = _command(
         commands, "estimate", _estimate, "estimate what studies cost, from short measurements"
     )
-    estimating.add_argument(
-        "names", nargs="*", metavar="STUDY", help="file stems or claim ids (default: all studies)"
-    )
+    _add_names(estimating)
     estimating.add_argument("--scale", default="quick", metavar="NAME", help="default: %(default)s")
     estimating.add_argument(
         "--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"
@@ -138,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
 
     showing = _command(commands, "show", _show, "show one run: settings, metrics and curve")
     showing.add_argument("run", metavar="RUN", help="the run's name, or a beginning that no other run has")
-    _add_results(showing)
+    _add_folder(showing, "--results", RESULTS, "results folder, or a published set")
     return parser
 
 
@@ -153,6 +164,12 @@ def _command(
     )
     parser.set_defaults(command=function)
     return parser
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "names", nargs="*", metavar="STUDY", help="file stems or claim ids (default: all studies)"
+    )
 
 
 def _add_studies(parser: argparse.ArgumentParser) -> None:
@@ -185,20 +202,21 @@ def _positive(text: str) -> int:
 def _parity(given: argparse.Namespace) -> None:
     from dataclasses import asdict
 
+    from harness.contestants import RULES
     from harness.parity import parities
     from harness.parity_problems import CORE, PROBLEMS, TOLERANCE
-    from optimizers import rules
     from optimizers.names import unknown
     from results.schema import COMPARISONS
 
+    rules = RULES.own()
     for name in given.optimizers:
-        if name not in rules():
-            raise InputError(unknown("the suite", "optimizer", name, rules()))
+        if name not in rules:
+            raise InputError(unknown("the suite", "optimizer", name, rules))
     if not given.json:
         heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
         print(_parity_line("optimizer", "problem", heads))
     rows = []
-    names, problems = (given.optimizers, PROBLEMS) if given.optimizers else (list(rules()), CORE)
+    names, problems = (given.optimizers, PROBLEMS) if given.optimizers else (list(rules), CORE)
     for row in parities(names, problems):
         rows.append(row)
         if not given.json and row.comparison == COMPARISONS[-1]:
@@ -304,6 +322,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
     from harness.studies import read_studies
     from optimizers.bases import bases
 
+    rules, problems = known(RULES), known(WORKLOADS)  # first: a broken module is told once, not by study
     studies = read_studies(study_folder)
     return {
         "workloads": {
@@ -317,7 +336,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
                 "metrics": {key: metric.direction for key, metric in workload.metrics.items()},
                 "missing": workload.missing(workload.complete({})),
             }
-            for name, workload in known(WORKLOADS).items()
+            for name, workload in problems.items()
         },
         "optimizers": {
             name: {
@@ -328,7 +347,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
                 },
                 "options": _options(rule.options),
             }
-            for name, rule in known(RULES).items()
+            for name, rule in rules.items()
         },
         "bases": {
             name: {
@@ -394,11 +413,17 @@ def _details(item: Mapping[str, Any]) -> list[str]:
 
 
 def _check_rules() -> None:
-    """Take one step of every optimizer on NumPy, so that a slip in a rule shows before compute is spent."""
+    """Take one step of every optimizer on NumPy, so that a slip in a rule shows before compute is spent.
+
+    Raises:
+        InputError: for optimizers that take no step, and modules of rules or workloads that are broken.
+    """
     import numpy as np
 
-    from harness.contestants import RULES, known, origin
+    from harness.contestants import RULES, WORKLOADS, known, origin
     from harness.replaying import replay
+
+    WORKLOADS.own()
 
     problems = []
     ones = {"w": np.ones((2, 3))}
@@ -420,14 +445,55 @@ def _check_rules() -> None:
 def _check(given: argparse.Namespace) -> None:
     _check_rules()
     from harness.cautions import cautions
-    from harness.plan import Config, make_plan
     from harness.studies import read_studies
 
-    studies = read_studies(given.studies)
-    print(f"{len(studies)} studies are valid: {', '.join(study.name for study in studies)}")
-    for scale in dict.fromkeys(scale for study in studies for scale in study.scales):
-        print(make_plan(Config(scale=scale, study_folder=given.studies)).summary())
-        print("".join(f"  note: {said}\n" for said in cautions(studies, scale)), end="")
+    read = read_studies(given.studies, given.names)
+    asked = [study for study in read if not given.names or _is_asked(study, given.names)]
+    scales = dict.fromkeys(scale for study in asked or read for scale in study.scales)
+    plans = [(scale, _plan(given, scale)) for scale in scales]
+    valid = "1 study is valid" if len(asked) == 1 else f"{len(asked)} studies are valid"
+    if asked:
+        print(f"{valid}: {', '.join(study.name for study in asked)}")
+    for scale, plan in plans:
+        print(plan.summary())
+        print("".join(f"  note: {said}\n" for said in cautions(asked, scale)), end="")
+
+
+def _is_asked(study: Study, names: Sequence[str]) -> bool:
+    return study.name in names or any(claim.id in names for claim in study.claims)
+
+
+OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
+
+
+def _plan(given: argparse.Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
+    """The plan of what a command is asked for, whose errors name the command's options."""
+    from harness.plan import make_plan, read_config
+
+    raw: dict[str, Any] = {"scale": scale, "study_folder": str(given.studies)}
+    raw |= {"studies": given.names} if given.names else {}
+    raw |= {"backends": list(backends)} if backends else {}
+    try:
+        return make_plan(read_config(raw))
+    except InputError as error:
+        text = str(error)
+        for key, option in OPTIONS.items():
+            text = text.replace(f"{key}:", f"{option}:")
+        raise InputError(text) from error
+
+
+# --- plan ----------------------------------------------------------------------------------------
+
+
+def _tell_plan(given: argparse.Namespace) -> None:
+    from harness.plan import make_plan, read_config
+
+    wrong = [text for text in given.config if "=" not in text]
+    if wrong:
+        raise InputError(f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper")
+    pairs = (text.partition("=") for text in given.config)
+    plan = make_plan(read_config({key: value for key, _, value in pairs}))
+    print(json.dumps({**plan.report, "jobs": len(plan.jobs)}, indent=1) if given.json else plan.summary())
 
 
 # --- estimate ------------------------------------------------------------------------------------
@@ -437,12 +503,8 @@ def _estimate(given: argparse.Namespace) -> None:
     _announce_threads(1)
     from harness.clocks import limit_threads
     from harness.estimating import check_asked, described, estimates, head, line, tail
-    from harness.plan import make_plan, read_config
 
-    raw = {"scale": given.scale, "study_folder": str(given.studies)}
-    raw |= {"studies": given.names} if given.names else {}
-    raw |= {"backends": given.backend} if given.backend else {}
-    plan = make_plan(read_config(raw))
+    plan = _plan(given, given.scale, given.backend)
     check_asked(plan)
     limit_threads(1)
     found = []

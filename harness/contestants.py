@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import os
+import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -50,7 +52,8 @@ class Kind:
         noun: in messages.
         constant: what a module calls those that it defines.
         group: of entry points.
-        own: those of this project by name.
+        package: of this project, whose modules define them.
+        found: those that its modules define, by name.
         module_of: the module that defines one of them.
         type: what each must be.
     """
@@ -58,14 +61,38 @@ class Kind:
     noun: str
     constant: str
     group: str
-    own: Callable[[], Mapping[str, Any]]
+    package: ModuleType
+    found: Callable[[], Mapping[str, Any]]
     module_of: Callable[[str], str]
     type: type
 
+    def own(self) -> Mapping[str, Any]:
+        """Those of this project by name.
 
-RULES = Kind("optimizer", "RULES", "curvebench.optimizers", optimizers.rules, optimizers.module_of, Rule)
+        Raises:
+            InputError: with a line for each module that cannot be loaded, defines something else, or takes
+                a name that is taken.
+        """
+        try:
+            return self.found()
+        except Exception as error:
+            faults = list(_faults(self))
+            if not faults:
+                raise
+            raise InputError("\n".join(faults)) from error
+
+
+RULES = Kind(
+    "optimizer", "RULES", "curvebench.optimizers", optimizers, optimizers.rules, optimizers.module_of, Rule
+)
 WORKLOADS = Kind(
-    "workload", "WORKLOADS", "curvebench.workloads", workloads.workloads, workloads.module_of, Workload
+    "workload",
+    "WORKLOADS",
+    "curvebench.workloads",
+    workloads,
+    workloads.workloads,
+    workloads.module_of,
+    Workload,
 )
 
 
@@ -162,13 +189,37 @@ def _find(kind: Kind, locator: str) -> Any:
 
 def _items(kind: Kind, module: ModuleType, where: str) -> dict[str, Any]:
     """What a module defines, by name."""
-    items = getattr(module, kind.constant, None)
-    if not isinstance(items, Iterable) or not all(isinstance(item, kind.type) for item in items):
+    return {item.name: item for item in _tuple(kind, module, where)}
+
+
+def _tuple(kind: Kind, module: ModuleType, where: str) -> tuple[Any, ...]:
+    """What a module defines, in its order."""
+    given = getattr(module, kind.constant, None)
+    items = tuple(given) if isinstance(given, Iterable) else ()
+    if not isinstance(given, Iterable) or not all(isinstance(item, kind.type) for item in items):
         raise InputError(
             f"{where}: {kind.constant} is not there, or is no tuple of {kind.type.__name__}; define "
             f"{kind.constant} = (...,) as the modules of curvebench do"
         )
-    return {item.name: item for item in items}
+    return items
+
+
+def _faults(kind: Kind) -> Iterator[str]:
+    """What is wrong with the modules of a package of this project, by file."""
+    homes: dict[str, str] = {}
+    modules = pkgutil.iter_modules(kind.package.__path__, f"{kind.package.__name__}.")
+    for found in sorted(info.name for info in modules):
+        where = f"{found.replace('.', '/')}.py"
+        try:
+            module = _run(partial(importlib.import_module, found), where)
+            items = _tuple(kind, module, where) if hasattr(module, kind.constant) else ()
+        except InputError as error:
+            yield str(error)
+            continue
+        for name in (item.name for item in items):
+            if name in homes:
+                yield f"{where}: the name {name!r} is taken in {homes[name]}; rename the {kind.noun}"
+            homes.setdefault(name, where)
 
 
 @cache

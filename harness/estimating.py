@@ -578,7 +578,8 @@ def tail(plan: Plan, found: Sequence[StudyEstimate]) -> list[str]:
         most = sorted(part.seconds.items(), key=lambda item: -item[1])
         phases = ", ".join(f"{name} {duration(seconds)}" for name, seconds in most if seconds >= 0.5)
         share = part.total_seconds / whole
-        said.append(f"  {duration(part.total_seconds):>9} {share:4.0%}  {where} ({phases})")
+        told = f" ({phases})" if phases else ""
+        said.append(f"  {duration(part.total_seconds):>9} {share:4.0%}  {where}{told}")
     said += ["", "ROUGH", *(f"  {line}" for line in ROUGH)]
     return said + [f"  skipped {study.name}: {reason}" for study, reason in plan.skipped]
 

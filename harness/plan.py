@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
@@ -78,6 +78,8 @@ class Config:
         data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
         name: what `publish` calls the set of tables; no other target needs one.
         waive: what `publish` lets pass (`results.set_names.WAIVERS`).
+        parity: whether the backends are compared where what is run is on both.
+        readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
     """
 
     scale: str = "quick"
@@ -90,6 +92,8 @@ class Config:
     name: str | None = None
     waive: tuple[str, ...] = ()
     repeats: bool = False
+    parity: bool = True
+    readme: Path | None = None
 
 
 def read_config(raw: Mapping[str, Any]) -> Config:
@@ -162,6 +166,7 @@ READ = {
     "name": _set_name,
     "waive": _waived,
     "repeats": _flag,
+    "parity": _flag,
 }  # else a path
 
 
@@ -176,7 +181,9 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
     for name in config.studies:
         if name not in known:
             where = f"{config.study_folder} (or {PACKAGE.replace('.', '/')})"
-            raise InputError(f"--config studies: {unknown(where, 'study or claim', name, known)}")
+            said = unknown(where, "study or claim", name, known).partition(" (valid: ")[0]  # claims are many
+            there = ", ".join(study.name for study in studies)
+            raise InputError(f"--config studies: {said} (studies: {there}; claims: python -m harness list)")
     scales = sorted({scale for study in studies for scale in study.scales})
     if config.scale not in scales:
         raise InputError(
@@ -569,31 +576,34 @@ class Plan:
             },
             name=self.config.name,
             waive=list(self.config.waive),
+            readme=str(self.config.readme) if self.config.readme else None,
         )
 
     def summary(self) -> str:
         """The plan for people: jobs and runs by study and stage, and what is skipped."""
-        lines = [f"curvebench, scale {self.config.scale}: {len(self.jobs)} jobs"]
+        lines = [f"curvebench, scale {self.config.scale}: {_jobs(self.jobs)}"]
         for planned in self.studies:
             stages = [
-                f"{stage} {len(jobs)} jobs, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
+                f"{stage} {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
                 for stage in TABLES
                 if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
             ]
             lines.append(f"  {planned.study.name} on {' and '.join(planned.backends)}: {'; '.join(stages)}")
         if self.parity:
             compared = sum(job.lanes for job in self.parity)
-            lines.append(
-                f"  parity of {' and '.join(BACKENDS)}: {len(self.parity)} jobs, {compared} problems"
-            )
+            lines.append(f"  parity of {' and '.join(BACKENDS)}: {_jobs(self.parity)}, {compared} problems")
         if self.checks:
             claims = sum(job.lanes for job in self.checks)
-            lines.append(f"  property checks: {len(self.checks)} jobs, {claims} claims")
+            lines.append(f"  property checks: {_jobs(self.checks)}, {claims} claims")
         lines += [f"  skipped {study.name}: {reason}" for study, reason in self.skipped]
         if self.checks:
             claimed = self._checks["claims"]
             lines += [f"  skipped {claim['id']}: {claim['missing']}" for claim in claimed if claim["missing"]]
         return "\n".join(lines)
+
+
+def _jobs(jobs: Sequence[PlannedJob]) -> str:
+    return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}"
 
 
 LANES = {"bases": "matrices", "timing": "methods"}
@@ -657,8 +667,10 @@ def _compared(
     """The optimizers whose backends are compared, with the problems, by job.
 
     Those of the studies on all problems; where all studies are shown, the others on a few. None where what is
-    shown ran on one backend.
+    shown ran on one backend, or parity is not asked for.
     """
+    if not config.parity:
+        return []
     if not {backend for study in planned for backend in study.backends}.issuperset(BACKENDS):
         return []
     used = {optimizer.locator for study in planned for optimizer in study.study.optimizers}
@@ -723,6 +735,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
                 "description": registry[spec.name].description,
                 "source": registry[spec.name].source,
                 "settings": dict(spec.settings),
+                "dtype": registry[spec.name].dtype,
                 "metrics": {name: asdict(metric) for name, metric in registry[spec.name].metrics.items()},
             }
             for spec in study.workloads[scale]

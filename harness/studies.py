@@ -190,13 +190,18 @@ def read_study(path: Path) -> Study:
             report("scales", f"{name!r} is not made of {LETTERS}; it becomes a part of file names")
 
     known = _known_workloads(file, path.parent, report)
+    for claim in _repeated(claim.id for claim in file.claims):
+        report("claims", f"the id {claim!r} is given twice; ids must differ")
     names = {workload.name for _, workload in known.values()}
     metrics = _shared_metrics(workload for _, workload in known.values())
     optimizers_ = _optimizers(file, path.parent, report)
     bases_ = _bases(file, report)
     if known:
         _check_metrics(file, metrics, report)
-    _check_methods(file, optimizers_, bases_, names, report)
+    if len(optimizers_) == len(file.optimizers) and len(bases_) == len(file.bases):  # else methods lack
+        _check_methods(file, optimizers_, bases_, report)
+    if len(known) == len(_entries(file)):
+        _check_workloads(file, names, report)
     _check_costs(file, bases_, report)
     for name, scale in file.scales.items():
         _check_scale(f"scales.{name}", scale, report)
@@ -529,7 +534,8 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
     used |= {key: condition.metric.metric for key, condition in _conditions(file.claims)}
     for key, metric in used.items():
         if metric not in metrics:
-            report(key, unknown("the study's workloads together", "metric", metric, metrics))
+            owner = "the study" if len(_entries(file)) == 1 else "the list of what all workloads measure"
+            report(key, unknown(owner, "metric", metric, metrics))
     stops = file.stop.model_dump(exclude_none=True)
     for key, condition in _conditions(file.claims):
         named = {*condition.than, *(method for given in condition.relations.values() for method in given)}
@@ -552,16 +558,17 @@ def _check_methods(
     file: StudyFile,
     optimizers_: Iterable[OptimizerSpec],
     bases_: Iterable[BasisSpec],
-    known: Iterable[str],
     report: Report,
 ) -> None:
     methods = [method_label(optimizer.label, basis.label) for basis in bases_ for optimizer in optimizers_]
-    for claim in _repeated(claim.id for claim in file.claims):
-        report("claims", f"the id {claim!r} is given twice; ids must differ")
     for key, condition in _conditions(file.claims):
         for name in [*condition.than, *(name for names in condition.relations.values() for name in names)]:
             if name not in methods:
                 report(key, unknown("the study", "method", name, methods))
+
+
+def _check_workloads(file: StudyFile, known: Iterable[str], report: Report) -> None:
+    """Check that conditions are about workloads of the study."""
     for key, condition in _conditions(claim for claim in file.claims if claim.repeats is None):
         if condition.workload is not None and condition.workload not in known:
             report(f"{key}.workload", unknown("the study", "workload", condition.workload, known))

@@ -12,7 +12,7 @@ from harness.execution import PHASES, Bundle
 from harness.job import Cell, Instance, Job, bundle_of, instance, load_basis, precision_of, workload_of
 from harness.progress import Progress
 from harness.spec import BasisSpec, OptimizerSpec, WorkloadSpec
-from harness.timing import Measured, Memory, Timing, measure_methods
+from harness.timing import NULL, Measured, Memory, Timing, measure_methods
 from results import schema
 from results.reading import read
 from results.writing import write_table
@@ -42,7 +42,7 @@ def time_study(job: Job) -> list[str]:
                 engine,
                 STEPS,
                 REPETITIONS,
-                lambda method: progress.advance(1, f"({method})"),
+                lambda method: progress.advance(1, f"({'no optimizer' if method == NULL.name else method})"),
             )
             _charge(job, measured)
             timings += [_timing_row(job, workload.name, timing) for timing in measured.timings]

@@ -56,6 +56,7 @@ class Wiring:
         merged_folders: the folders that these are in, likewise.
         name: of the set that is to be published; None where none was given.
         waive: what is let pass when it is.
+        readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
     """
 
     summary: str
@@ -72,6 +73,7 @@ class Wiring:
     merged_folders: Mapping[str, list[str]]
     name: str | None
     waive: list[str]
+    readme: str | None
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -147,14 +149,18 @@ class Wiring:
         return self.report_path
 
     def _check_publishable(self) -> None:
-        """Check what is published, and under which name.
+        """Check what is published, under which name, and the page that is to show it.
 
         Raises:
-            InputError: when the set's name is missing, has other letters than it may, or is taken, and when
-                the files are not those of a commit.
+            InputError: when the set's name is missing, has other letters than it may, or is taken, when the
+                page has no place for a leaderboard, and when the files are not those of a commit.
         """
+        from results.publishing import check_page  # needs libraries that planning does without
+
         try:
             check_name(self.name, Path(self.published))
+            if self.readme is not None:
+                check_page(Path(self.readme))
         except TableError as error:
             raise InputError(f"publish: {error}") from error
         if "dirty" not in self.waive:
@@ -169,6 +175,11 @@ class Wiring:
     def published(self) -> str:
         """The folder of published sets."""
         return f"{self.results}/{FOLDER.name}"
+
+    @property
+    def readme_option(self) -> list[str]:
+        """What tells `python -m reports publish` of the page; nothing without one."""
+        return ["--readme", self.readme] if self.readme else []
 
     def tables_of(self, wildcards: Wildcards) -> str:
         """The folder of the merged tables that a set of figures shows."""

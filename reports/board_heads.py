@@ -96,9 +96,9 @@ def board_heads(board: Board) -> list[Head]:
             "decades",
             "Learning rates",
             "How forgiving the method is: decades of learning rates, of those tried around the best one, "
-            f"whose loss is at most {plain(NEARLY)} times the best (accuracy: the best over "
-            f"{plain(NEARLY)}). The median over tuning seeds, averaged over workloads, and an interval "
-            "that joins theirs; 0 where only the best one does.",
+            f"at which what the study compares is at most {plain(NEARLY)} times the best (accuracy: at least "
+            f"the best over {plain(NEARLY)}). The median over tuning seeds, averaged over workloads, and an "
+            "interval that joins theirs; 0 where only the best one does.",
             unit="decades nearly as good",
             most_first=True,
         ),
@@ -155,8 +155,9 @@ def workload_heads(column: Column) -> list[Head]:
         Head(
             "decades",
             "Learning rates",
-            f"Decades of learning rates whose loss is at most {plain(NEARLY)} times the best (accuracy: the "
-            f"best over {plain(NEARLY)}): the median over tuning seeds and its interval.",
+            "Decades of learning rates, of those tried around the best one, at which what the study compares "
+            f"is at most {plain(NEARLY)} times the best (accuracy: at least the best over {plain(NEARLY)}): "
+            "the median over tuning seeds and its interval.",
             unit="decades nearly as good",
             most_first=True,
         ),

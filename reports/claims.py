@@ -187,6 +187,7 @@ def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -
     comparisons = [
         {
             **comparison,
+            "of_tuning": comparison["which"] in of_tuning,
             "tied": [
                 (method, ties[comparison["workload"], verdict["backend"], method])
                 for method in (comparison["treated"], comparison["control"])

@@ -16,13 +16,14 @@ from reports.plan import StudyPlan
 from reports.statistics.improvement import Improvement, probability_of_improvement
 from reports.statistics.medians import MedianInterval, medians
 from reports.statistics.paired import Direction, Effect, PairedComparison, compare_pairs, effect_for
-from reports.statistics.ranks import NEGLIGIBLE, tied
+from reports.statistics.ranks import NEGLIGIBLE
 from reports.stopped import (
     Between,
     PairedEffect,
     both_stopped,
     effect_within,
     effects_between,
+    gains_between,
     with_bounds,
 )
 from reports.tables import Tables
@@ -37,23 +38,17 @@ class Meeting:
 
     Args:
         effect: of the first beside the second, as far as it is known.
-        losses: pairs in which the second is strictly better.
-        improvement: the chance that the first is better.
+        least, most: the chance that the first is better, all pairs that are open being worse, or better.
     """
 
     effect: PairedEffect
-    losses: int
-    improvement: Improvement
+    least: Improvement
+    most: Improvement
 
     @property
     def comparison(self) -> PairedComparison:
-        """The first with the second, runs that stopped held at their threshold."""
+        """The first with the second, as `PairedEffect` has it."""
         return self.effect.comparison
-
-    @property
-    def ties(self) -> int:
-        """Pairs whose values differ by less than what counts."""
-        return self.comparison.count - self.comparison.wins - self.losses
 
 
 @dataclass(frozen=True)
@@ -162,18 +157,27 @@ def _meetings(both: pl.DataFrame, asked: _Quantity, effect: Effect) -> tuple[Mee
         for side in ("", " of the second")
     )
     first, second = both["value"].to_numpy(), both["value of the second"].to_numpy()
-    alike = np.where(tied(first, second), second, first)  # what the test calls a tie is no improvement either
-    pairs = pl.DataFrame({"first": alike, "second": second}).with_row_index("seed")
-    frame = pairs.unpivot(index="seed", variable_name="method").with_columns(workload=pl.lit(""))
-    chance = probability_of_improvement(frame, "first", "second", asked.direction)
-    other = replace(chance, probability=1 - chance.probability, low=1 - chance.high, high=1 - chance.low)
-    forth = compare_pairs(first, second, asked.direction, effect, NEGLIGIBLE)
-    back = compare_pairs(second, first, asked.direction, effect, NEGLIGIBLE)
+    forth = compare_pairs(first, second, asked.direction, effect)
+    back = compare_pairs(second, first, asked.direction, effect)
     there, here = effects_between(left, right, effect), effects_between(right, left, effect)
+    gains = gains_between(left, right, asked.direction, effect, NEGLIGIBLE)
+    least, most = (_chance(ends) for ends in gains)
     return (
-        Meeting(effect_within(forth, there, asked.nothing), back.wins, chance),
-        Meeting(effect_within(back, here, asked.nothing), forth.wins, other),
+        Meeting(effect_within(forth, there, gains, asked.nothing), least, most),
+        Meeting(effect_within(back, here, gains.turned, asked.nothing), _turned(most), _turned(least)),
     )
+
+
+def _chance(gains: np.ndarray) -> Improvement:
+    """The chance of a gain above 0; what the test calls a tie is no improvement either."""
+    pairs = pl.DataFrame({"first": gains, "second": np.zeros(len(gains))}).with_row_index("seed")
+    frame = pairs.unpivot(index="seed", variable_name="method").with_columns(workload=pl.lit(""))
+    return probability_of_improvement(frame, "first", "second", "maximize")
+
+
+def _turned(chance: Improvement) -> Improvement:
+    """The chance of the other one."""
+    return replace(chance, probability=1 - chance.probability, low=1 - chance.high, high=1 - chance.low)
 
 
 def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
@@ -260,14 +264,15 @@ def median_texts(contest: Contest, value: MedianInterval) -> list[str]:
 
 def cells(meeting: Meeting) -> list[str]:
     """How two methods compare: the effect, its interval; wins of the first, the rest; chance, interval; p."""
-    shown, chance = meeting.comparison, meeting.improvement
-    lost = f"{meeting.losses} worse"
+    effect, shown, least, most = meeting.effect, meeting.comparison, meeting.least, meeting.most
+    rest = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]
+    chances = [percent(least.probability), percent(most.probability)]
     return [
-        meeting.effect.shown,
-        meeting.effect.range,
+        effect.shown,
+        effect.range,
         f"{shown.wins} of {shown.count}",
-        f"{lost}, {meeting.ties} equal" if meeting.ties else lost,
-        percent(chance.probability),
-        f"{percent(chance.low)} to {percent(chance.high)}",
+        ", ".join(f"{pairs} {word}" for pairs, word in rest if pairs or word == "worse"),
+        " to ".join(dict.fromkeys(chances)),
+        f"{percent(least.low)} to {percent(most.high)}",
         p_value(shown.p_value),
     ]

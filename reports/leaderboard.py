@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -31,6 +31,7 @@ from reports.tables import Tables
 from results.methods import method_parts
 from results.tuning import tuning_scores
 
+DecadesBy = Literal["compared", "tuning"]
 SWEEP = "two_stage_sweep"  # the protocol that varies nothing but the learning rate
 
 
@@ -226,23 +227,33 @@ class Board:
         )
 
 
-def leaderboards(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Board]:
+def leaderboards(
+    studies: Sequence[tuple[StudyPlan, Tables]], decades_by: DecadesBy = "compared"
+) -> list[Board]:
     """A board for each backend and set of methods, in the order of the studies.
 
     A rank among three methods says nothing beside one among ten, so that only studies of the same methods
     share a board: one more study leaves the ranks of the others as they are. Those that only repeat claims of
     other studies have none.
+
+    Args:
+        decades_by: the metric by which learning rates do nearly as well: what the study compares, or, as
+            boards of versions 1 and 2 have it, what its tuning judges by.
     """
     studies = [(study, tables) for study, tables in studies if not study.only_repeats]
     backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
     contests: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
     for study, tables in studies:
         contests.setdefault(frozenset(study.methods), []).append((study, tables))
-    boards = [leaderboard(contest, backend) for backend in backends for contest in contests.values()]
+    boards = [
+        leaderboard(contest, backend, decades_by) for backend in backends for contest in contests.values()
+    ]
     return [board for board in boards if board.columns]
 
 
-def leaderboard(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Board:
+def leaderboard(
+    studies: Sequence[tuple[StudyPlan, Tables]], backend: str, decades_by: DecadesBy = "compared"
+) -> Board:
     """Compare every method on one backend.
 
     The score is the area under the performance profile of gradient evaluations to target, the median over
@@ -252,7 +263,7 @@ def leaderboard(studies: Sequence[tuple[StudyPlan, Tables]], backend: str) -> Bo
     `reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the mean rank.
     """
     cells = [
-        _cell(study, workload, backend, tables.runs, runs, values)
+        _cell(study, workload, backend, tables.runs, runs, values, decades_by)
         for study, workload, tables, runs, values in _finished(studies, backend)
     ]
     ranked = [cell.ranks for cell in cells]
@@ -363,6 +374,7 @@ def _cell(
     all_runs: pl.DataFrame,
     runs: pl.DataFrame,
     values: pl.DataFrame,
+    decades_by: DecadesBy,
 ) -> _Cell:
     """The cell of a workload from its final runs, their headline values, and all runs of the study."""
     descending = study.direction == "maximize"
@@ -377,7 +389,7 @@ def _cell(
     reached = evaluations_to_target(runs, target[0]) if target else empty
     clocked = seconds_to_target(runs, target[0]) if target else empty
     totals = {row["method"]: row for row in diverged_counts(runs).iter_rows(named=True)}
-    decades = _decades(study, tuning_runs(study, workload, backend, all_runs, own=True))
+    decades = _decades(study, tuning_runs(study, workload, backend, all_runs, own=True), decades_by)
     budgets = _budgets(tuning_runs(study, workload, backend, all_runs))
     entries = {}
     for row in summary.iter_rows(named=True):
@@ -417,13 +429,17 @@ def _cell(
     return _Cell(column, study, ranks, entries, times)
 
 
-def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
+def _decades(study: StudyPlan, own: pl.DataFrame, by: DecadesBy) -> dict[str, MedianInterval]:
     """Of every method whose learning rates were swept, from its own tuning runs."""
     if study.tuning.get("protocol") != SWEEP or not study.criterion:
         return {}
-    metric, which = study.tuning["metric"], study.tuning["which"]
-    direction = study.direction_of(metric)
-    found = nearly_best_decades(tuning_scores(own, metric, which, direction), direction)
+    if by == "compared":
+        values, direction = study_values(study, own), study.direction
+    else:
+        metric, which = study.tuning["metric"], study.tuning["which"]
+        direction = study.direction_of(metric)
+        values = tuning_scores(own, metric, which, direction)
+    found = nearly_best_decades(values, direction)
     return {
         row.pop("method"): MedianInterval(**row) for row in medians(found, ["method"], "value").to_dicts()
     }

@@ -312,13 +312,15 @@ def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFr
     the logarithm of the last rate over the first: 0 where only the best one does, or no run finished.
 
     Args:
-        values: what `results.tuning.tuning_scores` returns.
+        values: tuning runs with `value`, as `study_values` or `results.tuning.tuning_scores` give them; null
+            counts as the worst.
 
     Returns:
         Columns method, seed, value; without the seeds on which a share of the best means nothing (a negative
         loss, an accuracy that is not positive).
     """
     keys = ["method", "seed", "learning_rate"]
+    values = values.with_columns(pl.col("value").fill_null(worst(direction)))
     tried = values.unique(keys, keep="last", maintain_order=True).sort("learning_rate", maintain_order=True)
     rows = []
     for (method, seed), group in tried.group_by(["method", "seed"], maintain_order=True):

@@ -69,7 +69,9 @@ STATISTICS = (
         "ties",
         "Ties",
         f"Values that differ by less than {percent(NEGLIGIBLE, 1)} of the larger one are equal in tests, "
-        "ranks and wins. Rounding that leans one way on every seed would be a significant result otherwise.",
+        "ranks and wins; a test of two methods counts them, and pairs that stopped runs leave open, against "
+        "the one that is asked about. Rounding that leans one way on every seed would be a significant "
+        "result otherwise.",
         "Nothing.",
         "",
         ("tied",),
@@ -298,7 +300,8 @@ STATISTICS = (
         "Sensitivity to the learning rate",
         f"How many decades of learning rates do nearly as well as the best one: at most {plain(NEARLY)} "
         f"times its loss, or an accuracy of at least 1/{plain(NEARLY)} of its own. It is never more than "
-        "what was tried.",
+        "what was tried, and is of the metric that the study compares, not of the one that chose the rate, "
+        "since near the floor of a training loss all rates are alike.",
         "A grid that is fine enough.",
         "",
         (),

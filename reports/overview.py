@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -92,6 +92,7 @@ class Answer:
         use: the method to use: the first at the target, its sampling charged; without a target, or where half
             of the runs of every method miss it, the one that ends best.
         apart: how its study differs from others of the same workload, in a phrase; empty without one.
+        claimed: whether a claim on this workload, which asks for fewer comparisons, is borne out.
     """
 
     study: StudyPlan
@@ -103,6 +104,7 @@ class Answer:
     use: Standing
     ends: Standing
     apart: str = ""
+    claimed: bool = False
 
     @property
     def agree(self) -> bool:
@@ -135,8 +137,12 @@ class Answer:
         return sentence(self)
 
 
-def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
-    """One answer a workload of a study, on the study's first backend; none where there are no final runs."""
+def answers(studies: Sequence[tuple[StudyPlan, Tables]], borne_out: Collection[str] = ()) -> list[Answer]:
+    """One answer a workload of a study, on the study's first backend; none where there are no final runs.
+
+    Args:
+        borne_out: ids of claims that are reproduced, or partly.
+    """
     found = [
         answer
         for study, tables in studies
@@ -144,7 +150,28 @@ def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
         for answer in [_answer(study, workload, study.backends[0], tables)]
         if answer is not None
     ]
-    return [replace(answer, apart=_apart(answer, found)) for answer in found]
+    return [
+        replace(answer, apart=_apart(answer, found), claimed=_claimed(answer, borne_out)) for answer in found
+    ]
+
+
+def _claimed(answer: Answer, borne_out: Collection[str]) -> bool:
+    return any(
+        condition.workload in (None, answer.workload.name) and condition.metric in answer.workload.metrics
+        for claim in answer.study.claims
+        if claim.id in borne_out
+        for condition in claim.conditions
+    )
+
+
+def borne_out(claims: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The ids of claims of which a comparison holds.
+
+    Args:
+        claims: verdicts, as `reports.verdict_list.listed` gives them.
+    """
+    held = ("reproduced", "partly reproduced")
+    return frozenset(claim["id"] for claim in claims if claim["verdict"] in held)
 
 
 def _apart(answer: Answer, found: Sequence[Answer]) -> str:
@@ -194,7 +221,9 @@ def _first(final: pl.DataFrame, target: tuple[str, float] | None, order: Sequenc
         return None
     found = leading(times, "minimize", order)
     fewest = median_interval(times.filter(pl.col("method") == found.method)["value"].to_numpy())
-    return found if isfinite(fewest.median) else None
+    reached = set(times.filter(pl.col("value").is_finite())["method"])  # never there is never first
+    may_be = tuple(name for name in found.methods if name in reached)
+    return replace(found, methods=may_be) if isfinite(fewest.median) else None
 
 
 def leading(values: pl.DataFrame, direction: Direction, order: Sequence[str]) -> Leading:
@@ -262,7 +291,10 @@ def sentence(answer: Answer) -> str:
     told = _choice(answer)
     if answer.certain:
         return told
-    return f"Uncertain: {seeds} do not tell any of {total} methods from another{_why(use.leading)}. {told}"
+    why = _why(use.leading)
+    if answer.claimed:
+        why += ": all are compared, with a correction, and a claim asks for one comparison"
+    return f"Uncertain: {seeds} do not tell any of {total} methods from another{why}. {told}"
 
 
 def _choice(answer: Answer) -> str:

@@ -400,6 +400,9 @@ def run_metrics(study: StudyPlan) -> list[str]:
     return list(dict.fromkeys(name for workload in study.workloads for name in workload.metrics))
 
 
+GRADIENT_ALONE = "the gradient alone"
+
+
 def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
     """Machines, environments and jobs of all studies and of `others`; a warning where hardware is mixed."""
     from results.merging import machines
@@ -407,6 +410,8 @@ def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.Data
     if not studies and others.is_empty():
         return {"machines": [], "warnings": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
     jobs = pl.concat([*(tables.jobs for _, tables in studies), others]).unique(maintain_order=True)
+    said = pl.element().str.replace("^null: ", f"{GRADIENT_ALONE}: ")  # the step without an optimizer
+    jobs = jobs.with_columns(pl.col("notes").list.eval(said))
     environments = {row["environment_hash"]: row for row in jobs.iter_rows(named=True)}
     notes = Counter(note for row in jobs["notes"].to_list() for note in row or [])
     return {

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from reports.formatting import metric_name
 from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Direction, Effect
+from results.publishing import in_short
 
 
 class ReportError(ValueError):
@@ -40,7 +41,7 @@ class WorkloadPlan:
 QUANTITIES = {
     "best_learning_rate": "learning rate of the best {}",
     "trend": "trend over learning rates of the {}",
-    "steps_to_stop": "steps to the stop by the {}",
+    "steps_to_stop": "steps until the run was stopped by the",
 }
 EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
 
@@ -253,7 +254,7 @@ class ReportPlan:
 
     `kernels` is the folder of what is shown of kernel speed; None where nothing is stored. `parity` is None
     where what is shown ran on one backend, `checks` where no property of a claim is checked. `published` is
-    the name of the published set that it shows, else empty; `waived` says what was waived for it.
+    the name of the published set that it shows, else empty; `waived` says what was waived for it, in short.
     """
 
     path: Path
@@ -329,7 +330,7 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
             parity=_parity(raw["parity"]) if raw.get("parity") else None,
             checks=_checks(raw["checks"]) if raw.get("checks") else None,
             published=raw.get("published", ""),
-            waived=tuple(raw.get("waived", [])),
+            waived=tuple(in_short(raw.get("waived", []))),
         )
     except KeyError as error:
         raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error

@@ -36,6 +36,8 @@ from results.publishing import (
     as_json,
     between_markers,
     changed_rules,
+    check_page,
+    in_short,
     new_set,
     objections,
     provenance_of,
@@ -57,7 +59,9 @@ EQUAL = 1e-6  # relative: what another processor's rounding may change of a numb
 BOARD_VERSIONS = (
     1,
     2,
-)  # of leaderboard.json: 1, without a name in older sets, has null for what is not finite
+    3,
+)  # of the leaderboard: 1, without a name in older sets, has null for what is not finite in leaderboard.json
+COMPARED_SINCE = 3  # before, learning rates did nearly as well by the metric that tuning judges by
 SHOWN = 60  # letters of a line that is not what it should be
 
 
@@ -114,7 +118,7 @@ def publish(
     name, waive = check_name(name, folder), check_waivers(waive)
     code = commit(PROJECT) if code is None else code
     if readme is not None:
-        between_markers(readme.read_text(), readme, [])
+        check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise ReportError(
                 f"{readme}: cannot link to {folder / name}, which does not lie below its folder"
@@ -190,12 +194,13 @@ def gather(plan: ReportPlan) -> Contents:
 # --- what follows from the tables ----------------------------------------------------------------
 
 
-def boards_of(plan: ReportPlan) -> list[Board]:
-    """The leaderboards of a plan, from its tables."""
-    return leaderboards([(study, read_tables(study.tables)) for study in plan.studies])
+def boards_of(plan: ReportPlan, version: int = BOARD_VERSIONS[-1]) -> list[Board]:
+    """The leaderboards of a plan, from its tables, as a version of them counts."""
+    studies = [(study, read_tables(study.tables)) for study in plan.studies]
+    return leaderboards(studies, "compared" if version >= COMPARED_SINCE else "tuning")
 
 
-def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
+def derived(plan: ReportPlan, version: int = BOARD_VERSIONS[-1]) -> dict[str, pl.DataFrame]:
     """The tables that follow from those of the runs: claims, findings and leaderboard.
 
     Raises:
@@ -204,7 +209,7 @@ def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
     from reports.board_table import board_table
 
     found = read_verdicts(plan)
-    board = board_table(boards_of(plan), plan.scale)
+    board = board_table(boards_of(plan, version), plan.scale)
     return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
 
 
@@ -222,15 +227,16 @@ def disagreements(folder: Path) -> list[str]:
         own = f"check it with its own commit, {about.get('commit')}"
         return [f"{PROVENANCE}: verdicts by {made_by}; {own}, or compute it anew: {anew}"]
     found = []
-    for table, right in derived(plan).items():
+    version = about.get("board_version", BOARD_VERSIONS[0])
+    known_version = version if version in BOARD_VERSIONS else BOARD_VERSIONS[-1]
+    for table, right in derived(plan, known_version).items():
         given = read([folder / f"{table}.parquet"], table)
         if len(given) != len(right):
             found.append(f"{table}.parquet: has {len(given)} rows, and the tables give {len(right)}")
             continue
         found += _differences(table, given, right)
-    version = about.get("board_version", BOARD_VERSIONS[0])
     if version not in BOARD_VERSIONS:
-        known = " and ".join(map(str, BOARD_VERSIONS))
+        known = ", ".join(map(str, BOARD_VERSIONS))
         found.append(
             f"{PROVENANCE}: board_version is {version!r}, and here are {known}; check the set with its own "
             f"commit, {about.get('commit')}"
@@ -555,7 +561,7 @@ def readme_lines(
         *board_lines(board, plan),
         "",
         LEGEND,
-        *_waived_lines([each.sentence for each in found]),
+        *_waived_lines(in_short(each.sentence for each in found)),
         "",
     ]
 

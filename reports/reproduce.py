@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ import polars as pl
 from reports import formatting
 from reports.claims import check_measured, check_rows
 from reports.measures import study_values
-from reports.plan import ChecksPlan, ReportError, ReportPlan, StudyPlan, read_plan
+from reports.plan import ChecksPlan, ConditionPlan, ReportError, ReportPlan, StudyPlan, read_plan
 from reports.publish import read_set
 from reports.statistics.medians import median_interval
 from reports.statistics.paired import Effect
@@ -143,10 +143,74 @@ def result_folder(claim: str) -> Path:
     return FOLDER / formatting.slug(claim)
 
 
-def command(claim: str, scale: str, cores: str, results: Path) -> list[str]:
-    """What runs a claim again, into a results folder with a site of its own."""
-    config = [f"studies={claim}", f"scale={scale}", f"results={results}", f"site={results / 'site'}"]
+def backends_of(claim: str, plan: ReportPlan) -> tuple[str, ...]:
+    """The backends on which a plan decides a claim; none of a claim that property checks decide."""
+    return next((study.backends for study in plan.studies if claim in {each.id for each in study.claims}), ())
+
+
+def configuration(claim: str, published: ReportPlan, results: Path) -> list[str]:
+    """What narrows a run to a claim, on the backends of a set; its results folder has a site of its own."""
+    backends = backends_of(claim, published)
+    own = [f"backends={','.join(backends)}"] if backends else []
+    folders = [f"results={results}", f"site={results / 'site'}"]
+    return [f"studies={claim}", f"scale={published.scale}", *own, "parity=false", *folders]
+
+
+def command(cores: str, config: Sequence[str]) -> list[str]:
+    """What runs a configuration."""
     return ["snakemake", "--cores", cores, "reports", "--config", *config]
+
+
+def planned(config: Sequence[str], folder: Path) -> tuple[ReportPlan, int]:
+    """The plan of what would be run, and its number of jobs; nothing is computed.
+
+    Args:
+        folder: where the plan may be written.
+
+    Raises:
+        ReportError: when the harness does not plan it, such as where a study lacks the scale.
+    """
+    asked = [sys.executable, "-m", "harness", "plan", *config, "--json"]
+    done = subprocess.run(asked, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise ReportError(done.stderr.strip().replace("error: ", ""))
+    (folder / "plan.json").write_text(done.stdout)
+    return read_plan(folder / "plan.json"), json.loads(done.stdout)["jobs"]
+
+
+def announced(claim: str, published: ReportPlan, now: ReportPlan, jobs: int) -> Iterator[str]:
+    """What is said before a claim is run again: the set, what will run, and what of it can be compared.
+
+    Args:
+        published: the set's plan.
+        now: the plan of what would be run.
+        jobs: how many jobs that has.
+
+    Raises:
+        ReportError: when what would be run does not decide the claim, and why.
+    """
+    backends = backends_of(claim, published)
+    where = f" on {' and '.join(backends)}" if backends else ""
+    yield f"{claim}: set {published.path.parent}, scale {published.scale}{where}: {jobs} jobs"
+    if claim not in claims_of(now):
+        reasons = [f"{study.name}: {study.reason}" for study in now.skipped] or ["nothing decides it here"]
+        raise ReportError(f"{claim}: cannot be run again: {'; '.join(reasons)}")
+    if backends:
+        options = "".join(f" --backend {name}" for name in backends)
+        yield f"how long that takes: python -m harness estimate {claim} --scale {published.scale}{options}"
+    before, after = (_rule(claim, plan) for plan in (published, now))
+    if before != after:
+        asked, today = (_asked(claim, plan) for plan in (published, now))
+        both = sum(key in today for key in asked)
+        yield (
+            "the claim's rule changed since the set was published: verdicts cannot be compared, "
+            f"{both} of {len(asked)} comparisons can"
+        )
+
+
+def _rule(claim: str, plan: ReportPlan) -> str:
+    """The hash of a claim's rule; empty of a claim that property checks decide."""
+    return next((each.rule for study in plan.studies for each in study.claims if each.id == claim), "")
 
 
 def run_again(called: Sequence[str], results: Path) -> ReportPlan:
@@ -223,8 +287,11 @@ def _comparisons(claim: str, published: ReportPlan, again: ReportPlan) -> Iterat
     before, after = (_by_comparison(claim, plan) for plan in (published, again))
     for key, one in before.items():
         other = after.get(key)
-        if other is None or not len(one.gains) or not len(other.gains):
-            if len(one.gains) or (other is not None and len(other.gains)):
+        if other is None:
+            yield Line(_called(one), "", "", "cannot be told", _not_asked(one, after.values()))
+            continue
+        if not len(one.gains) or not len(other.gains):
+            if len(one.gains) or len(other.gains):
                 yield Line(_called(one), "", "", "cannot be told", "one of the two has no pairs of runs")
             continue
         near = one.margin if one.effect == "ratio" else 0.0
@@ -260,10 +327,49 @@ def _by_comparison(claim: str, plan: ReportPlan) -> dict[tuple[str, ...], Compar
             tables = read_tables(study.tables)
             for backend in study.backends:
                 for one in comparisons(study, asked, tables, backend):
-                    condition = one.condition
-                    what = (condition.metric, condition.read, condition.relation)
-                    found[backend, one.workload, *what, one.treated, one.control] = one
+                    found[_key(backend, one.workload, one.condition, one.treated, one.control)] = one
     return found
+
+
+def _asked(claim: str, plan: ReportPlan) -> set[tuple[str, ...]]:
+    """What a claim compares as its plan has it, without tables; keys as of `_by_comparison`."""
+    return {
+        _key(backend, workload.name, condition, treated, control)
+        for study in plan.studies
+        for asked in study.claims
+        if asked.id == claim
+        for condition in asked.conditions
+        for workload in study.workloads
+        if condition.metric in workload.metrics and condition.workload in (None, workload.name)
+        for backend in study.backends
+        for treated, control in condition.contests
+    }
+
+
+def _key(
+    backend: str, workload: str, condition: ConditionPlan, treated: str, control: str
+) -> tuple[str, ...]:
+    what = (condition.metric, condition.read, condition.relation)
+    return (backend, workload, *what, treated, control)
+
+
+def _not_asked(one: Compared, others: Iterable[Compared]) -> str:
+    """What is asked here of a comparison's methods instead, as the reason why it has no counterpart."""
+    same = (one.backend, one.workload, one.condition.metric, one.treated, one.control)
+    for other in others:
+        if (other.backend, other.workload, other.condition.metric, other.treated, other.control) == same:
+            before, after = (_quantity(each.condition) for each in (one, other))
+            if before == after:
+                before, after = (f"{each.condition.relation!r}" for each in (one, other))
+            return f"asks something else here ({after} instead of {before})"
+    return "is not among the claim's comparisons here, or did not run"
+
+
+def _quantity(condition: ConditionPlan) -> str:
+    """What a condition reads of runs, in words."""
+    if condition.quantity == "steps_to_stop":
+        return "steps to the stop"
+    return condition.read if condition.of_tuning else f"the {condition.read} value"
 
 
 def _called(one: Compared) -> str:
@@ -347,12 +453,20 @@ def _paired(what: str, sides: Sequence[pl.DataFrame], backend: str, one: Compare
     measured = "relative change" if one.effect == "ratio" else "change"
     note = (
         f"median {measured} {shown(interval.median)} [{shown(interval.low)}, {shown(interval.high)}] over "
-        f"{len(pairs)} seeds, tolerance {allowed}"
+        f"{len(pairs)} seeds, tolerance {allowed} ({_source(tolerance, one)})"
     )
     if moved.any():
         worst = np.argsort(-np.abs(moved), kind="stable")[:SHOWN]
         note += "; most: " + ", ".join(f"seed {pairs['seed'][int(at)]} {shown(moved[at])}" for at in worst)
     return Line(what, medians[0], medians[1], answer, note)
+
+
+def _source(tolerance: float, one: Compared) -> str:
+    """Where a tolerance comes from, in words."""
+    if tolerance > one.margin:
+        return "the median change between the set's backends"
+    stated = one.condition.smallest_effect is not None
+    return "the claim's smallest effect" if stated else "the claim states no smallest effect"
 
 
 def between_backends(effect: Effect, values: pl.DataFrame) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,44 @@ RULES: Mapping[str, Rules] = {
 }
 
 
+def read_csv(path: Path) -> pl.DataFrame:
+    """A CSV file as text, null where a field is empty; lines without anything are passed over.
+
+    Raises:
+        ReportError: naming file and line, for a row with other fields than the head, and for what is no CSV.
+        OSError: when the file cannot be read.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file)
+        rows = []
+        try:
+            head = next(lines, [])
+            if not head:
+                raise ReportError(f"{path}: the first line is empty, and should name the columns")
+            if twice := [name for name in dict.fromkeys(head) if head.count(name) > 1]:
+                raise ReportError(f"{path}: the first line names {', '.join(twice)} twice")
+            for row in filter(None, lines):
+                if len(row) != len(head):
+                    raise ReportError(
+                        f"{path}, line {lines.line_num}: {len(row)} fields, and the head has {len(head)}; "
+                        "a target that was missed is an empty field, with its comma"
+                    )
+                rows.append([field or None for field in row])
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ReportError(f"{path}, after line {lines.line_num}: no CSV in UTF-8 ({error})") from error
+    return pl.DataFrame(rows, schema=dict.fromkeys(head, pl.String), orient="row")
+
+
+def _hint(columns: Sequence[str], missing: Sequence[str]) -> str:
+    """What may be wrong with the head of a table; empty where nothing comes to mind."""
+    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(columns) == 1 and mark in columns[0]:
+            return f"; its columns are separated by {name}, and should be by commas"
+    known = {column.strip().lower(): column for column in columns}
+    called = [f"{known[column]!r} should be {column}" for column in missing if column in known]
+    return f"; {', '.join(called)}" if called else ""
+
+
 def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
     """The columns that the rules ask for, of a CSV or Parquet file.
 
@@ -197,10 +236,7 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
         ReportError: naming the file, for one that cannot be read, a missing column, or a cell that is no
             number or name.
     """
-    kinds: Mapping[str, Callable[[Path], pl.DataFrame]] = {
-        ".csv": lambda file: pl.read_csv(file, infer_schema=False),
-        ".parquet": pl.read_parquet,
-    }
+    kinds: Mapping[str, Callable[[Path], pl.DataFrame]] = {".csv": read_csv, ".parquet": pl.read_parquet}
     if path.suffix not in kinds:
         raise ReportError(f"{path}: expected a file that ends in {' or '.join(kinds)}")
     try:
@@ -209,10 +245,19 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
         if missing:
             raise ReportError(
                 f"{path}: no column {', '.join(missing)}; the rules ask for {', '.join(rules.columns)}"
+                + _hint(table.columns, missing)
             )
-        found = table.select(pl.col(column).cast(TYPES[column]) for column in rules.columns)
+        given = table.select(rules.columns)
+        found = given.select(pl.col(column).cast(TYPES[column], strict=False) for column in rules.columns)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ReportError(f"{path}: {str(error).splitlines()[0]}") from error
+    for column in rules.columns:
+        wrong = (found[column].is_null() & given[column].is_not_null()).arg_true()
+        if len(wrong):
+            raise ReportError(
+                f"{path}: column {column} is {given[column][wrong[0]]!r} in row {wrong[0] + 1} below the "
+                "head, which is no number; leave it empty where the target was missed"
+            )
     names = [column for column in rules.columns if TYPES[column] == pl.String]
     for column in names:
         empty = found[column].is_null().arg_true()

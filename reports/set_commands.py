@@ -115,11 +115,14 @@ def _reproduce(options: argparse.Namespace, say: Say) -> int:
     from reports.publish import read_set
     from reports.reproduce import (
         STATUS,
+        announced,
         as_text,
         check_asked,
         choose_set,
         command,
         compared,
+        configuration,
+        planned,
         result_folder,
         run_again,
         summed_up,
@@ -129,10 +132,13 @@ def _reproduce(options: argparse.Namespace, say: Say) -> int:
     published = read_set(chosen)
     check_asked(options.claim, options.scale, published)
     results = options.results or result_folder(options.claim)
-    called = command(options.claim, published.scale, options.cores, results)
-    say(
-        f"beside {chosen}, published {published.scale} scale; what runs it again:\n{shlex.join(called)}",
-    )
+    config = configuration(options.claim, published, results)
+    with tempfile.TemporaryDirectory() as folder:
+        now, jobs = planned(config, Path(folder))
+    for line in announced(options.claim, published, now, jobs):
+        say(line)
+    called = command(options.cores, config)
+    say(shlex.join(called))
     again = run_again(called, results)
     lines = compared(options.claim, published, again)
     say(as_text(options.claim, published, lines))

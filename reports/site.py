@@ -21,7 +21,7 @@ from reports.kernel_ratios import ratio_tables, read_ratios
 from reports.kernels import CHANGES_SHOWN, COMMITS_SHOWN, read_kernels, site_files
 from reports.leaderboard import Board, board_ranks, leaderboards
 from reports.methods import STATISTICS
-from reports.overview import answers
+from reports.overview import answers, borne_out
 from reports.pages import (
     CAUSES,
     Rows,
@@ -110,7 +110,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     render(
         "index.html",
         "index",
-        answers=answers(studies),
+        answers=answers(studies, borne_out(claims["claims"])),
         boards=boards,
         where=when_and_where(studies, others),
         parity=parity,

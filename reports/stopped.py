@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import polars as pl
 
 from reports.formatting import plain, ratio, signed
 from reports.plan import StudyPlan
+from reports.statistics.decisions import Question
 from reports.statistics.medians import MedianInterval, median_interval
 from reports.statistics.paired import (
     Direction,
@@ -21,7 +22,9 @@ from reports.statistics.paired import (
     effect_for,
     paired_values,
 )
-from reports.statistics.ranks import NEGLIGIBLE
+from reports.statistics.ranks import NEGLIGIBLE, tied
+
+ANY_GAIN = Question("better", float(np.finfo(float).tiny))  # of gains whose ties are 0 already
 
 
 class Between(NamedTuple):
@@ -85,6 +88,25 @@ def effects_between(treated: Between, control: Between, effect: Effect) -> Betwe
     return Between(*ends)
 
 
+def gains_between(
+    treated: Between, control: Between, direction: Direction, effect: Effect, negligible: float
+) -> Between:
+    """Between what the gain of each pair lies, above 0 where the treated method is better.
+
+    An end at which the two values tie is 0, so that both ends of a tie that is known are.
+
+    Args:
+        direction: whether less is better.
+        negligible: relative difference up to which two values tie.
+    """
+    least, most = effects_between(treated, control, effect)
+    effects = Between(
+        np.where(tied(treated.least, control.most, negligible), 0.0, least),
+        np.where(tied(treated.most, control.least, negligible), 0.0, most),
+    )
+    return effects.turned if direction == "minimize" else effects
+
+
 @dataclass(frozen=True)
 class EffectBounds:
     """A median effect over pairs and its interval, and between what they lie where runs stopped.
@@ -92,12 +114,14 @@ class EffectBounds:
     Args:
         effect: "ratio" or "difference".
         floor, ceiling: with the least and with the greatest effect that each pair may have.
-        nothing: what is said where nothing is known, and where that is: ("both stopped", "at 10⁻⁸").
+        is_unknown: whether nothing is known of any pair.
+        nothing: what is said then, and where that is: ("both stopped", "at 10⁻⁸").
     """
 
     effect: Effect
     floor: MedianInterval
     ceiling: MedianInterval
+    is_unknown: bool
     nothing: tuple[str, str]
 
     @property
@@ -122,29 +146,21 @@ class EffectBounds:
         return self.ceiling.high
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether the median may be anything."""
-        return self.floor.median == self._least and self.ceiling.median == inf
-
-    @property
     def shown(self) -> str:
-        """The median effect, with ≤ or ≥ where it is a bound."""
+        """The median effect, with ≤ or ≥ where it is a bound; "open" where it may be anything."""
         low, high = self.floor.median, self.ceiling.median
         if low == high:
             return self._told(low)
         if self.is_unknown:
             return self.nothing[0]
         if low == self._least:
-            return f"≤ {self._told(high)}"
+            return "open" if high == inf else f"≤ {self._told(high)}"
         return f"≥ {self._told(low)}" if high == inf else f"{self._told(low)} to {self._told(high)}"
 
     @property
     def range(self) -> str:
-        """The interval of the median effect, as wide as stopped runs leave it; or where both stopped."""
-        if self.is_unknown:
-            return self.nothing[1]
-        low = "0" if self.low == self._least == 0.0 else self._told(self.low)
-        return f"[{low}, {self._told(self.high)}]"
+        """The interval of the median effect, as wide as stopped runs leave it; or where all pairs stopped."""
+        return self.nothing[1] if self.is_unknown else f"[{self._told(self.low)}, {self._told(self.high)}]"
 
     @property
     def _least(self) -> float:
@@ -175,7 +191,7 @@ def bounds_of(
         MedianInterval(shown(end.median), shown(end.low), shown(end.high), end.level, end.count)
         for end in ends
     )
-    return EffectBounds(effect, floor, ceiling, nothing)
+    return EffectBounds(effect, floor, ceiling, effects.unknown == floor.count, nothing)
 
 
 @dataclass(frozen=True)
@@ -187,10 +203,21 @@ class PairedEffect(EffectBounds):
     the control's did, and unknown where both did.
 
     Args:
-        comparison: with every such run at the threshold, so that its test counts two of them as a tie.
+        comparison: median and interval with every such run at the threshold. Its wins are the pairs in which
+            the treated method is better wherever between its bounds each value lies, and its p-value the
+            largest that the values may have: ties and pairs that are open count against the treated method.
+        losses: pairs in which the control is better, wherever the values lie.
+        ties: pairs whose values are known and tie.
     """
 
     comparison: PairedComparison
+    losses: int
+    ties: int
+
+    @property
+    def open(self) -> int:
+        """Pairs of which what is known leaves open whose value is better."""
+        return self.comparison.count - self.comparison.wins - self.losses - self.ties
 
 
 def paired_effect(
@@ -210,8 +237,9 @@ def paired_effect(
         negligible: relative difference up to which a pair is a tie in the test.
     """
     left, right = (known_to_the_stop(values, direction, stop) for values in (treated, control))
-    comparison = compare_pairs(treated, control, direction, effect, negligible)
-    return effect_within(comparison, effects_between(left, right, effect), both_stopped(stop))
+    gains = gains_between(left, right, direction, effect, negligible)
+    comparison = compare_pairs(treated, control, direction, effect)
+    return effect_within(comparison, effects_between(left, right, effect), gains, both_stopped(stop))
 
 
 def both_stopped(stop: float | None) -> tuple[str, str]:
@@ -219,16 +247,27 @@ def both_stopped(stop: float | None) -> tuple[str, str]:
     return "both stopped", f"at {plain(stop)}" if stop is not None else ""
 
 
-def effect_within(comparison: PairedComparison, effects: Between, nothing: tuple[str, str]) -> PairedEffect:
-    """A comparison of pairs with what is known of their effects.
+def effect_within(
+    comparison: PairedComparison, effects: Between, gains: Between, nothing: tuple[str, str]
+) -> PairedEffect:
+    """A comparison of pairs with what is known of their effects, and of who is better.
 
     Args:
+        comparison: of values; its wins and p-value are replaced.
         effects: of the same pairs, as `effects_between` gives them.
+        gains: of the same pairs, as `gains_between` gives them.
         nothing: as `EffectBounds` has it.
     """
     shown = exponential if comparison.effect == "ratio" else float
     bounds = bounds_of(effects, comparison.effect, shown, nothing)
-    return PairedEffect(comparison.effect, bounds.floor, bounds.ceiling, nothing, comparison)
+    return PairedEffect(
+        **vars(bounds),
+        comparison=replace(
+            comparison, wins=int((gains.least > 0).sum()), p_value=ANY_GAIN.p_value(gains.least)
+        ),
+        losses=int((gains.most < 0).sum()),
+        ties=int(((gains.least == 0) & (gains.most == 0)).sum()),
+    )
 
 
 def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> PairedEffect | None:

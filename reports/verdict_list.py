@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,7 @@ from reports.places import claim_figure
 from reports.plan import ReportPlan
 from reports.tables import read_tables
 from reports.verdicts import Compared, Verdicts, claim_verdicts
+from results.set_names import FOLDER
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p (Holm)", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs are told
@@ -36,6 +38,11 @@ def command_of(claim: str, scale: str) -> str:
     return f"snakemake --cores all reports --config studies={claim} scale={scale}"
 
 
+def again_beside(claim: str, plan: ReportPlan) -> str:
+    """What reruns a claim of a published set and sets both beside each other."""
+    return f"python -m reports reproduce {claim} --published {(FOLDER / plan.published).as_posix()}"
+
+
 def leading(plan: ReportPlan, found: Verdicts) -> pl.DataFrame:
     """The rows that speak for a claim: on its study's first backend, and where misprinted as corrected."""
     first = {study.name: study.backends[0] for study in plan.studies}
@@ -51,7 +58,8 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
     ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
     words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
-    median. `beyond_seeds` tells that no number of seeds would decide a comparison.
+    median. `decided_by` names the comparison that the estimate is of; `beyond_seeds` tells that no number of
+    seeds would decide a comparison.
 
     `figure` is a path from the site's folder, None where nothing is drawn. `others` holds the verdict as
     printed, where a statement is misprinted, and those on other backends; `repeats` what became of the claim
@@ -81,7 +89,9 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
             ],
             "others": others.filter(claim=row["claim"]).select("variant", "backend", "verdict").to_dicts(),
             "page": f"claims.html#claim-{formatting.slug(row['claim'])}",
-            "command": command_of(row["claim"], plan.scale),
+            "command": again_beside(row["claim"], plan)
+            if plan.published
+            else command_of(row["claim"], plan.scale),
         }
         for row in rows.iter_rows(named=True)
     ]
@@ -106,8 +116,19 @@ def _shown(verdict: dict[str, Any]) -> dict[str, Any]:
     """A verdict with the words for its estimate, and whether no number of seeds would decide a comparison."""
     deciding = deciding_comparison(verdict) or {}
     beyond = any(one["finding"] == "open" and one["beyond_seeds"] for one in verdict["comparisons"])
-    words = {"shown": deciding.get("shown"), "range": deciding.get("range"), "beyond_seeds": beyond}
+    words = {
+        "decided_by": contest(deciding) if deciding else None,
+        "shown": deciding.get("shown"),
+        "range": deciding.get("range"),
+        "beyond_seeds": beyond,
+    }
     return verdict | words
+
+
+def contest(comparison: Mapping[str, Any]) -> str:
+    """A comparison in words: `adam @ egop / adam on digits_mlp`; with − where its effect is a difference."""
+    sign = "/" if comparison["effect"] == "ratio" else "−"
+    return f"{comparison['treated']} {sign} {comparison['control']} on {comparison['workload']}"
 
 
 def sentences_of(plan: ReportPlan) -> dict[str, str]:
@@ -155,7 +176,8 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         estimate = f"{verdict['shown']} {verdict['range']}"
     elif verdict["low"] is not None:
         estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
-    why = verdict["reason"]
+    of = verdict["decided_by"]
+    why = f"{verdict['reason']}; the estimate is of {of}" if of else verdict["reason"]
     if verdict["seeds_needed"] is not None:
         why += f"; about {verdict['seeds_needed']} seeds would do"
     if verdict["seeds"] and verdict["rule_of_runs"] is None:

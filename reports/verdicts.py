@@ -139,7 +139,8 @@ class Compared:
             )
         else:
             return ""
-        return told + (", and no number of seeds would decide" if self.beyond_seeds else "")
+        why_not = "these runs cannot decide it, and more seeds would not either: "
+        return (why_not if self.beyond_seeds else "") + told
 
     @property
     def allowed(self) -> tuple[float, float]:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import polars as pl
 
-from results.checking import complaints, unchecked
+from results.checking import Judgement, judged, unchecked
 from results.errors import TableError
 from results.exporting import export
 from results.merging import KEYS, combine, machines, merge, mixed_hardware
 from results.reading import read, scan
 
+STATUS: dict[Judgement, int] = {"accepted": 0, "refused": 1, "not wholly checkable here": 3}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status, 0 or 1 (argparse ends with 2)."""
+    """Run one command; returns the exit status: 0 or 1, 3 of `STATUS` (argparse ends with 2)."""
     given = _parser().parse_args(arguments)
     try:
         if given.command == "check":
@@ -66,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     checking = commands.add_parser(
         "check",
         help="accept or refuse a published set",
-        description="Say why a published set is refused, all reasons at once; the status is then 1.",
+        description="Say why a published set is refused, all reasons at once; the status is then 1. "
+        "It is 3 of a set by another version of the rules in which all that can be checked here is right.",
     )
     checking.add_argument("folder", type=Path, metavar="FOLDER", help="the set's folder")
     exporting = commands.add_parser(
@@ -85,14 +88,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(folder: Path) -> int:
-    found = complaints(folder)
-    if not found:
+    judgement, reasons = judged(folder)
+    if judgement == "accepted":
         print("\n".join([f"{folder}: accepted", *(f"  not checkable: {told}" for told in unchecked(folder))]))
-        return 0
-    print(f"{folder}: refused, {len(found)} {'reason' if len(found) == 1 else 'reasons'}:")
-    for complaint in found:
-        print(f"  {complaint}")
-    return 1
+    elif judgement == "refused":
+        print(f"{folder}: refused, {len(reasons)} {'reason' if len(reasons) == 1 else 'reasons'}:")
+        print("\n".join(f"  {reason}" for reason in reasons))
+    else:
+        print(f"{folder}: {judgement}: {reasons[0]}")
+        print("\n".join(f"  {told}" for told in reasons[1:]))
+    return STATUS[judgement]
 
 
 def _summary(folder: Path) -> str:

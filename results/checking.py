@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import operator
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 from pydantic import ValidationError
@@ -36,6 +37,7 @@ from results.publishing import (
     unclean,
 )
 from results.reading import read
+from results.run_flaws import left_open
 from results.schema import TABLES, TUNING
 from results.sentences import differences
 from results.set_names import SUMS, WAIVERS
@@ -61,13 +63,42 @@ CONTROL = re.compile(
 Tables = Mapping[str, Mapping[str, pl.DataFrame]]
 
 
-def complaints(folder: Path) -> list[str]:
-    """Why a set is refused, all reasons at once; none where it is accepted.
+Judgement = Literal["accepted", "refused", "not wholly checkable here"]
+
+
+def judged(folder: Path) -> tuple[Judgement, list[str]]:
+    """What is to be said of a set, and why: all reasons to refuse it at once, or how to check the rest of it.
 
     Nothing from the folder is executed. What its verdicts and records say plays no part, only whether they
     follow from its tables.
     """
-    return [_plain(told) for told in unfounded(folder) or recomputed(folder)]
+    found = unfounded(folder)
+    if not found:
+        about = json.loads((folder / PROVENANCE).read_text())
+        if (version := about.get("rule_version")) != RULE_VERSION and type(version) is int:
+            return "not wholly checkable here", [
+                _plain(told) for told in _by_other_rules(folder, version, about["commit"])
+            ]
+        found = recomputed(folder)
+    return ("refused" if found else "accepted"), [_plain(told) for told in found]
+
+
+def _by_other_rules(folder: Path, version: int, revision: str | None) -> Iterator[str]:
+    """What was found right in a set by another version of the rules, and what checks the rest.
+
+    Args:
+        revision: the commit of the code that computed its verdicts.
+    """
+    yield f"verdicts by version {version} of the rules, and here is version {RULE_VERSION}"
+    yield "found right: checksums, tables, provenance, what was waived, and the hashes of its rules"
+    yield "not checked: claims, findings, leaderboard and pages"
+    if revision is None:
+        yield "no commit is known to have the code that computed these"
+    else:
+        there = f"../curvebench-at-{revision[:12]}"
+        yield "these are checked by the code that computed them, in the project's folder:"
+        yield f"  git worktree add {shlex.quote(there)} {revision}"
+        yield f"  cd {shlex.quote(there)} && python -m results check {shlex.quote(str(folder.resolve()))}"
 
 
 def unchecked(folder: Path) -> list[str]:
@@ -96,6 +127,7 @@ def unchecked(folder: Path) -> list[str]:
             )
         if study.budget.steps is None and any(one.settings.batch_size for one in study.workloads):
             found.append(f"{where}: how many steps {study.budget.epochs} epochs have: the data are not here")
+        found += left_open(study, runs)
         bases = runs.filter(pl.col("basis") != IDENTITY)
         if len(bases):
             found.append(
@@ -107,6 +139,15 @@ def unchecked(folder: Path) -> list[str]:
                 f"{where}: how many gradients the bases of {count} runs sampled, beyond that all sampled as "
                 "many: plan.json gives a multiple of d"
             )
+        together = read([folder / study.name / "jobs.parquet"], "jobs").filter(
+            pl.col("optimizer").is_null() & (pl.col("stage") == "timing")
+        )
+        if len(together):
+            found.append(
+                f"{study.name}/timings.parquet: whose times and bytes are whose within {len(together)} jobs: "
+                "each timed several methods"
+            )
+    found += [f"{PLAN}: that {each.name} could not be run: {each.reason}" for each in plan.skipped]
     if plan.parity:
         count = len(read([folder / "parity/parity.parquet"], "parity"))
         found.append(
@@ -120,6 +161,8 @@ def unchecked(folder: Path) -> list[str]:
             "python -m harness checks draws them anew"
         )
         found += _not_asked(plan.checks.claims, count)
+        missing = [claim for claim in plan.checks.claims if claim.missing]
+        found += [f"{PLAN}: that {claim.id} could not be checked: {claim.missing}" for claim in missing]
     return [_plain(told) for told in found]
 
 

@@ -21,6 +21,7 @@ from results.set_plan import FIRST_FINAL_SEED, PlannedStudy
 from results.tuning_flaws import of_cells, of_tuning
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+NOBODY = "null"  # in tables of times and memory: a step that takes its gradient and leaves all as it is
 SHOWN = 3  # how many flaws of a plan are told
 UNIQUE = {**KEYS, "parity": ["optimizer", "problem", "basis", "comparison"]}
 
@@ -71,7 +72,8 @@ def of_study(study: PlannedStudy, frames: Frames, thinned: bool) -> Iterator[str
     yield from of_cells(study, runs)
     yield from of_tuning(study, runs)
     yield from of_runs(study, runs, frames["curves"])
-    yield from of_records(study, runs.filter(~pl.col("outcome").is_in(FAILED)), frames["curves"], thinned)
+    finished = runs.filter(~pl.col("outcome").is_in(FAILED))  # of the others `of_runs` has told
+    yield from of_records(study, finished, frames["curves"], thinned)
     yield from of_seconds(where, runs, frames["timings"], frames["curves"], thinned)
     points = frames["curves"].group_by("run", "metric").len()["len"]
     if thinned and points.max() != CURVE_POINTS:
@@ -143,15 +145,23 @@ def _no_count(name: str, row: Row) -> str:
 
 
 def _unknown_jobs(where: str, table: str, frames: Frames) -> Iterator[str]:
-    """Rows without provenance: no job of their hash and, where they have one, stage ran on their machine."""
-    key = ["spec_hash", "machine", *(["stage"] if table == "runs" else [])]
-    rows = frames[table].with_columns(pl.col(key).cast(pl.String))
-    lost = rows.join(frames["jobs"].select(key).unique(), on=key, how="anti", nulls_equal=True)
+    """Rows without provenance: no job of their hash ran on their machine, for what else both name.
+
+    That is a stage, a backend and an optimizer, where the job is of one; of checks it has their module.
+    """
+    rows = frames[table]
+    key = ["spec_hash", "machine", *(name for name in ("stage", "backend") if name in rows.columns)]
+    whose = [*key, *(["optimizer"] if "optimizer" in rows.columns else [])]
+    jobs, lost = frames["jobs"], rows.with_columns(pl.col(key).cast(pl.String))
+    named = pl.concat([jobs, jobs.with_columns(optimizer=pl.lit(NOBODY))])  # beside whom each job times
+    for one, on in ((jobs.filter(pl.col("optimizer").is_null()), key), (named, whose)):
+        lost = lost.join(one.select(on).unique(), on=on, how="anti", nulls_equal=True)
 
     def flaw(row: Row) -> str:
         stage = f" of stage {row['stage']}" if "stage" in key else ""
         job = f"job {value(row['spec_hash'])}{stage} on machine {value(row['machine'])}"
-        return f"without provenance: jobs.parquet has no {job}"
+        own = [f"{name} {value(row[name])}" for name in ("optimizer", "backend") if name in whose]
+        return f"without provenance: jobs.parquet has no {job}{', '.join(['', *own])}"
 
     yield from of_rows(where, table, lost, flaw)
 

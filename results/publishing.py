@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,6 +61,23 @@ class Objection:
 
 
 # --- what stands in the way ----------------------------------------------------------------------
+
+
+RULE_SENTENCE = re.compile(
+    r"(?P<claim>\S+)(?: on \S+)?: its rule is [0-9a-f]{16}, and was .* when the runs were planned"
+)
+
+
+def in_short(sentences: Iterable[str]) -> list[str]:
+    """What was waived for readers: several changed rules become one sentence, which names their claims."""
+    sentences = list(sentences)
+    found = [match["claim"] for sentence in sentences if (match := RULE_SENTENCE.fullmatch(sentence))]
+    claims = list(dict.fromkeys(found))
+    if len(found) < 2:
+        return sentences
+    what = "the rule of a claim was" if len(claims) == 1 else f"the rules of {len(claims)} claims were"
+    others = [sentence for sentence in sentences if not RULE_SENTENCE.fullmatch(sentence)]
+    return [*others, f"{what} changed after the runs were planned: {', '.join(claims)}"]
 
 
 def objections(study: str, tables: Mapping[str, pl.DataFrame]) -> list[Objection]:
@@ -269,6 +287,19 @@ def sha256(path: Path) -> str:
 # --- the table in the project's README -----------------------------------------------------------
 
 BEGIN, END = "<!-- leaderboard:begin -->", "<!-- leaderboard:end -->"
+
+
+def check_page(file: Path) -> None:
+    """Check that a page has a place for a leaderboard.
+
+    Raises:
+        TableError: when it cannot be read, or has not both markers once and in order.
+    """
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TableError(f"{file}: cannot be read ({error}); name a page with the line {BEGIN}") from error
+    between_markers(text, file, [])
 
 
 def between_markers(text: str, file: Path, lines: Iterable[str]) -> str:

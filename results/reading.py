@@ -194,5 +194,6 @@ def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
             f"{folder}: {run!r} names {found.height} runs: {listed}{more}; give more of the name"
         )
     close = difflib.get_close_matches(run, names["run"], n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {names.height}, in the tables runs"
+    example = f", such as {names['run'].sort()[0]}" if names.height else ""
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {names.height}{example}"
     raise TableError(f"{folder}: no run {run!r}; {hint}")

@@ -36,11 +36,12 @@ class Settings(Part):
 
 
 class Workload(Part):
-    """A workload, its metrics by name and its settings."""
+    """A workload, its metrics by name, its settings and the precision of its runs, where the plan says it."""
 
     name: str
     metrics: dict[str, Metric]
     settings: Settings = Settings()
+    dtype: str | None = None
 
 
 class Backend(Part):
@@ -82,7 +83,7 @@ class Basis(Part):
     """How many gradients a basis samples, such as 1000 or "2.0 d", and when it does so again."""
 
     samples: int | str | None = None
-    every: Any = None
+    every: str | None = Field(default=None, pattern="^[1-9][0-9]* (steps|epochs)$")
 
 
 class Budget(Part):
@@ -93,13 +94,17 @@ class Budget(Part):
 
 
 class PlannedStudy(Part):
-    """A study: its cells are methods x workloads x backends x seeds."""
+    """A study: its cells are methods x workloads x backends x seeds.
+
+    `precision` is that of all runs; None: each workload's own.
+    """
 
     name: str
     methods: list[str]
     workloads: list[Workload]
     backends: dict[str, Backend]
     seeds: Seeds
+    precision: str | None = None
     tuning: Tuning
     targets: dict[str, float] = {}
     stop: dict[str, float] = {}
@@ -184,6 +189,13 @@ class ChecksPart(Part):
     claims: list[Claim]
 
 
+class Skipped(Part):
+    """A study that was not run, and why."""
+
+    name: str
+    reason: str
+
+
 class SetPlan(Part):
     """The plan of a set."""
 
@@ -191,6 +203,7 @@ class SetPlan(Part):
     published: str = Field(pattern=f"^{NAME.pattern}$")
     waived: list[str]
     studies: list[PlannedStudy]
+    skipped: list[Skipped] = []
     parity: ParityPart | None = None
     checks: ChecksPart | None = None
     kernels: None = None

@@ -52,9 +52,10 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
     [
         ((), "add --config name=NAME"),
         (("name=there", "waive=dirty"), "results/published/there: is there already"),
+        (("name=toy", "waive=dirty", "readme=CITATION.cff"), "CITATION.cff: needs the line"),
         (("name=toy",), "the code that runs jobs and computes verdicts is not what a commit has"),
     ],
-    ids=["no name", "taken", "no commit"],
+    ids=["no name", "taken", "no place", "no commit"],
 )
 def test_what_cannot_be_published_is_told_before_anything_is_computed(
     publish: Callable[..., subprocess.CompletedProcess[str]],
@@ -73,12 +74,15 @@ def test_what_cannot_be_published_is_told_before_anything_is_computed(
 
 
 @pytest.mark.slow
-def test_a_report_becomes_a_set_and_the_readme_its_leaderboard(
+def test_a_report_becomes_a_set_and_a_page_that_is_named_shows_its_leaderboard(
     publish: Callable[..., subprocess.CompletedProcess[str]], project: Path, activated: dict[str, str]
 ):
     readme = project / "README.md"
     before = readme.read_text()
-    done = publish("name=toy.quick", "waive=dirty")
+    done = publish("name=alone.quick", "waive=dirty")
+    assert done.returncode == 0, done.stdout
+    assert readme.read_text() == before
+    done = publish("name=toy.quick", "waive=dirty", "readme=README.md")
     assert done.returncode == 0, done.stdout
     assert (project / "reports/site/index.html").is_file()
     after = readme.read_text()

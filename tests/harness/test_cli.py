@@ -45,7 +45,7 @@ def test_check_says_what_a_run_would_hold(tmp_path, capsys):
     write_study(tmp_path)
     assert main(["check", "--studies", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "1 studies are valid: tiny" in said
+    assert "1 study is valid: tiny" in said
     assert "sweep 2 jobs, 16 runs" in said
 
 
@@ -56,6 +56,45 @@ def test_check_reports_every_problem_on_a_line_of_its_own(tmp_path, capsys):
     assert sum("tiny.yaml: optimizers: " in line for line in lines) == 1
     assert sum("tiny.yaml: schedule.name: " in line for line in lines) == 1
     assert all(line.startswith("error: ") for line in lines)
+
+
+def test_check_takes_the_studies_that_are_named_and_leaves_broken_others_alone(tmp_path, capsys):
+    write_study(tmp_path)
+    (tmp_path / "broken.yaml").write_text("question: none\n")
+    assert main(["check", "tiny", "--studies", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 study is valid: tiny" in said
+    assert "broken" not in said
+    assert main(["check", "tinny", "--studies", str(tmp_path)]) == 2
+    (tmp_path / "broken.yaml").unlink()
+    capsys.readouterr()
+    assert main(["check", "tinny", "--studies", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "error: STUDY: " in said
+    assert "did you mean 'tiny'? (studies: tiny; claims: python -m harness list)" in said
+
+
+def test_a_misspelt_optimizer_is_one_error_with_the_claims_that_name_it(tmp_path, capsys):
+    write_study(tmp_path, ("optimizers: [sgd, adam]", "optimizers: [sgd, adan]"))
+    assert main(["check", "--studies", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "optimizers: the suite has no optimizer 'adan'" in line
+
+
+def test_plan_tells_what_a_configuration_would_run_and_writes_nothing(tmp_path, capsys):
+    write_study(tmp_path / "studies")
+    folders = [f"study_folder={tmp_path / 'studies'}", f"results={tmp_path / 'results'}"]
+    config = [*folders, "studies=tiny", "parity=false"]
+    assert main(["plan", *config]) == 0
+    said = capsys.readouterr().out
+    assert main(["plan", *config, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert said.startswith(f"curvebench, scale quick: {told['jobs']} jobs\n  tiny on ")
+    assert [study["name"] for study in told["studies"]] == ["tiny"]
+    assert told["parity"] is None
+    assert not (tmp_path / "results").exists()
+    assert main(["plan", "quick"]) == 2
+    assert "'quick' is not KEY=VALUE" in capsys.readouterr().err
 
 
 def test_check_computes_nothing_and_loads_no_backend():

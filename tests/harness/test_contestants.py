@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from harness.seeding import WorkloadRandom
 from harness.signatures import arguments_of
 from harness.sources import check_unchanged
 from harness.studies import read_study, rule_of
+from optimizers.registry import found
 from results.reading import read
 from tests.harness.test_execution import make_bundle
 from tests.harness.tiny import write_study
@@ -166,6 +168,36 @@ SLOWER = "{rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 
 
 
 # --- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("from optimizers.adam import RULES\nRULES = RULES[0]\n", "b.py: RULES is not there, or is no tuple"),
+        ("RULES = (\n", "b.py: cannot be loaded (SyntaxError: "),
+        ("RULES = ('adam',)\n", "b.py: RULES is not there, or is no tuple of Rule"),
+        (
+            "from optimizers.adam import RULES\n",
+            "b.py: the name 'adam' is taken in PACKAGE/a.py; rename the optimizer",
+        ),
+    ],
+    ids=["one-rule", "syntax", "no-rule", "taken"],
+)  # fmt: skip
+def test_a_broken_module_of_ours_is_named_with_what_would_be_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, content: str, said: str
+) -> None:
+    name = f"broken_{request.node.callspec.id.replace('-', '_')}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / name / "a.py").write_text("from optimizers.adam import RULES\n")
+    (tmp_path / name / "b.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module(name)
+    kind = replace(RULES, package=package, found=lambda: found(name, "RULES"))
+    with pytest.raises(InputError) as raised:
+        kind.own()
+    (line,) = [one for one in str(raised.value).splitlines() if "'adam'" in one or "adam" not in said]
+    assert line.startswith(f"{name}/{said.replace('PACKAGE', name)}")
 
 
 def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path) -> None:

@@ -204,6 +204,18 @@ def test_all_studies_without_those_that_only_repeat(config):
         read_config({"repeats": "yes"})
 
 
+def test_parity_is_left_out_where_it_is_not_asked_for(config):
+    assert make_plan(config).parity
+    assert not make_plan(dataclasses.replace(config, parity=False)).parity
+    assert read_config({"parity": "false"}).parity is False
+
+
+def test_a_page_is_rewritten_only_where_it_is_named(config):
+    assert make_plan(config).wiring.readme_option == []
+    named = make_plan(dataclasses.replace(config, readme=Path("README.md")))
+    assert named.wiring.readme_option == ["--readme", "README.md"]
+
+
 def test_a_precision_is_part_of_what_runs_alone_and_no_key_where_there_is_none(config):
     (config.study_folder / "again.yaml").write_text(REPEATED)
     plan = make_plan(dataclasses.replace(config, repeats=True))
@@ -260,6 +272,7 @@ def test_the_report_is_told_what_it_shows(config):
     assert study["backends"]["torch"] == {"device": "cpu", "tuned_on": "jax", "final_seeds": 2}
     assert study["compare"] == {"which": "final", "metric": "train_loss"}
     assert study["workloads"][0]["metrics"]["train_loss"]["direction"] == "minimize"
+    assert study["workloads"][0]["dtype"] == "float64"
     assert study["tuning"]["trials"] == 8
     assert study["budget"] == {"steps": 20, "evaluations": 4}
 

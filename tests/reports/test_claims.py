@@ -230,6 +230,14 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     (row,) = cells(text, "Comparisons of egop.digits_mlp")
     assert (row[1], row[3], row[5], row[8]) == ("✓ holds", "better", "0.950", "10")
     assert 'href="study_digits_mlp.html"' in text
+    (line,) = [line for line in text.splitlines() if "· egop.digits_mlp ·" in line]
+    assert "· adam @ egop / adam on digits_mlp: " in plain_text(line)
+    runs = (report.site / "runs_digits_mlp.html").read_text()
+    body = text.partition('aria-label="Comparisons of egop.digits_mlp"')[2].partition("</table>")[0]
+    linked = re.findall(r'href="runs_digits_mlp\.html#(.*?)"', body)
+    assert len(linked) == 2
+    assert all(f'id="{anchor}"' in runs for anchor in linked)
+    assert body.count("data-label=") == 8  # every cell has its column's name on a phone
     assert "Fashion-MNIST is not on this machine <b>yet</b>" in section(text, "egop.fashion")
 
 

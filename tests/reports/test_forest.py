@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from reports.forest import draw_forests
+from reports.measures import study_values
 from reports.statistics.decisions import ClaimRelation
 from reports.tables import read_tables
 from tests.reports.conftest import Report
@@ -41,7 +42,12 @@ def test_what_runs_that_stopped_leave_open_has_no_circle_and_is_told(report: Rep
     (jax,) = draw_forests(study, read_tables(study.tables), tmp_path)
     assert "adam @ egop / adam both stopped at 1." in jax.alt
     assert "Without a circle: runs stopped" in jax.caption
+    tables = read_tables(study.tables)
     exact = replace(study, stop={})
+    adam = study_values(exact, tables.runs).filter(method="adam", stage="final", backend="jax")
+    seventh = sorted(adam["value"])[6]  # of ten: of three pairs something is known, of the median nothing
+    (some,) = draw_forests(replace(study, stop={"train_loss": seventh}), tables, tmp_path)
+    assert "adam @ egop / adam open, from 0 to ∞." in some.alt
     (whole,) = draw_forests(exact, read_tables(study.tables), tmp_path)
     assert "circle" not in whole.caption
 

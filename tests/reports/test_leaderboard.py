@@ -192,6 +192,25 @@ def test_a_method_that_was_tuned_less_is_told(studies: list[tuple[StudyPlan, Tab
     assert (adam.tuning, adam.decades) == (None, None)
 
 
+def test_learning_rates_do_nearly_as_well_by_the_metric_that_is_compared(
+    studies: list[tuple[StudyPlan, Tables]],
+):
+    study, tables = studies[0]
+    other = {"metric": "train_loss", "which": "final"}
+    criteria = [{**study.tuning, **other}, {**study.tuning, "metric": study.metric, "which": study.which}]
+    losses, own = (dataclasses.replace(study, tuning=tuning, stop={}) for tuning in criteria)
+    tuned = leaderboard([(own, tables)], "jax", "tuning")
+    assert [row.decades for row in leaderboard([(losses, tables)], "jax").rows] == [
+        row.decades for row in tuned.rows
+    ]
+    flat = pl.col("final_metrics").list.eval(pl.element().struct.with_fields(pl.lit(1.0).alias("value")))
+    alike = tables.runs.with_columns(
+        pl.when(pl.col("stage") == "final").then("final_metrics").otherwise(flat)
+    )
+    board = leaderboard([(losses, dataclasses.replace(tables, runs=alike))], "jax", "tuning")
+    assert board.rows[0].decades != tuned.rows[0].decades  # of equal losses all rates are the best
+
+
 def test_only_a_sweep_tells_how_forgiving_a_method_is(studies: list[tuple[StudyPlan, Tables]], board: Any):
     assert all(row.decades is not None for row in board.rows)
     assert {interval.count for interval in board.decades} == {3}

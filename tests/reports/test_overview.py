@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from reports.leaderboard import leaderboards
-from reports.overview import Answer, answers, leading, listed, sentence
+from reports.overview import Answer, answers, borne_out, leading, listed, sentence
 from reports.plan import StudyPlan
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
@@ -139,6 +139,26 @@ def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, table
     told = sentence(found)
     assert told.startswith("Uncertain: 3 seeds do not tell any of 6 methods from another, and so few cannot")
     assert "0.625" in told
+
+
+def test_who_never_reached_the_target_cannot_be_first_to_it(study, tables):
+    few = without(tables, pl.col("seed") < 103)
+    before = answer(study, few)
+    assert "adam" in before.use.leading.methods
+    found = answer(study, missed(few, pl.col("method").is_in(["adam", "adam @ egop"])))
+    assert found.use.asked == "target"
+    assert set(found.use.leading.methods) == set(before.use.leading.methods) - {"adam", "adam @ egop"}
+    assert not found.certain  # which seeds tell from others is another question
+
+
+def test_where_a_claim_is_borne_out_beside_it_the_uncertainty_says_why(study, tables):
+    few = without(tables, pl.col("seed") < 103)
+    said = ": all are compared, with a correction, and a claim asks for one comparison. "
+    (claim,) = study.claims[:1]
+    (found,) = answers([(study, few)], borne_out([{"id": claim.id, "verdict": "reproduced"}]))
+    assert said in sentence(found)
+    (found,) = answers([(study, few)], borne_out([{"id": claim.id, "verdict": "underpowered"}]))
+    assert said not in sentence(found)
 
 
 def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):

@@ -36,10 +36,14 @@ def test_a_set_renders_with_its_figures_and_what_was_waived(tmp_path: Path):
     site = tmp_path / "site"
     assert main(["site", "--plan", str(made / "plan.json"), "--out", str(site)]) == 0
     board = (site / "leaderboard.html").read_text()
-    assert "Published although:" in board
+    assert '<details class="warning"><summary><strong>What this set was published in spite of<' in board
     assert "digits_mlp: 6 of 6 jobs ran code that differs from its commit" in board
     assert list((site / "figures/digits_mlp").glob("*.svg"))
     assert not list(made.rglob("*.svg"))  # a set holds no figures
+    runs = next(site.glob("runs*.html")).read_text()
+    assert "python -m harness show RUN --results results/published/waived.quick" in runs
+    again = "python -m reports reproduce egop.digits_mlp --published results/published/waived.quick"
+    assert again in (site / "claims.html").read_text()
     assert not (site / "plan.json").exists()  # its folders are beside the set's own
 
 

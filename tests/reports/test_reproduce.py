@@ -16,9 +16,19 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.plan import ReportError, ReportPlan, read_plan
+from reports.plan import ReportError, ReportPlan, SkippedStudy, read_plan
 from reports.publish import read_set
-from reports.reproduce import Line, between_backends, changes, choose_set, compared, summed_up
+from reports.reproduce import (
+    Line,
+    announced,
+    backends_of,
+    between_backends,
+    changes,
+    choose_set,
+    compared,
+    planned,
+    summed_up,
+)
 from results.schema import TABLES
 from results.writing import write_table
 from tests.reports.sets import changed, scaled, write_report, write_set
@@ -131,6 +141,45 @@ def test_other_rules_cannot_be_told(published: ReportPlan, tmp_path: Path):
     assert summed_up(lines) == "cannot be told"
 
 
+def test_a_condition_that_asks_something_else_says_what(published: ReportPlan, tmp_path: Path):
+    def change(condition: dict[str, Any], **keys: str) -> ReportPlan:
+        path = write_report(tmp_path, [SHAPE])
+        raw = json.loads(path.read_text())
+        claim = raw["studies"][0]["claims"][0]
+        claim["holds_if"][0] |= keys
+        path.write_text(json.dumps(raw))
+        return replace(
+            read_plan(path),
+            studies=tuple(replace(study, stop={"train_loss": 0.00025}) for study in read_plan(path).studies),
+        )
+
+    now = change({}, quantity="steps_to_stop")
+    notes = {line.note for line in compared(CLAIM, published, now) if " over " in line.what}
+    assert notes == {"asks something else here (steps to the stop instead of the final value)"}
+    now = replace(
+        now,
+        studies=tuple(replace(study, claims=(replace(study.claims[0], rule="0"),)) for study in now.studies),
+    )
+    told = list(announced(CLAIM, published, now, 3))
+    assert told[-1].endswith("verdicts cannot be compared, 0 of 2 comparisons can")
+
+
+def test_a_claim_that_cannot_be_planned_is_told_before_anything_runs(published: ReportPlan):
+    now = replace(published, studies=(), checks=None, skipped=(SkippedStudy("digits_mlp", "no data"),))
+    with pytest.raises(ReportError, match="cannot be run again: digits_mlp: no data"):
+        list(announced(CLAIM, published, now, 0))
+
+
+def test_the_plan_of_a_claim_is_that_of_the_harness(tmp_path: Path):
+    config = ["studies=egop.convex", "scale=quick", "backends=jax", "parity=false"]
+    plan, jobs = planned(config, tmp_path)
+    assert backends_of("egop.convex", plan) == ("jax",)
+    assert plan.parity is None
+    assert jobs > 0
+    with pytest.raises(ReportError, match=r"--config scale: .* no scale 'quik'"):
+        planned(["scale=quik"], tmp_path)
+
+
 def test_a_backend_that_did_not_run_cannot_be_told(published: ReportPlan, tmp_path: Path):
     lines = compared(CLAIM, published, again(tmp_path, shapes=[Shape(backends=("jax",))]))
     assert "verdict on torch" in lines_of(lines, "cannot be told")
@@ -183,9 +232,16 @@ def test_a_property_claim_that_fails_again_differs(published: ReportPlan, tmp_pa
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that were run; each leaves the report of equal tables where it would leave its site."""
     called: list[list[str]] = []
+    asked: list[list[str]] = []  # of what was planned
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if command[1:4] == ["-m", "harness", "plan"]:
+            asked.append(command[4:])
+            raw = json.loads(write_report(tmp_path / "planned", [SHAPE]).read_text())
+            raw["studies"][0]["claims"][0]["rule"] = "0" * 16
+            return subprocess.CompletedProcess(command, 0, stdout=json.dumps({**raw, "jobs": 7}))
         called.append(command)
+        assert asked.pop() == [*command[command.index("--config") + 1 :], "--json"]
         first, _, rest = options["env"]["PATH"].partition(os.pathsep)
         assert Path(first) == Path(sys.executable).parent  # Snakemake starts its jobs by the name python
         assert rest == os.environ["PATH"]
@@ -215,9 +271,17 @@ def test_the_command_is_printed_and_run(
     ]
     assert main(asked) == 0
     said = capsys.readouterr().out
-    config = f"studies={CLAIM} scale=quick results={results} site={results}/site"
+    config = (
+        f"studies={CLAIM} scale=quick backends=jax,torch parity=false results={results} site={results}/site"
+    )
     expected = f"snakemake --cores 1 reports --config {config}"
-    assert expected in said
+    first, estimate, rule, printed, *_ = said.splitlines()
+    assert first == f"{CLAIM}: set {folder / 'old.quick'}, scale quick on jax and torch: 7 jobs"
+    assert estimate.endswith(f"harness estimate {CLAIM} --scale quick --backend jax --backend torch")
+    assert rule.endswith(
+        "changed since the set was published: verdicts cannot be compared, 2 of 2 comparisons can"
+    )
+    assert printed == expected
     assert ran[0][1:3] == ["-m", "snakemake"]
     assert " ".join(ran[0][2:]) == expected
     assert f"{CLAIM}: agrees with old.quick" in said
@@ -226,7 +290,12 @@ def test_the_command_is_printed_and_run(
 def test_snakemake_that_fails_is_told(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1))
+    planned = json.dumps({**json.loads(write_report(tmp_path, [SHAPE]).read_text()), "jobs": 7})
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, int("snakemake" in command), stdout=planned)
+
+    monkeypatch.setattr(subprocess, "run", run)
     assert (
         main(["reproduce", CLAIM, "--published", str(folder / "old.quick"), "--results", str(tmp_path)]) == 1
     )

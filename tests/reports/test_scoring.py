@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -222,13 +223,42 @@ def test_bad_tables_are_refused_by_name(tmp_path: Path, rows: Sequence[Run], mes
     ("name", "text", "message"),
     [
         ("runs.csv", "submission,workload\na,u\n", "no column study, seconds; the rules ask for submission"),
-        ("runs.csv", "submission,workload,study,seconds\na,u,1,fast\n", "conversion"),
+        (
+            "runs.csv",
+            "submission,workload,study,seconds\na,u,1,2\nb,u,1,fast\n",
+            "column seconds is 'fast' in row 2",
+        ),
+        (
+            "runs.csv",
+            "submission,workload,study,seconds\na,u,1,2\nb,u,1\n",
+            "line 3: 3 fields, and the head has 4",
+        ),
+        (
+            "runs.csv",
+            "submission,workload,study,seconds\na,u,1,2,3\n",
+            "line 2: 5 fields, and the head has 4",
+        ),
+        ("runs.csv", "submission,workload,study,Seconds\na,u,1,2\n", "'Seconds' should be seconds"),
+        ("runs.csv", "submission;workload;study;seconds\na;u;1;2\n", "separated by semicolons"),
+        ("runs.csv", "a,a\n1,2\n", "the first line names a twice"),
         ("runs.csv", "", "empty"),
         ("runs.csv", None, "No such file"),
         ("runs.txt", "", r"ends in \.csv or \.parquet"),
         ("runs.parquet", "no table", "parquet"),
     ],
-    ids=["columns", "number", "empty", "absent", "suffix", "damaged"],
+    ids=[
+        "columns",
+        "number",
+        "short",
+        "long",
+        "case",
+        "semicolons",
+        "twice",
+        "empty",
+        "absent",
+        "suffix",
+        "damaged",
+    ],
 )
 def test_bad_files_end_the_command_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str | None, message: str
@@ -236,6 +266,6 @@ def test_bad_files_end_the_command_with_a_message(
     if text is not None:
         (tmp_path / name).write_text(text)
     assert main(["score", str(tmp_path / name), "--rules", "plain"]) == 1
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: ")
+    assert re.match(f"error: {tmp_path / name}(: |, line )", capsys.readouterr().err)
     with pytest.raises(ReportError, match=message):
         score_file(tmp_path / name, "plain")

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.pages import run_pages, settings_rows, tied_rates
+from reports.pages import provenance_page, run_pages, settings_rows, tied_rates
 from reports.plan import StudyPlan
 from reports.tables import Tables, read_tables
 from tests.reports.conftest import Report
@@ -182,7 +182,7 @@ def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables
 
 def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(report: Report, tmp_path: Path):
     raw = json.loads(report.plan_file.read_text())
-    raw["studies"][0]["stop"] = {"train_loss": 0.9}
+    raw["studies"][0]["stop"] = {"train_loss": 0.0005}
     raw["studies"][0]["tuning"]["shared_across"] = "bases"
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(raw))
@@ -191,8 +191,11 @@ def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(report: Repo
         name: Page(tmp_path / f"site/{name}.html").text
         for name in ("index", "leaderboard", "study_digits_mlp")
     }
-    assert all("stopped at 0.9" in text for text in texts.values())
-    assert texts["index"].count("best stopped at 0.9") > 1  # ties share the mark
+    assert all("stopped at 0.0005" in text for text in texts.values())
+    assert texts["index"].count("best stopped at 0.0005") > 1  # ties share the mark
+    assert " ≤ 0.00474 [0, 0.00540]" in texts["index"]
+    assert "× ≤" not in texts["index"]
+    assert "× 0.00248 [" in texts["index"]
     assert "(in digits_mlp: for its optimizer in the identity basis, and shared" in texts["index"]
     assert "median of the final training loss in the identity basis" in texts["study_digits_mlp"]
 
@@ -272,3 +275,14 @@ def test_long_lists_of_runs_are_cut_into_pages(report: Report, monkeypatch: pyte
     monkeypatch.setattr("reports.pages.RUNS_A_PAGE", 50)
     parts = run_pages(study, read_tables(study.tables).runs)
     assert [len(part) for part in parts] == [50, 50, 20]
+
+
+def test_the_step_without_an_optimizer_is_named_in_the_notes_of_jobs(tables: Tables):
+    notes = [["null: eager updates; there are too few entries to compile for", "adam: eager updates"]]
+    jobs = tables.jobs[:1].with_columns(pl.Series("notes", notes))
+    page = provenance_page([], jobs)
+    assert [note for note, _ in page["notes"]] == [
+        "adam: eager updates",
+        "the gradient alone: eager updates; there are too few entries to compile for",
+    ]
+    assert page["jobs"][0]["notes"][0].startswith("the gradient alone: ")

@@ -6,14 +6,18 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reports.statistics.paired import compare_pairs
+from reports.statistics.ranks import NEGLIGIBLE
 from reports.stopped import (
     Between,
     PairedEffect,
     bounds_of,
+    effect_within,
     effects_between,
+    gains_between,
     known_to_the_stop,
     paired_effect,
 )
@@ -43,11 +47,30 @@ def test_where_the_control_stopped_the_ratio_is_at_least_what_it_seems():
     assert (found.shown, found.range) == ("≥ 100", "[100, ∞]")
 
 
-def test_of_two_that_stopped_nothing_is_known_and_the_test_counts_a_tie():
+def test_of_two_that_stopped_nothing_is_known_and_the_test_counts_them_against_the_treated():
     found = ratios([STOP] * 3, [STOP] * 3)
     assert (found.shown, found.range) == ("both stopped", "at 10⁻⁸")
     assert found.comparison.p_value == 1.0
-    assert found.comparison.wins == 0
+    assert (found.comparison.wins, found.losses, found.ties, found.open) == (0, 0, 0, 3)
+    one = ratios([STOP] * 6, [1e-6] * 5 + [STOP])
+    assert (one.comparison.wins, one.open) == (5, 1)
+    assert one.comparison.p_value == 7 / 64
+
+
+def test_that_both_stopped_is_said_only_where_all_pairs_did():
+    found = ratios([STOP] * 4, [STOP] * 3 + [1e-6])
+    assert (found.shown, found.range) == ("open", "[0, ∞]")
+    turned = paired_effect(np.array([0.9] * 4), np.array([0.9] * 3 + [0.1]), "maximize", "difference", 0.9)
+    assert (turned.shown, turned.range) == ("open", "[−∞, +∞]")
+
+
+def test_ties_count_against_the_treated():
+    """A test that leaves them out would take five pairs for the whole: 1 of 32."""
+    found = paired_effect(
+        np.array([1.0] * 5 + [0.5] * 5), np.array([1.0005] * 5 + [1.0] * 5), "minimize", "ratio", None, 1e-3
+    )
+    assert (found.comparison.wins, found.losses, found.ties, found.open) == (5, 0, 5, 0)
+    assert found.comparison.p_value == pytest.approx(638 / 1024)
 
 
 def test_a_few_stopped_runs_leave_the_median_and_widen_its_interval():
@@ -129,3 +152,47 @@ def test_the_bounds_hold_however_far_the_stopped_runs_would_have_got(further: fl
     assert found.floor.median <= true.comparison.median <= found.ceiling.median
     assert found.floor.low <= true.comparison.low
     assert true.comparison.high <= found.ceiling.high
+
+
+# Of a pair: between what both values lie, and two values that they may have.
+WON = ((1.0, 1.0), (2.0, 2.0), 1.0, 2.0)
+WON_BY_A_BOUND = ((0.5, 1.0), (2.0, inf), 0.6, 9.0)
+TIED = ((1.0, 1.0), (1.0005, 1.0005), 1.0, 1.0005)
+LOST = ((2.0, 2.0), (1.0, 1.0), 2.0, 1.0)
+CUT_OFF = ((9.0, 9.0), (8.0, inf), 9.0, 20.0)  # the control's budget ended before the treated arrived
+CUT_OFF_AND_WORSE = ((9.0, 9.0), (8.0, inf), 9.0, 8.5)
+MISSED = ((8.0, inf), (8.0, inf), 10.0, 30.0)
+NEVER = ((8.0, inf), (inf, inf), inf, inf)
+KINDS = (WON, WON, WON_BY_A_BOUND, WON_BY_A_BOUND, TIED, LOST, CUT_OFF, CUT_OFF_AND_WORSE, MISSED, NEVER)
+
+
+def within(treated: Between, control: Between, values: tuple[np.ndarray, np.ndarray]) -> PairedEffect:
+    effects = effects_between(treated, control, "ratio")
+    gains = gains_between(treated, control, "minimize", "ratio", NEGLIGIBLE)
+    return effect_within(compare_pairs(*values, "minimize", "ratio"), effects, gains, ("both missed", ""))
+
+
+@given(
+    # of so many pairs a one-sided p of 5 % goes with an interval of 95 %, whatever the values
+    st.sampled_from([5, 6, 7, 9, 10]).flatmap(
+        lambda size: st.lists(st.sampled_from(KINDS), min_size=size, max_size=size)
+    )
+)
+@example([CUT_OFF] * 10)
+@example([WON] * 9 + [MISSED])
+@example([WON] * 8 + [CUT_OFF] * 2)
+def test_no_small_p_value_stands_beside_an_interval_that_unknown_pairs_leave_open(pairs: list[tuple]):
+    treated, control = (Between(*np.array([pair[side] for pair in pairs]).T) for side in (0, 1))
+    left, right = (np.array([pair[side] for pair in pairs]) for side in (2, 3))
+    found = within(treated, control, (left, right))
+    true = within(Between(left, left), Between(right, right), (left, right))
+    if found.comparison.p_value <= 0.05:
+        assert found.high < 1
+    assert found.comparison.p_value >= true.comparison.p_value
+    assert found.comparison.wins <= true.comparison.wins
+    assert found.losses <= true.losses
+    assert found.ties <= true.ties
+    assert found.open >= true.open == 0
+    back = within(control, treated, (right, left))
+    assert (back.comparison.wins, back.losses) == (found.losses, found.comparison.wins)
+    assert (back.ties, back.open) == (found.ties, found.open)

@@ -137,15 +137,21 @@ def test_pairs_that_stopped_in_both_are_equal_for_no_relation(report: Report, re
     study, claim, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation=relation)
     (one,) = comparisons(study, claim, tables, "jax")
     assert (one.gains == 0).all()
-    assert (one.bounds.shown, one.bounds.range) == ("both stopped", "at 0.1")
+    assert (one.bounds.shown, one.bounds.range) == ("open", "[0, ∞]"), "of three pairs something is known"
     (row,) = decided([one]).to_dicts()
     assert (row["finding"], row["estimate"], row["low"], row["high"]) == ("open", None, 0.0, np.inf)
     assert row["seeds_needed"] is None
     claimed = judged(study, tables)
     assert claimed["verdict"] == "underpowered"
     assert claimed["seeds_needed"] is None
-    said = "7 of 10 pairs stopped at 0.1 in both, which the final value cannot tell apart, and no number of"
-    assert said in claimed["reason"]
+    said = "7 of 10 pairs stopped at 0.1 in both, which the final value cannot tell apart"
+    assert f"these runs cannot decide it, and more seeds would not either: {said}" in claimed["reason"]
+
+
+def test_that_both_stopped_is_said_where_all_pairs_did(report: Report):
+    study, claim, tables = stopping(report, [0.09] * 10, [0.09] * 10, 0.1)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.bounds.shown, one.bounds.range) == ("both stopped", "at 0.1")
 
 
 def test_without_a_stop_equal_losses_are_the_same(report: Report):
@@ -168,7 +174,8 @@ def test_what_a_bound_is_enough_for_is_decided(report: Report):
 def test_a_bound_that_is_not_enough_is_told(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, [0.101] * 10, 0.1, relation="same")
     reason = judged(study, tables)["reason"]
-    assert "10 of 10 pairs, of which one run stopped at 0.1, are bounds only, and no number of" in reason
+    said = "10 of 10 pairs, of which one run stopped at 0.1, are bounds only"
+    assert f"more seeds would not either: {said}" in reason
 
 
 def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
@@ -179,7 +186,7 @@ def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
     assert np.exp(one.gains) == pytest.approx([1.8] * 10)
     (row,) = decided([one]).to_dicts()
     assert (row["finding"], row["estimate"]) == ("holds", pytest.approx(5 / 9))
-    assert row["which"] == "steps to the stop by the final"
+    assert row["which"] == "steps until the run was stopped by the"
 
 
 def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
@@ -189,7 +196,8 @@ def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
     assert (one.gains[:8] > 0).all()  # after 1,000 steps, and more than 1,000
     assert (one.gains[8:] == 0).all()
     assert (one.bounds.shown, one.bounds.range) == ("≤ 0.9990", "[0, ∞]")
-    assert one.left_open.startswith("2 of 10 pairs met 0.1 in neither run, which the steps to it cannot tell")
+    said = "2 of 10 pairs met 0.1 in neither run, which the steps to it cannot tell apart"
+    assert one.left_open == f"these runs cannot decide it, and more seeds would not either: {said}"
 
 
 def test_json_has_bounds_and_words(report: Report):
@@ -201,6 +209,8 @@ def test_json_has_bounds_and_words(report: Report):
     (comparison,) = told["comparisons"]
     assert (comparison["at_least"], comparison["at_most"]) == (0.0, pytest.approx(0.2))
     assert "≤ 0.200 [0, 0.200]" in as_text([told])
+    assert told["decided_by"] == "{treated} / {control} on {workload}".format(**comparison)
+    assert f"the estimate is of {told['decided_by']}" in " ".join(as_text([told]).split())
 
 
 def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):

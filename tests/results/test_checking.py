@@ -16,7 +16,7 @@ from harness.study_file import MOST_TUNING_SEEDS
 from reports.publish import disagreements
 from results.__main__ import main
 from results.check_flaws import of_checks
-from results.checking import complaints, unchecked, unfounded
+from results.checking import judged, unchecked, unfounded
 from results.publishing import all_jobs, provenance_of, seal
 from results.schema import CHECKS
 from results.set_plan import (
@@ -108,11 +108,11 @@ def test_nothing_of_a_set_is_executed(copy: Path, monkeypatch: pytest.MonkeyPatc
         (copy / f"{name}.py").write_text(f"open({str(copy / 'ran')!r}, 'w')")
     seal(copy)
     monkeypatch.chdir(copy)
-    assert len(complaints(copy)) == 3
+    assert len(judged(copy)[1]) == 3
     for name in ("reports", "polars", "sitecustomize"):
         (copy / f"{name}.py").unlink()
     seal(copy)
-    assert complaints(copy) == []
+    assert judged(copy) == ("accepted", [])
     assert not (copy / "ran").exists()
 
 
@@ -123,7 +123,7 @@ def test_checksums_that_are_none_are_refused(copy: Path, text: str):
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path):
-    assert complaints(tmp_path / "gone") == [f"{tmp_path / 'gone'}: no such folder"]
+    assert judged(tmp_path / "gone")[1] == [f"{tmp_path / 'gone'}: no such folder"]
 
 
 def test_damaged_tables_and_texts_are_named(copy: Path):
@@ -258,6 +258,22 @@ FLAWS: dict[str, tuple[str, Change, str]] = {
         every(stage="refine"),
         "no job 0000000000000002 of stage refine on machine",
     ),
+    "methods that changed names": (
+        "runs",
+        lambda frame: frame.with_columns(pl.col("optimizer").replace({"sgd": "adam", "adam": "sgd"})),
+        ", optimizer adam, backend jax; ",
+    ),
+    "a timing of another backend": ("timings", one(backend="torch"), ", backend torch"),
+    "a final run that did not finish": (
+        "runs",
+        where(FINAL, outcome="interrupted", steps=50),
+        "outcome is interrupted; a job that fails leaves no runs",
+    ),
+    "a run in another precision": (
+        "runs",
+        one(dtype="float64"),
+        "dtype is float64, and should be float32, as of other runs on digits_mlp",
+    ),
     "a run twice": (
         "runs",
         lambda frame: pl.concat([frame, frame[:1]]),
@@ -327,12 +343,12 @@ FLAWS: dict[str, tuple[str, Change, str]] = {
     "said to have failed": (
         "runs",
         where(FINAL & WHOLE, outcome="out_of_memory"),
-        "outcome is out_of_memory, and the run took all of its 100 steps, with train_loss 0.1034577177; it",
+        "outcome is out_of_memory; a job that fails leaves no runs",
     ),
     "a tuning run said to have failed": (
         "runs",
         where(~FINAL & WHOLE, outcome="error"),
-        "outcome is error, and the run took all of its 100 steps",
+        "outcome is error; a job that fails leaves no runs",
     ),
     "said to have reached nothing": (
         "runs",
@@ -531,6 +547,21 @@ def test_what_is_left_open_for_each_instance_is_said(good: Path):
     assert any("how many gradients the bases of" in told for told in found)
 
 
+def test_what_was_not_run_or_not_timed_apart_is_said(copy: Path):
+    plan = json.loads((copy / "plan.json").read_text())
+    plan["checks"]["claims"][0]["missing"] = "it needs clothes"
+    plan["skipped"] = [{"name": "clothes", "reason": "none are here", "claims": []}]
+    (copy / "plan.json").write_text(json.dumps(plan))
+    found = unchecked(copy)
+    name = plan["checks"]["claims"][0]["id"]
+    assert f"plan.json: that {name} could not be checked: it needs clothes" in found
+    assert "plan.json: that clothes could not be run: none are here" in found
+    assert any(
+        told.startswith("digits_mlp/timings.parquet: whose times and bytes are whose") for told in found
+    )
+    assert any("digits_mlp/runs.parquet: which precision runs should have" in told for told in found)
+
+
 @pytest.mark.parametrize(
     "file", ["leaderboard.csv", "leaderboard.json", "leaderboard.schema.json", "LICENSE", "README.md"]
 )
@@ -568,7 +599,7 @@ def test_what_is_no_file_ends_no_check(copy: Path):
     assert len(unfounded(copy)) == 2
     os.mkfifo(copy / "pipe")
     (copy / "\x1b[31m").write_text("red")
-    told = complaints(copy)
+    told = judged(copy)[1]
     assert told == [
         "\\x1b[31m: is not among the checksums; remove it",
         "pipe: neither a file nor a folder; remove it",
@@ -576,7 +607,7 @@ def test_what_is_no_file_ends_no_check(copy: Path):
     for make in (lambda path: path.symlink_to(copy / "LICENSE"), os.mkfifo):
         (copy / "SHA256SUMS").unlink()
         make(copy / "SHA256SUMS")
-        assert complaints(copy) == ["SHA256SUMS: a link, or no file; a set holds files"]
+        assert judged(copy)[1] == ["SHA256SUMS: a link, or no file; a set holds files"]
 
 
 def dirty(jobs: Frame) -> Frame:
@@ -646,7 +677,7 @@ def test_a_rule_that_was_changed_in_the_plan_is_refused(copy: Path):
 
 
 def test_a_verdict_that_the_tables_do_not_give_is_refused(good: Path, tmp_path: Path):
-    found = complaints(changed(good, tmp_path / "set", "claims.parquet", every(verdict="not run")))
+    found = judged(changed(good, tmp_path / "set", "claims.parquet", every(verdict="not run")))[1]
     assert found[0].startswith(
         "claims.parquet: claim egop.digits_mlp on jax: verdict is not run, and the tables give reproduced; "
     )
@@ -682,6 +713,34 @@ def test_another_version_of_the_rules_is_told(copy: Path):
     assert "version 0 of the rules" in found
     assert f"publish --plan {copy / 'plan.json'}" in found
     assert os.sep not in found.split(":")[0]
+
+
+def test_a_set_by_older_rules_is_not_refused_but_says_how_to_check_it(
+    good: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+):
+    def older(folder: Path, **keys: object) -> None:
+        edited(folder, "provenance.json", rule_version=RULE_VERSION - 1, **keys)
+        plan = json.loads((folder / "plan.json").read_text())
+        for study in [*plan["studies"], *plan["skipped"]]:
+            for claim in study["claims"]:
+                capped = study.get("at_most_partly", "")
+                claim["rule"] = rule_hash(claim, study["claims"], capped, RULE_VERSION - 1)
+        edited(folder, "plan.json", **plan)
+
+    revision = json.loads((copy / "provenance.json").read_text())["commit"]
+    older(copy)
+    assert main(["check", str(copy)]) == 3
+    first, right, rest, _, worktree, check = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        f"{copy}: not wholly checkable here: verdicts by version {RULE_VERSION - 1} of the"
+    )
+    assert "found right: checksums, tables, provenance" in right
+    assert "not checked: claims" in rest
+    place = f"../curvebench-at-{revision[:12]}"
+    assert worktree.split() == ["git", "worktree", "add", place, revision]
+    assert check.strip() == f"cd {place} && python -m results check {copy.resolve()}"
+    edited(copy, "provenance.json", runs=1)
+    assert main(["check", str(copy)]) == 1
 
 
 def test_the_rules_of_an_older_set_are_hashed_by_its_own_version(copy: Path):

@@ -19,7 +19,17 @@ from hypothesis import strategies as st
 from reports.plan import ReportError, read_plan
 from reports.publish import publish, read_set, texts
 from results.errors import TableError
-from results.publishing import BEGIN, END, between_markers, changed_rules, new_set, objections, seal, thinned
+from results.publishing import (
+    BEGIN,
+    END,
+    between_markers,
+    changed_rules,
+    in_short,
+    new_set,
+    objections,
+    seal,
+    thinned,
+)
 from results.schema import TABLES
 from results.set_names import check_name, check_waivers
 from tests.reports.sets import CODE, write_report, write_set
@@ -156,6 +166,25 @@ def test_what_is_waived_is_told_everywhere(tmp_path: Path):
     assert "last year" not in readme.read_text()
 
 
+def test_changed_rules_are_one_sentence_for_readers():
+    claims = [("egop.a", "jax"), ("egop.a", "torch"), ("egop.b", "jax")]
+    rows = pl.DataFrame(
+        {
+            "claim": [claim for claim, _ in claims],
+            "backend": [backend for _, backend in claims],
+            "verdict": ["reproduced"] * 3,
+            "rule": ["0" * 16] * 3,
+            "rule_of_runs": ["1" * 16, None, "1" * 16],
+        }
+    )
+    sentences = [each.sentence for each in changed_rules(rows)]
+    assert len(sentences) == 3
+    told = "the rules of 2 claims were changed after the runs were planned: egop.a, egop.b"
+    assert in_short(["a job is dirty", *sentences]) == ["a job is dirty", told]
+    assert in_short(sentences[:1]) == sentences[:1]
+    assert in_short(sentences[:2]) == ["the rule of a claim was changed after the runs were planned: egop.a"]
+
+
 # --- the set -------------------------------------------------------------------------------------
 
 
@@ -185,7 +214,7 @@ def test_the_leaderboard_is_the_same_in_every_format(made: Path):
     schema = json.loads((made / "leaderboard.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(listed, schema)
-    assert schema["version"] == "2"
+    assert schema["version"] == "3"
     for wrong in ("high", "Infinity "):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate([listed[0] | {"score": wrong}], schema)
@@ -197,7 +226,8 @@ def test_the_leaderboard_is_the_same_in_every_format(made: Path):
 
 
 ODD = [None, math.inf, -math.inf, math.nan, 1.5]
-SAID = {1: [None, None, None, None, 1.5], 2: [None, "Infinity", "-Infinity", "NaN", 1.5]}
+WORDS = [None, "Infinity", "-Infinity", "NaN", 1.5]
+SAID = {1: [None, None, None, None, 1.5], 2: WORDS, 3: WORDS}
 
 
 @pytest.mark.parametrize("version", SAID)

@@ -184,7 +184,7 @@ def test_find_run_says_what_is_ambiguous_or_unknown(results):
         find_run(results, "ab")
     with pytest.raises(TableError, match=r"no run 'abc-0002'; did you mean abc-000"):
         find_run(results, "abc-0002")
-    with pytest.raises(TableError, match=r"no run 'xyz'; there are 4"):
+    with pytest.raises(TableError, match=r"no run 'xyz'; there are 4, such as abc-0000"):
         find_run(results, "xyz")
 
 

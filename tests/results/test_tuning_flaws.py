@@ -65,6 +65,15 @@ def test_of_those_that_tie_the_least_is_the_choice():
         )
 
 
+def test_all_final_runs_of_a_method_have_one_rate():
+    (told,) = found([*SWEEP, final(1.0), final(0.1) | {"seed": 1001}])
+    assert (
+        "learning rates of adam on quadratic, jax: 0.1, 1.0; one is wanted, of those that were tried" in told
+    )
+    (told,) = found([*SWEEP, final(0.1) | {"seed": 1001}, final(1.0)])
+    assert "0.1, 1.0; one is wanted" in told
+
+
 def test_a_run_that_did_not_finish_is_no_choice():
     failed = [tried(0.1, 0.0, outcome="diverged"), tried(1.0, 1.0), tried(10.0, 0.5, outcome="error")]
     assert found([*failed, final(1.0)]) == []

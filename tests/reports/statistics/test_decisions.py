@@ -155,6 +155,17 @@ def test_a_gain_that_is_at_least_so_much_holds_for_better_and_never_for_the_same
     assert tells_nothing(same, inside, most)
 
 
+def test_a_relation_holds_only_where_the_least_and_the_greatest_median_are_allowed():
+    """The least gains are above 0 and below the margin, so that the test rejects and their median denies."""
+    least, most = np.full(10, 0.02), np.full(10, 0.2)
+    better = Question("better", 0.05)
+    p_value = better.p_value(least, most)
+    assert p_value == 2**-10
+    assert decide(better, least, p_value, ALPHA, most) == "open"
+    assert decide(better, most, p_value, ALPHA) == "holds"
+    assert decide(better, least, p_value, ALPHA) == "fails"
+
+
 @pytest.mark.parametrize("relation", ["no_worse", "same"])
 @pytest.mark.parametrize("precision", [np.float32, np.float64])
 def test_rounding_at_the_margin_decides_nothing(relation, precision):
