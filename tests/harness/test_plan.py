@@ -415,7 +415,7 @@ def test_a_property_claim_asks_for_the_job_of_its_module(config, toys):
     plan, jobs = checks(config, toys, studies=("toy.mean", "toy.other", "tiny.claim"))
     assert set(jobs) == {"toy"}
     assert [planned.study.name for planned in plan.studies] == ["tiny"]
-    said = r"\(or benchmarks/claims\) has no study or claim 'toy\.men'; did you mean 'toy\.mean'.*harness list"
+    said = r"has no study or claim 'toy\.men'; did you mean 'toy\.mean'.*harness list"
     with pytest.raises(InputError, match=said):
         checks(config, toys, studies=("toy.men",))
 
