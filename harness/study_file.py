@@ -17,6 +17,7 @@ from harness.spec import Precision
 from harness.tuning import coarse_rates
 from optimizers.names import unknown
 from results.methods import method_label, method_parts
+from results.verdicts import OF_TUNING
 
 MOST_TUNING_SEEDS = 1000  # final seeds start there, so that no run is judged by a seed that tuned it
 
@@ -253,7 +254,7 @@ class Condition(Part):
     @property
     def of_tuning(self) -> bool:
         """Whether tuning runs are compared."""
-        return self.quantity in ("best_learning_rate", "trend")
+        return self.quantity in OF_TUNING
 
     @property
     def relations(self) -> dict[str, tuple[Method, ...]]:

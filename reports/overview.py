@@ -157,7 +157,7 @@ def answers(studies: Sequence[tuple[StudyPlan, Tables]], borne_out: Collection[s
 
 def _claimed(answer: Answer, borne_out: Collection[str]) -> bool:
     return any(
-        condition.workload in (None, answer.workload.name) and condition.metric in answer.workload.metrics
+        condition.is_about(answer.workload)
         for claim in answer.study.claims
         if claim.id in borne_out
         for condition in claim.conditions

@@ -13,6 +13,7 @@ from reports.formatting import metric_name
 from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Direction, Effect
 from results.publishing import in_short
+from results.verdicts import OF_TUNING
 
 
 class ReportError(ValueError):
@@ -87,7 +88,11 @@ class ConditionPlan:
     @property
     def of_tuning(self) -> bool:
         """Whether tuning runs are compared."""
-        return self.quantity in ("best_learning_rate", "trend")
+        return self.quantity in OF_TUNING
+
+    def is_about(self, workload: WorkloadPlan) -> bool:
+        """Whether methods are compared on a workload: it has the metric, and no other one is named."""
+        return self.metric in workload.metrics and self.workload in (None, workload.name)
 
     @property
     def contests(self) -> tuple[tuple[str, str], ...]:

@@ -340,7 +340,7 @@ def _asked(claim: str, plan: ReportPlan) -> set[tuple[str, ...]]:
         if asked.id == claim
         for condition in asked.conditions
         for workload in study.workloads
-        if condition.metric in workload.metrics and condition.workload in (None, workload.name)
+        if condition.is_about(workload)
         for backend in study.backends
         for treated, control in condition.contests
     }

@@ -56,17 +56,8 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Two methods on one workload as a condition compares them, seed by seed.
-
-    Args:
-        sign: 1 where more of the metric is better, else -1.
-        gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm; of a
-            trend Kendall's tau. Runs that stopped count with their threshold.
-        between: between what each gain lies, which runs that stopped leave open.
-        margin: the smallest gain that matters, above 0.
-        stop: the threshold at which runs stop; None without, or where it plays no part.
-    """
+class Pairing:
+    """Two methods on one workload and backend that a condition of a claim asks to compare."""
 
     claim: str
     study: str
@@ -75,12 +66,32 @@ class Compared:
     condition: ConditionPlan
     treated: str
     control: str
+
+
+@dataclass(frozen=True)
+class Compared(Pairing):
+    """Two methods on one workload as a condition compares them, seed by seed.
+
+    Args:
+        sign: 1 where more of the metric is better, else -1.
+        gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm; of a
+            trend Kendall's tau. Runs that stopped count with their threshold.
+        between: between what each gain lies, which runs that stopped leave open.
+        stop: the threshold at which runs stop; None without, or where it plays no part.
+    """
+
     effect: Effect
     sign: float
     gains: np.ndarray
     between: Between
-    margin: float
     stop: float | None = None
+
+    @property
+    def margin(self) -> float:
+        """The smallest gain that matters, above 0."""
+        given = self.condition.smallest_effect
+        share = NEGLIGIBLE if given is None else given
+        return -log(1 - share) if self.effect == "ratio" else share
 
     @property
     def question(self) -> Question:
@@ -217,80 +228,44 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
     own = tables.runs.filter(pl.col("backend") == backend)
     final, tuning = own.filter(pl.col("stage") == "final"), own.filter(pl.col("stage") != "final")
     for condition in claim.conditions:
-        asked = [
-            workload
-            for workload in study.workloads
-            if condition.metric in workload.metrics and condition.workload in (None, workload.name)
-        ]
-        if not asked:
+        workloads = [workload for workload in study.workloads if condition.is_about(workload)]
+        if not workloads:
             where = f"on {condition.workload}" if condition.workload else "on any workload"
             raise ReportError(
                 f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "
                 "which the plan does not have; give the plan with all workloads of the study"
             )
-        for workload in asked:
+        for workload in workloads:
             here = final.filter(pl.col("workload") == workload.name)
             tried = tuning.filter(pl.col("workload") == workload.name)
-            to_stop = condition.quantity == "steps_to_stop"
             values = (
                 steps_to_stop(study, here, condition.metric)
-                if to_stop
+                if condition.quantity == "steps_to_stop"
                 else study_values(study, here, condition.metric, condition.which)
             )
             for treated, control in condition.contests:
+                asked = Pairing(claim.id, study.name, backend, workload.name, condition, treated, control)
                 if condition.of_tuning:
-                    gains = gains_over_rates(study, tried, condition, treated, control)
-                    yield _of_rates(study, claim, condition, backend, workload.name, gains, treated, control)
+                    yield _of_rates(asked, gains_over_rates(study, tried, condition, treated, control))
                     continue
                 if condition.at_equal != "steps":
                     values = values_at_equal_cost(study, tables, here, condition, treated, control)
-                yield _compared(study, claim, condition, backend, workload.name, values, treated, control)
+                yield _compared(asked, study, values)
 
 
-def _of_rates(
-    study: StudyPlan,
-    claim: StudyClaim,
-    condition: ConditionPlan,
-    backend: str,
-    workload: str,
-    gains: np.ndarray,
-    treated: str,
-    control: str,
-) -> Compared:
+def _of_rates(asked: Pairing, gains: np.ndarray) -> Compared:
     """A condition on learning rates: more of its quantity, a rate or a correlation, is better."""
-    effect: Effect = "ratio" if condition.quantity == "best_learning_rate" else "difference"
-    share = NEGLIGIBLE if condition.smallest_effect is None else condition.smallest_effect
-    margin = -log(1 - share) if effect == "ratio" else share
-    return Compared(
-        claim=claim.id,
-        study=study.name,
-        backend=backend,
-        workload=workload,
-        condition=condition,
-        treated=treated,
-        control=control,
-        effect=effect,
-        sign=1.0,
-        gains=gains,
-        between=Between(gains, gains),
-        margin=margin,
-    )
+    effect: Effect = "ratio" if asked.condition.quantity == "best_learning_rate" else "difference"
+    return Compared(**vars(asked), effect=effect, sign=1.0, gains=gains, between=Between(gains, gains))
 
 
-def _compared(
-    study: StudyPlan,
-    claim: StudyClaim,
-    condition: ConditionPlan,
-    backend: str,
-    workload: str,
-    values: pl.DataFrame,
-    treated: str,
-    control: str,
-) -> Compared:
+def _compared(asked: Pairing, study: StudyPlan, values: pl.DataFrame) -> Compared:
+    condition, treated, control = asked.condition, asked.treated, asked.control
     direction = "minimize" if condition.quantity == "steps_to_stop" else study.direction_of(condition.metric)
     effect: Effect = condition.effect or ("ratio" if direction == "minimize" else "difference")
     where = (
-        f"study {study.name}: claim {claim.id}: {condition.metric} of {treated} and {control} on {workload}"
+        f"study {asked.study}: claim {asked.claim}: {condition.metric} of {treated} and {control} on "
+        f"{asked.workload}"
     )
     stop = study.stop.get(condition.metric)
     if condition.quantity != "steps_to_stop":
@@ -313,20 +288,12 @@ def _compared(
     sign = 1.0 if direction == "maximize" else -1.0
     held = effects_between(Between(seen[0], seen[0]), Between(seen[1], seen[1]), effect)
     between = effects_between(Between(at_least[0], at_most[0]), Between(at_least[1], at_most[1]), effect)
-    share = NEGLIGIBLE if condition.smallest_effect is None else condition.smallest_effect
     return Compared(
-        claim=claim.id,
-        study=study.name,
-        backend=backend,
-        workload=workload,
-        condition=condition,
-        treated=treated,
-        control=control,
+        **vars(asked),
         effect=effect,
         sign=sign,
         gains=sign * held.least,
         between=between if sign > 0 else between.turned,
-        margin=-log(1 - share) if effect == "ratio" else share,
         stop=stop,
     )
 

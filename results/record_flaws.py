@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import polars as pl
 
@@ -12,92 +12,85 @@ from results.set_plan import PlannedStudy
 
 ROUNDING = 1e-9  # relative: what another processor's rounding may change of a modelled time
 METRICS = ("final_metrics", "best_metrics")
+Flaw = tuple[pl.DataFrame, Callable[[Row], str]]  # the rows that have it, and what is said of one
 
 
 def of_records(study: PlannedStudy, runs: pl.DataFrame, curves: pl.DataFrame, thinned: bool) -> Iterator[str]:
     """Final and best values and steps to targets that are not those of the workload or of the curves."""
-    where, final = study.name, pl.col("stage") == "final"
     asked, said = _said(study, runs)
+    judged = _beside_curves(said.filter(pl.col("stage") == "final"), curves)
+    for rows, flaw in (*_beside_plan(runs, asked, said), *_beside_checkpoints(judged, thinned)):
+        yield from of_rows(study.name, "runs", rows, flaw)
+
+
+BEST = pl.col("sign") * pl.col("best")
+
+
+def _beside_plan(runs: pl.DataFrame, asked: pl.DataFrame, said: pl.DataFrame) -> Iterator[Flaw]:
+    """What the plan and the run itself contradict."""
     counts = asked.group_by("run", "metrics").len()
     named = runs.join(counts, on="run", how="left").filter(
         pl.col("final_metrics").list.len().ne_missing(pl.col("len").cast(pl.UInt32))
         | pl.col("best_metrics").list.len().ne_missing(pl.col("len").cast(pl.UInt32))
     )
     lost = said.filter(pl.col("has_final").is_null() | pl.col("has_best").is_null())
-    yield from of_rows(where, "runs", named, _other_metrics)
-    yield from of_rows(
-        where,
-        "runs",
+    yield named, _other_metrics
+    yield (
         lost.filter(~pl.col("run").is_in(named["run"].to_list())),
         lambda row: f"metrics are not those of the workload: {row['metric']} is missing",
     )
-    best = pl.col("sign") * pl.col("best")
     outside = ~pl.col("best_step").is_between(0, pl.col("steps")).fill_null(value=False)
-    worse = pl.col("final").is_not_nan() & (best > pl.col("sign") * pl.col("final"))
-    yield from of_rows(
-        where,
-        "runs",
+    yield (
         said.filter(pl.col("has_best") & outside),
         lambda row: (
             f"best {row['metric']} is of step {value(row['best_step'])}, and the run has {row['steps']}"
         ),
     )
-    yield from of_rows(
-        where,
-        "runs",
-        said.filter(worse),
+    yield (
+        said.filter(pl.col("final").is_not_nan() & (pl.col("sign") * pl.col("final") < BEST)),
         lambda row: (
             f"best {row['metric']} is {value(row['best'])}, worse than the last, {value(row['final'])}"
         ),
     )
-    other = pl.col("threshold").ne_missing(pl.col("target"))
-    yield from of_rows(
-        where,
-        "runs",
-        said.filter(other),
+    yield (
+        said.filter(pl.col("threshold").ne_missing(pl.col("target"))),
         lambda row: (
             f"target of {row['metric']} is {value(row['threshold'])}, and plan.json has "
             f"{value(row['target'])}"
         ),
     )
     late = pl.col("target_steps").is_not_null() & ~pl.col("target_steps").is_between(0, pl.col("steps"))
-    yield from of_rows(
-        where,
-        "runs",
+    yield (
         said.filter(late),
         lambda row: (
             f"target of {row['metric']} is {when(row['target_steps'])}, and the run has {row['steps']}"
         ),
     )
 
-    judged = _beside_curves(said.filter(final), curves)
+
+def _beside_checkpoints(judged: pl.DataFrame, thinned: bool) -> Iterator[Flaw]:
+    """What the curves contradict, of which all checkpoints are there or, `thinned`, some."""
     ends = (pl.col("first_step") == 0) & (pl.col("last_step") == pl.col("steps"))
-    off = judged.filter(~ends.fill_null(value=False))
-    yield from of_rows(where, "runs", off, _no_whole_curve)
+    yield judged.filter(~ends.fill_null(value=False)), _no_whole_curve
     judged = judged.filter(pl.col("first_step").is_not_null())
-    wrong = pl.col("last").ne_missing(pl.col("final"))
-    yield from of_rows(
-        where,
-        "runs",
-        judged.filter(wrong),
+    yield (
+        judged.filter(pl.col("last").ne_missing(pl.col("final"))),
         lambda row: (
             f"final {row['metric']} is {value(row['final'])}, and the curve ends at {value(row['last'])}"
         ),
     )
     if thinned:
-        missed = best > pl.col("extreme")
+        missed = pl.col("extreme") < BEST
         elsewhere = pl.col("at_best").is_not_null() & pl.col("at_best").ne_missing(pl.col("best"))
         later = pl.col("met").is_not_null() & ~(pl.col("target_steps") <= pl.col("met")).fill_null(
             value=False
         )
     else:
-        missed = best != pl.col("extreme")
+        missed = pl.col("extreme") != BEST
         elsewhere = pl.col("at_best").ne_missing(pl.col("best"))
         later = pl.col("target_steps").ne_missing(pl.col("met"))
-    yield from of_rows(where, "runs", judged.filter(missed | elsewhere), _other_best)
-    yield from of_rows(
-        where,
-        "runs",
+    yield judged.filter(missed | elsewhere), _other_best
+    yield (
         judged.filter(later),
         lambda row: (
             f"target of {row['metric']} is {when(row['target_steps'])}, and by the curve {when(row['met'])}"

@@ -11,11 +11,12 @@ import polars as pl
 
 from results.methods import IDENTITY
 from results.reading import named
+from results.schema import FAILED, OUTCOMES
 from results.sentences import Row, of_rows, value, when
 from results.set_plan import Basis, PlannedStudy
 
 LOSS = "train_loss"  # every workload has it: where it ends without a finite value, the run diverged
-OUTCOMES = ("reached", "budget", "diverged")  # all that a job writes: one that fails leaves no runs
+WRITTEN = tuple(each for each in OUTCOMES if each not in FAILED)  # a job that fails leaves no runs
 SLACK = 1e-3  # relative: what the rounding of a small gradient may be, taken in a step and at a checkpoint
 SINGLE = 0.5  # the same in float32
 APART = 1e3  # relative: between the gradient of a minibatch, or ahead, and the full one at the iterate
@@ -29,7 +30,7 @@ def of_runs(study: PlannedStudy, runs: pl.DataFrame, curves: pl.DataFrame) -> It
         curves: of the final runs, all checkpoints or some.
     """
     where = study.name
-    finished = pl.col("outcome").cast(pl.String).is_in(OUTCOMES).fill_null(value=False)
+    finished = pl.col("outcome").cast(pl.String).is_in(WRITTEN).fill_null(value=False)
     yield from of_rows(where, "runs", runs.filter(~finished), _unfinished)
     known = _known(study, runs.filter(finished), curves)
     yield from _precisions(study, known)
@@ -83,7 +84,7 @@ def left_open(study: PlannedStudy, runs: pl.DataFrame) -> Iterator[str]:
 def _unfinished(row: Row) -> str:
     return (
         f"outcome is {value(row['outcome'])}; a job that fails leaves no runs, and those that are here are "
-        f"{', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}: compute it anew"
+        f"{', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}: compute it anew"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,7 @@ def compared(
     relation: ClaimRelation = "better",
     effect: Effect = "ratio",
     sign: float = -1.0,
-    margin: float = -log(0.95),
+    smallest_effect: float = 0.05,
     most: ArrayLike | None = None,
 ) -> Compared:
     """Two methods as a claim's only condition compares them; gains are at least `gains`, at most `most`."""
@@ -147,7 +146,7 @@ def compared(
         than=("adam",),
         pairs="matched",
         workload=None,
-        smallest_effect=0.05,
+        smallest_effect=smallest_effect,
         effect=effect,
         test="sign",
         family="family",
@@ -164,7 +163,6 @@ def compared(
         sign=sign,
         gains=least,
         between=Between(least, least if most is None else np.asarray(most, dtype=float)),
-        margin=margin,
     )
 
 

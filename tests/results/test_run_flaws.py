@@ -14,11 +14,9 @@ from harness.reestimation import Reestimation
 from results.reading import with_method
 from results.run_flaws import MOST, left_open, of_runs
 from results.set_plan import PlannedStudy
-from tests.results.rows import rows, target
+from tests.results.rows import STUDY, rows, target
 
-PLAN: dict[str, Any] = {
-    "name": "toy",
-    "methods": ["adam", "adam @ egop"],
+PLAN: dict[str, Any] = STUDY | {
     "workloads": [
         {
             "name": "quadratic",
@@ -27,19 +25,9 @@ PLAN: dict[str, Any] = {
         }
     ],
     "backends": {"jax": {"tuned_on": "jax", "final_seeds": 2}},
-    "seeds": {"tuning": 1},
-    "tuning": {
-        "trials": 1,
-        "shared_across": "none",
-        "metric": "train_loss",
-        "which": "final",
-        "direction": "minimize",
-    },
     "stop": {"gradient_norm": 1e-8},
-    "budget": {"steps": 10},
     "bases": {"egop": {"samples": 7, "every": None}},
     "optimizers": {"adam": {}, "newton": {}},
-    "tables": "toy",
 }
 EVALUATIONS = 4  # of a step with a Hessian of 3 rows
 BATCH = 10

@@ -10,25 +10,9 @@ import pytest
 from results.reading import with_method
 from results.set_plan import PlannedStudy
 from results.tuning_flaws import of_tuning
-from tests.results.rows import rows
+from tests.results.rows import STUDY, rows
 
-PLAN: dict[str, Any] = {
-    "name": "toy",
-    "methods": ["adam", "adam @ egop"],
-    "workloads": [{"name": "quadratic", "metrics": {"train_loss": {"direction": "minimize"}}}],
-    "backends": {"jax": {"tuned_on": "jax", "final_seeds": 1}},
-    "seeds": {"tuning": 1},
-    "tuning": {
-        "trials": 3,
-        "shared_across": "none",
-        "metric": "train_loss",
-        "which": "final",
-        "direction": "minimize",
-    },
-    "budget": {"steps": 10},
-    "optimizers": {"adam": {}},
-    "tables": "toy",
-}
+PLAN: dict[str, Any] = STUDY | {"tuning": STUDY["tuning"] | {"trials": 3}}
 
 
 def tried(rate: float, loss: float, beta: float = 0.9, **changes: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_a_family_of_claims_gets_the_verdicts_of_the_engine():
     random = np.random.default_rng(0)
     studies = 0.1 * random.normal(size=(3, 3, 8)) + np.array([-0.2, 0.05, 0.3])[:, None]
     asked = [
-        [compared(gains, effect="difference", sign=1.0, margin=MARGIN) for gains in study]
+        [compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN) for gains in study]
         for study in studies
     ]
     expected = [[combined([finding]) for finding in decided(study)["finding"]] for study in asked]
@@ -45,7 +45,7 @@ def test_where_runs_stop_gains_lie_between_their_bounds_and_the_engine_judges_th
     assert (np.isneginf(least) & np.isposinf(most)).mean() == pytest.approx(share, abs=0.1)
     asked = [
         [
-            compared(low, effect="difference", sign=1.0, margin=MARGIN, most=high)
+            compared(low, effect="difference", sign=1.0, smallest_effect=MARGIN, most=high)
             for low, high in zip(*pair, strict=True)
         ]
         for pair in zip(least, most, strict=True)
