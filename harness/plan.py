@@ -768,7 +768,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> dict[str, A
         **({"precision": study.precision} if study.precision else {}),
         "tuning": {
             **study.tuning,
-            **({} if study.tried_in == "bases" else {"tried_in": study.tried_in}),
+            **({"tried_in": list(study.tried_in)} if study.tried_in else {}),
             "trials": tuning.trials(study.tuning),
         },
         "schedule": dict(study.schedule),

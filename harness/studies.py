@@ -51,7 +51,7 @@ class Study:
     Args:
         tuning: the protocol as job specs hold it: `protocol`, `names` of the tuned hyperparameters,
             `coarse` or `budget` and `space`, `statistic`, `which`, `metric`, `direction`, `shared_across`.
-        tried_in: whether tuning tries its settings in all bases or in the identity alone.
+        tried_in: the labels of the bases that tuning tries its settings in; None is all of them.
         precision: of all runs; None: each workload's own.
         compare: the headline metric.
         settings: each scale's workloads with their settings completed.
@@ -89,8 +89,7 @@ class Study:
     @property
     def tried_bases(self) -> tuple[BasisSpec, ...]:
         """The bases that tuning tries its settings in."""
-        everywhere = self.tried_in == "bases"
-        return tuple(basis for basis in self.bases if everywhere or basis.name == IDENTITY)
+        return tuple(basis for basis in self.bases if self.tried_in is None or basis.label in self.tried_in)
 
     @property
     def repeated(self) -> frozenset[str]:
@@ -471,8 +470,14 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
             report(key, error)
     for label in _repeated(spec.label for spec in specs):
         report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
-    if file.tuning.tried_in == "identity" and file.tuning.shared_across == "none":
-        report("tuning.tried_in", "identity, and each basis chooses for itself; say shared_across: bases")
+    tried = file.tuning.tried_in
+    for label in tried or ():
+        if label not in (known := [spec.label for spec in specs]):
+            report("tuning.tried_in", unknown("the study", "basis", label, known))
+    if tried and file.tuning.shared_across == "none":
+        report("tuning.tried_in", "each basis chooses for itself; leave it out, or say shared_across: bases")
+    elif tried and IDENTITY not in tried:
+        report("tuning.tried_in", "the identity basis chooses for all; add identity")
     if file.tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in file.bases}:
         report("tuning.shared_across", "needs the identity basis, whose choice is shared; add it to bases")
     return tuple(specs)
@@ -539,9 +544,10 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
     stops = file.stop.model_dump(exclude_none=True)
     for key, condition in _conditions(file.claims):
         named = {*condition.than, *(method for given in condition.relations.values() for method in given)}
-        turned = [method for method in sorted(named) if method_parts(method)[1] != IDENTITY]
-        if file.tuning.tried_in == "identity" and condition.of_tuning and turned:
-            report(f"{key}.quantity", f"tuning does not try {turned[0]}; leave out tuning.tried_in: identity")
+        tried = file.tuning.tried_in
+        untried = [name for name in sorted(named) if tried and method_parts(name)[1] not in tried]
+        if condition.of_tuning and untried:
+            report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
         if condition.quantity == "steps_to_stop" and condition.metric.metric not in stops:
             report(f"{key}.quantity", f"runs do not stop at a {condition.metric.metric}; give it in stop")
 

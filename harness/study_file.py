@@ -17,7 +17,7 @@ from harness.spec import Precision
 from harness.tuning import coarse_rates
 from optimizers.names import unknown
 from results.methods import method_label, method_parts
-from results.verdicts import OF_TUNING
+from results.verdicts import COSTS, OF_TUNING
 
 MOST_TUNING_SEEDS = 1000  # final seeds start there, so that no run is judged by a seed that tuned it
 
@@ -102,7 +102,8 @@ ChosenWords = Annotated[
     Chosen, _words("statistic", "which", "metric", example="median best validation_accuracy")
 ]
 SharedAcross = Literal["bases", "none"]
-TriedIn = Literal["bases", "identity"]  # every basis of the study, or the identity basis alone
+# bases by their labels; None is every basis of the study
+TriedIn = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(strict=False, min_length=1)] | None
 
 
 class TwoStageSweep(Part):
@@ -113,7 +114,7 @@ class TwoStageSweep(Part):
     coarse: Annotated[tuple[float, float], Field(strict=False)]
     choose: ChosenWords
     shared_across: SharedAcross
-    tried_in: TriedIn = "bases"
+    tried_in: TriedIn = None
 
     @model_validator(mode="after")
     def _grid(self) -> TwoStageSweep:
@@ -149,7 +150,7 @@ class Search(Part):
     space: Annotated[dict[str, Axis], Field(min_length=1)]
     choose: ChosenWords
     shared_across: SharedAcross
-    tried_in: TriedIn = "bases"
+    tried_in: TriedIn = None
 
     @model_validator(mode="after")
     def _rate(self) -> Search:
@@ -204,9 +205,9 @@ class Condition(Part):
 
     One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
     pair, or each against each with `pairs: all`. The effect is a ratio where the metric is minimized, else a
-    difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for the
-    steps to the stop or for the tuning runs, or `at_equal` for another cost; None, for neither, leaves rules'
-    hashes as they were.
+    difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for a
+    cost or for the tuning runs, or `at_equal` for another cost; None, for neither, leaves rules' hashes as
+    they were.
     """
 
     metric: JudgedWords
@@ -220,21 +221,25 @@ class Condition(Part):
     effect: Literal["ratio", "difference"] | None = None
     test: Literal["sign", "wilcoxon"] = "sign"
     family: str | None = None
-    quantity: Literal["value", "steps_to_stop", "best_learning_rate", "trend"] | None = None
+    quantity: (
+        Literal["value", "steps_to_stop", "seconds_to_nearly_best", "best_learning_rate", "trend"] | None
+    ) = None
     at_equal: Literal["steps", "gradients", "seconds"] | None = None
 
     @model_validator(mode="after")
     def _quantity(self) -> Condition:
         if self.quantity in (None, "value"):
             return self
-        if self.at_equal is not None and self.quantity == "steps_to_stop":
-            raise ValueError("at_equal: steps_to_stop compares steps, not values at a cost; leave one out")
+        if self.at_equal is not None and self.quantity in COSTS:
+            raise ValueError(f"at_equal: {self.quantity} compares costs, not values at a cost; leave one out")
         if self.at_equal is not None:
             raise ValueError(f"at_equal: it is of final runs, {self.quantity} of tuning runs; leave one out")
         if self.effect is not None:
             raise ValueError(f"effect: {self.quantity} has its own; leave it out")
         if self.quantity == "steps_to_stop" and self.metric.which != "final":
             raise ValueError("metric: steps_to_stop is of where runs end; say final")
+        if self.quantity == "seconds_to_nearly_best" and self.metric.which != "best":
+            raise ValueError("metric: seconds_to_nearly_best is of the best value; say best")
         if self.quantity == "trend" and self.better is None:
             raise ValueError("quantity: a trend is upwards; name the methods in `better`")
         return self

@@ -31,15 +31,14 @@ from reports.figures import (
     thinned,
 )
 from reports.formatting import metric_name, number, percent, plain
-from reports.measures import complete_curves, curve_bands, sensitivity, step_seconds, study_values
+from reports.judged import NEARLY_BEST, seconds_to_nearly_best
+from reports.measures import complete_curves, curve_bands, sensitivity, study_values
 from reports.palette import DASHES, MUTED, TEXT, ink_of
 from reports.plan import StudyPlan, WorkloadPlan
 from reports.statistics.medians import quartile_bands
 from reports.tables import Tables
 from results.methods import IDENTITY, method_label, method_parts
-from results.schema import FAILED
 
-NEARLY_BEST = 0.995  # of a run's best validation accuracy (000 B.2, Fig. 16)
 ACCURACY = "validation_accuracy"
 LEAST_RANKS = 3
 SHARE = re.compile(r"(\S+) d")  # a rank as a share of the dimension
@@ -348,32 +347,11 @@ def _ranks(study: StudyPlan, backend: str, tables: Tables, out: Path) -> Iterato
             study, workload, backend, unit, by_basis, (study.metric, name, log_y), ends, out
         )
         if ACCURACY in workload.metrics:
-            recorded = final_curves(tables.folder, final, tables.checkpoints, ACCURACY)
-            curves = complete_curves(final, recorded, ACCURACY, "maximize")
-            took = seconds_to_nearly_best(final, curves, step_seconds(tables.timings.filter(here)))
+            took = seconds_to_nearly_best(study, tables, final, ACCURACY).drop_nulls("value")
             name = f"seconds to {percent(NEARLY_BEST, 1)} of the best {metric_name(ACCURACY)}"
             yield from _against_rank(
                 study, workload, backend, unit, by_basis, ("seconds", name, False), took, out
             )
-
-
-def seconds_to_nearly_best(runs: pl.DataFrame, curves: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Seconds, those of the basis included, until a run first has 99.5 % of its own best value (000 Fig. 16).
-
-    Args:
-        runs: final runs; failed ones are left out.
-        curves: what `complete_curves` returns of a metric that is maximized.
-        steps: what `step_seconds` returns; a method without timed steps is left out.
-
-    Returns:
-        The rows of `runs` with a column `value`.
-    """
-    near = curves.filter(pl.col("value") >= NEARLY_BEST * pl.col("value").max().over("run"))
-    first = near.group_by("run").agg(pl.col("step").min().alias("first"))
-    pace = steps.unique("method", keep="last", maintain_order=True).select("method", pace="median")
-    joined = runs.filter(~pl.col("outcome").is_in(FAILED)).join(first, on="run").join(pace, on="method")
-    charged = pl.col("first") * pl.col("pace") + pl.col("basis_seconds").fill_null(0)
-    return joined.with_columns(value=charged)
 
 
 def _against_rank(

@@ -1,4 +1,4 @@
-"""What conditions compare beside final runs at equal steps: values at equal cost, and tuning runs."""
+"""What conditions compare beside final runs at equal steps: values at equal cost, costs, and tuning runs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from results.schema import FAILED
 from results.tuning import worst
 
 LEAST_RATES = 3  # of a trend
+NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
 
 
 # --- at equal cost -------------------------------------------------------------------------------
@@ -96,10 +97,10 @@ def _runs(tables: Tables, final: pl.DataFrame, condition: ConditionPlan, method:
         yield _Run(run["run"], run["seed"], float(run["start"] or 0), step, diverged)
 
 
-def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Steps and values of a metric by run."""
+def _recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Columns run, step and value of a metric, in order."""
     with naming_damage(table_files(tables.folder, "curves")):
-        found = (
+        return (
             scan(tables.folder, "curves")
             .filter(pl.col("metric") == metric)
             .join(runs.select("run").lazy(), on="run", how="semi")
@@ -107,9 +108,13 @@ def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[
             .sort("run", "step")
             .collect(engine="streaming")
         )
+
+
+def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Steps and values of a metric by run."""
     return {
         str(run): (own["step"].to_numpy(), own["value"].to_numpy())
-        for (run,), own in found.group_by(["run"], maintain_order=True)
+        for (run,), own in _recorded(tables, runs, metric).group_by(["run"], maintain_order=True)
     }
 
 
@@ -139,6 +144,41 @@ def _read(
     if stop is None:
         return float(value)
     return float(max(value, stop) if direction == "minimize" else min(value, stop))
+
+
+# --- costs ---------------------------------------------------------------------------------------
+
+
+def seconds_to_nearly_best(
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, metric: str
+) -> pl.DataFrame:
+    """Seconds, those of the basis included, until a run first has 99.5 % of its own best value (000 App. B).
+
+    Of a metric that is minimized that is the best value over 0.995. The seconds are modelled: steps times the
+    timed step. A run that diverged did not converge: infinite.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend, with `method`.
+        metric: one that is nowhere negative.
+
+    Returns:
+        The rows of `final` that did not fail with a column `value`, null where no step was timed.
+    """
+    value = pl.col("value").fill_nan(None)
+    near = value >= NEARLY_BEST * value.max().over("run")
+    if study.direction_of(metric) == "minimize":
+        near = value * NEARLY_BEST <= value.min().over("run")
+    steps = _recorded(tables, final, metric).filter(near).group_by("run").agg(first=pl.col("step").min())
+    cell = [*CELL, "machine"]
+    pace = step_seconds(tables.timings).select(*cell, pace="median")
+    finished = final.filter(~pl.col("outcome").is_in(FAILED))
+    joined = finished.join(steps, on="run", how="left", maintain_order="left")
+    joined = joined.join(pace, on=cell, how="left", maintain_order="left")
+    charged = pl.col("first") * pl.col("pace") + pl.col("basis_seconds").fill_null(0)
+    diverged = pl.col("outcome") == "diverged"
+    took = pl.when(diverged).then(pl.lit(float("inf"))).otherwise(charged)
+    return joined.with_columns(value=took).drop("first", "pace")
 
 
 # --- over learning rates -------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from reports.formatting import metric_name
 from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Direction, Effect
 from results.publishing import in_short
-from results.verdicts import OF_TUNING
+from results.verdicts import COSTS, OF_TUNING
 
 
 class ReportError(ValueError):
@@ -43,6 +43,7 @@ QUANTITIES = {
     "best_learning_rate": "learning rate of the best {}",
     "trend": "trend over learning rates of the {}",
     "steps_to_stop": "steps until the run was stopped by the",
+    "seconds_to_nearly_best": "seconds to 99.5 % of the {}",
 }
 EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
 
@@ -60,7 +61,7 @@ class ConditionPlan:
         effect: how a pair is compared; None to follow the metric's direction.
         test: "wilcoxon" or "sign".
         family: comparisons that share Holm's correction; the claim's id where none is given.
-        quantity: of final runs "value", or "steps_to_stop"; of tuning runs "best_learning_rate" or "trend".
+        quantity: of final runs "value" or one of `COSTS`; of tuning runs one of `OF_TUNING`.
         at_equal: at what equal cost values are read: "steps", "gradients" or "seconds".
     """
 
@@ -89,6 +90,11 @@ class ConditionPlan:
     def of_tuning(self) -> bool:
         """Whether tuning runs are compared."""
         return self.quantity in OF_TUNING
+
+    @property
+    def of_cost(self) -> bool:
+        """Whether costs of final runs are compared, of which less is better."""
+        return self.quantity in COSTS
 
     def is_about(self, workload: WorkloadPlan) -> bool:
         """Whether methods are compared on a workload: it has the metric, and no other one is named."""

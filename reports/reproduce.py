@@ -369,7 +369,8 @@ def _quantity(condition: ConditionPlan) -> str:
     """What a condition reads of runs, in words."""
     if condition.quantity == "steps_to_stop":
         return "steps to the stop"
-    return condition.read if condition.of_tuning else f"the {condition.read} value"
+    compares_values = not (condition.of_tuning or condition.of_cost)
+    return f"the {condition.read} value" if compares_values else condition.read
 
 
 def _called(one: Compared) -> str:

@@ -142,8 +142,8 @@ def _tuning(study: StudyPlan) -> Iterator[str]:
         yield f"{_words(name)} from {plain(axis['low'])} to {plain(axis['high'])}, {axis['scale']} scale"
     if study.criterion:
         yield f"chosen by the {study.criterion}"
-    alone = ", where alone it was tried" if given.get("tried_in") == "identity" else ""
-    shared = f"all bases take what the identity basis chose{alone}"
+    tried = f"; settings were tried in {_listed(given['tried_in'], 'and')}" if given.get("tried_in") else ""
+    shared = f"all bases take what the identity basis chose{tried}"
     yield shared if study.shares_rates else "each method for itself"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from reports.formatting import plain
-from reports.judged import gains_over_rates, values_at_equal_cost
+from reports.judged import gains_over_rates, seconds_to_nearly_best, values_at_equal_cost
 from reports.measures import steps_to_stop, study_values
 from reports.plan import (
     ChecksPlan,
@@ -238,11 +238,7 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
         for workload in workloads:
             here = final.filter(pl.col("workload") == workload.name)
             tried = tuning.filter(pl.col("workload") == workload.name)
-            values = (
-                steps_to_stop(study, here, condition.metric)
-                if condition.quantity == "steps_to_stop"
-                else study_values(study, here, condition.metric, condition.which)
-            )
+            values = _values(study, tables, here, condition)
             for treated, control in condition.contests:
                 asked = Pairing(claim.id, study.name, backend, workload.name, condition, treated, control)
                 if condition.of_tuning:
@@ -253,6 +249,15 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
                 yield _compared(asked, study, values)
 
 
+def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: ConditionPlan) -> pl.DataFrame:
+    """What a condition compares of final runs on one workload and backend, at equal steps."""
+    if condition.quantity == "steps_to_stop":
+        return steps_to_stop(study, final, condition.metric)
+    if condition.quantity == "seconds_to_nearly_best":
+        return seconds_to_nearly_best(study, tables, final, condition.metric)
+    return study_values(study, final, condition.metric, condition.which)
+
+
 def _of_rates(asked: Pairing, gains: np.ndarray) -> Compared:
     """A condition on learning rates: more of its quantity, a rate or a correlation, is better."""
     effect: Effect = "ratio" if asked.condition.quantity == "best_learning_rate" else "difference"
@@ -261,13 +266,14 @@ def _of_rates(asked: Pairing, gains: np.ndarray) -> Compared:
 
 def _compared(asked: Pairing, study: StudyPlan, values: pl.DataFrame) -> Compared:
     condition, treated, control = asked.condition, asked.treated, asked.control
-    direction = "minimize" if condition.quantity == "steps_to_stop" else study.direction_of(condition.metric)
+    direction = "minimize" if condition.of_cost else study.direction_of(condition.metric)
     effect: Effect = condition.effect or ("ratio" if direction == "minimize" else "difference")
     where = (
         f"study {asked.study}: claim {asked.claim}: {condition.metric} of {treated} and {control} on "
         f"{asked.workload}"
     )
-    stop = study.stop.get(condition.metric)
+    seconds = condition.quantity == "seconds_to_nearly_best"
+    stop = None if seconds else study.stop.get(condition.metric)
     if condition.quantity != "steps_to_stop":
         values = with_bounds(values, direction, stop)
     finished = values.drop_nulls("value")

@@ -62,11 +62,15 @@ class Tuning(Part):
 
     trials: int = Field(ge=1)
     shared_across: str
-    tried_in: Literal["bases", "identity"] = "bases"
+    tried_in: list[str] | None = None
     metric: str
     which: Literal["final", "best"]
     direction: Direction
     names: list[str] = ["learning_rate"]
+
+    def tries(self, basis: str) -> bool:
+        """Whether settings are tried in a basis."""
+        return self.tried_in is None or basis in self.tried_in
 
 
 class Rule(Part):

@@ -79,7 +79,7 @@ def of_tuning(study: PlannedStudy, runs: pl.DataFrame) -> Iterator[str]:
         f"{where}: tuning runs of {each} on {workload}, {tuner}: {count} settings and seeds, and {wanted} "
         "were planned"
         for tuner, workload, each in sorted(tuners | tried.keys())
-        for wanted in [planned if study.tuning.tried_in in ("bases", method_parts(each)[1]) else 0]
+        for wanted in [planned if study.tuning.tries(method_parts(each)[1]) else 0]
         for count in [tried.get((tuner, workload, each), 0)]
         if count != wanted
     )

@@ -63,7 +63,7 @@ def test_settings_may_be_tried_in_the_identity_basis_alone(config):
             assert [basis.label for basis in job.spec.bases] == labels
     assert not before & {job.spec.hash for job in by_name(plan, "final")}
     write_specs(plan)
-    assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tried_in"] == "identity"
+    assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tried_in"] == ["identity"]
 
 
 def test_a_study_becomes_jobs_by_stage_and_backend(config):

@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import InputError
 from harness.paths import STUDY_FOLDER
-from harness.studies import final_seeds, missing_data, read_studies, read_study, tuning_seeds
+from harness.studies import Study, final_seeds, missing_data, read_studies, read_study, tuning_seeds
 from optimizers import rules
 from optimizers.bases import bases
 from results.methods import method_label
@@ -203,8 +203,21 @@ def test_what_tuning_does_not_try_can_be_asked_of_no_claim(tmp_path):
     rates = ("holds_if: {metric: final", "holds_if: {quantity: best_learning_rate, metric: final")
     with pytest.raises(InputError, match="quantity: tuning does not try adam @ egop"):
         read_study(write_study(tmp_path, alone, rates))
-    with pytest.raises(InputError, match="tried_in: identity, and each basis chooses for itself"):
+    with pytest.raises(InputError, match="tried_in: each basis chooses for itself"):
         read_study(write_study(tmp_path, (alone[0], "shared_across: none\n  tried_in: identity")))
+
+
+def test_settings_are_tried_in_bases_that_there_are_and_in_the_one_that_chooses(tmp_path):
+    def tried_in(labels: str) -> Study:
+        return read_study(
+            write_study(tmp_path, ("shared_across: bases", f"shared_across: bases\n  tried_in: {labels}"))
+        )
+
+    assert [basis.label for basis in tried_in("[identity, egop]").tried_bases] == ["identity", "egop"]
+    with pytest.raises(InputError, match=r"tuning.tried_in: the study has no basis 'egopp'.*egop"):
+        tried_in("[identity, egopp]")
+    with pytest.raises(InputError, match="tried_in: the identity basis chooses for all; add identity"):
+        tried_in("egop")
 
 
 def test_a_study_like_another_takes_what_it_does_not_give(tmp_path):
@@ -319,10 +332,10 @@ def test_a_repeat_on_fewer_workloads_leaves_out_what_is_about_the_others(tmp_pat
         ),
         (
             "quantity: rate",
-            "quantity: 'rate' is not one of 'value', 'steps_to_stop', 'best_learning_rate' or 'trend'",
+            "quantity: 'rate' is not one of 'value', 'steps_to_stop', 'seconds_to_nearly_best', ",
         ),
         ("quantity: steps_to_stop", "quantity: runs do not stop at a train_loss; give it in stop"),
-        ("quantity: steps_to_stop, at_equal: seconds", "steps_to_stop compares steps, not values at a cost"),
+        ("quantity: steps_to_stop, at_equal: seconds", "steps_to_stop compares costs, not values at a cost"),
         ("quantity: steps_to_stop, effect: ratio", "effect: steps_to_stop has its own; leave it out"),
         ("at_equal: epochs", "at_equal: 'epochs' is not one of 'steps', 'gradients' or 'seconds'"),
     ],
@@ -338,6 +351,9 @@ def test_steps_to_the_stop_are_of_the_end_of_a_run_at_the_studys_threshold(tmp_p
     best = (metric, "metric: best train_loss, quantity: steps_to_stop, better")
     with pytest.raises(InputError, match="steps_to_stop is of where runs end; say final"):
         read_study(write_study(tmp_path, best))
+    nearly = (metric, "metric: final train_loss, quantity: seconds_to_nearly_best, better")
+    with pytest.raises(InputError, match="seconds_to_nearly_best is of the best value; say best"):
+        read_study(write_study(tmp_path, nearly))
     asked = (metric, "metric: final gradient_norm, quantity: steps_to_stop, better")
     study = read_study(write_study(tmp_path, asked))
     assert study.claims[0].holds_if[0].quantity == "steps_to_stop"

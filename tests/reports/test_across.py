@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reports.across import best_rates, draw_across, ranks, seconds_to_nearly_best, varied
+from reports.across import best_rates, draw_across, ranks, varied
 from reports.drawing import beside
 from reports.figures import Drawn, draw_study, judged_metrics, steps_an_epoch
 from reports.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
@@ -82,25 +82,6 @@ def test_ranks_are_shares_or_numbers_of_three_bases_or_more(tmp_path: Path):
     assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": "0.1 d"}}) is None, (
         "they have no common unit"
     )
-
-
-def test_seconds_to_nearly_the_best_by_hand():
-    runs = pl.DataFrame(
-        {
-            "run": ["a", "b", "c", "d"],
-            "method": ["adam", "adam @ egop", "adam", "sgd"],
-            "outcome": ["budget", "reached", "error", "budget"],
-            "basis_seconds": [None, 7.0, None, None],
-        }
-    )
-    steps = [0, 10, 20, 30] * 4
-    accuracies = [0.1, 0.9, 0.999, 1.0, 0.5, 0.799, 0.8, 0.7, *([1.0] * 8)]
-    curves = pl.DataFrame(
-        {"run": [name for name in "abcd" for _ in range(4)], "step": steps, "value": accuracies}
-    )
-    pace = pl.DataFrame({"method": ["adam", "adam @ egop"], "median": [0.5, 2.0]})
-    found = seconds_to_nearly_best(runs, curves, pace)
-    assert dict(found.select("run", "value").iter_rows()) == {"a": 10.0, "b": 27.0}
 
 
 def test_the_best_rate_is_where_the_median_is_best():

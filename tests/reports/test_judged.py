@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from reports.judged import seconds_to_nearly_best
 from reports.plan import StudyClaim, StudyPlan, read_plan
 from reports.tables import Tables, read_tables
 from reports.verdicts import comparisons, decided
@@ -74,6 +75,52 @@ def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
     untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"
+
+
+def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float) -> float:
+    """Seconds to the first checkpoint whose loss times 0.995 is at most the least one, by a loop."""
+    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=run["run"], metric="train_loss")
+    points = sorted(curves.select("step", "value").iter_rows())
+    least = min(value for _, value in points)
+    first = next(step for step, value in points if 0.995 * value <= least)
+    return float(first * pace + (run["basis_seconds"] or 0.0))
+
+
+def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(report: Report):
+    study, claim, tables = asking(report, quantity="seconds_to_nearly_best", which="best")
+    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
+    timings = tables.timings.with_columns(seconds=pl.col("steps") * slower)
+    tables = replace(tables, timings=timings)
+    (one,) = comparisons(study, claim, tables, "jax")
+    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
+    treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
+    expected = [
+        np.log(seconds_by_hand(tables, right, 1.0)) - np.log(seconds_by_hand(tables, left, 2.0))
+        for left, right in zip(treated.to_dicts(), control.to_dicts(), strict=True)
+    ]
+    assert one.gains == pytest.approx(expected)
+    assert max(expected) < 0 < treated["basis_seconds"].min()  # type: ignore[operator]
+    assert decided([one])["which"].item() == "seconds to 99.5 % of the best"
+    untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
+    (one,) = comparisons(study, claim, untimed, "jax")
+    assert not len(one.gains), "without a timed step nothing can be said"
+
+
+def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_never(report: Report):
+    """Of a metric that is maximized the first value that is at least 99.5 % of the most."""
+    study, _, tables = asking(report)
+    final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed").head(3)
+    outcomes = pl.Series("outcome", ["budget", "diverged", "error"])
+    timings = tables.timings.with_columns(seconds=pl.col("steps") * 0.5)
+    tables = replace(tables, timings=timings)
+    metric = "validation_accuracy"
+    found = seconds_to_nearly_best(study, tables, final.with_columns(outcomes), metric)
+    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=final["run"][0], metric=metric)
+    points = sorted(curves.select("step", "value").iter_rows())
+    most = max(value for _, value in points)
+    first = next(step for step, value in points if value >= 0.995 * most)
+    assert 0 < first < points[-1][0]
+    assert found["value"].to_list() == [first * 0.5, float("inf")]
 
 
 def tuned(report: Report, losses: dict[str, Any]) -> Tables:

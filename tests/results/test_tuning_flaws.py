@@ -77,7 +77,7 @@ def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
 
 
 def test_what_is_tried_in_the_identity_alone_is_tuned_there_alone():
-    alone = PLAN["tuning"] | {"shared_across": "bases", "tried_in": "identity"}
+    alone = PLAN["tuning"] | {"shared_across": "bases", "tried_in": ["identity"]}
     runs = [*SWEEP, final(1.0), final(1.0, basis="egop")]
     assert found(runs, tuning=alone) == []
     (told,) = found([*runs, tried(0.1, 1.0, basis="egop")], tuning=alone)
