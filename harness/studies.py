@@ -550,6 +550,8 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
             report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
         if condition.quantity == "steps_to_stop" and condition.metric.metric not in stops:
             report(f"{key}.quantity", f"runs do not stop at a {condition.metric.metric}; give it in stop")
+        if condition.quantity == "steps_to_target" and condition.metric.metric not in file.targets:
+            report(f"{key}.quantity", f"there is no target of {condition.metric.metric}; give it in targets")
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:

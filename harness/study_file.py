@@ -127,7 +127,7 @@ class TwoStageSweep(Part):
 
 
 class Axis(Part):
-    """The interval of one hyperparameter in a search space."""
+    """The interval of one hyperparameter in a search space; with equal ends its one value."""
 
     low: float
     high: float
@@ -135,8 +135,8 @@ class Axis(Part):
 
     @model_validator(mode="after")
     def _interval(self) -> Axis:
-        if not self.low < self.high:
-            raise ValueError(f"the space is empty: low = {self.low:g} is not below high = {self.high:g}")
+        if self.low > self.high:
+            raise ValueError(f"the space is empty: low = {self.low:g} is above high = {self.high:g}")
         if self.scale == "log" and self.low <= 0:
             raise ValueError(f"low = {self.low:g} has no logarithm; use a positive bound or scale: linear")
         return self
@@ -222,7 +222,15 @@ class Condition(Part):
     test: Literal["sign", "wilcoxon"] = "sign"
     family: str | None = None
     quantity: (
-        Literal["value", "steps_to_stop", "seconds_to_nearly_best", "best_learning_rate", "trend"] | None
+        Literal[
+            "value",
+            "steps_to_stop",
+            "steps_to_target",
+            "seconds_to_nearly_best",
+            "best_learning_rate",
+            "trend",
+        ]
+        | None
     ) = None
     at_equal: Literal["steps", "gradients", "seconds"] | None = None
 
@@ -238,8 +246,8 @@ class Condition(Part):
             raise ValueError(f"effect: {self.quantity} has its own; leave it out")
         if self.quantity == "steps_to_stop" and self.metric.which != "final":
             raise ValueError("metric: steps_to_stop is of where runs end; say final")
-        if self.quantity == "seconds_to_nearly_best" and self.metric.which != "best":
-            raise ValueError("metric: seconds_to_nearly_best is of the best value; say best")
+        if self.quantity in ("steps_to_target", "seconds_to_nearly_best") and self.metric.which != "best":
+            raise ValueError(f"metric: {self.quantity} is of the best value; say best")
         if self.quantity == "trend" and self.better is None:
             raise ValueError("quantity: a trend is upwards; name the methods in `better`")
         return self

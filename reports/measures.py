@@ -80,19 +80,33 @@ def steps_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str) -> pl.DataF
     Returns:
         The rows of `runs` with columns least and most, between what its steps lie, and value: the least.
     """
-    final = study_values(study, runs, metric, "final").with_columns(at="value")
-    met, steps = pl.col("at") == study.stop[metric], pl.col("steps").cast(pl.Float64)
-    least = (
-        pl.when(pl.col("at").is_null())
-        .then(None)
-        .when(met)
-        .then(steps)
-        .when(pl.col("outcome") == "diverged")
-        .then(pl.lit(float("inf")))
-        .otherwise(steps + 1)
-    )
-    most = pl.when(pl.col("at").is_null()).then(None).when(met).then(steps).otherwise(pl.lit(float("inf")))
-    return final.with_columns(value=least, least=least, most=most).drop("at")
+    final = study_values(study, runs, metric, "final").rename({"value": "at"})
+    met = pl.when(pl.col("at") == study.stop[metric]).then(pl.col("steps"))
+    return _steps_until(final, met, pl.col("at").is_not_null()).drop("at")
+
+
+def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The steps after which each run was first seen at its study's target, as far as it is known.
+
+    Targets are looked at where runs are evaluated. Runs without the target are as `steps_to_stop` has them.
+
+    Args:
+        metric: one that the study has a target for.
+
+    Returns:
+        As `steps_to_stop` does.
+    """
+    met = named(metric, "targets", key="metric", value="steps")
+    return _steps_until(runs, met, ~pl.col("outcome").is_in(FAILED))
+
+
+def _steps_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr) -> pl.DataFrame:
+    """Runs with value, least and most: the steps `met`, null where a run ended without that."""
+    never, met = pl.lit(float("inf")), met.cast(pl.Float64)
+    missed = pl.when(pl.col("outcome") == "diverged").then(never).otherwise(pl.col("steps") + 1.0)
+    least = pl.when(known).then(pl.coalesce(met, missed))
+    most = pl.when(known).then(met.fill_null(never))
+    return runs.with_columns(value=least, least=least, most=most)
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:

@@ -35,6 +35,7 @@ ORDER: tuple[Answer, ...] = ("differs", "cannot be told", "agrees")
 FOLDER = Path(".cache/reproduced")
 SHOWN = 3  # of the seeds or instances that differ most
 UNDECIDED = ("underpowered", "not run")
+STEPS = {"steps_to_stop": "steps to the stop", "steps_to_target": "steps to the target"}
 
 
 @dataclass(frozen=True)
@@ -367,10 +368,8 @@ def _not_asked(one: Compared, others: Iterable[Compared]) -> str:
 
 def _quantity(condition: ConditionPlan) -> str:
     """What a condition reads of runs, in words."""
-    if condition.quantity == "steps_to_stop":
-        return "steps to the stop"
-    compares_values = not (condition.of_tuning or condition.of_cost)
-    return f"the {condition.read} value" if compares_values else condition.read
+    values = not (condition.of_tuning or condition.of_cost)
+    return STEPS.get(condition.quantity, f"the {condition.read} value" if values else condition.read)
 
 
 def _called(one: Compared) -> str:

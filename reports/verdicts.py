@@ -11,7 +11,7 @@ import polars as pl
 
 from reports.formatting import plain
 from reports.judged import gains_over_rates, seconds_to_nearly_best, values_at_equal_cost
-from reports.measures import steps_to_stop, study_values
+from reports.measures import steps_to_stop, steps_to_target, study_values
 from reports.plan import (
     ChecksPlan,
     ClaimPlan,
@@ -38,7 +38,9 @@ from reports.stopped import (
 )
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
-from results.verdicts import ALPHA, Variant, Verdict, verdicts
+from results.verdicts import ALPHA, TO_THRESHOLD, Variant, Verdict, verdicts
+
+NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Compared(Pairing):
         gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm; of a
             trend Kendall's tau. Runs that stopped count with their threshold.
         between: between what each gain lies, which runs that stopped leave open.
-        stop: the threshold at which runs stop; None without, or where it plays no part.
+        stop: the threshold at which runs stop, or the target; None without, or where it plays no part.
     """
 
     effect: Effect
@@ -125,7 +127,7 @@ class Compared(Pairing):
         """The median effect that readers see, with its interval and as far as it is known; needs a pair."""
         effects = self.between if self.sign > 0 else self.between.turned
         told, where = both_stopped(self.stop)
-        told = "neither stopped" if self.condition.quantity == "steps_to_stop" else told
+        told = NEITHER.get(self.condition.quantity, told)
         return bounds_of(effects, self.effect, self._seen, (told, where))
 
     @property
@@ -137,7 +139,7 @@ class Compared(Pairing):
     def left_open(self) -> str:
         """What runs that stopped leave open, in words; empty where that is nothing."""
         unknown, of, where = self.between.unknown, len(self.gains), plain(self.stop or 0)
-        if unknown and self.condition.quantity == "steps_to_stop":
+        if unknown and self.condition.quantity in TO_THRESHOLD:
             told = (
                 f"{unknown} of {of} pairs met {where} in neither run, which the steps to it cannot tell apart"
             )
@@ -253,6 +255,8 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
     """What a condition compares of final runs on one workload and backend, at equal steps."""
     if condition.quantity == "steps_to_stop":
         return steps_to_stop(study, final, condition.metric)
+    if condition.quantity == "steps_to_target":
+        return steps_to_target(final, condition.metric)
     if condition.quantity == "seconds_to_nearly_best":
         return seconds_to_nearly_best(study, tables, final, condition.metric)
     return study_values(study, final, condition.metric, condition.which)
@@ -272,9 +276,8 @@ def _compared(asked: Pairing, study: StudyPlan, values: pl.DataFrame) -> Compare
         f"study {asked.study}: claim {asked.claim}: {condition.metric} of {treated} and {control} on "
         f"{asked.workload}"
     )
-    seconds = condition.quantity == "seconds_to_nearly_best"
-    stop = None if seconds else study.stop.get(condition.metric)
-    if condition.quantity != "steps_to_stop":
+    stop = _threshold(study, condition)
+    if condition.quantity not in TO_THRESHOLD:
         values = with_bounds(values, direction, stop)
     finished = values.drop_nulls("value")
     try:
@@ -302,6 +305,13 @@ def _compared(asked: Pairing, study: StudyPlan, values: pl.DataFrame) -> Compare
         between=between if sign > 0 else between.turned,
         stop=stop,
     )
+
+
+def _threshold(study: StudyPlan, condition: ConditionPlan) -> float | None:
+    """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
+    if condition.quantity == "steps_to_target":
+        return study.targets[condition.metric]
+    return None if condition.quantity == "seconds_to_nearly_best" else study.stop.get(condition.metric)
 
 
 def decided(compared: Sequence[Compared]) -> pl.DataFrame:

@@ -60,8 +60,8 @@ def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -
 
 
 def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """theta ~ N(0, I), for starts and for EGOP samples alike (000 C.6 l.1171-1172)."""
-    return {"theta": generator.normal(size=(settings["d"],))}
+    """theta ~ N(0, c^2 I): c = 1 for starts and for EGOP samples alike in 000 C.6 l.1171-1172, not in C.4."""
+    return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 
 
 def _roles(settings: Settings) -> dict[str, Role]:
@@ -71,6 +71,7 @@ def _roles(settings: Settings) -> dict[str, Role]:
 def _check(settings: Settings) -> None:
     require_counts(settings, "n", "d")
     require_number(settings, "alpha", low=0.0)
+    require_number(settings, "start_scale", low=0.0)
 
 
 def _workload(
@@ -116,6 +117,7 @@ def _workload(
             "n": Setting(n, "rows of A, the number of examples"),
             "d": Setting(d, "columns of A, the number of parameters"),
             "alpha": Setting(alpha, "decay of A's singular values, sigma_k = k^-alpha"),
+            "start_scale": Setting(1.0, "standard deviation of the entries of the start"),
         },
         dtype="float64",
         shared_data=False,

@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_names_are_resolved_and_defaults_filled_in(tmp_path):
     study = read_study(write_study(tmp_path))
     assert study.name == "tiny"
-    assert study.workloads["quick"][0].settings == {"batch_size": None, "n": 8, "d": 4, "alpha": 2.0}
+    settings = {"batch_size": None, "n": 8, "d": 4, "alpha": 2.0, "start_scale": 1.0}
+    assert study.workloads["quick"][0].settings == settings
     assert study.optimizers[1].hyperparameters == {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
     assert study.bases[1].options == bases()["egop"].complete(
         {"samples": "2.0 d", "sampling": {"normal": 1.0}}
@@ -168,12 +169,64 @@ def test_the_studies_beside_soap_and_shampoo_are_as_the_paper_says():
         assert [spec.settings[key] for key in keys] == [20, 20, 5, 2.0, 0.5, 0.01, power]
 
 
+def test_the_studies_on_clothing_are_as_the_papers_say():
+    """001 D.1 to D.5 and 000 C.1 to C.6, and what AMBIGUITIES chose."""
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    small, large, decay = (studies[name] for name in ("fashion_small", "auxiliary_rank", "auxiliary_decay"))
+    asked = {"blocks": "weights", "samples": 4000, "sampling": "initialization", "rank": None}
+    assert asked.items() <= small.bases[1].options.items()
+    (spec,) = small.workloads["paper"]
+    assert (spec.settings["batch_size"], spec.settings["pooling"]) == (300, 2)
+    assert (small.scales["paper"].epochs, small.scales["paper"].seeds.tuning) == (40, 10)
+    (spec,) = large.workloads["paper"]
+    assert (spec.settings["batch_size"], spec.settings["pooling"]) == (300, 1)
+    assert large.workloads["paper_shortened"] == large.workloads["paper"]
+    assert (large.scales["paper"].epochs, large.scales["paper"].seeds.tuning) == (80, 1)
+    assert [one.hyperparameters["weight_decay"] for one in large.optimizers] == [0.01]
+    assert [one.hyperparameters["weight_decay"] for one in decay.optimizers] == [0.0, 1e-4, 0.01]
+    same = {"blocks": ["W1"], "complement": "auxiliary", "estimator": "randomized"}
+    assert all(same.items() <= basis.options.items() for basis in large.bases[1:])
+    ranks = [round(float(basis.options["rank"].removesuffix(" d")) * 78_400) for basis in large.bases[1:]]
+    assert ranks == [78, 392, 784, 1000]
+    assert [basis.options["samples"] for basis in large.bases[1:]] == ["0.01 d"] * 3 + ["0.1 d"]
+    assert large.tried_in == ("identity",)
+
+
+def test_the_studies_of_parts_of_a_basis_are_as_the_papers_say():
+    """000 Sec. 5, Fig. 14, C.6."""
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    linear, digits = studies["linear_network_bases"], studies["digits_bases"]
+    what = [
+        (one.label, *(one.options[key] for key in ("blocks", "samples", "rank"))) for one in linear.bases[1:]
+    ]
+    assert what == [
+        ("global", "all", "2.0 d", None),
+        ("block", "weights", "2.0 d", None),
+        ("first_layer", ["W1"], "2.0 d", None),
+        ("leading", "all", "2.0 d", "0.1 d"),
+        ("fewer_samples", "all", "0.5 d", None),
+    ]
+    assert linear.bases[4].options["complement"] == "random"
+    assert linear.schedule["name"] == "cosine"
+    assert (linear.scales["paper"].epochs, linear.scales["paper"].seeds.tuning) == (1000, 10)
+    what = [
+        (one.label, *(one.options[key] for key in ("blocks", "samples", "rank"))) for one in digits.bases[1:]
+    ]
+    assert what == [
+        ("block", "weights", "1.0 d", None),
+        ("leading", "weights", "1.0 d", "0.1 d"),
+        ("fewer_samples", "weights", "0.1 d", None),
+    ]
+    assert digits.scales["paper"].epochs == 200
+
+
 def test_log_sum_exp_in_two_dimensions_is_as_the_paper_says():
     study = read_study(ROOT / STUDY_FOLDER / "logsumexp_2d.yaml")
     (spec,) = study.workloads["paper"]
     assert (spec.settings["d"], spec.settings["n"], spec.settings["alpha"]) == (2, 100, 1.5)
     assert [one.name for one in study.optimizers] == ["adagrad"]
-    assert study.tuning["space"] == {"learning_rate": {"low": 30.0, "high": 90.0, "scale": "linear"}}
+    assert study.tuning["space"] == {"learning_rate": {"low": 30.0, "high": 30.0, "scale": "linear"}}
+    assert (study.scales["paper"].steps, study.targets) == (1000, {"train_suboptimality": 1e-10})
     assert study.tuning["shared_across"] == "bases"
 
 
@@ -332,7 +385,7 @@ def test_a_repeat_on_fewer_workloads_leaves_out_what_is_about_the_others(tmp_pat
         ),
         (
             "quantity: rate",
-            "quantity: 'rate' is not one of 'value', 'steps_to_stop', 'seconds_to_nearly_best', ",
+            "quantity: 'rate' is not one of 'value', 'steps_to_stop', 'steps_to_target', ",
         ),
         ("quantity: steps_to_stop", "quantity: runs do not stop at a train_loss; give it in stop"),
         ("quantity: steps_to_stop, at_equal: seconds", "steps_to_stop compares costs, not values at a cost"),
@@ -354,6 +407,11 @@ def test_steps_to_the_stop_are_of_the_end_of_a_run_at_the_studys_threshold(tmp_p
     nearly = (metric, "metric: final train_loss, quantity: seconds_to_nearly_best, better")
     with pytest.raises(InputError, match="seconds_to_nearly_best is of the best value; say best"):
         read_study(write_study(tmp_path, nearly))
+    aimed = (metric, "metric: best train_loss, quantity: steps_to_target, better")
+    assert read_study(write_study(tmp_path, aimed)).claims[0].holds_if[0].quantity == "steps_to_target"
+    unknown = (metric, "metric: best gradient_norm, quantity: steps_to_target, better")
+    with pytest.raises(InputError, match="there is no target of gradient_norm; give it in targets"):
+        read_study(write_study(tmp_path, unknown))
     asked = (metric, "metric: final gradient_norm, quantity: steps_to_stop, better")
     study = read_study(write_study(tmp_path, asked))
     assert study.claims[0].holds_if[0].quantity == "steps_to_stop"

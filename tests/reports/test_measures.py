@@ -28,6 +28,7 @@ from reports.measures import (
     step_ratios,
     step_seconds,
     steps_to_stop,
+    steps_to_target,
     study_values,
     tuned_as,
     tuning_budgets,
@@ -146,6 +147,28 @@ def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
         ("met", 7.0, 7.0, 7.0),
         ("at the end", 20.0, 20.0, 20.0),
         ("missed", 21.0, 21.0, INFINITE),  # it would have taken more steps than it had
+        ("diverged", INFINITE, INFINITE, INFINITE),
+        ("failed", None, None, None),
+    ]
+
+
+def test_the_steps_to_a_target_are_known_of_runs_that_met_it():
+    def aimed(name: str, met: int | None, **keys: Any) -> dict[str, Any]:
+        target = {"metric": "train_loss", "threshold": 0.5, "steps": met, "seconds": None}
+        return {**run(name, 0.4, **keys), "targets": [target]}
+
+    table = runs(
+        aimed("met", 7, steps=20),
+        aimed("missed", None, steps=20),
+        aimed("diverged after it", 3, steps=9, outcome="diverged"),
+        aimed("diverged", None, steps=3, outcome="diverged"),
+        aimed("failed", 3, steps=3, outcome="error"),
+    )
+    found = steps_to_target(table, "train_loss").select("run", "value", "least", "most").rows()
+    assert found == [
+        ("met", 7.0, 7.0, 7.0),
+        ("missed", 21.0, 21.0, INFINITE),
+        ("diverged after it", 3.0, 3.0, 3.0),
         ("diverged", INFINITE, INFINITE, INFINITE),
         ("failed", None, None, None),
     ]

@@ -200,6 +200,25 @@ def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
     assert one.left_open == f"these runs cannot decide it, and more seeds would not either: {said}"
 
 
+def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
+    """Made-up runs reach a loss of 0.1 as `stopping` lets them stop: the treated all, the control two."""
+    study, claim, tables = stopping(
+        report, [0.05] * 10, [0.1] * 2 + [0.3] * 8, 0.1, quantity="steps_to_target", which="best"
+    )
+    met = pl.when(pl.col("outcome") == "reached").then(pl.col("steps"))
+    aim = pl.struct(
+        metric=pl.lit("train_loss"), threshold=pl.lit(0.1), steps=met, seconds=pl.lit(None, pl.Float64)
+    )
+    runs = tables.runs.with_columns(targets=pl.concat_list(aim), outcome=pl.lit("budget"))
+    study = replace(study, stop={}, targets={"train_loss": 0.1})
+    (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
+    assert np.exp(one.gains[:2]) == pytest.approx([2.0] * 2)
+    assert np.exp(one.gains[2:]) == pytest.approx([1001 / 500] * 8)
+    assert np.isinf(one.between.most[2:]).all()
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["which"]) == ("holds", "steps to the target of the best")
+
+
 def test_json_has_bounds_and_words(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1)
     plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())

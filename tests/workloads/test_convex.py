@@ -52,6 +52,12 @@ def test_the_defaults_are_those_of_the_paper(workload):
     )
 
 
+def test_starts_can_be_far_away():
+    near, far = (_instance(LOG_SUM_EXP, start_scale=scale) for scale in (1.0, 45.0))
+    assert np.array_equal(far.parameters["theta"], 45.0 * near.parameters["theta"])
+    assert np.array_equal(far.splits["train"]["targets"], near.splits["train"]["targets"])
+
+
 @pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0])
 def test_the_decay_can_be_chosen(alpha):
     features = _instance(LEAST_SQUARES, alpha=alpha).splits["train"]["features"]
