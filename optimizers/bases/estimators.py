@@ -133,13 +133,18 @@ class Whole:
     def add(self, gradients: np.ndarray) -> None:
         self.pieces.append(gradients)
 
-    @property
-    def gradients(self) -> np.ndarray:
-        """All that were added, (M, n)."""
-        return np.concatenate([np.zeros((0, self.size)), *self.pieces])
+    def taken(self) -> np.ndarray:
+        """All that were added, (M, n), which are then kept here no longer: they may fill the memory once."""
+        gradients, at = np.empty((sum(map(len, self.pieces)), self.size)), 0
+        self.pieces.reverse()
+        while self.pieces:
+            piece = self.pieces.pop()
+            gradients[at : at + len(piece)] = piece
+            at += len(piece)
+        return gradients
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        vectors, eigenvalues = eigenbasis(self.gradients)
+        vectors, eigenvalues = eigenbasis(self.taken())
         return vectors[:, : self.rank], eigenvalues[: self.rank]
 
 
@@ -148,7 +153,7 @@ class Randomized(Whole):
     """Leading eigenvectors as right singular vectors of the gradients, by Halko's random range (000 C.6)."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        g = checked(self.gradients)
+        g = checked(self.taken())
         width = min(self.size, self.rank + OVERSAMPLING)
         basis = np.linalg.qr(g.T @ self.random.standard_normal((len(g), width)))[0]
         for _ in range(ITERATIONS):
