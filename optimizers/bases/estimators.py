@@ -9,6 +9,7 @@ import numpy as np
 from optimizers.options import OptionError
 
 OVERSAMPLING = 10  # columns of a sketch beyond the rank (Halko et al. 2011 advise 5 or 10)
+WIDER = 4  # times the rank, of a sketch that no iteration sharpens
 ITERATIONS = 2  # of the random range: each takes the share of small singular values down
 
 
@@ -165,10 +166,11 @@ class Randomized(Whole):
 
 @dataclass
 class Streaming:
-    """Leading eigenvectors from one pass over the gradients: memory for r + 10 vectors, whatever M.
+    """Leading eigenvectors from one pass over the gradients: memory for 4 r + 10 vectors, whatever M.
 
     The sketch is Y = P Omega for a Gaussian Omega, and the eigenvectors those of Nystroem's approximation
-    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3).
+    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration sharpens it,
+    so that it is `WIDER` times as wide as what is asked for (docs/how-to/choose-a-basis.md has the errors).
     """
 
     size: int
@@ -177,7 +179,7 @@ class Streaming:
     count: int = 0
 
     def __post_init__(self) -> None:
-        width = min(self.size, self.rank + OVERSAMPLING)
+        width = min(self.size, WIDER * self.rank + OVERSAMPLING)
         self.test = np.linalg.qr(self.random.standard_normal((self.size, width)))[0]
         self.sketch = np.zeros((self.size, width))
 
