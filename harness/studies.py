@@ -467,7 +467,7 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
         try:
             specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(options)))
         except OptionError as error:
-            report(key, error)
+            report(f"bases.{label}", error)
     for label in _repeated(spec.label for spec in specs):
         report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
     tried = file.tuning.tried_in

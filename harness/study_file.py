@@ -320,6 +320,9 @@ class BackendUse(Part):
     device: Literal["cpu", "gpu"] = "cpu"
 
 
+VALID = 4  # numbers of evaluations that an error offers
+
+
 class Scale(Part):
     """A size of the study: budget, seeds, backends, and what is said about them on the page."""
 
@@ -339,11 +342,11 @@ class Scale(Part):
             raise ValueError("give either epochs or steps")
         ((unit, budget),) = self.budget.items()
         if budget % self.evaluations:
-            near = range(max(self.evaluations // 2, 1), min(2 * self.evaluations, budget) + 1)
-            divisors = [str(n) for n in near if budget % n == 0] or ["1"]
+            divisors = [n for n in range(1, budget + 1) if budget % n == 0]
+            near = sorted(sorted(divisors, key=lambda n: abs(n - self.evaluations))[:VALID])
             raise ValueError(
                 f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal stretches "
-                f"(valid near it: {', '.join(divisors)})"
+                f"(valid near it: {', '.join(map(str, near))})"
             )
         return self
 

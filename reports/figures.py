@@ -232,7 +232,7 @@ def _sensitivity(
     lines = {method: rates.filter(pl.col("method") == method) for method in methods}
     with one_panel_each(methods, True, log_y) as (figure, panels):
         dashes = dashes_of(methods)
-        limit_heights(panels, rates, "learning_rate", direction, log_y)
+        limit_heights(panels, rates, "learning_rate", direction, log_y, chosen["median"])
         for optimizer, panel in panels.items():
             draw_lines(panel, optimizer, lines, "learning_rate", methods, marker="o")
             for method, line in lines.items():
@@ -488,14 +488,22 @@ def draw_lines(
 
 
 def limit_heights(
-    panels: Mapping[str, Axes], bands: pl.DataFrame, start: str, direction: str, log_y: bool
+    panels: Mapping[str, Axes],
+    bands: pl.DataFrame,
+    start: str,
+    direction: str,
+    log_y: bool,
+    marks: pl.Series | None = None,
 ) -> None:
     """Hold the value axis to what was seen, but for what exploded beyond ten times where all began.
 
     Args:
         start: the column whose least value stands for an untrained model: the step, or the learning rate.
+        marks: further values that are seen.
     """
     medians, lows, highs = (_finite(bands[name]) for name in ("median", "lower_quartile", "upper_quartile"))
+    if marks is not None:
+        lows, highs = pl.concat([lows, _finite(marks)]), pl.concat([highs, _finite(marks)])
     if log_y:
         lows = lows.filter(lows > 0)
     if not len(medians) or not len(lows) or not len(highs):

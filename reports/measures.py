@@ -264,6 +264,7 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
         pl.len().cast(pl.Int64).alias("count")
     )
     edge = (pl.col("learning_rate") <= pl.col("least")) | (pl.col("learning_rate") >= pl.col("greatest"))
+    edge = edge & (pl.col("tried") > 1)  # one rate alone was not looked for
     return chosen.join(tried, on=list(CELL), how="left", maintain_order="left").with_columns(
         edge.alias("at_edge")
     )

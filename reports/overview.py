@@ -323,6 +323,8 @@ def _price(use: Standing, ends: Standing) -> str:
         return ""
     if not isfinite(ends.evaluations.median):
         return "half of its runs miss the target"
+    if use.evaluations.median <= 0:
+        return ""  # a target that the start has met
     prices = [f"gradients × {_factor(ends.evaluations.median / use.evaluations.median)}"]
     if use.seconds and ends.seconds and use.seconds.median > 0:
         prices.append(f"seconds × {_factor(ends.seconds.median / use.seconds.median)}")

@@ -25,6 +25,7 @@ class Repeat:
         comparisons: how many have pairs in both studies.
         turned: those whose median effect has another direction, as words.
         seeds: the fewest pairs of a comparison made once more.
+        effect: the effect with its interval, in words, where it is one comparison.
     """
 
     claim: str
@@ -33,12 +34,14 @@ class Repeat:
     comparisons: int
     turned: tuple[str, ...]
     seeds: int
+    effect: str = ""
 
     def __str__(self) -> str:
         kept = self.comparisons - len(self.turned)
         what = "comparison" if self.comparisons == 1 else "comparisons"
         seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
-        return f"{self.changed}: same direction in {kept} of {self.comparisons} {what} ({seeds})"
+        effect = f": {self.effect}" if self.effect else ""
+        return f"{self.changed}: same direction in {kept} of {self.comparisons} {what} ({seeds}){effect}"
 
 
 def keeps_direction(gains: np.ndarray, again: np.ndarray, margin: float) -> bool:
@@ -72,7 +75,10 @@ def repeat_of(
         for one, other in pairs
         if not keeps_direction(one.gains, other.gains, one.margin)
     )
-    return Repeat(claim, changed, study, len(pairs), turned, min(len(other.gains) for _, other in pairs))
+    seeds = min(len(other.gains) for _, other in pairs)
+    alone = pairs[0][1].bounds if len(pairs) == 1 else None
+    effect = f"{alone.shown} {alone.range}" if alone else ""
+    return Repeat(claim, changed, study, len(pairs), turned, seeds, effect)
 
 
 def _by_workload(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
