@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from reports.__main__ import main
-from reports.figures import shown_metrics, thinned
+from reports.figures import limit_heights, shown_metrics, thinned
 from reports.plan import StudyPlan
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
@@ -135,3 +135,18 @@ def test_every_line_keeps_points_of_its_own_all_along():
         gaps = [later - sooner for sooner, later in itertools.pairwise(own)]
         assert max(gaps) == gaps[0], "evenly, but for the last"
     assert thinned(bands, 1000).equals(bands)
+
+
+def test_the_rates_that_were_chosen_are_inside_the_axes():
+    """Final seeds may end far below the tuning seeds, whose medians the axis would else hold to."""
+    from matplotlib.figure import Figure
+
+    bands = pl.DataFrame(
+        {"learning_rate": [0.1, 1.0], "median": [1.0, 2.0], "lower_quartile": [0.9, 1.8]}
+    ).with_columns(upper_quartile=pl.col("median") * 1.1)
+    for marks in (None, pl.Series([1e-3, float("inf")])):
+        panel = Figure().subplots()
+        panel.set_yscale("log")
+        limit_heights({"adam": panel}, bands, "learning_rate", "minimize", True, marks)
+        assert (panel.get_ylim()[0] < 1e-3) == (marks is not None)
+        assert panel.get_ylim()[1] < 10

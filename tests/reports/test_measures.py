@@ -297,9 +297,10 @@ def test_curves_meet_at_the_same_steps():
 def test_the_rate_is_at_the_edge_or_inside_or_was_not_tuned():
     swept = [run(f"s{rate}", stage="sweep", learning_rate=rate) for rate in (0.01, 0.1, 1.0)]
     swept += [run(f"m{rate}", stage="sweep", learning_rate=rate, optimizer="sgd") for rate in (0.1, 1.0)]
-    table = runs(*swept, run("a"), run("b", optimizer="sgd"), run("c", basis="egop"))
-    found = chosen_rates(table)
-    assert dict(found.select("method", "at_edge").rows()) == {"adam": False, "sgd": True, "adam @ egop": None}
+    alone = [run(name, stage=stage, optimizer="muon") for name, stage in (("d", "sweep"), ("e", "final"))]
+    table = runs(*swept, *alone, run("a"), run("b", optimizer="sgd"), run("c", basis="egop"))
+    found = dict(chosen_rates(table).select("method", "at_edge").rows())
+    assert found == {"adam": False, "sgd": True, "adam @ egop": None, "muon": False}
 
 
 def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():

@@ -66,6 +66,22 @@ def test_the_first_to_the_target_is_used_and_the_one_that_ends_best_stands_besid
     )
 
 
+def test_a_target_that_the_start_meets_has_no_price(study, tables):
+    """All meet it after 0 steps, so that the first to it has paid nothing."""
+    met = pl.concat_list(
+        pl.struct(
+            pl.col("targets").list.first().struct.field("metric", "threshold"),
+            pl.lit(0, pl.Int64).alias("steps"),
+            pl.lit(0.0).alias("seconds"),
+        )
+    ).cast(tables.runs.schema["targets"])
+    found = answer(study, replace(tables, runs=tables.runs.with_columns(targets=met)))
+    use, _ = found.standings
+    assert use.evaluations is not None
+    assert use.evaluations.median == 0
+    assert "×" not in sentence(found)
+
+
 def test_the_method_to_use_has_the_fewest_gradients_on_the_leaderboard(study, tables):
     found = answer(study, tables)
     board = leaderboards([(study, tables)])[0]
