@@ -127,10 +127,15 @@ def publish(
     claims = read_verdicts(plan).claims
     raw = _by_todays_rule(json.loads(plan.path.read_text()))
     rules = {claim["id"]: claim["rule"] for study in _studies(raw) for claim in study.get("claims") or []}
+    tried = {study["name"]: study["tuning"].get("tried_in") for study in raw["studies"]}
     today = pl.col("claim").replace_strict(rules, default=pl.col("rule"), return_dtype=pl.String)
     found = [
         *unclean(code),
-        *(each for where, frames in contents.frames.items() for each in objections(where, frames)),
+        *(
+            each
+            for where, frames in contents.frames.items()
+            for each in objections(where, frames, tried.get(where))
+        ),
         *changed_rules(claims.with_columns(rule=today)),
     ]
     if refused := [each for each in found if each.kind not in waive]:

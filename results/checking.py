@@ -374,8 +374,9 @@ def _is_time(value: Any) -> bool:
 def _waived(about: Mapping[str, Any], plan: SetPlan, tables: Tables) -> Iterator[str]:
     """What stands in the way of publishing and is not told as waived, and what is told and is not so."""
     found: list[Objection] = unclean((about["commit"], about["dirty"]))
-    for where in [study.name for study in plan.studies] + [name for name in SPECIAL if name in tables]:
-        found += objections(where, tables[where])
+    tried = {study.name: study.tuning.tried_in for study in plan.studies}
+    for where in [*tried, *(name for name in SPECIAL if name in tables)]:
+        found += objections(where, tables[where], tried.get(where))
     found += changed_rules(tables[""]["claims"])
     said = about.get("waived")
     for each in found:

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,16 +80,22 @@ def in_short(sentences: Iterable[str]) -> list[str]:
     return [*others, f"{what} changed after the runs were planned: {', '.join(claims)}"]
 
 
-def objections(study: str, tables: Mapping[str, pl.DataFrame]) -> list[Objection]:
+def objections(
+    study: str, tables: Mapping[str, pl.DataFrame], tried_in: Sequence[str] | None = None
+) -> list[Objection]:
     """What stands in the way of publishing the tables of one study.
 
     Args:
         tables: `jobs`, and of studies `runs`, `timings` and `memory`.
+        tried_in: the bases in which tuning tries settings; None is all of them. The others take the setting
+            of the identity basis, and have no budget of their own.
     """
     found = _dirty(study, tables["jobs"])
     if "runs" in tables:
         found += _mixed_hardware(study, [tables[name] for name in ("runs", "timings", "memory")])
-        found += _unequal_tuning(study, tables["runs"])
+        runs = tables["runs"]
+        tuned = runs if tried_in is None else runs.filter(pl.col("basis").is_in(list(tried_in)))
+        found += _unequal_tuning(study, tuned)
     return found
 
 

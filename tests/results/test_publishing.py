@@ -79,7 +79,10 @@ def test_what_can_be_waived_is_known():
 
 
 def kinds(
-    jobs: list[dict[str, object]], runs: list[dict[str, object]], timings: list[dict[str, object]]
+    jobs: list[dict[str, object]],
+    runs: list[dict[str, object]],
+    timings: list[dict[str, object]],
+    tried_in: list[str] | None = None,
 ) -> list[str]:
     tables = {
         "jobs": rows("jobs", *jobs),
@@ -87,7 +90,7 @@ def kinds(
         "timings": rows("timings", *timings),
         "memory": rows("memory"),
     }
-    return [each.kind for each in objections("toy", tables)]
+    return [each.kind for each in objections("toy", tables, tried_in)]
 
 
 CLEAN = {"commit": COMMIT, "dirty": False}
@@ -124,6 +127,14 @@ def test_tuning_budgets_are_counted_by_method():
     assert kinds([CLEAN], tuned("adam", 3) + tuned("sgd", 0), []) == ["tuning"]
     on_torch = [run | {"backend": "torch"} for run in tuned("adam", 0)]  # takes the rates of jax
     assert kinds([CLEAN], tuned("adam", 3) + tuned("sgd", 3) + on_torch, []) == []
+
+
+def test_a_basis_in_which_nothing_is_tried_has_no_budget_of_its_own():
+    shared = tuned("adam", 3) + tuned("adam", 0, basis="egop")
+    assert kinds([CLEAN], shared, []) == ["tuning"]
+    assert kinds([CLEAN], shared, [], ["identity"]) == []
+    assert kinds([CLEAN], shared, [], ["identity", "egop"]) == ["tuning"]
+    assert kinds([CLEAN], shared + tuned("sgd", 2), [], ["identity"]) == ["tuning"]
 
 
 def test_a_rule_that_is_not_that_of_the_runs_is_objected_to():
