@@ -231,7 +231,7 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
     final, tuning = own.filter(pl.col("stage") == "final"), own.filter(pl.col("stage") != "final")
     for condition in claim.conditions:
         workloads = [workload for workload in study.workloads if condition.is_about(workload)]
-        if not workloads:
+        if not workloads and not claim.repeats:  # a claim may be repeated on some of its workloads
             where = f"on {condition.workload}" if condition.workload else "on any workload"
             raise ReportError(
                 f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "

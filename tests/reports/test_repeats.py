@@ -15,11 +15,12 @@ import pytest
 from reports.__main__ import main
 from reports.formatting import slug
 from reports.leaderboard import leaderboards
-from reports.plan import ReportPlan, read_plan
+from reports.plan import ReportError, ReportPlan, read_plan
 from reports.repeats import keeps_direction, repeat_of
 from reports.site import study_file
 from reports.tables import read_tables
 from reports.verdict_list import as_json, as_text, listed, read_verdicts
+from reports.verdicts import comparisons
 from results.methods import method_label
 
 from .synthetic import CONVEX, Shape, compared, write_plan
@@ -150,6 +151,17 @@ def test_another_backend_is_not_told_what_was_not_repeated_there(plan):
         "jax": True,
         "torch": False,
     }
+
+
+def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):
+    study = plan.study(AGAIN.name)
+    claim = study.claims[0]
+    (condition,) = claim.conditions
+    more = replace(claim, conditions=(condition, replace(condition, workload="elsewhere")))
+    tables = read_tables(study.tables)
+    assert len(list(comparisons(study, more, tables, "jax"))) == 1
+    with pytest.raises(ReportError, match="the plan does not have; give the plan with all workloads"):
+        list(comparisons(study, replace(more, repeats=""), tables, "jax"))
 
 
 def test_a_repeat_without_its_claim_decides_nothing(plan):
