@@ -155,7 +155,7 @@ def test_another_backend_is_not_told_what_was_not_repeated_there(plan):
 
 def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):
     study = plan.study(AGAIN.name)
-    claim = study.claims[0]
+    claim = study.repeated[0]
     (condition,) = claim.conditions
     more = replace(claim, conditions=(condition, replace(condition, workload="elsewhere")))
     tables = read_tables(study.tables)
