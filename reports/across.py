@@ -389,7 +389,7 @@ def _against_rank(
                               linewidth=0)  # fmt: skip
                 panel.axhline(row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, (5, 2)))
         draw_key(figure, _looks({"basis of leading eigenvectors": (), "original coordinates": (5.0, 2.0)}))
-        label_panels(figure, panels, unit, name)
+        label_panels(figure, panels, unit, "seconds" if metric == "seconds" else name)  # a title has the rest
         yield save(
             figure,
             out,
