@@ -530,8 +530,7 @@ def board_lines(board: pl.DataFrame, plan: ReportPlan) -> list[str]:
 LEGEND = (
     "Score: area under the performance profile of gradient evaluations to the target, 1 at most; none "
     "without a target. Mean rank: over problem instances, 1 is best. In brackets 95 % intervals. Wins: "
-    "instances on which the method is best or ties. Diverged: of all final runs. To the target a basis is "
-    "charged with the gradients that it sampled, so that one that leads after equal steps may score 0."
+    "instances on which the method is best or ties. Diverged: of all final runs."
 )
 
 
