@@ -88,13 +88,18 @@ def _runs(tables: Tables, final: pl.DataFrame, condition: ConditionPlan, method:
     if condition.at_equal == "gradients":
         own = own.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
     else:
-        cell = [*CELL, "machine"]
-        timed = step_seconds(tables.timings).select(*cell, each="median")
-        own = own.join(timed, on=cell, how="left", maintain_order="left").with_columns(start="basis_seconds")
+        own = _timed(tables, own).with_columns(start="basis_seconds")
     for run in own.iter_rows(named=True):
         step = float("nan") if run["each"] is None else float(run["each"])
         diverged = run["outcome_step"] if run["outcome"] == "diverged" else None
         yield _Run(run["run"], run["seed"], float(run["start"] or 0), step, diverged)
+
+
+def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs with the column `each`: the seconds of a step on their machine, null where it was not timed."""
+    cell = [*CELL, "machine"]
+    timed = step_seconds(tables.timings).select(*cell, each="median")
+    return runs.join(timed, on=cell, how="left", maintain_order="left")
 
 
 def _recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -170,15 +175,12 @@ def seconds_to_nearly_best(
     if study.direction_of(metric) == "minimize":
         near = value * NEARLY_BEST <= value.min().over("run")
     steps = _recorded(tables, final, metric).filter(near).group_by("run").agg(first=pl.col("step").min())
-    cell = [*CELL, "machine"]
-    pace = step_seconds(tables.timings).select(*cell, pace="median")
     finished = final.filter(~pl.col("outcome").is_in(FAILED))
-    joined = finished.join(steps, on="run", how="left", maintain_order="left")
-    joined = joined.join(pace, on=cell, how="left", maintain_order="left")
-    charged = pl.col("first") * pl.col("pace") + pl.col("basis_seconds").fill_null(0)
+    joined = _timed(tables, finished).join(steps, on="run", how="left", maintain_order="left")
+    charged = pl.col("first") * pl.col("each") + pl.col("basis_seconds").fill_null(0)
     diverged = pl.col("outcome") == "diverged"
     took = pl.when(diverged).then(pl.lit(float("inf"))).otherwise(charged)
-    return joined.with_columns(value=took).drop("first", "pace")
+    return joined.with_columns(value=took).drop("first", "each")
 
 
 # --- over learning rates -------------------------------------------------------------------------
