@@ -29,10 +29,10 @@ def pieces() -> Iterator[np.ndarray]:
 
 @pytest.mark.parametrize(
     ("estimator", "numbers"),
-    [("streaming", 9 * SIZE * (4 * RANK + 10)), ("randomized", 3.1 * SIZE * SAMPLES)],
+    [("streaming", 12 * SIZE * (4 * RANK + 10)), ("randomized", 4 * SIZE * SAMPLES)],
 )
 def test_estimation_holds_no_square_matrix(estimator: str, numbers: float) -> None:
-    """Some copies of a sketch in one pass; all gradients, once, where they are kept."""
+    """Some copies of a sketch in one pass, or of all gradients; limits a third above what was measured."""
     egop = bases()["egop"]
     options = egop.complete({"rank": RANK, "complement": "auxiliary", "estimator": estimator})
     group = Group(("w",), SIZE, CHANGES["auxiliary"])
@@ -81,4 +81,4 @@ def test_a_run_holds_no_square_matrix(backend: str) -> None:
     assert peak is not None
     losses = results[0].metrics["train_loss"][:, 0, 0]
     assert losses[-1] < losses[0]
-    assert peak - baseline < 8 * 60 * SIZE * (RANK + 10) < 8 * SIZE**2 / 30
+    assert peak - baseline < 8 * 20 * SIZE * (RANK + 10) < 8 * SIZE**2 / 30
