@@ -69,9 +69,7 @@ def _comparisons(study: Study, condition: Condition, scale: str) -> int:
         if condition.workload in (None, spec.name)
         and condition.metric.metric in find_workload(spec.locator).metrics
     ]
-    (methods,) = condition.relations.values()
-    contests = len(methods) * len(condition.than) if condition.pairs == "all" else len(methods)
-    return contests * len(asked)
+    return condition.comparisons * len(asked)
 
 
 def _pairs(study: Study, condition: Condition, scale: str, backend: str) -> int:

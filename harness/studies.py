@@ -543,15 +543,25 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
             report(key, unknown(owner, "metric", metric, metrics))
     stops = file.stop.model_dump(exclude_none=True)
     for key, condition in _conditions(file.claims):
-        named = {*condition.than, *(method for given in condition.relations.values() for method in given)}
+        named = _named(condition)
         tried = file.tuning.tried_in
-        untried = [name for name in sorted(named) if tried and method_parts(name)[1] not in tried]
+        untried = [name for name in sorted({*named}) if tried and method_parts(name)[1] not in tried]
         if condition.of_tuning and untried:
             report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
         if condition.quantity == "steps_to_stop" and condition.metric.metric not in stops:
             report(f"{key}.quantity", f"runs do not stop at a {condition.metric.metric}; give it in stop")
         if condition.quantity == "steps_to_target" and condition.metric.metric not in file.targets:
             report(f"{key}.quantity", f"there is no target of {condition.metric.metric}; give it in targets")
+        judged = metrics.get(condition.metric.metric)
+        if condition.quantity == "log_linearity" and judged and judged.direction == "maximize":
+            report(
+                f"{key}.quantity", f"{condition.metric.metric} does not fall to 0; take one that is minimized"
+            )
+
+
+def _named(condition: Condition) -> list[str]:
+    """The methods that a condition names."""
+    return [*condition.held_against, *(name for names in condition.relations.values() for name in names)]
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
@@ -570,7 +580,7 @@ def _check_methods(
 ) -> None:
     methods = [method_label(optimizer.label, basis.label) for basis in bases_ for optimizer in optimizers_]
     for key, condition in _conditions(file.claims):
-        for name in [*condition.than, *(name for names in condition.relations.values() for name in names)]:
+        for name in _named(condition):
             if name not in methods:
                 report(key, unknown("the study", "method", name, methods))
 
@@ -578,8 +588,9 @@ def _check_methods(
 def _check_workloads(file: StudyFile, known: Iterable[str], report: Report) -> None:
     """Check that conditions are about workloads of the study."""
     for key, condition in _conditions(claim for claim in file.claims if claim.repeats is None):
-        if condition.workload is not None and condition.workload not in known:
-            report(f"{key}.workload", unknown("the study", "workload", condition.workload, known))
+        for where, name in (("workload", condition.workload), ("than_on", condition.than_on)):
+            if name is not None and name not in known:
+                report(f"{key}.{where}", unknown("the study", "workload", name, known))
 
 
 def _check_scale(key: str, scale: Scale, report: Report) -> None:

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -84,6 +93,12 @@ def _share(value: Any) -> Any:
     return float(match[1]) / 100.0
 
 
+def _methods_or_number(value: Any) -> Any:
+    if isinstance(value, list | tuple) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise ValueError(f"{value!r} is neither a list of methods, such as [adam], nor a number, such as 0.95")
+
+
 def _or_empty(value: Any) -> Any:
     return {} if value is None else value
 
@@ -95,6 +110,12 @@ def _as_list(value: Any) -> Any:
 Item = Annotated[Named, BeforeValidator(_named)]
 Items = Annotated[tuple[Item, ...], Field(strict=False, min_length=1)]
 Methods = Annotated[tuple[Method, ...], Field(strict=False, min_length=1)]
+# what a condition holds methods against
+Rivals = Annotated[
+    Annotated[Methods, Tag("methods")] | Annotated[float, Tag("number")],
+    Discriminator(lambda value: "methods" if isinstance(value, list | tuple) else "number"),
+    BeforeValidator(_methods_or_number),
+]
 Positive = Annotated[int, Field(ge=1)]
 Budget = Annotated[int, Field(ge=1, le=10**9)]
 JudgedWords = Annotated[Judged, _words("which", "metric", example="final train_loss")]
@@ -204,19 +225,21 @@ class Condition(Part):
     """A relation between methods that a claim asserts.
 
     One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
-    pair, or each against each with `pairs: all`. The effect is a ratio where the metric is minimized, else a
-    difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for a
-    cost or for the tuning runs, or `at_equal` for another cost; None, for neither, leaves rules' hashes as
-    they were.
+    pair, or each against each with `pairs: all`; on the same workload, unless `than_on` names another one. It
+    may be a number, against which each method is held. The effect is a ratio where the metric is minimized,
+    else a difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for
+    a cost, the shape of a curve or the tuning runs, or `at_equal` for another cost; None, for what is not
+    given, leaves rules' hashes as they were.
     """
 
     metric: JudgedWords
     better: Methods | None = None
     no_worse: Methods | None = None
     same: Methods | None = None
-    than: Methods
+    than: Rivals
     pairs: Literal["matched", "all"] = "matched"
     workload: str | None = None
+    than_on: str | None = None
     smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
     effect: Literal["ratio", "difference"] | None = None
     test: Literal["sign", "wilcoxon"] = "sign"
@@ -227,8 +250,10 @@ class Condition(Part):
             "steps_to_stop",
             "steps_to_target",
             "seconds_to_nearly_best",
+            "log_linearity",
             "best_learning_rate",
             "trend",
+            "rates_won",
         ]
         | None
     ) = None
@@ -238,18 +263,20 @@ class Condition(Part):
     def _quantity(self) -> Condition:
         if self.quantity in (None, "value"):
             return self
+        if self.at_equal is not None and self.quantity == "log_linearity":
+            raise ValueError("at_equal: log_linearity is of whole curves; leave one out")
         if self.at_equal is not None and self.quantity in COSTS:
             raise ValueError(f"at_equal: {self.quantity} compares costs, not values at a cost; leave one out")
         if self.at_equal is not None:
             raise ValueError(f"at_equal: it is of final runs, {self.quantity} of tuning runs; leave one out")
         if self.effect is not None:
             raise ValueError(f"effect: {self.quantity} has its own; leave it out")
-        if self.quantity == "steps_to_stop" and self.metric.which != "final":
-            raise ValueError("metric: steps_to_stop is of where runs end; say final")
+        if self.quantity in ("steps_to_stop", "log_linearity") and self.metric.which != "final":
+            raise ValueError(f"metric: {self.quantity} is of runs to their end; say final")
         if self.quantity in ("steps_to_target", "seconds_to_nearly_best") and self.metric.which != "best":
             raise ValueError(f"metric: {self.quantity} is of the best value; say best")
-        if self.quantity == "trend" and self.better is None:
-            raise ValueError("quantity: a trend is upwards; name the methods in `better`")
+        if self.quantity in ("trend", "rates_won") and self.better is None:
+            raise ValueError(f"quantity: {self.quantity} is of a gain; name the methods in `better`")
         return self
 
     @model_validator(mode="after")
@@ -257,12 +284,43 @@ class Condition(Part):
         if len(self.relations) != 1:
             raise ValueError("give exactly one of better, no_worse and same")
         methods = next(iter(self.relations.values()))
-        if self.pairs == "matched" and len(methods) != len(self.than):
+        if isinstance(self.than, tuple) and self.pairs == "matched" and len(methods) != len(self.than):
             raise ValueError(
                 f"{len(methods)} methods cannot be paired with the {len(self.than)} of `than`; "
                 "give equally many, or pairs: all"
             )
         return self
+
+    @model_validator(mode="after")
+    def _against(self) -> Condition:
+        """A number, or runs on another workload, can be held against what final runs are at equal steps."""
+        of_values = self.quantity in (None, "value", "log_linearity")
+        if not isinstance(self.than, tuple) and (self.at_equal is not None or not of_values):
+            asked = self.quantity if self.at_equal is None else "at_equal"
+            raise ValueError(f"than: a number is held against values and log_linearity, not with {asked}")
+        if not isinstance(self.than, tuple) and self.pairs == "all":
+            raise ValueError("pairs: a number is held against each method as it is; leave it out")
+        if self.than_on is None:
+            return self
+        if not isinstance(self.than, tuple):
+            raise ValueError("than_on: a number is of no workload; leave one out")
+        if self.workload in (None, self.than_on):
+            raise ValueError("than_on: name another one in workload, whose runs are held against its runs")
+        if self.at_equal is not None or self.of_tuning:
+            asked = "at_equal" if self.at_equal is not None else self.quantity
+            raise ValueError(f"than_on: {asked} compares methods on one workload; leave one out")
+        return self
+
+    @property
+    def held_against(self) -> tuple[Method, ...]:
+        """The methods of `than`; none where it is a number."""
+        return self.than if isinstance(self.than, tuple) else ()
+
+    @property
+    def comparisons(self) -> int:
+        """How many there are on one workload."""
+        (methods,) = self.relations.values()
+        return len(methods) * (len(self.held_against) if self.pairs == "all" else 1)
 
     @property
     def of_tuning(self) -> bool:
@@ -511,13 +569,14 @@ def _explain(error: Mapping[str, Any]) -> str:
     if kind == "union_tag_invalid":
         return f"{key}.protocol: {context['tag']!r} is not one of {context['expected_tags']}"
     if kind == "union_tag_not_found":
-        return f"{key}.protocol: is missing (valid: {', '.join(sorted(_TAGS))})"
+        return f"{key}.protocol: is missing (valid: {', '.join(sorted(_PROTOCOLS))})"
     if kind == "value_error":
         return f"{key}: {context['error']}" if key else str(context["error"])
     return f"{key}: {given!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
-_TAGS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
+_PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
+_TAGS = _PROTOCOLS | {"methods", "number"}
 
 
 def _quoted_number(given: Any) -> str:

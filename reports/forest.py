@@ -21,6 +21,8 @@ LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its
 WIDTH, LABELS, LINE, HEAD = 8.6, 2.7, 0.24, 0.3  # of the figure, of texts, of a row and of a head; inches
 PANEL_MARGINS = (0.1, 0.62)  # above and below the rows of a panel, inches
 LETTERS = 100  # of a head
+LARGE = 0.5  # a share of the control's value above which a ratio is told as a factor
+ASKED_AS_FACTOR = {"no_worse": "at most {} times as much", "same": "within a factor of {} of each other"}
 ASKED = {"better": "better by {} or more", "no_worse": "at most {} worse", "same": "within {} of each other"}
 
 
@@ -71,13 +73,20 @@ def _panels(compared: Sequence[Compared]) -> list[Panel]:
         trend = one.condition.quantity == "trend"
         label = "ratio of the two" if ratios else "Kendall's tau" if trend else f"difference of the {metric}"
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
-        margin = NEGLIGIBLE if one.condition.smallest_effect is None else one.condition.smallest_effect
-        amount = percent(margin, 1).replace(".0 %", " %") if ratios else plain(margin)
-        head = f"{metric} on {one.workload}: {ASKED[one.condition.relation].format(amount)}"
+        head = f"{metric} on {one.workload}: {_asked(one)}"
         if not panel.groups or panel.groups[-1][0] != head:
             panel.groups.append((head, []))
         panel.groups[-1][1].append(one)
     return list(found.values())
+
+
+def _asked(one: Compared) -> str:
+    """What a claim asks of a comparison, in words."""
+    margin = NEGLIGIBLE if one.condition.smallest_effect is None else one.condition.smallest_effect
+    if one.effect == "ratio" and margin > LARGE and one.condition.relation != "better":
+        return ASKED_AS_FACTOR[one.condition.relation].format(plain(round(1 / (1 - margin), 9)))
+    amount = percent(margin, 1).replace(".0 %", " %") if one.effect == "ratio" else plain(margin)
+    return ASKED[one.condition.relation].format(amount)
 
 
 def _forest(claim: str, backend: str, compared: Sequence[Compared], out: Path) -> Drawn:
@@ -134,7 +143,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
         for one in rows:
             _row(axes, one, top + LINE / 2, low, high)
             ticks.append(top + LINE / 2)
-            labels.append(f"{one.treated} {'/' if panel.logarithmic else '−'} {one.control}")
+            labels.append(_label(one))
             top += LINE
     axes.set_yticks(ticks, [textwrap.shorten(label, 46, placeholder="…") for label in labels], fontsize=8.5)
     axes.grid(axis="y", visible=False)
@@ -147,6 +156,14 @@ def _panel(axes: Axes, panel: Panel) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+
+
+def _label(one: Compared) -> str:
+    """What a row compares, short where it is a method with itself on another workload."""
+    same = one.condition.than_on and one.control.startswith(f"{one.treated} on ")
+    return f"{one.treated} {'/' if one.effect == 'ratio' else '−'} {'same' if same else ''}" + (
+        one.control.removeprefix(one.treated) if same else one.control
+    )
 
 
 def _row(axes: Axes, one: Compared, middle: float, low: float, high: float) -> None:
@@ -215,9 +232,8 @@ def _beyond(one: Compared) -> bool:
 
 def _told(one: Compared) -> str:
     effect = one.bounds
-    sign = "/" if one.effect == "ratio" else "−"
     if effect.is_unknown:
-        return f"{one.treated} {sign} {one.control} {' '.join(effect.nothing)}"
+        return f"{_label(one)} {' '.join(effect.nothing)}"
     median = effect.shown if effect.median is None else number(effect.median)
     between = f"from {number(effect.low)} to {number(effect.high)}"
-    return f"{one.treated} {sign} {one.control} {median}, {between}"
+    return f"{_label(one)} {median}, {between}"

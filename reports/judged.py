@@ -1,4 +1,4 @@
-"""What conditions compare beside final runs at equal steps: values at equal cost, costs, and tuning runs."""
+"""What conditions compare beside values of final runs: values at equal cost, costs, curves, tuning runs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from results.schema import FAILED
 from results.tuning import worst
 
 LEAST_RATES = 3  # of a trend
+LEAST_POINTS = 3  # of a line
+ROUNDING = 100.0  # times its lowest value: below that a curve is at its end, where rounding may bend it
+AROUND = 10.0  # times the control's best learning rate, up and down: the range of `rates_won`
 NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
 
 
@@ -183,6 +186,50 @@ def seconds_to_nearly_best(
     return joined.with_columns(value=took).drop("first", "each")
 
 
+# --- curves --------------------------------------------------------------------------------------
+
+
+def log_linearity(tables: Tables, final: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """How straight a metric falls on a logarithmic axis over steps: 1 where it converges linearly throughout.
+
+    The coefficient of determination of a line through the logarithms of a run's evaluations, negative where
+    the line rises. Counted are those from the start to the first that is within a hundred times the lowest:
+    what comes after is rounding, or the end of a schedule. A run that diverged, or has no such stretch of
+    three evaluations, has -1.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend, with `method`.
+        metric: one that is minimized and nowhere negative.
+
+    Returns:
+        The rows of `final` that did not fail with a column `value`.
+    """
+    curves = _curves(tables, final, metric)
+    finished = final.filter(~pl.col("outcome").is_in(FAILED))
+    values = [
+        -1.0 if outcome == "diverged" or run not in curves else _straightness(*curves[run])
+        for run, outcome in finished.select("run", "outcome").iter_rows()
+    ]
+    return finished.with_columns(pl.Series("value", values, dtype=pl.Float64))
+
+
+def _straightness(steps: np.ndarray, values: np.ndarray) -> float:
+    """The signed share of the variance of log(values) that a line over steps explains."""
+    from scipy.stats import linregress
+
+    positive = values > 0  # a value of exactly 0 has no logarithm, and is the end
+    if not positive.any():
+        return -1.0
+    lowest = values[positive].min()
+    end = int(np.argmax(values <= ROUNDING * lowest))
+    seen = positive[: end + 1]
+    if seen.sum() < LEAST_POINTS:
+        return -1.0
+    line = linregress(steps[: end + 1][seen], np.log(values[: end + 1][seen]))
+    return -float(line.rvalue) * abs(float(line.rvalue))
+
+
 # --- over learning rates -------------------------------------------------------------------------
 
 
@@ -196,7 +243,9 @@ def gains_over_rates(
     Args:
         tuning: the runs of sweeps on one workload and backend, with `method`.
         condition: its quantity: `best_learning_rate` gives the logarithm of the ratio of the best rates, of
-            equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it.
+            equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it;
+            `rates_won` the share of learning rates at which the treated method is better, less the share at
+            which it is worse, of those within a factor of ten of the control's best.
 
     Returns:
         Shape (seeds,).
@@ -214,12 +263,24 @@ def gains_over_rates(
     gains = []
     for (_,), own in pairs.group_by(["seed"], maintain_order=True):
         rates, left, right = (own[name].to_numpy() for name in ("learning_rate", "value", "value_control"))
-        if condition.quantity == "best_learning_rate":
-            best = np.argmin if direction == "minimize" else np.argmax
-            gains.append(float(np.log(rates[best(left)]) - np.log(rates[best(right)])))
-        else:
-            gains.append(_trend(rates, left, right, direction))
+        gains.append(OVER_RATES[condition.quantity](rates, left, right, direction))
     return np.array([gain for gain in gains if not np.isnan(gain)])
+
+
+def _best_rate(rates: np.ndarray, values: np.ndarray, direction: Direction) -> float:
+    return float(rates[np.argmin(values) if direction == "minimize" else np.argmax(values)])
+
+
+def _best_rates(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """The logarithm of the ratio of the two best rates."""
+    return float(np.log(_best_rate(rates, left, direction)) - np.log(_best_rate(rates, right, direction)))
+
+
+def _rates_won(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """The share of rates, near the right's best, at which the left is better, less that where it is worse."""
+    near = np.abs(np.log(rates / _best_rate(rates, right, direction))) <= np.log(AROUND) * (1 + 1e-9)
+    less, more = (left < right)[near], (left > right)[near]
+    return float(np.mean(less) - np.mean(more)) * (1 if direction == "minimize" else -1)
 
 
 def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
@@ -238,3 +299,6 @@ def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Di
         with np.errstate(divide="ignore", invalid="ignore"):
             gains = np.where(left == right, 0.0, np.log(right) - np.log(left))
     return float(kendalltau(rates, gains).statistic) if len(set(gains)) > 1 else 0.0
+
+
+OVER_RATES = {"best_learning_rate": _best_rates, "trend": _trend, "rates_won": _rates_won}

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from reports.formatting import metric_name
+from reports.formatting import metric_name, plain
 from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Direction, Effect
 from results.publishing import in_short
@@ -42,6 +42,8 @@ class WorkloadPlan:
 QUANTITIES = {
     "best_learning_rate": "learning rate of the best {}",
     "trend": "trend over learning rates of the {}",
+    "rates_won": "learning rates won less lost by the {}",
+    "log_linearity": "straightness of the logarithm of the",
     "steps_to_stop": "steps until the run was stopped by the",
     "steps_to_target": "steps to the target of the {}",
     "seconds_to_nearly_best": "seconds to 99.5 % of the {}",
@@ -55,14 +57,15 @@ class ConditionPlan:
 
     Args:
         metric, which: what is compared: the `final` or the `best` value of a metric.
-        relation: how `methods` stand to `than`.
+        relation: how `methods` stand to `than`, or to the number `than_value`.
+        than_on: the workload whose runs of `than` are compared; None for the same one.
         pairs: "matched" (first with first) or "all" (each with each).
         workload: the only one it is about; None for all that have the metric.
         smallest_effect: the smallest share that matters; None where it is not given.
         effect: how a pair is compared; None to follow the metric's direction.
         test: "wilcoxon" or "sign".
         family: comparisons that share Holm's correction; the claim's id where none is given.
-        quantity: of final runs "value" or one of `COSTS`; of tuning runs one of `OF_TUNING`.
+        quantity: of final runs "value", "log_linearity" or one of `COSTS`; of tuning runs one of `OF_TUNING`.
         at_equal: at what equal cost values are read: "steps", "gradients" or "seconds".
     """
 
@@ -79,6 +82,8 @@ class ConditionPlan:
     family: str
     quantity: str = "value"
     at_equal: str = "steps"
+    than_value: float | None = None
+    than_on: str | None = None
 
     @property
     def read(self) -> str:
@@ -93,9 +98,11 @@ class ConditionPlan:
         return self.quantity in OF_TUNING
 
     @property
-    def of_cost(self) -> bool:
-        """Whether costs of final runs are compared, of which less is better."""
-        return self.quantity in COSTS
+    def direction(self) -> Direction | None:
+        """Whether less of the quantity is better; None where that is the metric's to say."""
+        if self.quantity in ("value", *OF_TUNING):
+            return None
+        return "minimize" if self.quantity in COSTS else "maximize"
 
     def is_about(self, workload: WorkloadPlan) -> bool:
         """Whether methods are compared on a workload: it has the metric, and no other one is named."""
@@ -103,10 +110,17 @@ class ConditionPlan:
 
     @property
     def contests(self) -> tuple[tuple[str, str], ...]:
-        """The methods that are compared with each other, treated and control."""
+        """What is compared: each method, and the label of what it is held against."""
+        if self.than_value is not None:
+            return tuple((method, plain(self.than_value)) for method in self.methods)
+        labels = tuple(map(self.label, self.than))
         if self.pairs == "all":
-            return tuple((method, other) for method in self.methods for other in self.than)
-        return tuple(zip(self.methods, self.than, strict=True))
+            return tuple((method, other) for method in self.methods for other in labels)
+        return tuple(zip(self.methods, labels, strict=True))
+
+    def label(self, method: str) -> str:
+        """What a method of `than` is called in a comparison."""
+        return f"{method} on {self.than_on}" if self.than_on else method
 
 
 @dataclass(frozen=True)
@@ -475,7 +489,9 @@ def _condition(raw: Mapping[str, Any], claim: str) -> ConditionPlan:
         which=raw["metric"]["which"],
         relation=relation,
         methods=tuple(raw[relation]),
-        than=tuple(raw["than"]),
+        than=tuple(raw["than"]) if isinstance(raw["than"], list) else (),
+        than_value=None if isinstance(raw["than"], list) else float(raw["than"]),
+        than_on=raw.get("than_on"),
         pairs=raw["pairs"],
         workload=raw.get("workload"),
         smallest_effect=raw.get("smallest_effect"),

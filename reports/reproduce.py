@@ -368,7 +368,7 @@ def _not_asked(one: Compared, others: Iterable[Compared]) -> str:
 
 def _quantity(condition: ConditionPlan) -> str:
     """What a condition reads of runs, in words."""
-    values = not (condition.of_tuning or condition.of_cost)
+    values = condition.quantity == "value"
     return STEPS.get(condition.quantity, f"the {condition.read} value" if values else condition.read)
 
 
@@ -414,8 +414,8 @@ def _runs(
     """The values of each method that a claim names, paired by seed: published against run again."""
     wanted: dict[tuple[str, str, str, str, str, str], Compared] = {}
     for one in sorted(asked, key=lambda each: each.margin):  # of several margins the smallest
-        for method in (one.treated, one.control):
-            key = (one.study, one.workload, one.backend, one.condition.metric, one.condition.which, method)
+        for workload, method in one.sides:
+            key = (one.study, workload, one.backend, one.condition.metric, one.condition.which, method)
             wanted.setdefault(key, one)
     for (study, workload, backend, metric, which, method), one in wanted.items():
         sides = [

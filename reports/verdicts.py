@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from reports.formatting import plain
-from reports.judged import gains_over_rates, seconds_to_nearly_best, values_at_equal_cost
+from reports.judged import gains_over_rates, log_linearity, seconds_to_nearly_best, values_at_equal_cost
 from reports.measures import steps_to_stop, steps_to_target, study_values
 from reports.plan import (
     ChecksPlan,
@@ -59,7 +59,11 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Two methods on one workload and backend that a condition of a claim asks to compare."""
+    """A method on one workload and backend, and what a condition of a claim asks to hold it against.
+
+    Args:
+        control: the label of another method, of one on another workload, or of a number.
+    """
 
     claim: str
     study: str
@@ -68,6 +72,15 @@ class Pairing:
     condition: ConditionPlan
     treated: str
     control: str
+
+    @property
+    def sides(self) -> tuple[tuple[str, str], ...]:
+        """Workload and method of each side; a number is none."""
+        treated, elsewhere = (self.workload, self.treated), self.condition.than_on
+        if self.condition.than_value is not None:
+            return (treated,)
+        method = self.control.removesuffix(f" on {elsewhere}") if elsewhere else self.control
+        return (treated, (elsewhere or self.workload, method))
 
 
 @dataclass(frozen=True)
@@ -231,8 +244,10 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
     final, tuning = own.filter(pl.col("stage") == "final"), own.filter(pl.col("stage") != "final")
     for condition in claim.conditions:
         workloads = [workload for workload in study.workloads if condition.is_about(workload)]
-        if not workloads and not claim.repeats:  # a claim may be repeated on some of its workloads
-            where = f"on {condition.workload}" if condition.workload else "on any workload"
+        lacking = condition.than_on not in (None, *(workload.name for workload in study.workloads))
+        if (lacking or not workloads) and not claim.repeats:  # which may be on some of its workloads
+            named = condition.than_on if lacking else condition.workload
+            where = f"on {named}" if named else "on any workload"
             raise ReportError(
                 f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "
                 "which the plan does not have; give the plan with all workloads of the study"
@@ -240,7 +255,7 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
         for workload in workloads:
             here = final.filter(pl.col("workload") == workload.name)
             tried = tuning.filter(pl.col("workload") == workload.name)
-            values = _values(study, tables, here, condition)
+            values = _with_rivals(study, tables, final, condition, _values(study, tables, here, condition))
             for treated, control in condition.contests:
                 asked = Pairing(claim.id, study.name, backend, workload.name, condition, treated, control)
                 if condition.of_tuning:
@@ -259,7 +274,33 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
         return steps_to_target(final, condition.metric)
     if condition.quantity == "seconds_to_nearly_best":
         return seconds_to_nearly_best(study, tables, final, condition.metric)
+    if condition.quantity == "log_linearity":
+        return log_linearity(tables, final, condition.metric)
     return study_values(study, final, condition.metric, condition.which)
+
+
+def _with_rivals(
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: ConditionPlan, values: pl.DataFrame
+) -> pl.DataFrame:
+    """Values with those that they are held against, where these are not other methods' on the same workload.
+
+    Args:
+        final: the final runs of all workloads on one backend.
+        values: of one workload.
+    """
+    columns = [name for name in ("method", "seed", "value", "least", "most") if name in values.columns]
+    own = values.select(columns)
+    if condition.than_value is not None:
+        label, value = pl.lit(plain(condition.than_value)), pl.lit(condition.than_value)
+        seeds = own.filter(pl.col("method").is_in(condition.methods)).unique("seed", maintain_order=True)
+        return pl.concat([own, seeds.with_columns(method=label, value=value)])
+    if condition.than_on is None:
+        return own
+    there = final.filter(pl.col("workload") == condition.than_on, pl.col("method").is_in(condition.than))
+    others = _values(study, tables, there, condition).select(columns)
+    return pl.concat([own, others.with_columns(method=pl.col("method").replace_strict(
+        {method: condition.label(method) for method in condition.than}, return_dtype=pl.String
+    ))])  # fmt: skip
 
 
 def _of_rates(asked: Pairing, gains: np.ndarray) -> Compared:
@@ -270,7 +311,7 @@ def _of_rates(asked: Pairing, gains: np.ndarray) -> Compared:
 
 def _compared(asked: Pairing, study: StudyPlan, values: pl.DataFrame) -> Compared:
     condition, treated, control = asked.condition, asked.treated, asked.control
-    direction = "minimize" if condition.of_cost else study.direction_of(condition.metric)
+    direction = condition.direction or study.direction_of(condition.metric)
     effect: Effect = condition.effect or ("ratio" if direction == "minimize" else "difference")
     where = (
         f"study {asked.study}: claim {asked.claim}: {condition.metric} of {treated} and {control} on "
@@ -311,7 +352,8 @@ def _threshold(study: StudyPlan, condition: ConditionPlan) -> float | None:
     """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
     if condition.quantity == "steps_to_target":
         return study.targets[condition.metric]
-    return None if condition.quantity == "seconds_to_nearly_best" else study.stop.get(condition.metric)
+    of_values = condition.quantity in ("value", "steps_to_stop")
+    return study.stop.get(condition.metric) if of_values else None
 
 
 def decided(compared: Sequence[Compared]) -> pl.DataFrame:

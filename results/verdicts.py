@@ -12,7 +12,7 @@ Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for the comparisons of a family together
-OF_TUNING = ("best_learning_rate", "trend")  # quantities of conditions that are of tuning runs
+OF_TUNING = ("best_learning_rate", "trend", "rates_won")  # quantities of conditions that are of tuning runs
 TO_THRESHOLD = ("steps_to_stop", "steps_to_target")  # those that a run may end without
 COSTS = (*TO_THRESHOLD, "seconds_to_nearly_best")  # those that are costs of final runs: less is better
 RULE_VERSION = 4  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)

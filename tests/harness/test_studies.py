@@ -205,6 +205,7 @@ def test_the_studies_of_parts_of_a_basis_are_as_the_papers_say():
         ("first_layer", ["W1"], "2.0 d", None),
         ("leading", "all", "2.0 d", "0.1 d"),
         ("fewer_samples", "all", "0.5 d", None),
+        ("more_samples", "all", "10.0 d", None),
     ]
     assert linear.bases[4].options["complement"] == "random"
     assert linear.schedule["name"] == "cosine"
@@ -216,6 +217,7 @@ def test_the_studies_of_parts_of_a_basis_are_as_the_papers_say():
         ("block", "weights", "1.0 d", None),
         ("leading", "weights", "1.0 d", "0.1 d"),
         ("fewer_samples", "weights", "0.1 d", None),
+        ("more_samples", "weights", "10.0 d", None),
     ]
     assert digits.scales["paper"].epochs == 200
 
@@ -402,7 +404,7 @@ def test_conditions_on_rates_and_cost_are_checked(tmp_path, asked, said):
 def test_steps_to_the_stop_are_of_the_end_of_a_run_at_the_studys_threshold(tmp_path):
     metric = "metric: final train_loss, better"
     best = (metric, "metric: best train_loss, quantity: steps_to_stop, better")
-    with pytest.raises(InputError, match="steps_to_stop is of where runs end; say final"):
+    with pytest.raises(InputError, match="steps_to_stop is of runs to their end; say final"):
         read_study(write_study(tmp_path, best))
     nearly = (metric, "metric: final train_loss, quantity: seconds_to_nearly_best, better")
     with pytest.raises(InputError, match="seconds_to_nearly_best is of the best value; say best"):
@@ -417,10 +419,81 @@ def test_steps_to_the_stop_are_of_the_end_of_a_run_at_the_studys_threshold(tmp_p
     assert study.claims[0].holds_if[0].quantity == "steps_to_stop"
 
 
-def test_a_trend_names_its_methods_as_better(tmp_path):
-    path = write_study(tmp_path, ("better: [adam @ egop]", "quantity: trend, same: [adam @ egop]"))
-    with pytest.raises(InputError, match="a trend is upwards; name the methods in `better`"):
+@pytest.mark.parametrize("quantity", ["trend", "rates_won"])
+def test_what_is_of_a_gain_names_its_methods_as_better(tmp_path, quantity):
+    path = write_study(tmp_path, ("better: [adam @ egop]", f"quantity: {quantity}, same: [adam @ egop]"))
+    with pytest.raises(InputError, match=f"{quantity} is of a gain; name the methods in `better`"):
         read_study(path)
+
+
+TWO_WORKLOADS = ("workload: {least_squares: {n: 8, d: 4}}", "workloads: [least_squares, log_sum_exp]")
+
+
+@pytest.mark.parametrize(
+    ("against", "said"),
+    [
+        ("than: adam", r"than: 'adam' is neither a list of methods, such as \[adam\], nor a number"),
+        ("than: []", "than: is empty or too short; give at least 1"),
+        ("than: [1]", r"than\[0\]: 1 is not text"),
+        (
+            "than: 0.5, at_equal: seconds",
+            "than: a number is held against values and log_linearity, not with at_",
+        ),
+        (
+            "than: 0.5, quantity: trend",
+            "than: a number is held against values and log_linearity, not with trend",
+        ),
+        ("than: 0.5, pairs: all", "pairs: a number is held against each method as it is; leave it out"),
+        ("than: 0.5, workload: least_squares, than_on: log_sum_exp", "than_on: a number is of no workload"),
+        ("than: [adam], than_on: log_sum_exp", "than_on: name another one in workload"),
+        (
+            "than: [adam], workload: log_sum_exp, than_on: log_sum_exp",
+            "than_on: name another one in workload",
+        ),
+        (
+            "than: [adam], workload: least_squares, than_on: log_sum_exp, quantity: trend",
+            "than_on: trend compares methods on one workload; leave one out",
+        ),
+        (
+            "than: [adam], workload: least_squares, than_on: log_sum",
+            "than_on: the study has no workload 'log_sum'",
+        ),
+        (
+            "than: [adam], quantity: log_linearity, at_equal: seconds",
+            "at_equal: log_linearity is of whole curves",
+        ),
+        ("than: [adam], quantity: log_linearity, effect: ratio", "effect: log_linearity has its own"),
+    ],
+)
+def test_what_a_condition_holds_methods_against_is_checked(tmp_path, against, said):
+    path = write_study(tmp_path, TWO_WORKLOADS, ("than: [adam]", against))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_a_condition_may_be_about_a_number_or_another_workload(tmp_path):
+    number = read_study(write_study(tmp_path, ("than: [adam]", "than: 1"))).claims[0].holds_if[0]
+    assert (number.than, number.held_against, number.comparisons) == (1.0, (), 1)
+    elsewhere = "than: [adam], workload: least_squares, than_on: log_sum_exp"
+    path = write_study(tmp_path, TWO_WORKLOADS, ("than: [adam]", elsewhere))
+    assert read_study(path).claims[0].holds_if[0].than_on == "log_sum_exp"
+
+
+def test_log_linearity_is_of_what_falls_to_zero(tmp_path):
+    straight = (
+        "metric: final train_loss, better",
+        "metric: best train_loss, quantity: log_linearity, better",
+    )
+    with pytest.raises(InputError, match="log_linearity is of runs to their end; say final"):
+        read_study(write_study(tmp_path, straight))
+    rising = "claims: [{id: egop.up, sentence: Up., source: none, holds_if: {metric: final test_accuracy, "
+    path = Path("benchmarks/studies/digits_mlp.yaml").read_text()
+    head, tail = path.split("claims:\n")[0], "scales:" + path.split("scales:")[1]
+    (tmp_path / "rising.yaml").write_text(
+        f"{head}{rising}quantity: log_linearity, better: [adam], than: 0.5}}}}]\n{tail}"
+    )
+    with pytest.raises(InputError, match="test_accuracy does not fall to 0; take one that is minimized"):
+        read_study(tmp_path / "rising.yaml")
 
 
 @pytest.mark.parametrize("targets", [True, False])

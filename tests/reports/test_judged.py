@@ -1,16 +1,20 @@
-"""Conditions at equal cost and on learning rates: from made-up tables whose answers are known."""
+"""Conditions at equal cost, on curves and on learning rates: from made-up tables whose answers are known."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from reports.judged import seconds_to_nearly_best
+from reports.judged import log_linearity, seconds_to_nearly_best
 from reports.plan import StudyClaim, StudyPlan, read_plan
 from reports.tables import Tables, read_tables
 from reports.verdicts import comparisons, decided
+from results.schema import TABLES
+from results.writing import write_table
 
 from .conftest import Report
 from .synthetic import BASIS_EVALUATIONS, STEPS
@@ -123,6 +127,69 @@ def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_nev
     assert found["value"].to_list() == [first * 0.5, float("inf")]
 
 
+def with_curves(report: Report, folder: Path, losses: Callable[[np.ndarray, int], np.ndarray]) -> Tables:
+    """The tables whose final runs have the training losses `losses(steps, seed)`, stored in a folder."""
+    tables = asking(report)[2]
+    steps = np.arange(0, 101, 5)
+    rows = [
+        {"run": run, "step": int(step), "metric": "train_loss", "value": float(value)}
+        for run, seed in tables.runs.filter(stage="final", backend="jax").select("run", "seed").iter_rows()
+        for step, value in zip(steps, losses(steps, seed), strict=True)
+    ]
+    frame = pl.DataFrame(rows, schema_overrides=dict(TABLES["curves"]))
+    write_table(folder / "curves.parquet", with_columns_of("curves", frame), TABLES["curves"])
+    return replace(tables, folder=folder)
+
+
+def with_columns_of(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame with all columns of a table, null where it has none."""
+    return pl.concat([pl.DataFrame(schema=TABLES[table]), frame], how="diagonal")
+
+
+def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Report, tmp_path: Path):
+    """Down to rounding, which is not counted; noise leaves what the line explains, by numpy's correlation."""
+    noise = np.random.default_rng(0).normal(size=21)
+
+    def losses(steps: np.ndarray, seed: int) -> np.ndarray:
+        falling = np.exp(-0.9 * steps + (noise if seed % 2 else 0))
+        return np.where(steps < 80, falling, 1e-32 * (1 + steps % 2))
+
+    study, claim, _ = asking(report, quantity="log_linearity", than_value=0.5, smallest_effect=0.1)
+    tables = with_curves(report, tmp_path, losses)
+    (one,) = comparisons(study, claim, tables, "jax")
+    steps = np.arange(0, 101, 5)
+    noisy = losses(steps, 101)
+    end = next(place for place, loss in enumerate(noisy) if loss <= 100 * noisy.min()) + 1
+    assert end < 18, "the floor is not counted"
+    expected = np.corrcoef(steps[:end], np.log(noisy[:end]))[0, 1] ** 2
+    assert one.gains[1::2] == pytest.approx([expected - 0.5] * 5)
+    assert (one.gains[::2] > one.gains[1::2]).all()
+    (row,) = decided([one]).to_dicts()
+    assert (row["control"], row["finding"]) == ("0.5", "holds")
+    assert row["which"] == "straightness of the logarithm of the"
+
+
+@pytest.mark.parametrize(
+    ("losses", "straight"),
+    [
+        (lambda steps, seed: np.exp(-0.3 * steps), 1.0),
+        (lambda steps, seed: np.exp(0.3 * steps), -1.0),  # the lowest is the first
+        (lambda steps, seed: 1 / (1 + steps) ** 2, 0.93),
+        (lambda steps, seed: np.where(steps < 50, np.exp(-0.3 * steps), 0.0), 1.0),
+        (lambda steps, seed: np.zeros(len(steps)), -1.0),
+        (lambda steps, seed: np.full(len(steps), 2.0), -1.0),
+    ],
+)
+def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, losses: Any, straight: float):
+    tables = with_curves(report, tmp_path, losses)
+    final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed")
+    outcomes = pl.Series("outcome", ["budget"] * (len(final) - 2) + ["diverged", "error"])
+    found = log_linearity(tables, final.with_columns(outcomes), "train_loss")["value"]
+    assert len(found) == len(final) - 1, "a run that failed says nothing"
+    assert found[-1] == -1, "one that diverged does not converge"
+    assert found[:-1].to_list() == pytest.approx([straight] * (len(final) - 2), abs=0.01)
+
+
 def tuned(report: Report, losses: dict[str, Any]) -> Tables:
     """The tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
     tables = asking(report)[2]
@@ -182,6 +249,21 @@ def test_a_trend_leaves_out_rates_at_which_both_diverge(report: Report):
     study, claim, _ = asking(report, quantity="trend")
     (one,) = comparisons(study, claim, tables, "jax")
     assert one.gains == pytest.approx([1.0] * 3)
+
+
+def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_best(report: Report):
+    """The control is best at 0.01; 0.3 is too far. Won at 0.01 and 0.03, lost at 0.003, equal at 0.1."""
+    egop = {0.003: 3.0, 0.01: 0.5, 0.03: 1.0, 0.1: 5.0, 0.3: 0.1}
+    adam = {0.003: 2.0, 0.01: 1.0, 0.03: 2.0, 0.1: 5.0, 0.3: 9.0}
+    tables = tuned(
+        report,
+        {"adam": lambda rate, seed: adam[rate], "adam @ egop": lambda rate, seed: egop[rate]},
+    )
+    study, claim, _ = asking(report, quantity="rates_won", smallest_effect=0.2)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert one.gains == pytest.approx([(2 - 1) / 4] * 3)
+    (row,) = decided([one]).to_dicts()
+    assert (row["which"], row["effect"]) == ("learning rates won less lost by the final", "difference")
 
 
 def test_a_backend_without_sweeps_has_no_say_on_rates(report: Report):

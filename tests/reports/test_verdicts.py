@@ -13,7 +13,7 @@ from reports.__main__ import main
 from reports.plan import ReportError, ReportPlan, read_plan
 from reports.site import render_site
 from reports.statistics.decisions import Question, decide
-from reports.tables import read_tables
+from reports.tables import Tables, read_tables
 from reports.verdict_list import as_json, as_text, listed, read_verdicts
 from reports.verdicts import claim_verdicts, combined, comparisons, decided, rule_of_runs
 from results.schema import CLAIMS, FINDINGS
@@ -379,3 +379,53 @@ def test_a_condition_on_what_the_plan_lacks_is_an_error(report: Report):
     elsewhere = replace(claim, conditions=(replace(claim.conditions[0], workload="absent"),))
     with pytest.raises(ReportError, match="on absent, which the plan does not have"):
         list(comparisons(study, elsewhere, read_tables(study.tables), "jax"))
+
+
+def final_losses(tables: Tables, workload: str, method: str) -> np.ndarray:
+    """Training losses of a method's final runs on JAX, by seed."""
+    own = tables.runs.filter(stage="final", backend="jax", workload=workload, method=method).sort("seed")
+    return np.array([metrics[0]["value"] for metrics in own["final_metrics"]])
+
+
+def test_methods_are_held_against_a_number(report: Report):
+    """Each method by itself, its runs' values less or over the number; a seed is a pair."""
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    condition = replace(claim.conditions[0], methods=("adam", "adam @ egop"), than=(), than_value=0.25)
+    claim = replace(claim, conditions=(replace(condition, test="sign"),))
+    tables = read_tables(study.tables)
+    both = list(comparisons(study, claim, tables, "jax"))
+    assert [(one.treated, one.control, one.effect) for one in both] == [
+        ("adam", "0.25", "ratio"),
+        ("adam @ egop", "0.25", "ratio"),
+    ]
+    for one in both:
+        assert one.sides == (("digits_mlp", one.treated),)
+        assert one.gains == pytest.approx(-np.log(final_losses(tables, "digits_mlp", one.treated) / 0.25))
+
+
+def test_a_method_is_held_against_itself_on_another_workload(report: Report):
+    study = report.plan.study("convex")
+    (claim,) = study.claims
+    condition = replace(
+        claim.conditions[0],
+        methods=("adam",),
+        than=("adam",),
+        workload="least_squares",
+        than_on="log_sum_exp",
+    )
+    claim = replace(claim, conditions=(condition,))
+    tables = read_tables(study.tables)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.treated, one.control) == ("adam", "adam on log_sum_exp")
+    assert one.sides == (("least_squares", "adam"), ("log_sum_exp", "adam"))
+    here, there = (final_losses(tables, name, "adam") for name in ("least_squares", "log_sum_exp"))
+    assert one.gains == pytest.approx(np.log(there) - np.log(here))
+    assert np.abs(one.gains).max() > 0, "the two workloads' losses differ"
+    (row,) = decided([one]).to_dicts()
+    assert (row["workload"], row["control"], row["seeds"]) == ("least_squares", "adam on log_sum_exp", 10)
+    absent = replace(claim, conditions=(replace(condition, than_on="absent"),))
+    with pytest.raises(ReportError, match="on absent, which the plan does not have"):
+        list(comparisons(study, absent, tables, "jax"))
+    (again,) = comparisons(study, replace(absent, repeats="egop.other"), tables, "jax")
+    assert not len(again.gains), "a claim may be repeated on some of its workloads"
