@@ -188,6 +188,7 @@ def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -
         {
             **comparison,
             "of_tuning": comparison["which"] in of_tuning,
+            "methods": {name: _method_of(study, comparison[name]) for name in ("treated", "control")},
             "tied": [
                 (method, ties[comparison["workload"], verdict["backend"], method])
                 for method in (comparison["treated"], comparison["control"])
@@ -204,6 +205,11 @@ def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -
         "notes": study.notes,
         "comparisons": comparisons,
     }
+
+
+def _method_of(study: StudyPlan, label: str) -> str | None:
+    """The method whose runs a side of a comparison is of, on whatever workload; None for a number."""
+    return next((name for name in study.methods if label == name or label.startswith(f"{name} on ")), None)
 
 
 def deciding_comparison(verdict: Mapping[str, Any]) -> dict[str, Any] | None:

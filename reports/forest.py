@@ -160,10 +160,9 @@ def _panel(axes: Axes, panel: Panel) -> None:
 
 def _label(one: Compared) -> str:
     """What a row compares, short where it is a method with itself on another workload."""
-    same = one.condition.than_on and one.control.startswith(f"{one.treated} on ")
-    return f"{one.treated} {'/' if one.effect == 'ratio' else '−'} {'same' if same else ''}" + (
-        one.control.removeprefix(one.treated) if same else one.control
-    )
+    sign = "/" if one.effect == "ratio" else "−"
+    control = one.control.removeprefix(f"{one.treated} ") if one.condition.than_on else one.control
+    return f"{one.treated} {sign} {control}"
 
 
 def _row(axes: Axes, one: Compared, middle: float, low: float, high: float) -> None:

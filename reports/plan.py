@@ -43,7 +43,7 @@ QUANTITIES = {
     "best_learning_rate": "learning rate of the best {}",
     "trend": "trend over learning rates of the {}",
     "rates_won": "learning rates won less lost by the {}",
-    "log_linearity": "straightness of the logarithm of the",
+    "log_linearity": "log-linearity of the",
     "steps_to_stop": "steps until the run was stopped by the",
     "steps_to_target": "steps to the target of the {}",
     "seconds_to_nearly_best": "seconds to 99.5 % of the {}",

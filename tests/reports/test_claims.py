@@ -241,6 +241,29 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     assert "Fashion-MNIST is not on this machine <b>yet</b>" in section(text, "egop.fashion")
 
 
+def test_a_number_has_no_runs_and_a_method_elsewhere_its_own(report: Report, tmp_path: Path):
+    raw = json.loads(report.plan_file.read_text())
+    (_, convex) = raw["studies"]
+    (claim,) = convex["claims"]
+    (condition,) = claim["holds_if"]
+    asked = {**condition, "better": ["adam"], "workload": "least_squares"}
+    claim["holds_if"] = [
+        {**asked, "than": 0.25},
+        {**asked, "than": ["adam @ egop"], "than_on": "log_sum_exp"},
+    ]
+    (tmp_path / "plan.json").write_text(json.dumps(raw))
+    assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "site")]) == 0
+    text = (tmp_path / "site/claims.html").read_text()
+    number, elsewhere = cells(text, "Comparisons of egop.convex")
+    shown = [" ".join(row[0].split()) for row in (number, elsewhere)]
+    assert shown == ["adam / 0.25", "adam / adam @ egop on log_sum_exp"]
+    body = text.partition('aria-label="Comparisons of egop.convex"')[2].partition("</table>")[0]
+    runs = (tmp_path / "site/runs_convex.html").read_text()
+    linked = re.findall(r'href="runs_convex\.html#(.*?)">(.*?)</a>', body)
+    assert [name for _, name in linked] == ["adam", "adam", "adam @ egop on log_sum_exp"]
+    assert all(f'id="{anchor}"' in runs for anchor, _ in linked)
+
+
 def test_a_rule_that_was_changed_after_the_runs_is_said(report: Report, tmp_path: Path):
     raw = json.loads(report.plan_file.read_text())
     raw["studies"][0]["claims"][0]["rule"] = "cd" * 8

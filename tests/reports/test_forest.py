@@ -108,5 +108,5 @@ def test_a_large_share_is_told_as_a_factor_and_a_method_with_itself_is_short(rep
     number = replace(condition, than=(), than_value=0.25, than_on=None, relation="better")
     study = replace(study, claims=(replace(claim, conditions=(condition, number)),))
     (drawn,) = draw_forests(study, read_tables(study.tables), tmp_path)
-    assert "on least_squares: at most 10 times as much: adam / same on log_sum_exp" in drawn.alt
+    assert "on least_squares: at most 10 times as much: adam / on log_sum_exp" in drawn.alt
     assert "on least_squares: better by 90 % or more: adam / 0.25" in drawn.alt

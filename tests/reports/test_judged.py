@@ -166,7 +166,7 @@ def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Rep
     assert (one.gains[::2] > one.gains[1::2]).all()
     (row,) = decided([one]).to_dicts()
     assert (row["control"], row["finding"]) == ("0.5", "holds")
-    assert row["which"] == "straightness of the logarithm of the"
+    assert row["which"] == "log-linearity of the"
 
 
 @pytest.mark.parametrize(
