@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reports.formatting import count, interval, metric_name, number, p_value, percent, plain
+from reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
 from reports.measures import evaluations_to_target, study_values
 from reports.plan import StudyPlan
 from reports.statistics.improvement import Improvement, probability_of_improvement
@@ -256,7 +256,8 @@ def _texts(contest: Contest, methods: Sequence[str]) -> dict[str, Any]:
 def median_texts(contest: Contest, value: MedianInterval) -> list[str]:
     """A method's median, or that it stopped there, and its interval."""
     if contest.whole:
-        return [count(value.median), f"[{count(value.low)}, {count(value.high)}]"]
+        middle, low, high = counts((value.median, value.low, value.high))
+        return [middle, f"[{low}, {high}]"]
     stopped = contest.stop is not None and value.median == contest.stop
     middle = f"stopped at {plain(contest.stop)}" if stopped else number(value.median)
     return [middle, interval(value.low, value.high)]
@@ -268,8 +269,7 @@ def cells(meeting: Meeting) -> list[str]:
     rest = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]
     chances = [percent(least.probability), percent(most.probability)]
     return [
-        effect.shown,
-        effect.range,
+        *effect.words,
         f"{shown.wins} of {shown.count}",
         ", ".join(f"{pairs} {word}" for pairs, word in rest if pairs or word == "worse"),
         " to ".join(dict.fromkeys(chances)),

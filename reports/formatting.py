@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -52,6 +52,47 @@ def count(value: Any) -> str:
 def ratio(value: Any) -> str:
     """A ratio with three digits; within a hundredth of 1, where those say nothing, four decimals: 1.0059."""
     return f"{value:.4f}" if value is not None and abs(value - 1) < 0.01 else number(value)
+
+
+def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], str]:
+    """What writes ratios that stand together, as an estimate and the ends of its interval do.
+
+    Three digits each; where one is within a hundredth of 1, three decimals each, or four where three would
+    call one of them 1.000 that is not, or all are so near.
+    """
+    told = [value for value in together if value is not None and math.isfinite(value) and value != 0]
+    near = [abs(value - 1) < 0.01 for value in told]
+    if not any(near):
+        return ratio
+    fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in told)
+
+    def write(value: float | None) -> str:
+        # what such decimals cannot tell from 0, or are too many for
+        if value is None or not 0.1 <= abs(value) < 1000:
+            return number(value)
+        return f"{value:.{4 if fine else 3}f}".replace("-", MINUS)
+
+    return write
+
+
+def ratios(together: Sequence[float | None]) -> list[str]:
+    """Ratios that stand together, as `ratio_writer` has them."""
+    return list(map(ratio_writer(together), together))
+
+
+def counts(together: Sequence[float | None]) -> list[str]:
+    """Numbers that count something and stand together: all with a decimal, or all without.
+
+    They have one where a number is not whole and all are below 100.
+    """
+    told = [value for value in together if value is not None and math.isfinite(value)]
+    if all(float(value).is_integer() for value in told):
+        return list(map(count, together))
+    places = 1 if all(abs(value) < 100 for value in told) else 0
+    return [
+        f"{value:,.{places}f}".replace("-", MINUS) if value in told and abs(value) < 1e7 else number(value)
+        for value in together
+    ]
 
 
 def plain(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from reports.formatting import plain, ratio, signed
+from reports.formatting import plain, ratio, ratio_writer, signed
 from reports.plan import StudyPlan
 from reports.statistics.decisions import Question
 from reports.statistics.medians import MedianInterval, median_interval
@@ -148,19 +148,35 @@ class EffectBounds:
     @property
     def shown(self) -> str:
         """The median effect, with ≤ or ≥ where it is a bound; "open" where it may be anything."""
-        low, high = self.floor.median, self.ceiling.median
-        if low == high:
-            return self._told(low)
-        if self.is_unknown:
-            return self.nothing[0]
-        if low == self._least:
-            return "open" if high == inf else f"≤ {self._told(high)}"
-        return f"≥ {self._told(low)}" if high == inf else f"{self._told(low)} to {self._told(high)}"
+        return self._shown(self._told)
 
     @property
     def range(self) -> str:
         """The interval of the median effect, as wide as stopped runs leave it; or where all pairs stopped."""
-        return self.nothing[1] if self.is_unknown else f"[{self._told(self.low)}, {self._told(self.high)}]"
+        return self._range(self._told)
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The median effect and its interval as pages have them, all numbers with as many digits.
+
+        Reasons of published claims quote `shown` and `range`, which therefore stay as they are.
+        """
+        told = (self.floor.median, self.ceiling.median, self.low, self.high)
+        tell = ratio_writer(told) if self.effect == "ratio" else signed
+        return self._shown(tell), self._range(tell)
+
+    def _shown(self, tell: Callable[[float], str]) -> str:
+        low, high = self.floor.median, self.ceiling.median
+        if low == high:
+            return tell(low)
+        if self.is_unknown:
+            return self.nothing[0]
+        if low == self._least:
+            return "open" if high == inf else f"≤ {tell(high)}"
+        return f"≥ {tell(low)}" if high == inf else f"{tell(low)} to {tell(high)}"
+
+    def _range(self, tell: Callable[[float], str]) -> str:
+        return self.nothing[1] if self.is_unknown else f"[{tell(self.low)}, {tell(self.high)}]"
 
     @property
     def _least(self) -> float:

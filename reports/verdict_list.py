@@ -103,11 +103,12 @@ def _known(one: Compared) -> dict[str, Any]:
     if not len(one.gains):
         return dict.fromkeys(("at_least", "at_most", "shown", "range")) | {"beyond_seeds": False}
     bounds = one.bounds
+    shown, interval = bounds.words
     return {
         "at_least": bounds.floor.median,
         "at_most": bounds.ceiling.median,
-        "shown": bounds.shown,
-        "range": bounds.range,
+        "shown": shown,
+        "range": interval,
         "beyond_seeds": one.beyond_seeds,
     }
 

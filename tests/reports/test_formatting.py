@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from reports.formatting import (
     count,
+    counts,
     json_value,
     least,
     levels,
@@ -18,6 +19,7 @@ from reports.formatting import (
     power_of_ten,
     rate,
     ratio,
+    ratios,
     seconds,
     signed,
     size,
@@ -57,11 +59,42 @@ def test_small_formats():
     assert (least(0.125), least(2**-10)) == ("0.125", "0.000977")
     assert (p_value(1e-9), p_value(0.03125), p_value(0.5)) == ("< 0.0001", "0.031", "0.50")
     assert (count(125.0), count(7.5), count(float("inf")), count(12000)) == ("125", "7.50", "∞", "12,000")
-    ratios = (0.5, 1.0, 1.0059, 1 - 3e-4, 1.0101, 1234.0, 2e-6, float("inf"), None)
-    assert [ratio(value) for value in ratios] == [
+    told = (0.5, 1.0, 1.0059, 1 - 3e-4, 1.0101, 1234.0, 2e-6, float("inf"), None)
+    assert [ratio(value) for value in told] == [
         "0.500", "1.0000", "1.0059", "0.9997", "1.01", "1,234", "2.00×10⁻⁶", "∞", "—"]  # fmt: skip
     assert metric_name("train_loss") == "training loss"
     assert [power_of_ten(value) for value in (0.1, 1e-3, 2e-5)] == ["0.1", "10⁻³", "2×10⁻⁵"]
+
+
+@pytest.mark.parametrize(
+    ("together", "texts"),
+    [
+        ((0.5, 0.25, 1.5), ["0.500", "0.250", "1.50"]),
+        ((0.97, 0.9497, 0.9912), ["0.970", "0.950", "0.991"]),
+        ((1.0, 0.604, 1.37), ["1.000", "0.604", "1.370"]),
+        ((1.0059, 0.9987, 1.0012), ["1.0059", "0.9987", "1.0012"]),
+        ((1.2, 1.0003, 1.4), ["1.2000", "1.0003", "1.4000"]),
+        ((0.9991, 0.0, float("inf")), ["0.9991", "0", "∞"]),
+        ((1.0, 2e-5, 3400.0), ["1.000", "2.00×10⁻⁵", "3,400"]),
+        ((1.005, None, None), ["1.0050", "—", "—"]),
+    ],
+)
+def test_ratios_that_stand_together_have_as_many_digits(together, texts):
+    assert ratios(together) == texts
+
+
+@pytest.mark.parametrize(
+    ("together", "texts"),
+    [
+        ((62.5, 55.5, 70.0), ["62.5", "55.5", "70.0"]),
+        ((82.0, 80.0, 83.0), ["82", "80", "83"]),
+        ((707.5, 55.3, 1314.0), ["708", "55", "1,314"]),
+        ((20.0, 7.5, float("inf")), ["20.0", "7.5", "∞"]),
+        ((2.5e7, 1.5, None), ["2.50×10⁷", "2", "—"]),
+    ],
+)
+def test_counts_that_stand_together_have_as_many_decimals(together, texts):
+    assert counts(together) == texts
 
 
 def test_a_table_says_what_its_intervals_cover_where_every_page_says_something_else():

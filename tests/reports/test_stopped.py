@@ -36,6 +36,14 @@ def test_without_stopped_runs_the_effect_is_as_it_is():
     assert ratios([STOP] * 3, [1.0] * 3, None).exact, "no threshold, so that nothing is a bound"
 
 
+def test_pages_have_an_effect_and_its_ends_with_as_many_digits():
+    found = ratios([0.9997, 0.9999, 1.2], [1.0, 1.0, 1.0])
+    assert (found.shown, found.range) == ("0.9999", "[0.9997, 1.20]"), "as reasons of claims quote it"
+    assert found.words == ("0.9999", "[0.9997, 1.2000]")
+    stopped = ratios([STOP] * 3, [1e-6] * 3)
+    assert stopped.words == (stopped.shown, stopped.range)
+
+
 def test_where_the_treated_stopped_the_ratio_is_at_most_what_it_seems():
     found = ratios([STOP] * 3, [1e-6] * 3)
     assert not found.exact
