@@ -620,6 +620,21 @@ def test_paper_and_readers_without_scripts_have_all_claims(page: Any, browser: A
     context.close()
 
 
+def test_a_figure_that_is_wider_than_a_phone_says_so_and_scrolls_by_keyboard(page: Any, report: Report):
+    page.goto((report.site / "study_digits_mlp.html").as_uri())
+    frame = page.locator("figure .frame").first
+    told = "frame => getComputedStyle(frame, '::before').content"
+    assert frame.evaluate(told) == "none", "on a desk it fits"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert "scroll sideways" in frame.evaluate(told)
+    assert "gradient" in frame.evaluate("frame => getComputedStyle(frame).backgroundImage")
+    assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
+    assert frame.get_attribute("aria-label").startswith("Figure: ")
+    frame.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+
+
 def test_the_answer_fits_one_screen(page: Any, report: Report):
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto((report.site / "index.html").as_uri())
@@ -644,7 +659,8 @@ def test_on_paper_pages_are_light_whole_and_without_navigation(page: Any, report
 def test_many_studies_share_a_menu(page: Any, report: Report, tmp_path: Path):
     raw = json.loads(report.plan_file.read_text())
     first = raw["studies"][0]
-    raw["studies"] += [{**first, "name": f"another_{number}", "claims": []} for number in range(12)]
+    names = [*(f"another_{number}" for number in range(12)), "errors_in_many_variables_repeated_anew"]
+    raw["studies"] += [{**first, "name": name, "claims": []} for name in names]
     (tmp_path / "plan.json").write_text(json.dumps(raw))
     assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "site")]) == 0
     page.goto((tmp_path / "site/index.html").as_uri())
@@ -659,3 +675,11 @@ def test_many_studies_share_a_menu(page: Any, report: Report, tmp_path: Path):
     page.set_viewport_size({"width": 360, "height": 780})
     header.get_by_text("Studies").click()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    lines = """link => [...link.childNodes].filter(node => node.nodeName === '#text').map(node => {
+        const range = document.createRange();
+        range.selectNode(node);
+        return range.getClientRects().length;
+    })"""
+    long, short = (header.get_by_role("link", name=name) for name in (names[-1], "another_3"))
+    assert long.bounding_box()["height"] > 1.5 * short.bounding_box()["height"]
+    assert set(long.evaluate(lines)) == {1}, "names break after underscores alone"

@@ -15,6 +15,7 @@ import pytest
 from reports.__main__ import main
 from reports.pages import provenance_page, run_pages, settings_rows, tied_rates
 from reports.plan import StudyPlan
+from reports.rendering import breakable
 from reports.tables import Tables, read_tables
 from tests.reports.conftest import Report
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
@@ -34,7 +35,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "img", "input", "br"):
+        if tag not in ("meta", "link", "img", "input", "br", "wbr"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str):
@@ -99,6 +100,12 @@ def test_names_from_data_are_text(pages: dict[str, Page]):
     for page in pages.values():
         scripts = [script for script in page.all("script") if script.get("type") != "application/json"]
         assert [script.get("src") for script in scripts] == ["script.js"]
+
+
+def test_names_may_break_after_underscores_and_are_text():
+    assert breakable("convex_torch_adagrad") == "convex_<wbr>torch_<wbr>adagrad"
+    assert breakable("_a__b_") == "_<wbr>a__<wbr>b_"
+    assert breakable("<b>_&") == "&lt;b&gt;_<wbr>&amp;"
 
 
 def test_figures_come_in_both_themes_with_alternative_text(pages: dict[str, Page]):
