@@ -12,7 +12,7 @@ import polars as pl
 from reports.formatting import metric_name, number, plain
 from reports.measures import complete_interval, evaluations_to_target, seconds_to_target, study_values
 from reports.plan import StudyPlan, WorkloadPlan
-from reports.setting import apart
+from reports.setting import apart, repeated
 from reports.statistics.medians import MedianInterval, median_interval, medians
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import NEGLIGIBLE, tied
@@ -91,7 +91,8 @@ class Answer:
         ends: the method that ends best after equal steps.
         use: the method to use: the first at the target, its sampling charged; without a target, or where half
             of the runs of every method miss it, the one that ends best.
-        apart: how its study differs from others of the same workload, in a phrase; empty without one.
+        shared: whether other studies have the workload too.
+        apart: how its study differs from those, in a phrase; empty where nothing is to be said.
         claimed: whether a claim on this workload, which asks for fewer comparisons, is borne out.
     """
 
@@ -103,6 +104,7 @@ class Answer:
     target: tuple[str, float] | None
     use: Standing
     ends: Standing
+    shared: bool = False
     apart: str = ""
     claimed: bool = False
 
@@ -150,9 +152,7 @@ def answers(studies: Sequence[tuple[StudyPlan, Tables]], borne_out: Collection[s
         for answer in [_answer(study, workload, study.backends[0], tables)]
         if answer is not None
     ]
-    return [
-        replace(answer, apart=_apart(answer, found), claimed=_claimed(answer, borne_out)) for answer in found
-    ]
+    return [replace(answer, **_among(answer, found), claimed=_claimed(answer, borne_out)) for answer in found]
 
 
 def _claimed(answer: Answer, borne_out: Collection[str]) -> bool:
@@ -174,13 +174,22 @@ def borne_out(claims: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(claim["id"] for claim in claims if claim["verdict"] in held)
 
 
-def _apart(answer: Answer, found: Sequence[Answer]) -> str:
+def _among(answer: Answer, found: Sequence[Answer]) -> dict[str, Any]:
+    """Whether the workload is shared, and how the answer's study differs from the others that have it.
+
+    A study that only repeats claims says what it repeats and how, and the others are not compared with it.
+    """
     others = [
         (other.study, other.workload)
         for other in found
         if other is not answer and other.workload.name == answer.workload.name
     ]
-    return apart((answer.study, answer.workload), others)
+    if answer.study.only_repeats:
+        told = repeated(answer.study) if others else ""
+    else:
+        first = [(study, workload) for study, workload in others if not study.only_repeats]
+        told = apart((answer.study, answer.workload), first)
+    return {"shared": bool(others), "apart": told}
 
 
 def _answer(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables) -> Answer | None:

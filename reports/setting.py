@@ -63,6 +63,13 @@ def apart(own: Ran, others: Sequence[Ran]) -> str:
     return "; ".join(filter(None, [options(told) if told else "", *phrases]))
 
 
+def repeated(study: StudyPlan) -> str:
+    """What claims a study repeats, and in what setting: repeats egop.convex with alpha = 1."""
+    ids = list(dict.fromkeys(claim.repeats for claim in study.repeated))
+    settings = list(dict.fromkeys(claim.changed for claim in study.repeated))
+    return f"repeats {ids[0] if len(ids) == 1 else f'{len(ids)} claims'} {_listed(settings, 'and')}"
+
+
 def _facets(study: StudyPlan) -> dict[str, str]:
     """What studies of one workload may do in other ways, each as a short phrase."""
     given = study.settings

@@ -216,7 +216,27 @@ def test_studies_of_one_workload_say_how_they_differ(study, tables):
     other = replace(study, workloads=(replace(study.workloads[0], settings={"width": 3, "depth": 2}),))
     wide = replace(study, workloads=(replace(study.workloads[0], settings={"width": 4, "depth": 2}),))
     assert [each.apart for each in answers([(other, tables), (wide, tables)])] == ["width 3", "width 4"]
-    assert [each.apart for each in answers([(study, tables)])] == [""]
+    assert [(each.shared, each.apart) for each in answers([(study, tables)])] == [(False, "")]
+
+
+def test_a_study_that_only_repeats_says_what_and_is_no_other_study_s_difference(study, tables):
+    (claim, *_) = study.claims
+    again = [
+        replace(claim, id=f"again.{number}", repeats=claim.id, changed=changed)
+        for number, changed in enumerate(("in float64", "in float64 with a second valid basis"))
+    ]
+    one = replace(study, name="one", claims=(), repeated=(again[0],), methods=study.methods[1:])
+    two = replace(study, name="two", claims=(), repeated=tuple(again))
+    found = answers([(study, tables), (one, tables), (two, tables)])
+    assert [each.shared for each in found] == [True] * 3
+    assert [each.apart for each in found] == [
+        "",
+        f"repeats {claim.id} in float64",
+        f"repeats {claim.id} in float64 and in float64 with a second valid basis",
+    ]
+    other = replace(again[1], repeats="egop.other", changed="in float64")
+    both = replace(two, repeated=(again[0], other))
+    assert answers([(study, tables), (both, tables)])[1].apart == "repeats 2 claims in float64"
 
 
 def test_long_lists_are_cut():
