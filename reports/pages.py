@@ -28,6 +28,8 @@ from reports.measures import (
     seconds_to_target,
     step_ratios,
     step_seconds,
+    steps_to_stop,
+    steps_to_target,
     study_values,
     tuned_as,
 )
@@ -42,6 +44,7 @@ from reports.targets import target_tables
 from results.methods import method_parts
 from results.schema import TUNING
 from results.tuning import tied_settings
+from results.verdicts import TO_THRESHOLD
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
@@ -106,6 +109,7 @@ def _backend(
             for estimate in (
                 *(metric["value"] for metric in row["metrics"]),
                 *(target["evaluations"] for target in row["targets"]),
+                *(steps["value"] for steps in row["steps"]),
             )
         ],
         "targets": target_tables(study, workload, backend, tables.runs),
@@ -153,8 +157,26 @@ def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
     return {row["method"]: row for row in frame.iter_rows(named=True)}
 
 
+def steps_asked(study: StudyPlan, workload: WorkloadPlan) -> list[tuple[str, str]]:
+    """The steps that claims of a study compare on a workload: each quantity with its metric."""
+    asked = [
+        (condition.quantity, condition.metric)
+        for claim in (*study.claims, *study.repeated)
+        for condition in claim.conditions
+        if condition.quantity in TO_THRESHOLD and condition.is_about(workload)
+    ]
+    return list(dict.fromkeys(asked))
+
+
+def _steps(study: StudyPlan, quantity: str, metric: str, final: pl.DataFrame) -> pl.DataFrame:
+    """Final runs with `value`, the steps after which each met its threshold; infinite where it did not."""
+    stopped = quantity == "steps_to_stop"
+    found = steps_to_stop(study, final, metric) if stopped else steps_to_target(final, metric)
+    return found.with_columns(value=pl.col("most")).drop_nulls("value")
+
+
 def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame) -> Rows:
-    """One row a method: the headline metric, the other metrics' final values, targets, divergence."""
+    """One row a method: its metrics, the headline first, targets, steps that claims compare, divergence."""
     final = _here(runs, workload.name, backend)
     shown = [(study.metric, study.which), *((name, "final") for name in workload.metrics)]
     shown = list(dict.fromkeys(shown))
@@ -165,6 +187,7 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     targets = [
         (name, evaluations_to_target(final, name)) for name in study.targets if name in workload.metrics
     ]
+    asked = [(*each, _steps(study, *each, final)) for each in steps_asked(study, workload)]
     totals = _by_method(diverged_counts(final))
     best = best_methods(study, {method: row["median"] for method, row in columns[0][2].items()})
     rows = []
@@ -200,9 +223,22 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
                     }
                     for name, values in reached
                 ],
+                "steps": [
+                    {"quantity": quantity, "name": name, **_met(values.filter(pl.col("method") == method))}
+                    for quantity, name, values in asked
+                ],
             }
         )
     return rows
+
+
+def _met(steps: pl.DataFrame) -> dict[str, Any]:
+    """The median of the steps of one method's runs, and how many met their threshold."""
+    values = steps["value"].to_numpy()
+    if not len(values):
+        return {"value": None, "met": None}
+    met = int((values < float("inf")).sum())
+    return {"value": median_interval(values), "met": share_interval(met, len(values))}
 
 
 def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:

@@ -191,6 +191,8 @@ def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(report: Repo
     raw = json.loads(report.plan_file.read_text())
     raw["studies"][0]["stop"] = {"train_loss": 0.0005}
     raw["studies"][0]["tuning"]["shared_across"] = "bases"
+    (condition,) = raw["studies"][0]["claims"][0]["holds_if"]
+    raw["studies"][0]["claims"][0]["holds_if"] = [{**condition, "quantity": "steps_to_stop"}]
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(raw))
     assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
@@ -202,6 +204,8 @@ def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(report: Repo
     assert texts["index"].count("best stopped at 0.0005") > 1  # ties share the mark
     assert " ≤ 0.00474 [0, 0.00540]" in texts["index"]
     assert "× ≤" not in texts["index"]
+    assert "Steps to stop training loss 0.0005 Met it" in texts["study_digits_mlp"]
+    assert "Steps are what claims of this study compare" in texts["study_digits_mlp"]
     assert "× 0.00248 [" in texts["index"]
     assert "(in digits_mlp: for its optimizer in the identity basis, and shared" in texts["index"]
     assert "median of the final training loss in the identity basis" in texts["study_digits_mlp"]
