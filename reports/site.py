@@ -40,6 +40,7 @@ from reports.parity import jobs_of, parity_page, parity_rows
 from reports.places import CLAIM_FIGURES, figure_folder
 from reports.plan import ReportPlan, StudyPlan
 from reports.rendering import templates
+from reports.rerun import study_commands
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables, read_tables
 from reports.verdict_list import listed
@@ -121,7 +122,13 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     for place, (study, tables) in enumerate(studies, start=1):
         tell(f"{study_file(study.name)}, study {place} of {len(studies)}")
         context = study_page(study, tables, figures[study.name])
-        render(study_file(study.name), "study", folder=figure_folder(study.name), **context)
+        render(
+            study_file(study.name),
+            "study",
+            folder=figure_folder(study.name),
+            commands=study_commands(study, plan),
+            **context,
+        )
         for number, rows in enumerate(runs[study.name]):
             render(
                 runs_file(study.name, number),

@@ -14,6 +14,7 @@ from reports import formatting
 from reports.claims import check_rows, deciding_comparison
 from reports.places import claim_figure
 from reports.plan import ReportPlan
+from reports.rerun import claim_with_repeats
 from reports.tables import read_tables
 from reports.verdicts import Compared, Verdicts, claim_verdicts
 from results.set_names import FOLDER
@@ -92,6 +93,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
             "command": again_beside(row["claim"], plan)
             if plan.published
             else command_of(row["claim"], plan.scale),
+            "command_with_repeats": claim_with_repeats(row["claim"], plan),
         }
         for row in rows.iter_rows(named=True)
     ]

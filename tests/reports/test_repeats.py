@@ -135,6 +135,7 @@ def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
         "seeds": 5,
     }
     assert told["egop.convex"]["repeats"] == []
+    assert [each["command_with_repeats"] is None for each in told.values()] == [False, True, True]
     assert "in float64: same direction" in " ".join(as_text([one]).split())
 
 
@@ -186,3 +187,7 @@ def test_the_pages_tell_of_repeats(plan_file, tmp_path):
     study = (tmp_path / page).read_text()
     assert f'Repeats <a href="claims.html#claim-{slug("egop.digits_mlp")}">' in study
     assert "float64" in study
+    both = "studies=egop.digits_mlp,digits_again scale=quick"
+    assert f"or with the studies that repeat it <code>snakemake --cores all reports --config {both}" in claims
+    assert "or with the study whose claims it repeats <code>snakemake" in study
+    assert "studies=digits_again,digits_mlp scale=quick" in study
