@@ -188,6 +188,6 @@ def test_the_pages_tell_of_repeats(plan_file, tmp_path):
     assert f'Repeats <a href="claims.html#claim-{slug("egop.digits_mlp")}">' in study
     assert "float64" in study
     both = "studies=egop.digits_mlp,digits_again scale=quick"
-    assert f"or with the studies that repeat it <code>snakemake --cores all reports --config {both}" in claims
-    assert "or with the study whose claims it repeats <code>snakemake" in study
+    assert f"With the studies that repeat it: <code>snakemake --cores all reports --config {both}" in claims
+    assert "With the study whose claims it repeats: <code>snakemake" in study
     assert "studies=digits_again,digits_mlp scale=quick" in study
