@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,16 +9,8 @@ from reports import formatting, setting
 
 if TYPE_CHECKING:
     import jinja2
-    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-def breakable(name: str) -> Markup:
-    """A name as HTML that may break after an underscore between two words."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub("_(?=[^_])", "_<wbr>", str(escape(name))))
 
 
 def templates(markdown: bool = False) -> jinja2.Environment:
@@ -39,7 +30,6 @@ def templates(markdown: bool = False) -> jinja2.Environment:
         keep_trailing_newline=markdown,
     )
     environment.filters |= {
-        "breakable": breakable,
         "number": formatting.number,
         "signed": formatting.signed,
         "count": formatting.count,
