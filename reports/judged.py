@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from reports.measures import CELL, run_values, step_seconds
-from reports.plan import ConditionPlan, ReportError, StudyPlan
+from reports.plan import NEARLY_BEST, ConditionPlan, ReportError, StudyPlan
 from reports.statistics.paired import Direction
 from reports.tables import Tables
 from results.reading import naming_damage, scan, table_files
@@ -20,7 +20,6 @@ LEAST_RATES = 3  # of a trend
 LEAST_POINTS = 3  # of a line
 ROUNDING = 100.0  # times its lowest value: below that a curve is at its end, where rounding may bend it
 AROUND = 10.0  # times the control's best learning rate, up and down: the range of `rates_won`
-NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
 
 
 # --- at equal cost -------------------------------------------------------------------------------

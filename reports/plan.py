@@ -39,6 +39,7 @@ class WorkloadPlan:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
 QUANTITIES = {
     "best_learning_rate": "learning rate of the best {}",
     "trend": "trend over learning rates of the {}",
@@ -46,7 +47,7 @@ QUANTITIES = {
     "log_linearity": "log-linearity of the",
     "steps_to_stop": "steps until the run was stopped by the",
     "steps_to_target": "steps to the target of the {}",
-    "seconds_to_nearly_best": "seconds to 99.5 % of the {}",
+    "seconds_to_nearly_best": f"seconds to {100 * NEARLY_BEST:g} % of the {{}}",
 }
 EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
 
