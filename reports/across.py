@@ -31,10 +31,10 @@ from reports.figures import (
     thinned,
 )
 from reports.formatting import metric_name, number, percent, plain
-from reports.judged import NEARLY_BEST, seconds_to_nearly_best
+from reports.judged import seconds_to_nearly_best
 from reports.measures import complete_curves, curve_bands, sensitivity, study_values
 from reports.palette import DASHES, MUTED, TEXT, ink_of
-from reports.plan import StudyPlan, WorkloadPlan
+from reports.plan import NEARLY_BEST, StudyPlan, WorkloadPlan
 from reports.statistics.medians import quartile_bands
 from reports.tables import Tables
 from results.methods import IDENTITY, method_label, method_parts
