@@ -553,10 +553,23 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
         if condition.quantity == "steps_to_target" and condition.metric.metric not in file.targets:
             report(f"{key}.quantity", f"there is no target of {condition.metric.metric}; give it in targets")
         judged = metrics.get(condition.metric.metric)
-        if condition.quantity == "log_linearity" and judged and judged.direction == "maximize":
-            report(
-                f"{key}.quantity", f"{condition.metric.metric} does not fall to 0; take one that is minimized"
-            )
+        if judged is not None:
+            _check_number(key, condition, judged.direction, report)
+
+
+def _check_number(key: str, condition: Condition, direction: str, report: Report) -> None:
+    """Check that a number can be what a condition asks of a metric."""
+    straight = condition.quantity == "log_linearity"
+    if straight and direction == "maximize":
+        report(f"{key}.quantity", f"{condition.metric.metric} does not fall to 0; take one that is minimized")
+    if not isinstance(condition.than, float):
+        return
+    ratio = (condition.effect or ("ratio" if direction == "minimize" else "difference")) == "ratio"
+    if straight and not 0 < condition.than < 1:
+        report(f"{key}.than", f"{condition.than:g} is no log-linearity to ask for; give one between 0 and 1")
+    elif ratio and not straight and condition.than <= 0:
+        remedy = "give a positive number, or effect: difference"
+        report(f"{key}.than", f"a ratio to {condition.than:g} says nothing; {remedy}")
 
 
 def _named(condition: Condition) -> list[str]:

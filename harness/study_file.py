@@ -257,6 +257,7 @@ class Condition(Part):
         ]
         | None
     ) = None
+    down_to: Annotated[float, Field(gt=0.0)] | None = None
     at_equal: Literal["steps", "gradients", "seconds"] | None = None
 
     @model_validator(mode="after")
@@ -275,6 +276,8 @@ class Condition(Part):
             raise ValueError(f"metric: {self.quantity} is of runs to their end; say final")
         if self.quantity in ("steps_to_target", "seconds_to_nearly_best") and self.metric.which != "best":
             raise ValueError(f"metric: {self.quantity} is of the best value; say best")
+        if self.quantity == "log_linearity" and self.down_to is None:
+            raise ValueError("down_to: is missing; log_linearity is of curves down to a value, such as 1e-12")
         if self.quantity in ("trend", "rates_won") and self.better is None:
             raise ValueError(f"quantity: {self.quantity} is of a gain; name the methods in `better`")
         return self
@@ -295,8 +298,11 @@ class Condition(Part):
     def _against(self) -> Condition:
         """A number, or runs on another workload, can be held against what final runs are at equal steps."""
         of_values = self.quantity in (None, "value", "log_linearity")
-        if not isinstance(self.than, tuple) and (self.at_equal is not None or not of_values):
-            asked = self.quantity if self.at_equal is None else "at_equal"
+        at_a_cost = self.at_equal not in (None, "steps")
+        if self.down_to is not None and self.quantity != "log_linearity":
+            raise ValueError("down_to: it is of quantity: log_linearity alone; leave it out")
+        if not isinstance(self.than, tuple) and (at_a_cost or not of_values):
+            asked = "at_equal" if at_a_cost else self.quantity
             raise ValueError(f"than: a number is held against values and log_linearity, not with {asked}")
         if not isinstance(self.than, tuple) and self.pairs == "all":
             raise ValueError("pairs: a number is held against each method as it is; leave it out")
@@ -306,8 +312,8 @@ class Condition(Part):
             raise ValueError("than_on: a number is of no workload; leave one out")
         if self.workload in (None, self.than_on):
             raise ValueError("than_on: name another one in workload, whose runs are held against its runs")
-        if self.at_equal is not None or self.of_tuning:
-            asked = "at_equal" if self.at_equal is not None else self.quantity
+        if at_a_cost or self.of_tuning:
+            asked = "at_equal" if at_a_cost else self.quantity
             raise ValueError(f"than_on: {asked} compares methods on one workload; leave one out")
         return self
 

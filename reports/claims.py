@@ -188,12 +188,11 @@ def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -
         {
             **comparison,
             "of_tuning": comparison["which"] in of_tuning,
-            "methods": {name: _method_of(study, comparison[name]) for name in ("treated", "control")},
+            "methods": {name: method for name, (_, method) in _sides(study, comparison).items()},
             "tied": [
-                (method, ties[comparison["workload"], verdict["backend"], method])
-                for method in (comparison["treated"], comparison["control"])
-                if comparison["which"] not in of_tuning
-                and (comparison["workload"], verdict["backend"], method) in ties
+                (comparison[name], ties[workload, verdict["backend"], method])
+                for name, (workload, method) in _sides(study, comparison).items()
+                if comparison["which"] not in of_tuning and (workload, verdict["backend"], method) in ties
             ],
         }
         for comparison in verdict["comparisons"]
@@ -207,9 +206,16 @@ def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -
     }
 
 
-def _method_of(study: StudyPlan, label: str) -> str | None:
-    """The method whose runs a side of a comparison is of, on whatever workload; None for a number."""
-    return next((name for name in study.methods if label == name or label.startswith(f"{name} on ")), None)
+def _sides(study: StudyPlan, comparison: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Workload and method of the sides of a comparison; a number is no method's."""
+    sides = {}
+    for name in ("treated", "control"):
+        for method in study.methods:
+            if comparison[name] == method:
+                sides[name] = (comparison["workload"], method)
+            elif comparison[name].startswith(f"{method} on "):
+                sides[name] = (comparison[name].removeprefix(f"{method} on "), method)
+    return sides
 
 
 def deciding_comparison(verdict: Mapping[str, Any]) -> dict[str, Any] | None:

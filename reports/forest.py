@@ -21,8 +21,8 @@ LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its
 WIDTH, LABELS, LINE, HEAD = 8.6, 2.7, 0.24, 0.3  # of the figure, of texts, of a row and of a head; inches
 PANEL_MARGINS = (0.1, 0.62)  # above and below the rows of a panel, inches
 LETTERS = 100  # of a head
-LARGE = 0.5  # a share of the control's value above which a ratio is told as a factor
 ASKED_AS_FACTOR = {"no_worse": "at most {} times as much", "same": "within a factor of {} of each other"}
+OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}  # of an axis
 ASKED = {"better": "better by {} or more", "no_worse": "at most {} worse", "same": "within {} of each other"}
 
 
@@ -70,8 +70,8 @@ def _panels(compared: Sequence[Compared]) -> list[Panel]:
     for one in compared:
         metric = f"{one.condition.read} {metric_name(one.condition.metric)}"
         ratios = one.effect == "ratio"
-        trend = one.condition.quantity == "trend"
-        label = "ratio of the two" if ratios else "Kendall's tau" if trend else f"difference of the {metric}"
+        named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
+        label = "ratio of the two" if ratios else named
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
         head = f"{metric} on {one.workload}: {_asked(one)}"
         if not panel.groups or panel.groups[-1][0] != head:
@@ -83,8 +83,8 @@ def _panels(compared: Sequence[Compared]) -> list[Panel]:
 def _asked(one: Compared) -> str:
     """What a claim asks of a comparison, in words."""
     margin = NEGLIGIBLE if one.condition.smallest_effect is None else one.condition.smallest_effect
-    if one.effect == "ratio" and margin > LARGE and one.condition.relation != "better":
-        return ASKED_AS_FACTOR[one.condition.relation].format(plain(round(1 / (1 - margin), 9)))
+    if one.effect == "ratio" and one.condition.relation != "better":
+        return ASKED_AS_FACTOR[one.condition.relation].format(f"{1 / (1 - margin):.4g}")
     amount = percent(margin, 1).replace(".0 %", " %") if one.effect == "ratio" else plain(margin)
     return ASKED[one.condition.relation].format(amount)
 

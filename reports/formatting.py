@@ -68,7 +68,7 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
 
     def write(value: float | None) -> str:
         # what such decimals cannot tell from 0, or are too many for
-        if value is None or not 0.1 <= abs(value) < 1000:
+        if value is None or not 0.1 <= abs(value) < 999.5:
             return number(value)
         return f"{value:.{4 if fine else 3}f}".replace("-", MINUS)
 

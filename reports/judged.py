@@ -11,14 +11,14 @@ import polars as pl
 from reports.measures import CELL, run_values, step_seconds
 from reports.plan import NEARLY_BEST, ConditionPlan, ReportError, StudyPlan
 from reports.statistics.paired import Direction
+from reports.statistics.ranks import tied
 from reports.tables import Tables
 from results.reading import naming_damage, scan, table_files
 from results.schema import FAILED
 from results.tuning import worst
 
-LEAST_RATES = 3  # of a trend
+LEAST_RATES = 3  # of a trend, and of rates won
 LEAST_POINTS = 3  # of a line
-ROUNDING = 100.0  # times its lowest value: below that a curve is at its end, where rounding may bend it
 AROUND = 10.0  # times the control's best learning rate, up and down: the range of `rates_won`
 
 
@@ -188,18 +188,18 @@ def seconds_to_nearly_best(
 # --- curves --------------------------------------------------------------------------------------
 
 
-def log_linearity(tables: Tables, final: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """How straight a metric falls on a logarithmic axis over steps: 1 where it converges linearly throughout.
+def log_linearity(tables: Tables, final: pl.DataFrame, metric: str, down_to: float) -> pl.DataFrame:
+    """How straight a metric falls to a value on a logarithmic axis over steps: 1 where it converges linearly.
 
-    The coefficient of determination of a line through the logarithms of a run's evaluations, negative where
-    the line rises. Counted are those from the start to the first that is within a hundred times the lowest:
-    what comes after is rounding, or the end of a schedule. A run that diverged, or has no such stretch of
-    three evaluations, has -1.
+    The coefficient of determination of a line through the logarithms of a run's evaluations from its start
+    to the first that is at most `down_to`. A run that does not end there, or is not finite on the way, has 0;
+    one that is there before its third evaluation tells nothing.
 
     Args:
         tables: the study's.
         final: the final runs on one workload and backend, with `method`.
-        metric: one that is minimized and nowhere negative.
+        metric: one that is minimized.
+        down_to: above 0.
 
     Returns:
         The rows of `final` that did not fail with a column `value`.
@@ -207,26 +207,23 @@ def log_linearity(tables: Tables, final: pl.DataFrame, metric: str) -> pl.DataFr
     curves = _curves(tables, final, metric)
     finished = final.filter(~pl.col("outcome").is_in(FAILED))
     values = [
-        -1.0 if outcome == "diverged" or run not in curves else _straightness(*curves[run])
+        _straightness(*curves[run], down_to) if outcome != "diverged" and run in curves else 0.0
         for run, outcome in finished.select("run", "outcome").iter_rows()
     ]
     return finished.with_columns(pl.Series("value", values, dtype=pl.Float64))
 
 
-def _straightness(steps: np.ndarray, values: np.ndarray) -> float:
-    """The signed share of the variance of log(values) that a line over steps explains."""
+def _straightness(steps: np.ndarray, values: np.ndarray, down_to: float) -> float | None:
+    """The share of the variance of log(values) down to a value that a line over steps explains."""
     from scipy.stats import linregress
 
-    positive = values > 0  # a value of exactly 0 has no logarithm, and is the end
-    if not positive.any():
-        return -1.0
-    lowest = values[positive].min()
-    end = int(np.argmax(values <= ROUNDING * lowest))
-    seen = positive[: end + 1]
-    if seen.sum() < LEAST_POINTS:
-        return -1.0
-    line = linregress(steps[: end + 1][seen], np.log(values[: end + 1][seen]))
-    return -float(line.rvalue) * abs(float(line.rvalue))
+    if not values[-1] <= down_to:
+        return 0.0
+    end = int(np.argmax(values <= down_to)) + 1
+    steps, values = steps[:end], np.where(values[:end] == 0, down_to, values[:end])  # 0 has no logarithm
+    if not np.isfinite(values).all():
+        return 0.0
+    return float(linregress(steps, np.log(values)).rvalue) ** 2 if end >= LEAST_POINTS else None
 
 
 # --- over learning rates -------------------------------------------------------------------------
@@ -276,10 +273,19 @@ def _best_rates(rates: np.ndarray, left: np.ndarray, right: np.ndarray, directio
 
 
 def _rates_won(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """The share of rates, near the right's best, at which the left is better, less that where it is worse."""
+    """The share of rates, near the right's best, at which the left is better, less that where it is worse.
+
+    Near ties count as ties. NaN where the right diverged everywhere, or too few rates are left.
+    """
+    if not np.isfinite(right).any():
+        return float("nan")
     near = np.abs(np.log(rates / _best_rate(rates, right, direction))) <= np.log(AROUND) * (1 + 1e-9)
-    less, more = (left < right)[near], (left > right)[near]
-    return float(np.mean(less) - np.mean(more)) * (1 if direction == "minimize" else -1)
+    near &= np.isfinite(left) | np.isfinite(right)
+    if near.sum() < LEAST_RATES:
+        return float("nan")
+    less = (left < right) & ~tied(left, right)
+    more = (left > right) & ~tied(left, right)
+    return float(np.mean(less[near]) - np.mean(more[near])) * (1 if direction == "minimize" else -1)
 
 
 def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:

@@ -163,7 +163,8 @@ def steps_asked(study: StudyPlan, workload: WorkloadPlan) -> list[tuple[str, str
         (condition.quantity, condition.metric)
         for claim in (*study.claims, *study.repeated)
         for condition in claim.conditions
-        if condition.quantity in TO_THRESHOLD and condition.is_about(workload)
+        if condition.quantity in TO_THRESHOLD
+        and (condition.is_about(workload) or condition.than_on == workload.name)
     ]
     return list(dict.fromkeys(asked))
 

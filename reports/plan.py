@@ -44,7 +44,7 @@ QUANTITIES = {
     "best_learning_rate": "learning rate of the best {}",
     "trend": "trend over learning rates of the {}",
     "rates_won": "learning rates won less lost by the {}",
-    "log_linearity": "log-linearity of the",
+    "log_linearity": "log-linearity down to {down_to} of the",
     "steps_to_stop": "steps until the run was stopped by the",
     "steps_to_target": "steps to the target of the {}",
     "seconds_to_nearly_best": f"seconds to {100 * NEARLY_BEST:g} % of the {{}}",
@@ -60,6 +60,7 @@ class ConditionPlan:
         metric, which: what is compared: the `final` or the `best` value of a metric.
         relation: how `methods` stand to `than`, or to the number `than_value`.
         than_on: the workload whose runs of `than` are compared; None for the same one.
+        down_to: the value of the metric down to which `log_linearity` is of its curve.
         pairs: "matched" (first with first) or "all" (each with each).
         workload: the only one it is about; None for all that have the metric.
         smallest_effect: the smallest share that matters; None where it is not given.
@@ -85,12 +86,13 @@ class ConditionPlan:
     at_equal: str = "steps"
     than_value: float | None = None
     than_on: str | None = None
+    down_to: float | None = None
 
     @property
     def read(self) -> str:
         """What is compared, in the words that stand before the metric: "final", "at equal seconds, final"."""
         if self.quantity != "value":
-            return QUANTITIES[self.quantity].format(self.which)
+            return QUANTITIES[self.quantity].format(self.which, down_to=plain(self.down_to or 0))
         return self.which if self.at_equal == "steps" else EQUAL[self.at_equal].format(self.which)
 
     @property
@@ -493,6 +495,7 @@ def _condition(raw: Mapping[str, Any], claim: str) -> ConditionPlan:
         than=tuple(raw["than"]) if isinstance(raw["than"], list) else (),
         than_value=None if isinstance(raw["than"], list) else float(raw["than"]),
         than_on=raw.get("than_on"),
+        down_to=raw.get("down_to"),
         pairs=raw["pairs"],
         workload=raw.get("workload"),
         smallest_effect=raw.get("smallest_effect"),

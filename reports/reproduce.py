@@ -413,7 +413,8 @@ def _runs(
 ) -> Iterator[Line]:
     """The values of each method that a claim names, paired by seed: published against run again."""
     wanted: dict[tuple[str, str, str, str, str, str], Compared] = {}
-    for one in sorted(asked, key=lambda each: each.margin):  # of several margins the smallest
+    of_values = (one for one in asked if one.condition.quantity == "value")  # whose margins are of values
+    for one in sorted(of_values, key=lambda each: each.margin):  # of several margins the smallest
         for workload, method in one.sides:
             key = (one.study, workload, one.backend, one.condition.metric, one.condition.which, method)
             wanted.setdefault(key, one)

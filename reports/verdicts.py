@@ -85,7 +85,7 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Compared(Pairing):
-    """Two methods on one workload as a condition compares them, seed by seed.
+    """A method and what a condition holds it against, seed by seed.
 
     Args:
         sign: 1 where more of the metric is better, else -1.
@@ -246,16 +246,19 @@ def comparisons(study: StudyPlan, claim: StudyClaim, tables: Tables, backend: st
         workloads = [workload for workload in study.workloads if condition.is_about(workload)]
         lacking = condition.than_on not in (None, *(workload.name for workload in study.workloads))
         if (lacking or not workloads) and not claim.repeats:  # which may be on some of its workloads
-            named = condition.than_on if lacking else condition.workload
-            where = f"on {named}" if named else "on any workload"
+            absent = condition.than_on if lacking else condition.workload
+            where = f"on {absent}" if absent else "on any workload"
             raise ReportError(
                 f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "
                 "which the plan does not have; give the plan with all workloads of the study"
             )
         for workload in workloads:
-            here = final.filter(pl.col("workload") == workload.name)
+            named = pl.col("method").is_in([*condition.methods, *condition.than])
+            here = final.filter(named, pl.col("workload") == workload.name)
             tried = tuning.filter(pl.col("workload") == workload.name)
-            values = _with_rivals(study, tables, final, condition, _values(study, tables, here, condition))
+            values = _values(study, tables, here, condition)
+            if condition.than_on is not None:
+                values = _with_elsewhere(study, tables, final, condition, values)
             for treated, control in condition.contests:
                 asked = Pairing(claim.id, study.name, backend, workload.name, condition, treated, control)
                 if condition.of_tuning:
@@ -275,36 +278,37 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
     if condition.quantity == "seconds_to_nearly_best":
         return seconds_to_nearly_best(study, tables, final, condition.metric)
     if condition.quantity == "log_linearity":
-        return log_linearity(tables, final, condition.metric)
+        return log_linearity(tables, final, condition.metric, condition.down_to or 0.0)
     return study_values(study, final, condition.metric, condition.which)
 
 
-def _with_rivals(
+def _with_elsewhere(
     study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: ConditionPlan, values: pl.DataFrame
 ) -> pl.DataFrame:
-    """Values with those that they are held against, where these are not other methods' on the same workload.
+    """Values with those of the methods that they are held against on another workload, under their labels.
 
     Args:
         final: the final runs of all workloads on one backend.
         values: of one workload.
     """
     columns = [name for name in ("method", "seed", "value", "least", "most") if name in values.columns]
-    own = values.select(columns)
-    if condition.than_value is not None:
-        label, value = pl.lit(plain(condition.than_value)), pl.lit(condition.than_value)
-        seeds = own.filter(pl.col("method").is_in(condition.methods)).unique("seed", maintain_order=True)
-        return pl.concat([own, seeds.with_columns(method=label, value=value)])
-    if condition.than_on is None:
-        return own
     there = final.filter(pl.col("workload") == condition.than_on, pl.col("method").is_in(condition.than))
+    labels = {method: condition.label(method) for method in condition.than}
     others = _values(study, tables, there, condition).select(columns)
-    return pl.concat([own, others.with_columns(method=pl.col("method").replace_strict(
-        {method: condition.label(method) for method in condition.than}, return_dtype=pl.String
-    ))])  # fmt: skip
+    return pl.concat([values.select(columns), others.with_columns(pl.col("method").replace(labels))])
+
+
+def _with_number(values: pl.DataFrame, asked: Pairing) -> pl.DataFrame:
+    """The values of a method, and for each the number that it is held against, which no stop bounds."""
+    own = values.filter(pl.col("method") == asked.treated).select("method", "seed", "value", "least", "most")
+    number = pl.lit(asked.condition.than_value, pl.Float64)
+    return pl.concat(
+        [own, own.with_columns(method=pl.lit(asked.control), value=number, least=number, most=number)]
+    )
 
 
 def _of_rates(asked: Pairing, gains: np.ndarray) -> Compared:
-    """A condition on learning rates: more of its quantity, a rate or a correlation, is better."""
+    """A condition on learning rates: more of its quantity, a rate, a correlation or a share, is better."""
     effect: Effect = "ratio" if asked.condition.quantity == "best_learning_rate" else "difference"
     return Compared(**vars(asked), effect=effect, sign=1.0, gains=gains, between=Between(gains, gains))
 
@@ -320,6 +324,8 @@ def _compared(asked: Pairing, study: StudyPlan, values: pl.DataFrame) -> Compare
     stop = _threshold(study, condition)
     if condition.quantity not in TO_THRESHOLD:
         values = with_bounds(values, direction, stop)
+    if condition.than_value is not None:
+        values = _with_number(values, asked)
     finished = values.drop_nulls("value")
     try:
         value, least, most = (

@@ -459,9 +459,13 @@ TWO_WORKLOADS = ("workload: {least_squares: {n: 8, d: 4}}", "workloads: [least_s
             "than_on: the study has no workload 'log_sum'",
         ),
         (
-            "than: [adam], quantity: log_linearity, at_equal: seconds",
+            "than: [adam], quantity: log_linearity, down_to: 1e-9, at_equal: seconds",
             "at_equal: log_linearity is of whole curves",
         ),
+        ("than: [adam], quantity: log_linearity", "down_to: is missing; log_linearity is of curves down to"),
+        ("than: [adam], down_to: 1e-9", "down_to: it is of quantity: log_linearity alone; leave it out"),
+        ("than: 0", "than: a ratio to 0 says nothing; give a positive number, or effect: difference"),
+        ("than: 1, quantity: log_linearity, down_to: 1e-9", "than: 1 is no log-linearity to ask for"),
         ("than: [adam], quantity: log_linearity, effect: ratio", "effect: log_linearity has its own"),
     ],
 )
@@ -472,7 +476,9 @@ def test_what_a_condition_holds_methods_against_is_checked(tmp_path, against, sa
 
 
 def test_a_condition_may_be_about_a_number_or_another_workload(tmp_path):
-    number = read_study(write_study(tmp_path, ("than: [adam]", "than: 1"))).claims[0].holds_if[0]
+    number = (
+        read_study(write_study(tmp_path, ("than: [adam]", "than: 1, at_equal: steps"))).claims[0].holds_if[0]
+    )
     assert (number.than, number.held_against, number.comparisons) == (1.0, (), 1)
     elsewhere = "than: [adam], workload: least_squares, than_on: log_sum_exp"
     path = write_study(tmp_path, TWO_WORKLOADS, ("than: [adam]", elsewhere))
@@ -482,7 +488,7 @@ def test_a_condition_may_be_about_a_number_or_another_workload(tmp_path):
 def test_log_linearity_is_of_what_falls_to_zero(tmp_path):
     straight = (
         "metric: final train_loss, better",
-        "metric: best train_loss, quantity: log_linearity, better",
+        "metric: best train_loss, quantity: log_linearity, down_to: 1e-9, better",
     )
     with pytest.raises(InputError, match="log_linearity is of runs to their end; say final"):
         read_study(write_study(tmp_path, straight))
@@ -490,7 +496,7 @@ def test_log_linearity_is_of_what_falls_to_zero(tmp_path):
     path = Path("benchmarks/studies/digits_mlp.yaml").read_text()
     head, tail = path.split("claims:\n")[0], "scales:" + path.split("scales:")[1]
     (tmp_path / "rising.yaml").write_text(
-        f"{head}{rising}quantity: log_linearity, better: [adam], than: 0.5}}}}]\n{tail}"
+        f"{head}{rising}quantity: log_linearity, down_to: 1e-9, better: [adam], than: 0.5}}}}]\n{tail}"
     )
     with pytest.raises(InputError, match="test_accuracy does not fall to 0; take one that is minimized"):
         read_study(tmp_path / "rising.yaml")

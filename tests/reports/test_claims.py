@@ -213,6 +213,19 @@ def test_a_comparison_whose_rate_was_chosen_among_tied_ones_says_so(report: Repo
     assert [each["tied"] for each in by_id["egop.convex"]["comparisons"]] == [[], []]
 
 
+def test_a_method_on_another_workload_has_the_ties_of_its_rate_there(report: Report, plan: ChecksPlan):
+    study = report.plan.study("convex")
+    (claim,) = study.claims
+    asked = replace(claim.conditions[0], methods=("adam",), than=("adam",), workload="least_squares")
+    claims = (replace(claim, conditions=(replace(asked, than_on="log_sum_exp"),)),)
+    changed = replace(report.plan, studies=(report.plan.study("digits_mlp"), replace(study, claims=claims)))
+    ties = {"convex": {("log_sum_exp", "jax", "adam"): "rate chosen among 2"}}
+    told = listed(changed, read_verdicts(changed))
+    shown = claims_page(changed, check_rows(plan), told, [], ties)
+    (one,) = next(claim for claim in shown["claims"] if claim["id"] == "egop.convex")["comparisons"]
+    assert one["tied"] == [("adam on log_sum_exp", "rate chosen among 2")]
+
+
 def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     text = (report.site / "claims.html").read_text()
     told = section(text, "egop.digits_mlp")

@@ -404,6 +404,19 @@ def test_methods_are_held_against_a_number(report: Report):
         assert one.gains == pytest.approx(-np.log(final_losses(tables, "digits_mlp", one.treated) / 0.25))
 
 
+@pytest.mark.parametrize(("relation", "number", "finding"), [
+    ("no_worse", 0.1, "holds"), ("better", 0.2, "holds"), ("no_worse", 0.05, "open"), ("better", 0.1, "open"),
+])  # fmt: skip
+def test_a_stop_bounds_runs_and_not_the_number_that_they_are_held_against(
+    report: Report, relation: str, number: float, finding: str
+):
+    """All runs stopped at 0.1: they are no worse than it, and how much better they would get nobody knows."""
+    asked = {"relation": relation, "methods": ("adam @ egop",), "than": (), "than_value": number}
+    study, claim, tables = stopping(report, [0.09] * 10, NOT, 0.1, **asked)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert decided([one])["finding"].item() == finding
+
+
 def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     study = report.plan.study("convex")
     (claim,) = study.claims
