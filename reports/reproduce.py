@@ -21,10 +21,11 @@ from reports.claims import check_measured, check_rows
 from reports.measures import study_values
 from reports.plan import ChecksPlan, ConditionPlan, ReportError, ReportPlan, StudyPlan, read_plan
 from reports.publish import read_set
+from reports.rerun import command_of
 from reports.statistics.medians import median_interval
 from reports.statistics.paired import Effect
 from reports.tables import read_tables
-from reports.verdict_list import command_of, read_verdicts
+from reports.verdict_list import read_verdicts
 from reports.verdicts import Compared, comparisons
 from results.publishing import PLAN, PROVENANCE
 

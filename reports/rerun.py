@@ -6,6 +6,13 @@ from collections.abc import Sequence
 
 from reports.plan import ReportPlan, StudyPlan
 
+SNAKEMAKE = "snakemake --cores all reports --config"
+
+
+def command_of(claim: str, scale: str) -> str:
+    """What reruns a claim, on all backends of its study."""
+    return f"{SNAKEMAKE} studies={claim} scale={scale}"
+
 
 def repeats_of_study(repeating: StudyPlan, study: StudyPlan) -> bool:
     """Whether a study repeats a claim that another one decides."""
@@ -45,4 +52,4 @@ def _command(names: Sequence[str], studies: Sequence[StudyPlan], plan: ReportPla
     asked = [f"studies={','.join(names)}", f"scale={plan.scale}", f"backends={','.join(backends)}"]
     if plan.parity is None:
         asked.append("parity=false")
-    return f"snakemake --cores all reports --config {' '.join(asked)}"
+    return f"{SNAKEMAKE} {' '.join(asked)}"

@@ -14,7 +14,7 @@ from reports import formatting
 from reports.claims import check_rows, deciding_comparison
 from reports.places import claim_figure
 from reports.plan import ReportPlan
-from reports.rerun import claim_with_repeats
+from reports.rerun import claim_with_repeats, command_of
 from reports.tables import read_tables
 from reports.verdicts import Compared, Verdicts, claim_verdicts
 from results.set_names import FOLDER
@@ -32,11 +32,6 @@ def read_verdicts(plan: ReportPlan) -> Verdicts:
     deciding = [study for study in plan.studies if study.claims or study.repeated]
     tables = {study.name: read_tables(study.tables) for study in deciding}
     return claim_verdicts(plan, tables, check_rows(plan.checks) if plan.checks else None)
-
-
-def command_of(claim: str, scale: str) -> str:
-    """What reruns a claim."""
-    return f"snakemake --cores all reports --config studies={claim} scale={scale}"
 
 
 def again_beside(claim: str, plan: ReportPlan) -> str:
