@@ -30,7 +30,7 @@ CONVOLUTION: Shapes = {
     "head_bias": ((CLASSES,), Role("bias", 2)),
 }
 
-PATCH, DIM, HEADS, HIDDEN, BLOCKS = 2, 8, 2, 16, 2
+PATCH, DIM, HEADS, HIDDEN, BLOCKS = 2, 8, 2, 16, 1
 TOKENS = (SIDE // PATCH) ** 2
 
 
@@ -269,7 +269,7 @@ def _attention_evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) 
 
 SMALL_ATTENTION = _workload(
     "small_attention",
-    "two attention blocks on patches of 2 x 2 pixels, with dropout",
+    "an attention block on patches of 2 x 2 pixels, with dropout",
     ATTENTION,
     problem=_attention_problem,
     loss=_attention_loss,
