@@ -28,7 +28,11 @@ IN_BASES = ("sgd", "adam", "shampoo", "muon", "newton", "nesterov_lookahead", "a
 @pytest.mark.parametrize(
     ("name", "basis"),
     [(name, label) for name in IN_BASES for label in BASES]
-    + [(name, "whole") for name in sorted(set(optimizers.rules()) - set(IN_BASES))],
+    # a basis is the same for all rules, and the battery compares each on every backend
+    + [
+        pytest.param(name, "whole", marks=pytest.mark.long)
+        for name in sorted(set(optimizers.rules()) - set(IN_BASES))
+    ],
 )
 def test_all_backends_agree(name: str, basis: str) -> None:
     hessians = HESSIANS if optimizers.rules()[name].needs_hessian else None
