@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from harness.plan import Config
 from harness.schedules import SHAPES
 from harness.studies import read_studies
 from results import schema
+from tests.harness.tiny import leave_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -26,6 +28,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MARKED = re.compile(
     r"^<!-- (?P<mark>run|file: (?P<file>\S+)) -->\n```\w*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+# the main job, and what looks for its results
+MAIN_JOB = re.compile(r"^(snakemake --cores|test -s) .*\n", re.MULTILINE)
 COMMENTS = re.compile(r"^<!-- (?!leaderboard:).*? -->$", re.MULTILINE)  # publishing writes between those
 
 
@@ -45,9 +49,11 @@ def steps(page: Path) -> list[Step]:
     return [Step(match["text"], match["file"]) for match in MARKED.finditer(page.read_text())]
 
 
-def follow(page: Path, project: Path, variables: dict[str, str]) -> None:
-    """Do the page's steps in order, in a copy of the project."""
-    for step in steps(page):
+def follow(page: Path, project: Path, variables: dict[str, str], chosen: list[Step]) -> None:
+    """Do steps of the page in order, in a copy of the project that has few studies but for the README's."""
+    if page.name != "README.md":  # whose steps check all studies; the other pages bring their own
+        leave_tiny(project)
+    for step in chosen:
         if step.file is not None:
             target = project / step.file
             assert not target.exists(), f"{page.name}: the example {step.file} would overwrite a file"
@@ -76,10 +82,20 @@ def test_every_comment_is_a_mark_that_is_understood():
     assert steps(ROOT / "README.md")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(MAIN_JOB.search(step.text) for step in steps(page))], ids=name_of
+)
+def test_the_steps_of_a_page_work_as_they_stand(page: Path, project: Path, activated: dict[str, str]):
+    follow(page, project, activated, steps(page))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if steps(page)], ids=name_of)
-def test_the_steps_of_a_page_work_as_they_stand(page: Path, project: Path, activated: dict[str, str]):
-    follow(page, project, activated)
+def test_the_steps_of_a_page_work_but_for_the_main_job(page: Path, project: Path, activated: dict[str, str]):
+    """Its plan is read; test_snakefile.py runs it."""
+    chosen = [replace(step, text=MAIN_JOB.sub("", step.text)) for step in steps(page)]
+    follow(page, project, activated, chosen)
 
 
 @pytest.mark.slow
@@ -207,25 +223,25 @@ def test_the_reference_of_study_files_names_every_schedule():
     assert set(SHAPES) <= set(re.findall(r"`(\w+)`", schedule[0][1]))
 
 
-def help_of(*command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return done.stdout
-
-
 @pytest.mark.parametrize("package", ["harness", "results", "reports"])
-def test_the_reference_of_commands_lists_every_command_and_option(package: str):
+def test_the_reference_of_commands_lists_every_command_and_option(
+    package: str, capsys: pytest.CaptureFixture[str]
+):
+    main = importlib.import_module(f"{package}.__main__").main
+
+    def help_of(*command: str) -> str:
+        with pytest.raises(SystemExit, match="0"):
+            main([*command, "--help"])
+        return capsys.readouterr().out
+
     page = (ROOT / "docs" / "reference" / "commands.md").read_text()
     described = dict(
         re.findall(rf"^## python -m {package} (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     )
-    commands = re.findall(r"^    (\w+) ", help_of(package), re.MULTILINE)
+    commands = re.findall(r"^    (\w+) ", help_of(), re.MULTILINE)
     assert list(described) == commands
     for command, text in described.items():
-        options = set(re.findall(r"^  (?:-\w, )?(--\w+)", help_of(package, command), re.MULTILINE)) - {
-            "--help"
-        }
+        options = set(re.findall(r"^  (?:-\w, )?(--\w+)", help_of(command), re.MULTILINE)) - {"--help"}
         assert options == set(re.findall(r"`(--\w+)`", text)), command
 
 

@@ -12,6 +12,7 @@ import pytest
 from harness.errors import InputError
 from harness.plan import read_config
 from results.publishing import BEGIN, END
+from tests.harness.tiny import leave_tiny
 from tests.harness.toy_claims import TOY
 
 ASKED = "studies=toy.mean"  # a property check: one job, no study
@@ -20,6 +21,7 @@ ASKED = "studies=toy.mean"  # a property check: one job, no study
 @pytest.fixture
 def publish(project: Path, activated: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`snakemake publish` in a copy of the project, which no commit has; returns the finished process."""
+    leave_tiny(project)
     (project / "benchmarks/claims/toy.py").write_text(TOY)
 
     def run(*config: str) -> subprocess.CompletedProcess[str]:

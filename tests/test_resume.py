@@ -19,7 +19,7 @@ from harness.paths import job_folder, spec_file
 from harness.spec import JobSpec
 from tests.conftest import ROOT
 from tests.harness.test_jobs import SWEEP
-from tests.harness.tiny import write_study
+from tests.harness.tiny import leave_tiny
 from tests.results.comparing import assert_same_results
 
 WATCHED = ("results", "reports/site", ".snakemake")  # where a killed process leaves half of its work
@@ -192,9 +192,7 @@ MOMENTS = (
 @pytest.fixture
 def projects(project: Path, activated: dict[str, str]) -> list[Watched]:
     """Three copies of the project whose only study is tiny, in folders of different names."""
-    for path in (project / "benchmarks/studies").glob("*.yaml"):
-        path.unlink()
-    write_study(project / "benchmarks/studies")
+    leave_tiny(project)
     copies = [project.with_name(name) for name in ("first", "second", "third-one")]
     for copy in copies:
         shutil.copytree(project, copy)

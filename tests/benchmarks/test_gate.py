@@ -18,7 +18,7 @@ from benchmarks.gate_timing import GateError, Sample, read_samples, write_sample
 from benchmarks.kernels.worktrees import git
 from results.schema import RUNS
 from results.writing import write_table
-from tests.harness.tiny import write_study
+from tests.harness.tiny import SEARCH, TWO_STAGES, leave_tiny, write_study
 from tests.results.rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,22 +256,16 @@ def test_the_command_explains_itself():
 
 UNCHANGED = "direction, state = adam_direction(ops, grad, state, hyper, self.chosen)"
 DECAYING = f"{UNCHANGED}\n        direction = direction / hyper['step'] ** 2"
-SEARCH = """\
-  protocol: random_search
-  budget: 2
-  space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
-"""
 
 
 @pytest.fixture
 def studied(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository of the project with one tiny study, and a commit whose Adam soon stands still."""
-    for path in (project / "benchmarks/studies").glob("*.yaml"):
-        path.unlink()
+    leave_tiny(project)
     write_study(
         project / "benchmarks/studies",
         ("bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]\n", ""),
-        ("  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n", SEARCH),
+        (TWO_STAGES, SEARCH),
         ("final: 3}", "final: 6}"),
         ("better: [adam @ egop], than: [adam]", "better: [adam], than: [sgd]"),
     )

@@ -8,14 +8,21 @@ import pytest
 
 from benchmarks.notebook import run_study
 from harness.errors import InputError
-from tests.harness.tiny import write_study
+from tests.harness.tiny import SEARCH, TWO_STAGES, write_study
 
-CONTESTANTS = "[adam, torch:torch.optim.NAdam]"
+CHANGES = (
+    ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"),
+    (TWO_STAGES, SEARCH),
+    (
+        "      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n",
+        "      torch: {seeds: {final: 2}}\n",
+    ),
+)
 
 
 @pytest.mark.slow
 def test_a_study_gives_its_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = write_study(tmp_path / "studies", ("[sgd, adam]", CONTESTANTS))
+    study = write_study(tmp_path / "studies", *CHANGES)
     result = run_study(study, results=tmp_path / "results")
     assert "tiny: figures" in capsys.readouterr().out
     final = result.tables["runs"].filter(result.tables["runs"]["stage"] == "final")

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from harness import contestants, foreign
+from harness import contestants, foreign, timing_jobs
 from harness.backends.engine import engine
 from harness.contestants import RULES, WORKLOADS, canonical, find_rule, find_workload, known, origin
 from harness.errors import InputError
@@ -28,7 +28,7 @@ from harness.studies import read_study, rule_of
 from optimizers.registry import found
 from results.reading import read
 from tests.harness.test_execution import make_bundle
-from tests.harness.tiny import write_study
+from tests.harness.tiny import SEARCH, TWO_STAGES, write_study
 from tests.harness.toys import TANH
 
 LION = '''"""Lion, of a package outside."""
@@ -103,6 +103,7 @@ def test_a_package_adds_an_optimizer_and_a_workload(package: Path, tmp_path: Pat
         tmp_path / "studies",
         ("{least_squares: {n: 8, d: 4}}", "{bowl: {n: 8, d: 4}}"),
         ("[sgd, adam]", "[lion, adam]"),
+        (TWO_STAGES, SEARCH),
     )
     runs = run_all(study, tmp_path / "results")
     assert set(runs["workload"]) == {"bowl"}
@@ -210,6 +211,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
             "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}]",
         ),
         ("[adam @ egop], than: [adam]", "[lion @ egop], than: [lion]"),
+        (TWO_STAGES, SEARCH),
     )
     (folder / "rules").mkdir()
     (folder / "rules/lion.py").write_text(LION)
@@ -296,8 +298,11 @@ CONTESTANTS = """[adam, {torch:torch.optim.NAdam: {weight_decay: 0.01}}, torch:p
 
 
 @pytest.mark.slow
-def test_optimizers_of_other_libraries_run_in_the_same_protocol(tmp_path: Path) -> None:
+def test_optimizers_of_other_libraries_run_in_the_same_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All stages, timing too, in the problem's coordinates; bases: further down and in a notebook."""
+    monkeypatch.setattr(timing_jobs, "REPETITIONS", 1)
     study = write_study(
         tmp_path / "studies",
         ("[sgd, adam]", CONTESTANTS),
@@ -333,10 +338,6 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(tmp_path: Path) 
     assert set(nadam.versions) == {"numpy", "torch"}
 
 
-SEARCH = """  protocol: random_search
-  budget: 3
-  space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
-"""
 OWN = "{b1: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-3, high: 1e-2, scale: log}}"
 
 
@@ -344,7 +345,7 @@ def searched(folder: Path, space: str = OWN) -> Path:
     """A search in which a contestant of another library has a space of its own."""
     return write_study(
         folder,
-        ("  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n", SEARCH),
+        (TWO_STAGES, SEARCH),
         ("[sgd, adam]", f"[adam, {{optax:optax.adamw: {{space: {space}, label: theirs}}}}]"),
         ("shared_across: bases", "shared_across: none"),
     )

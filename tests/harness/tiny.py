@@ -34,6 +34,22 @@ scales:
       jax: {}
       torch: {tuned_on: jax, seeds: {final: 2}}
 """
+TWO_STAGES = "  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n"
+# what may take their place: one stage, a few points
+SEARCH = """\
+  protocol: random_search
+  budget: 2
+  space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
+"""
+
+
+def leave_tiny(project: Path) -> None:
+    """Leave a copy of the project the tiny study and no property checks: a plan reads all that there are."""
+    for path in (project / "benchmarks/studies").glob("*.yaml"):
+        path.unlink()
+    for path in (project / "benchmarks/claims").glob("[!_]*.py"):
+        path.unlink()
+    write_study(project / "benchmarks/studies")
 
 
 def write_study(folder: Path, *changes: tuple[str, str], name: str = "tiny") -> Path:
