@@ -20,7 +20,7 @@ from results.methods import IDENTITY, method_parts
 LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
 WIDTH, LABELS, LINE, HEAD = 8.6, 2.7, 0.24, 0.3  # of the figure, of texts, of a row and of a head; inches
 PANEL_MARGINS = (0.1, 0.62)  # above and below the rows of a panel, inches
-LETTERS = 100  # of a head
+LETTERS = 125  # of a head
 ASKED_AS_FACTOR = {"no_worse": "at most {} times as much", "same": "within a factor of {} of each other"}
 OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}  # of an axis
 ASKED = {"better": "better by {} or more", "no_worse": "at most {} worse", "same": "within {} of each other"}

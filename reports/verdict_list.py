@@ -126,7 +126,9 @@ def _shown(verdict: dict[str, Any]) -> dict[str, Any]:
 def contest(comparison: Mapping[str, Any]) -> str:
     """A comparison in words: `adam @ egop / adam on digits_mlp`; with − where its effect is a difference."""
     sign = "/" if comparison["effect"] == "ratio" else "−"
-    return f"{comparison['treated']} {sign} {comparison['control']} on {comparison['workload']}"
+    treated, control, where = comparison["treated"], comparison["control"], f"on {comparison['workload']}"
+    elsewhere = " on " in control  # a method's runs on another workload
+    return f"{treated} {where} {sign} {control}" if elsewhere else f"{treated} {sign} {control} {where}"
 
 
 def sentences_of(plan: ReportPlan) -> dict[str, str]:

@@ -16,7 +16,7 @@ from reports.__main__ import main
 from reports.claims import check_measured, check_rows, claims_page, document_of, parts_of
 from reports.formatting import slug
 from reports.plan import ChecksPlan, ReportError
-from reports.verdict_list import listed, read_verdicts
+from reports.verdict_list import contest, listed, read_verdicts
 from reports.verdicts import property_rows
 from tests.reports.conftest import Report
 from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, RULE, write_plan
@@ -224,6 +224,7 @@ def test_a_method_on_another_workload_has_the_ties_of_its_rate_there(report: Rep
     shown = claims_page(changed, check_rows(plan), told, [], ties)
     (one,) = next(claim for claim in shown["claims"] if claim["id"] == "egop.convex")["comparisons"]
     assert one["tied"] == [("adam on log_sum_exp", "rate chosen among 2")]
+    assert contest(one) == "adam on least_squares / adam on log_sum_exp"
 
 
 def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
