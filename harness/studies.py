@@ -554,19 +554,24 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
             report(f"{key}.quantity", f"there is no target of {condition.metric.metric}; give it in targets")
         judged = metrics.get(condition.metric.metric)
         if judged is not None:
-            _check_number(key, condition, judged.direction, report)
+            _check_number(key, condition, judged.direction, stops, report)
 
 
-def _check_number(key: str, condition: Condition, direction: str, report: Report) -> None:
-    """Check that a number can be what a condition asks of a metric."""
-    straight = condition.quantity == "log_linearity"
+def _check_number(
+    key: str, condition: Condition, direction: str, stops: Mapping[str, float], report: Report
+) -> None:
+    """Check that a number can be what a condition asks of a metric, which runs may stop at."""
+    straight, stop = condition.quantity == "log_linearity", stops.get(condition.metric.metric)
+    if straight and stop is not None and stop >= (condition.down_to or 0):
+        report(f"{key}.down_to", f"runs stop at {stop:g} before they get there; give more than that")
     if straight and direction == "maximize":
         report(f"{key}.quantity", f"{condition.metric.metric} does not fall to 0; take one that is minimized")
     if not isinstance(condition.than, float):
         return
     ratio = (condition.effect or ("ratio" if direction == "minimize" else "difference")) == "ratio"
-    if straight and not 0 < condition.than < 1:
-        report(f"{key}.than", f"{condition.than:g} is no log-linearity to ask for; give one between 0 and 1")
+    if straight and not 0 < condition.than < 1 - (condition.smallest_effect or 0.0):
+        asked = f"{condition.than:g}, and better by the smallest effect, is no log-linearity to ask for"
+        report(f"{key}.than", f"{asked}; both are between 0 and 1, and so is their sum")
     elif ratio and not straight and condition.than <= 0:
         remedy = "give a positive number, or effect: difference"
         report(f"{key}.than", f"a ratio to {condition.than:g} says nothing; {remedy}")

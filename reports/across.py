@@ -41,6 +41,7 @@ from results.methods import IDENTITY, method_label, method_parts
 
 ACCURACY = "validation_accuracy"
 LEAST_RANKS = 3
+NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")  # in a description
 SHARE = re.compile(r"(\S+) d")  # a rank as a share of the dimension
 
 
@@ -63,8 +64,11 @@ def draw_across(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | None:
     """The setting that alone tells workloads apart, and its number by workload, from the least on.
 
-    None where workloads differ in another way, in several settings, or in what is no number.
+    None where workloads are not of one kind, as their descriptions but for numbers tell, differ in several
+    settings, or in what is no number.
     """
+    if len({NUMBER.sub("", one.description) for one in workloads}) > 1:
+        return None
     names = {name for workload in workloads for name in workload.settings}
     missing = object()
     differing = [

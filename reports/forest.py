@@ -185,10 +185,12 @@ def _row(axes: Axes, one: Compared, middle: float, low: float, high: float) -> N
             axes.plot(edge, middle, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
     if effect.median is None:  # runs that stopped leave open where in its interval it lies
         return
-    place, inside = min(max(effect.median, low), high), colour if basis == IDENTITY else PAPER.light
+    if not low <= effect.median <= high:  # the arrow stands for it
+        return
+    inside = colour if basis == IDENTITY else PAPER.light
     axes.plot(
-        place, middle, marker="o", color=colour, markerfacecolor=inside, markersize=6.5, markeredgewidth=1.6,
-        clip_on=False, zorder=5,
+        effect.median, middle, marker="o", color=colour, markerfacecolor=inside, markersize=6.5,
+        markeredgewidth=1.6, clip_on=False, zorder=5,
     )  # fmt: skip
 
 
@@ -218,7 +220,7 @@ def _caption(compared: Sequence[Compared]) -> str:
     if any(one.bounds.median is None for one in compared):
         said.append("Without a circle: runs stopped, and would have got further, so that the median is open.")
     if any(_beyond(one) for one in compared):
-        said.append("An arrow: the interval goes on beyond the axis.")
+        said.append("An arrow: the interval goes on beyond the axis, and without a circle the median too.")
     return " ".join(said)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -127,8 +128,17 @@ def _backend(
             if not isinstance(estimate, float)
         ],
         "step_estimates": [row[key] for row in costs for key in ("step", "ratio", "own")],
-        "gap": checkpoint_gap(_here(tables.runs, workload.name, backend), tables.checkpoints),
+        "gap": evaluation_gap(study, _here(tables.runs, workload.name, backend), tables.checkpoints),
     }
+
+
+def evaluation_gap(study: StudyPlan, runs: pl.DataFrame, checkpoints: pl.DataFrame) -> int | None:
+    """The most steps between two evaluations: curves of published sets hold some of them only."""
+    found, budget = checkpoint_gap(runs, checkpoints), study.settings.get("budget", {})
+    longest = budget.get("steps") or runs["steps"].max()
+    if found is None or not budget.get("evaluations") or longest is None:
+        return found
+    return min(found, math.ceil(longest / budget["evaluations"]))
 
 
 def _counts(tables: Tables) -> dict[str, Any]:

@@ -465,7 +465,14 @@ TWO_WORKLOADS = ("workload: {least_squares: {n: 8, d: 4}}", "workloads: [least_s
         ("than: [adam], quantity: log_linearity", "down_to: is missing; log_linearity is of curves down to"),
         ("than: [adam], down_to: 1e-9", "down_to: it is of quantity: log_linearity alone; leave it out"),
         ("than: 0", "than: a ratio to 0 says nothing; give a positive number, or effect: difference"),
-        ("than: 1, quantity: log_linearity, down_to: 1e-9", "than: 1 is no log-linearity to ask for"),
+        (
+            "than: 1, quantity: log_linearity, down_to: 1e-9",
+            "than: 1, and better by the smallest effect, is no",
+        ),
+        (
+            "than: 0.96, quantity: log_linearity, down_to: 1e-9",
+            "is no log-linearity to ask for; both are",
+        ),
         ("than: [adam], quantity: log_linearity, effect: ratio", "effect: log_linearity has its own"),
     ],
 )
@@ -483,6 +490,16 @@ def test_a_condition_may_be_about_a_number_or_another_workload(tmp_path):
     elsewhere = "than: [adam], workload: least_squares, than_on: log_sum_exp"
     path = write_study(tmp_path, TWO_WORKLOADS, ("than: [adam]", elsewhere))
     assert read_study(path).claims[0].holds_if[0].than_on == "log_sum_exp"
+
+
+def test_runs_must_not_stop_before_they_are_where_log_linearity_ends(tmp_path):
+    before = "metric: final train_loss, better"
+    condition = "metric: final gradient_norm, quantity: log_linearity, down_to: DOWN_TO, better"
+    path = write_study(tmp_path, (before, condition.replace("DOWN_TO", "1e-9")))
+    with pytest.raises(InputError, match="down_to: runs stop at 1e-08 before they get there; give more"):
+        read_study(path)
+    path = write_study(tmp_path, (before, condition.replace("DOWN_TO", "1e-7")))
+    assert read_study(path).claims[0].holds_if[0].down_to == 1e-7
 
 
 def test_log_linearity_is_of_what_falls_to_zero(tmp_path):

@@ -50,6 +50,9 @@ def workload(name: str, **settings: Any) -> WorkloadPlan:
 def test_workloads_that_differ_in_one_number_are_in_its_order():
     family = (workload("b", nu=1.0, m=10), workload("a", nu=0, m=10), workload("c", nu=0.3, m=10))
     assert varied(family) == ("nu", {"a": 0.0, "c": 0.3, "b": 1.0})
+    told = [f"masks of deviation {one.settings['nu']} (d = 1e-5)" for one in family]
+    named = tuple(replace(one, description=text) for one, text in zip(family, told, strict=True))
+    assert varied(named) == varied(family)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,7 @@ def test_workloads_that_differ_in_one_number_are_in_its_order():
         (workload("a", nu=0.0, m=1), workload("b", nu=1.0, m=2)),
         (workload("a", start="1/2"), workload("b", start="-1/2")),
         (workload("a", rows=True), workload("b", rows=False)),
+        (workload("a", alpha=1.5), replace(workload("b", alpha=2.0), description="another objective")),
         (workload("a", nu=0.0), workload("b")),
         (workload("a", nu=0.0), workload("b", nu=0.5), replace(workload("c", nu=1.0), metrics={})),
     ],

@@ -73,7 +73,10 @@ def test_what_diverged_is_drawn_at_the_edge_and_told(report: Report, tmp_path: P
     outcome = pl.when(lost).then(pl.lit("diverged")).otherwise("outcome").alias("outcome")
     worse = replace(tables, runs=tables.runs.with_columns(outcome))
     jax, _ = draw_forests(study, worse, tmp_path)
-    assert "An arrow: the interval goes on beyond the axis." in jax.caption
+    assert "An arrow: the interval goes on beyond the axis, and without a circle the median" in jax.caption
+    drawing = (tmp_path / f"{jax.name}.light.svg").read_text()
+    exact = (study.figures / f"{jax.name}.light.svg").read_text()
+    assert drawing.count("<use") == exact.count("<use"), "an arrow in the circle's place"
     assert "adam @ egop / adam 0, from 0 to 0" in jax.alt
 
 

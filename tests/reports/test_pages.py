@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from reports.measures import steps_to_stop
-from reports.pages import results_rows, steps_asked
+from reports.pages import evaluation_gap, results_rows, steps_asked
 from reports.plan import StudyPlan
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
@@ -69,3 +69,16 @@ def test_runs_that_failed_have_no_steps(study: StudyPlan, tables: Tables):
     assert row["steps"] == [
         {"quantity": "steps_to_target", "name": "validation_accuracy", "value": None, "met": None}
     ]
+
+
+def test_between_evaluations_are_as_many_steps_as_were_planned_whatever_curves_hold(
+    study: StudyPlan, tables: Tables
+):
+    """Curves have 8 checkpoints of 100 steps, at most 20 apart; published sets hold some of them only."""
+    (workload,) = study.workloads
+    runs = tables.runs.filter(workload=workload.name, stage="final")
+    assert evaluation_gap(study, runs, tables.checkpoints) == 20
+    for budget, gap in (({"steps": 100, "evaluations": 30}, 4), ({"epochs": 5, "evaluations": 5}, 20)):
+        planned = replace(study, settings={**study.settings, "budget": budget})
+        assert evaluation_gap(planned, runs, tables.checkpoints) == gap
+    assert evaluation_gap(study, runs, tables.checkpoints.clear()) is None

@@ -44,6 +44,10 @@ def test_a_set_renders_with_its_figures_and_what_was_waived(tmp_path: Path):
     assert "python -m harness show RUN --results results/published/waived.quick" in runs
     again = "python -m reports reproduce egop.digits_mlp --published results/published/waived.quick"
     assert again in (site / "claims.html").read_text()
+    named = [
+        page.name for page in site.glob("*.html") if "Published set <code>waived.quick" in page.read_text()
+    ]
+    assert sorted(named) == sorted(page.name for page in site.glob("*.html"))
     assert not (site / "plan.json").exists()  # its folders are beside the set's own
 
 
