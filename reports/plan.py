@@ -101,6 +101,11 @@ class ConditionPlan:
         return self.quantity in OF_TUNING
 
     @property
+    def of_curves(self) -> bool:
+        """Whether more is read of final runs than what they are at their end, at their best or at targets."""
+        return self.quantity in ("log_linearity", "seconds_to_nearly_best") or self.at_equal != "steps"
+
+    @property
     def direction(self) -> Direction | None:
         """Whether less of the quantity is better; None where that is the metric's to say."""
         if self.quantity in ("value", *OF_TUNING):

@@ -16,7 +16,7 @@ import polars as pl
 from reports import formatting
 from reports.leaderboard import Board, leaderboards
 from reports.parity import jobs_of
-from reports.plan import ReportError, ReportPlan, read_plan
+from reports.plan import ReportError, ReportPlan, StudyPlan, read_plan
 from reports.rendering import templates
 from reports.series import series_rows
 from reports.tables import read_tables
@@ -46,7 +46,7 @@ from results.publishing import (
     unclean,
     write_text,
 )
-from results.reading import naming_damage, read, scan, table_files
+from results.reading import naming_damage, read, scan, table_files, with_method
 from results.schema import TABLES
 from results.sentences import differences, likewise, row_of
 from results.set_names import WAIVERS, check_name, check_waivers
@@ -72,10 +72,12 @@ class Contents:
     Args:
         frames: tables by the folder in the set that holds them.
         thinned: the studies whose curves hold some of the checkpoints only.
+        whole: those of them of which the curves that claims are decided by hold all.
     """
 
     frames: Mapping[str, Frames]
     thinned: tuple[str, ...]
+    whole: tuple[str, ...] = ()
 
     @property
     def jobs(self) -> pl.DataFrame:
@@ -182,7 +184,7 @@ def gather(plan: ReportPlan) -> Contents:
         with naming_damage(table_files(study.tables, "curves")):
             every = scan(study.tables, "curves").join(final, on="run", how="semi", maintain_order="left")
             curves = every.collect(engine="streaming")
-        own["curves"] = thinned(curves)
+        own["curves"] = thinned(curves, curves_of_claims(study, own["runs"]))
         cut += [study.name] * (study.name in before or len(own["curves"]) < len(curves))
         frames[study.name] = own
     for where, part in zip(OTHERS, (plan.parity, plan.checks), strict=True):
@@ -193,7 +195,31 @@ def gather(plan: ReportPlan) -> Contents:
         frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
     if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
         raise ReportError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
-    return Contents(frames, tuple(cut))
+    return Contents(frames, tuple(cut), tuple(name for name in cut if _has_long(frames[name]["curves"])))
+
+
+def _has_long(curves: pl.DataFrame) -> bool:
+    """Whether curves have more checkpoints of a run and metric than thinned ones."""
+    return bool((curves.group_by("run", "metric").len()["len"] > CURVE_POINTS).any())
+
+
+def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs and metrics whose curves claims of a study are decided by, columns run and metric.
+
+    Args:
+        runs: with optimizer and basis.
+    """
+    named = with_method(runs).select("run", "workload", "method")
+    found = [
+        named.filter(workload=workload.name)
+        .filter(pl.col("method").is_in([*condition.methods, *condition.than]))
+        .select("run", metric=pl.lit(condition.metric))
+        for claim in (*study.claims, *study.repeated)
+        for condition in claim.conditions
+        for workload in study.workloads
+        if condition.of_curves and (condition.is_about(workload) or condition.than_on == workload.name)
+    ]
+    return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
 
 
 # --- what follows from the tables ----------------------------------------------------------------
@@ -433,6 +459,7 @@ def _provenance(
         "board_version": BOARD_VERSIONS[-1],
         "waived": [each.told for each in found],
         "thinned_curves": list(contents.thinned),
+        **({"whole_curves": list(contents.whole)} if contents.whole else {}),
         **provenance_of(contents.jobs, contents.runs),
     }
 

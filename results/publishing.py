@@ -191,10 +191,18 @@ def changed_rules(claims: pl.DataFrame) -> list[Objection]:
 # --- what is written -----------------------------------------------------------------------------
 
 
-def thinned(curves: pl.DataFrame, most: int = MOST_CURVE_ROWS, points: int = CURVE_POINTS) -> pl.DataFrame:
+def thinned(
+    curves: pl.DataFrame,
+    whole: pl.DataFrame | None = None,
+    most: int = MOST_CURVE_ROWS,
+    points: int = CURVE_POINTS,
+) -> pl.DataFrame:
     """The curves, or where they have more than `most` rows `points` checkpoints a run and metric.
 
     Those that stay lie evenly among the run's checkpoints; the first and the last are always among them.
+
+    Args:
+        whole: columns run and metric, of curves that keep all checkpoints; None for none.
     """
     if len(curves) <= most:
         return curves
@@ -203,7 +211,11 @@ def thinned(curves: pl.DataFrame, most: int = MOST_CURVE_ROWS, points: int = CUR
     count = pl.len().over(of).cast(pl.Int64)
     share = place * (points - 1)
     kept = (share // (count - 1)) != ((share - (points - 1)) // (count - 1))
-    return curves.filter((count <= points) | (place == 0) | kept)
+    rows = curves.with_row_index("row")
+    parts = [rows.filter((count <= points) | (place == 0) | kept)]
+    if whole is not None:
+        parts.append(rows.join(whole, on=of, how="semi"))
+    return pl.concat(parts).unique("row").sort("row").drop("row")
 
 
 def all_jobs(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -11,9 +13,11 @@ import pytest
 
 from reports.__main__ import main
 from reports.plan import ReportError, read_plan
-from reports.publish import alike, disagreements, gather, publish
+from reports.publish import alike, curves_of_claims, disagreements, gather, publish
+from reports.tables import read_tables
 from results.checking import unfounded
-from results.publishing import BEGIN, END
+from results.publishing import BEGIN, END, thinned
+from tests.reports.conftest import Report
 from tests.reports.sets import CODE, write_report, write_set
 from tests.reports.synthetic import Shape
 
@@ -71,6 +75,29 @@ def test_a_set_is_published_anew_from_its_own_tables(small: Path, tmp_path: Path
     about = json.loads((old / "provenance.json").read_text())
     (old / "provenance.json").write_text(json.dumps({**about, "thinned_curves": ["digits_mlp"]}))
     assert gather(read_plan(old / "plan.json")).thinned == ("digits_mlp",)
+
+
+def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):
+    """Of the methods and the metric that a condition at equal cost, or on the shape of a curve, names."""
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    runs = read_tables(study.tables).runs
+    assert not len(curves_of_claims(study, runs))
+    for change in ({"at_equal": "gradients"}, {"quantity": "log_linearity", "down_to": 0.1}):
+        asked = replace(claim, conditions=(replace(claim.conditions[0], **change),))
+        found = curves_of_claims(replace(study, claims=(asked,)), runs)
+        named = runs.filter(pl.col("method").is_in(["adam", "adam @ egop"]))
+        assert set(found["run"]) == set(named["run"])
+        assert set(found["metric"]) == {"train_loss"}
+    monkeypatch.setattr("reports.publish.thinned", partial(thinned, most=0, points=3))
+    monkeypatch.setattr("reports.publish.CURVE_POINTS", 3)
+    contents = gather(replace(report.plan, studies=(replace(study, claims=(asked,)),)))
+    assert contents.thinned == contents.whole == ("digits_mlp",)
+    curves = contents.frames["digits_mlp"]["curves"].join(runs.select("run", "method"), on="run")
+    longest = curves.group_by("method", "metric").agg(pl.len() / pl.col("run").n_unique())
+    lengths = {(method, metric): length for method, metric, length in longest.iter_rows()}
+    assert lengths["adam", "train_loss"] == 8
+    assert lengths["adam", "validation_accuracy"] == lengths["adagrad", "train_loss"] == 3
 
 
 def test_a_tree_with_changes_is_not_published_unless_the_set_says_so(tmp_path: Path):

@@ -343,6 +343,9 @@ def test_short_curves_stay_whole():
     frame = pl.DataFrame({"run": ["a"] * 9, "metric": ["loss"] * 9, "step": range(9)})
     assert thinned(frame, most=9, points=2).equals(frame)
     assert thinned(frame, most=8, points=2)["step"].to_list() == [0, 8]
+    others = pl.concat([frame, frame.with_columns(metric=pl.lit("other"))])
+    kept = thinned(others, others.filter(metric="other").select("run", "metric").unique(), most=8, points=2)
+    assert kept.equals(pl.concat([others[[0, 8]], others.filter(metric="other")]))
 
 
 @pytest.mark.parametrize("text", ["", BEGIN, END + BEGIN, f"{BEGIN}{END}{BEGIN}{END}"])
