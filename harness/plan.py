@@ -95,6 +95,12 @@ class Config:
     parity: bool = True
     readme: Path | None = None
 
+    @property
+    def other_folders(self) -> dict[str, str]:
+        """The folders that are not where they are by default, by their key."""
+        chosen = {"study_folder": STUDY_FOLDER, "results": RESULTS, "site": SITE}
+        return {key: str(getattr(self, key)) for key, usual in chosen.items() if getattr(self, key) != usual}
+
 
 def read_config(raw: Mapping[str, Any]) -> Config:
     """Snakemake's configuration, checked as far as it can be without the studies.
@@ -504,6 +510,7 @@ class Plan:
             "checks": self._checks if self.checks else None,
             "code": self.reports_code,
             "kernels": str(self.kernels) if self.kernels else None,
+            **({"folders": folders} if (folders := self.config.other_folders) else {}),
         }
 
     def report_of(self, planned: PlannedStudy) -> dict[str, Any]:

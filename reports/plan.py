@@ -289,6 +289,7 @@ class ReportPlan:
     `kernels` is the folder of what is shown of kernel speed; None where nothing is stored. `parity` is None
     where what is shown ran on one backend, `checks` where no property of a claim is checked. `published` is
     the name of the published set that it shows, else empty; `waived` says what was waived for it, in short.
+    `folders` are those of the configuration that are not where they are by default, by their key.
     """
 
     path: Path
@@ -300,6 +301,7 @@ class ReportPlan:
     checks: ChecksPlan | None = None
     published: str = ""
     waived: tuple[str, ...] = ()
+    folders: Mapping[str, str] = field(default_factory=dict)
 
     def study(self, name: str) -> StudyPlan:
         """The study of that name.
@@ -365,6 +367,7 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
             checks=_checks(raw["checks"]) if raw.get("checks") else None,
             published=raw.get("published", ""),
             waived=tuple(in_short(raw.get("waived", []))),
+            folders={} if raw.get("published") else raw.get("folders", {}),
         )
     except KeyError as error:
         raise ReportError(f"{path}: lacks the key {error}; delete it and run snakemake again") from error

@@ -441,7 +441,8 @@ def _moved(raw: Mapping[str, Any], name: str, found: Sequence[Objection]) -> dic
     if parts["checks"]:
         parts["checks"]["figures"] = "figures/claims"
     waived = [each.sentence for each in found]
-    return {**raw, **parts, "studies": studies, "kernels": None, "published": name, "waived": waived}
+    kept = {key: value for key, value in raw.items() if key != "folders"}  # of the publisher's machine
+    return {**kept, **parts, "studies": studies, "kernels": None, "published": name, "waived": waived}
 
 
 def _provenance(

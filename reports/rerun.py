@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
 from reports.plan import ReportPlan, StudyPlan
 
 SNAKEMAKE = "snakemake --cores all reports --config"
 
 
-def command_of(claim: str, scale: str) -> str:
-    """What reruns a claim, on all backends of its study."""
-    return f"{SNAKEMAKE} studies={claim} scale={scale}"
+def command_of(claim: str, scale: str, folders: Mapping[str, str] | None = None) -> str:
+    """What reruns a claim, on all backends of its study.
+
+    Args:
+        folders: of the configuration, where they are not the usual ones.
+    """
+    return " ".join([f"{SNAKEMAKE} studies={claim} scale={scale}", *_where(folders or {})])
+
+
+def _where(folders: Mapping[str, str]) -> list[str]:
+    return [shlex.quote(f"{key}={folder}") for key, folder in folders.items()]
 
 
 def repeats_of_study(repeating: StudyPlan, study: StudyPlan) -> bool:
@@ -52,4 +61,5 @@ def _command(names: Sequence[str], studies: Sequence[StudyPlan], plan: ReportPla
     asked = [f"studies={','.join(names)}", f"scale={plan.scale}", f"backends={','.join(backends)}"]
     if plan.parity is None:
         asked.append("parity=false")
+    asked += _where(plan.folders)
     return f"{SNAKEMAKE} {' '.join(asked)}"

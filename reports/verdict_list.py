@@ -87,7 +87,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
             "page": f"claims.html#claim-{formatting.slug(row['claim'])}",
             "command": again_beside(row["claim"], plan)
             if plan.published
-            else command_of(row["claim"], plan.scale),
+            else command_of(row["claim"], plan.scale, plan.folders),
             "command_with_repeats": claim_with_repeats(row["claim"], plan),
         }
         for row in rows.iter_rows(named=True)

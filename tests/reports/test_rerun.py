@@ -8,7 +8,7 @@ import pytest
 
 from harness.plan import make_plan, read_config
 from reports.plan import ReportPlan, StudyPlan
-from reports.rerun import claim_with_repeats, study_commands
+from reports.rerun import claim_with_repeats, command_of, study_commands
 
 
 @pytest.fixture
@@ -64,3 +64,20 @@ def test_studies_that_repeat_run_where_they_are_named(plan: ReportPlan):
     planned = make_plan(read_config(asked))
     assert [one.study.name for one in planned.studies] == ["convex", "convex_repeated"]
     assert not planned.skipped
+
+
+def test_what_reruns_a_study_of_ones_own_names_its_folders(plan: ReportPlan, study: StudyPlan):
+    folders = {"study_folder": "my studies", "results": "elsewhere"}
+    alone, together = study_commands(study, replace(plan, folders=folders))
+    assert together is not None
+    assert all(
+        command.endswith(" 'study_folder=my studies' results=elsewhere") for command in (alone, together)
+    )
+    told = command_of("mine.claim", "quick", folders)
+    assert told == f"{SNAKEMAKE} studies=mine.claim scale=quick 'study_folder=my studies' results=elsewhere"
+
+
+def test_a_plan_says_which_folders_are_not_the_usual_ones():
+    assert "folders" not in make_plan(read_config({"studies": "logsumexp_2d"})).report
+    raw = {"studies": "logsumexp_2d", "results": "elsewhere", "site": "pages"}
+    assert make_plan(read_config(raw)).report["folders"] == {"results": "elsewhere", "site": "pages"}
