@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
+from math import inf
 from typing import Any
 
 import polars as pl
@@ -54,8 +55,8 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
     ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
     words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
-    median. `decided_by` names the comparison that the estimate is of; `beyond_seeds` tells that no number of
-    seeds would decide a comparison.
+    median. `decided_by` names the comparison that the estimate is of, `asks` says what the claim asks of its
+    median effect; `beyond_seeds` tells that no number of seeds would decide a comparison.
 
     `figure` is a path from the site's folder, None where nothing is drawn. `others` holds the verdict as
     printed, where a statement is misprinted, and those on other backends; `repeats` what became of the claim
@@ -98,7 +99,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
 def _known(one: Compared) -> dict[str, Any]:
     """What is known of the median effect of a comparison, in numbers and words; None without pairs."""
     if not len(one.gains):
-        return dict.fromkeys(("at_least", "at_most", "shown", "range")) | {"beyond_seeds": False}
+        return dict.fromkeys(("at_least", "at_most", "shown", "range", "asks")) | {"beyond_seeds": False}
     bounds = one.bounds
     shown, interval = bounds.words
     return {
@@ -106,8 +107,19 @@ def _known(one: Compared) -> dict[str, Any]:
         "at_most": bounds.ceiling.median,
         "shown": shown,
         "range": interval,
+        "asks": _asks(one),
         "beyond_seeds": one.beyond_seeds,
     }
+
+
+def _asks(one: Compared) -> str:
+    """What a claim asks of the median effect, in words."""
+    low, high = one.allowed
+    told = formatting.ratio if one.effect == "ratio" else formatting.signed
+    if high == inf:
+        return f"at least {told(low)}"
+    open_below = low <= 0 if one.effect == "ratio" else low == -inf
+    return f"at most {told(high)}" if open_below else f"{told(low)} to {told(high)}"
 
 
 def _shown(verdict: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +130,7 @@ def _shown(verdict: dict[str, Any]) -> dict[str, Any]:
         "decided_by": contest(deciding) if deciding else None,
         "shown": deciding.get("shown"),
         "range": deciding.get("range"),
+        "asks": deciding.get("asks"),
         "beyond_seeds": beyond,
     }
     return verdict | words
@@ -177,7 +190,9 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
     elif verdict["low"] is not None:
         estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
     of = verdict["decided_by"]
-    why = f"{verdict['reason']}; the estimate is of {of}" if of else verdict["reason"]
+    why = verdict["reason"]
+    if of:
+        why += f"; the estimate is of {of}, of which the claim asks {verdict['asks']}"
     if verdict["seeds_needed"] is not None:
         why += f"; about {verdict['seeds_needed']} seeds would do"
     if verdict["seeds"] and verdict["rule_of_runs"] is None:

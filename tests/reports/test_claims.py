@@ -235,6 +235,7 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
         "Reproduced on jax: its one comparison holds.",
         "On torch: ✓ reproduced",
         "adam @ egop / adam on digits_mlp, final training loss:",
+        "where the claim asks at most 0.950",
         "corrected p 0.00098, 10 paired seeds",
         f"{RULE} , as when the runs were planned",
         "snakemake --cores all reports --config studies=egop.digits_mlp scale=quick",

@@ -229,7 +229,31 @@ def test_json_has_bounds_and_words(report: Report):
     assert (comparison["at_least"], comparison["at_most"]) == (0.0, pytest.approx(0.2))
     assert "≤ 0.200 [0, 0.200]" in as_text([told])
     assert told["decided_by"] == "{treated} / {control} on {workload}".format(**comparison)
-    assert f"the estimate is of {told['decided_by']}" in " ".join(as_text([told]).split())
+    assert told["asks"] == comparison["asks"] == "at most 0.950"
+    asked = f"the estimate is of {told['decided_by']}, of which the claim asks at most 0.950"
+    assert asked in " ".join(as_text([told]).split())
+
+
+@pytest.mark.parametrize(
+    ("relation", "metric", "asks"),
+    [
+        ("better", "train_loss", "at most 0.950"),
+        ("no_worse", "train_loss", "at most 1.05"),
+        ("same", "train_loss", "0.950 to 1.05"),
+        ("better", "validation_accuracy", "at least +0.0500"),
+        ("no_worse", "validation_accuracy", "at least −0.0500"),
+        ("same", "validation_accuracy", "−0.0500 to +0.0500"),
+    ],
+)
+def test_what_a_claim_asks_of_the_median_effect_in_words(report: Report, relation, metric, asks):
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    condition = replace(claim.conditions[0], relation=relation, metric=metric, smallest_effect=0.05)
+    plan = replace(
+        report.plan, studies=(replace(study, claims=(replace(claim, conditions=(condition,)),)),), skipped=()
+    )
+    told = listed(replace(plan, checks=None), read_verdicts(replace(plan, checks=None)))
+    assert [one["asks"] for one in told] == [asks]
 
 
 def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):
