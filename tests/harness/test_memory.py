@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.memory import peak_resident_bytes, resident_bytes
+from tests.harness.alone import alone
 
 MEGABYTE = 10**6
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
@@ -18,13 +20,16 @@ def touch(megabytes: int) -> None:
     np.ones(megabytes * MEGABYTE, np.uint8)
 
 
+def measured() -> tuple[int | None, ...]:
+    """Resident memory, and the peaks of a small and of a large stretch after a larger one."""
+    touch(200)
+    # Below 32 MB the C library may keep what is freed (mallopt(3), M_MMAP_THRESHOLD).
+    return resident_bytes(), *(peak_resident_bytes(partial(touch, size)) for size in (40, 120))
+
+
 @linux
 def test_the_peak_is_that_of_the_stretch_and_not_of_what_was_before() -> None:
-    touch(200)
-    before = resident_bytes()
-    # Below 32 MB the C library may keep what is freed (mallopt(3), M_MMAP_THRESHOLD).
-    small = peak_resident_bytes(lambda: touch(40))
-    large = peak_resident_bytes(lambda: touch(120))
+    before, small, large = alone(measured)
     assert before is not None
     assert small is not None
     assert large is not None
