@@ -38,6 +38,7 @@ from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
 from optimizers.names import unknown
 from results.methods import IDENTITY, method_label, method_parts
+from results.verdicts import effect_of
 from workloads import Metric, Workload
 
 LETTERS = "small letters, digits, _ and -"
@@ -568,7 +569,7 @@ def _check_number(
         report(f"{key}.quantity", f"{condition.metric.metric} does not fall to 0; take one that is minimized")
     if not isinstance(condition.than, float):
         return
-    ratio = (condition.effect or ("ratio" if direction == "minimize" else "difference")) == "ratio"
+    ratio = effect_of(condition.effect, direction) == "ratio"
     if straight and not 0 < condition.than < 1 - (condition.smallest_effect or 0.0):
         asked = f"{condition.than:g}, and better by the smallest effect, is no log-linearity to ask for"
         report(f"{key}.than", f"{asked}; both are between 0 and 1, and so is their sum")

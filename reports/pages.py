@@ -173,8 +173,7 @@ def steps_asked(study: StudyPlan, workload: WorkloadPlan) -> list[tuple[str, str
         (condition.quantity, condition.metric)
         for claim in (*study.claims, *study.repeated)
         for condition in claim.conditions
-        if condition.quantity in TO_THRESHOLD
-        and (condition.is_about(workload) or condition.than_on == workload.name)
+        if condition.quantity in TO_THRESHOLD and condition.reads(workload)
     ]
     return list(dict.fromkeys(asked))
 

@@ -116,6 +116,10 @@ class ConditionPlan:
         """Whether methods are compared on a workload: it has the metric, and no other one is named."""
         return self.metric in workload.metrics and self.workload in (None, workload.name)
 
+    def reads(self, workload: WorkloadPlan) -> bool:
+        """Whether runs on a workload are compared: it is about the workload, or holds methods against it."""
+        return self.is_about(workload) or self.than_on == workload.name
+
     @property
     def contests(self) -> tuple[tuple[str, str], ...]:
         """What is compared: each method, and the label of what it is held against."""

@@ -217,7 +217,7 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
         for claim in (*study.claims, *study.repeated)
         for condition in claim.conditions
         for workload in study.workloads
-        if condition.of_curves and (condition.is_about(workload) or condition.than_on == workload.name)
+        if condition.of_curves and condition.reads(workload)
     ]
     return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
 

@@ -38,7 +38,7 @@ from reports.stopped import (
 )
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
-from results.verdicts import ALPHA, TO_THRESHOLD, Variant, Verdict, verdicts
+from results.verdicts import ALPHA, TO_THRESHOLD, Variant, Verdict, effect_of, verdicts
 
 NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
 
@@ -316,7 +316,7 @@ def _of_rates(asked: Pairing, gains: np.ndarray) -> Compared:
 def _compared(asked: Pairing, study: StudyPlan, values: pl.DataFrame) -> Compared:
     condition, treated, control = asked.condition, asked.treated, asked.control
     direction = condition.direction or study.direction_of(condition.metric)
-    effect: Effect = condition.effect or ("ratio" if direction == "minimize" else "difference")
+    effect = effect_of(condition.effect, direction)
     where = (
         f"study {asked.study}: claim {asked.claim}: {condition.metric} of {treated} and {control} on "
         f"{asked.workload}"

@@ -205,14 +205,14 @@ def unfounded(folder: Path) -> list[str]:
     found += _layout(folder, plan)
     if found:
         return found  # the rest needs all tables
-    thinned = about.get("thinned_curves")
+    thinned, whole = (about.get(f"{kind}_curves") for kind in ("thinned", "whole"))
     for where, frames in tables.items():
         if where:
             found += flaws.of_folder(where, frames)
             found += flaws.of_scale(where, frames, plan.scale)
     for study in plan.studies:
-        cut = isinstance(thinned, list) and study.name in thinned
-        found += flaws.of_study(study, tables[study.name], cut)
+        cut, kept = (isinstance(names, list) and study.name in names for names in (thinned, whole))
+        found += flaws.of_study(study, tables[study.name], cut, kept)
     if plan.parity:
         found += of_parity(plan.parity, tables["parity"]["parity"])
     if plan.checks:

@@ -60,12 +60,13 @@ def of_folder(where: str, frames: Frames) -> Iterator[str]:
         )
 
 
-def of_study(study: PlannedStudy, frames: Frames, thinned: bool) -> Iterator[str]:
+def of_study(study: PlannedStudy, frames: Frames, thinned: bool, whole: bool = False) -> Iterator[str]:
     """Where the tables of a study contradict each other or its plan.
 
     Args:
         frames: at least `runs`, `curves` and `timings`.
         thinned: whether the set says that the curves hold some of the checkpoints only.
+        whole: whether it says that those of them that claims are decided by hold all.
     """
     where = study.name
     runs = with_method(frames["runs"])
@@ -76,7 +77,7 @@ def of_study(study: PlannedStudy, frames: Frames, thinned: bool) -> Iterator[str
     yield from of_records(study, finished, frames["curves"], thinned)
     yield from of_seconds(where, runs, frames["timings"], frames["curves"], thinned)
     points = frames["curves"].group_by("run", "metric").len()["len"]
-    if thinned and CURVE_POINTS not in points:  # curves that claims read are whole
+    if thinned and (CURVE_POINTS not in points if whole else points.max() != CURVE_POINTS):
         yield (
             f"{where}/curves.parquet: provenance.json says that it is thinned, which leaves {CURVE_POINTS} "
             f"checkpoints of long runs, and the longest has {max(points, default=0)}"

@@ -18,6 +18,11 @@ COSTS = (*TO_THRESHOLD, "seconds_to_nearly_best")  # those that are costs of fin
 RULE_VERSION = 4  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)
 
 
+def effect_of(given: Literal["ratio", "difference"] | None, direction: str) -> Literal["ratio", "difference"]:
+    """How a pair is compared: as it is given, else as a ratio where less is better."""
+    return given or ("ratio" if direction == "minimize" else "difference")
+
+
 def rule_hash(
     claim: Mapping[str, Any],
     among: Iterable[Mapping[str, Any]],

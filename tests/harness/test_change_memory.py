@@ -30,10 +30,10 @@ def pieces() -> Iterator[np.ndarray]:
 
 @pytest.mark.parametrize(
     ("estimator", "numbers"),
-    [("streaming", 12 * SIZE * (4 * RANK + 10)), ("randomized", 4 * SIZE * SAMPLES)],
+    [("streaming", 10 * SIZE * (4 * RANK + 10)), ("randomized", 3.1 * SIZE * SAMPLES)],
 )
 def test_estimation_holds_no_square_matrix(estimator: str, numbers: float) -> None:
-    """Some copies of a sketch in one pass, or of all gradients; limits a third above what was measured."""
+    """Some copies of a sketch in one pass, or of all gradients; limits a tenth above what was measured."""
     shape, growth = alone(estimated, estimator)
     assert shape == (SIZE, RANK)
     assert growth < 8 * numbers < 8 * SIZE**2 / 30

@@ -15,8 +15,10 @@ from reports.__main__ import main
 from reports.plan import ReportError, read_plan
 from reports.publish import alike, curves_of_claims, disagreements, gather, publish
 from reports.tables import read_tables
+from results import flaws
 from results.checking import unfounded
 from results.publishing import BEGIN, END, thinned
+from results.set_plan import PlannedStudy
 from tests.reports.conftest import Report
 from tests.reports.sets import CODE, write_report, write_set
 from tests.reports.synthetic import Shape
@@ -98,6 +100,27 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
     lengths = {(method, metric): length for method, metric, length in longest.iter_rows()}
     assert lengths["adam", "train_loss"] == 8
     assert lengths["adam", "validation_accuracy"] == lengths["adagrad", "train_loss"] == 3
+
+
+@pytest.mark.parametrize(
+    ("lengths", "whole", "refused"),
+    [((50, 50), False, False), ((50, 60), False, True), ((50, 60), True, False), ((60, 60), True, True)],
+)
+def test_thinned_curves_are_longer_only_where_the_set_says_so(
+    small: Path, lengths: tuple[int, int], whole: bool, refused: bool
+):
+    (raw,) = json.loads((small / "plan.json").read_text())["studies"]
+    frames = {
+        name: pl.read_parquet(small / f"digits_mlp/{name}.parquet") for name in ("runs", "curves", "timings")
+    }
+    row = frames["curves"][:1]
+    curves = [
+        pl.concat([row] * length).with_columns(run=pl.lit(run), step=pl.int_range(length))
+        for run, length in zip(frames["runs"]["run"], lengths, strict=False)
+    ]
+    changed = {**frames, "curves": pl.concat(curves)}
+    found = flaws.of_study(PlannedStudy.model_validate(raw), changed, thinned=True, whole=whole)
+    assert any("says that it is thinned" in flaw for flaw in found) == refused
 
 
 def test_a_tree_with_changes_is_not_published_unless_the_set_says_so(tmp_path: Path):
