@@ -1,21 +1,20 @@
 """The main job: studies, run on every backend, become tables, figures and a report.
 
-bases -> sweep -> refine -> final -> tables -> figures -> reports, and timing, parity and checks beside them.
+bases -> sweep -> refine -> final -> tables -> figures -> site -> reports, and timing, parity and checks for the site.
 
-snakemake --cores all reports                          everything, at quick scale
+snakemake --cores all reports                          everything, at quick scale; what failed is tried again
 snakemake -n reports                                   the plan
 snakemake --cores all reports --config studies=convex  one study, by its file's stem or a claim's id
 snakemake --cores all reports --config scale=paper     the papers' own settings
-snakemake --cores all publish --config name=NAME       its tables as a published set, reports done first
+snakemake --cores all publish --config name=NAME       its tables as a published set, its site done first
 """
 
 import sys
-from shlex import quote
 
 from snakemake.exceptions import WorkflowError
 
-from harness.errors import InputError
-from harness.wiring import wiring
+from documents.errors import InputError
+from harness.planning.workflow import wiring
 
 try:
     PLAN = wiring(config, workflow.is_main_process)
@@ -25,8 +24,7 @@ except InputError as error:
 if workflow.is_main_process:
     print(PLAN.summary, file=sys.stderr)
 
-# The shell and tee outlast a SIGTERM (a job out of time), so that the harness can record its end.
-RUN = f"trap '' TERM; python -m harness run {{input.spec:q}} --results {quote(PLAN.results)}"
+RUN = PLAN.job_command
 
 
 wildcard_constraints:
@@ -37,14 +35,35 @@ wildcard_constraints:
     hash=r"[0-9a-f]{16}",
 
 
+# After the site, since what failed is on it: lists that, and fails where there is some.
 rule reports:
+    input:
+        f"{PLAN.site}/index.html",
+        plan=PLAN.report_path,
+    output:
+        touch(f"{PLAN.results}/logs/nothing-failed"),
+    log:
+        f"{PLAN.results}/logs/reports.log",
+    localrule: True
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=lambda wildcards, attempt: 10 * attempt,
+    message:
+        "what failed"
+    shell:
+        "python -m curvebench failures --plan {input.plan:q} 2>&1 | tee {log:q}"
+
+
+rule site:
     input:
         plan=PLAN.report_path,
         shown=PLAN.shown,
     output:
         f"{PLAN.site}/index.html",
     log:
-        f"{PLAN.results}/logs/reports.log",
+        f"{PLAN.results}/logs/site.log",
     conda:
         "environment.yml"
     resources:
@@ -55,13 +74,14 @@ rule reports:
     message:
         "report: {output}"
     shell:
-        "python -m reports site --plan {input.plan:q} --out {params.site:q} 2>&1 | tee {log:q}"
+        "python -m curvebench site --plan {input.plan:q} --out {params.site:q} 2>&1 | tee {log:q}"
 
 
 # Has no output, so that it runs whenever it is asked for; the name is checked before anything is computed.
+# Not after `reports`, which ends with a failure where something failed: `waive=failures` lets that pass.
 rule publish:
     input:
-        rules.reports.output,
+        rules.site.output,
         plan=PLAN.to_publish,
     log:
         f"{PLAN.results}/logs/publish.log",
@@ -78,8 +98,8 @@ rule publish:
     message:
         "publish: {params.name}"
     shell:
-        "python -m reports publish --plan {input.plan:q} --name {params.name:q} --folder {params.folder:q}"
-        " {params.readme:q} --waive {params.waive:q} 2>&1 | tee {log:q}"
+        "python -m curvebench sets publish --plan {input.plan:q} --name {params.name:q}"
+        " --folder {params.folder:q} {params.readme:q} --waive {params.waive:q} 2>&1 | tee {log:q}"
 
 
 # Renders what asv has stored, and measures nothing; `make bench` measures.
@@ -98,7 +118,7 @@ rule kernels:
     message:
         "kernels: speed over commits, as stored"
     shell:
-        "python -m reports kernels --stored {params.stored:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m curvebench kernels --stored {params.stored:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule claims:
@@ -117,7 +137,7 @@ rule claims:
     message:
         "claims: figures of their checks"
     shell:
-        "python -m reports claims --plan {input.plan:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m curvebench claims figures --plan {input.plan:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule bases:
@@ -294,7 +314,7 @@ rule tables:
     message:
         "{wildcards.study}: tables"
     shell:
-        "python -m results merge --out {params.tables:q} --jobs {params.jobs:q} 2>&1 | tee {log:q}"
+        "python -m curvebench tables merge --out {params.tables:q} --jobs {params.jobs:q} 2>&1 | tee {log:q}"
 
 
 rule figures:
@@ -315,5 +335,5 @@ rule figures:
     message:
         "{wildcards.study}: figures"
     shell:
-        "python -m reports figures --plan {input.plan:q} --study {wildcards.study:q}"
+        "python -m curvebench figures --plan {input.plan:q} --study {wildcards.study:q}"
         " --tables {params.tables:q} --out {output:q} 2>&1 | tee {log:q}"

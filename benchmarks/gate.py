@@ -1,7 +1,6 @@
 """`python -m benchmarks.gate BASE HEAD`: is a commit slower than another, or less accurate?
 
-Its noise is part of the answer: `--aa` compares a commit with itself, `--simulate` says from stored timings
-how often the gate errs and what it finds.
+Its noise is part of the answer: `--aa` compares a commit with itself.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, rounds_to_add, simulate
-from benchmarks.gate_studies import Asked, final_runs
+from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, rounds_to_add
+from benchmarks.gate_studies import StudyRuns, final_runs
 from benchmarks.gate_tables import compare_tables
 from benchmarks.gate_timing import (
     GateError,
@@ -26,15 +23,12 @@ from benchmarks.gate_timing import (
     checkouts,
     common_labels,
     measure,
-    read_samples,
     write_samples,
 )
 from benchmarks.kernels.worktrees import UnknownCommit, commit_of
-from results.errors import TableError
+from documents.errors import InputError
 
 ROUNDS, MOST_ROUNDS, BLOCKS = 12, 100, 8
-INJECTED = 0.10  # the slowdown that --simulate looks for
-COMPARISONS = 10_000
 GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
 
 
@@ -123,39 +117,6 @@ def compare_equals(given: argparse.Namespace) -> int:
     return WORSE if alarms else GOOD
 
 
-def resample(given: argparse.Namespace) -> int:
-    """False alarms and power from stored A/A timings."""
-    stored: dict[str, list[Sample]] = {}
-    for samples in read_samples(given.simulate):
-        for sample in samples:
-            stored.setdefault(sample.label, []).append(sample)
-    generator = np.random.default_rng(0)
-    good = True
-    print(f"{'case':44} {'rounds':>6} {'alarms':>8} {'equal':>7}   of {1 + INJECTED:.2f}: {'found':>6}")
-    for label, samples in stored.items():
-        pooled = np.concatenate([np.concatenate([each.base, each.head], axis=1) for each in samples])
-        rates = [
-            simulate(
-                pooled,
-                given.rounds,
-                given.most_rounds,
-                given.effect,
-                given.level,
-                slowdown,
-                given.comparisons,
-                generator,
-            )
-            for slowdown in (0.0, INJECTED)
-        ]
-        good = good and rates[0].alarms <= 0.01 and rates[1].slower >= 0.9
-        print(
-            f"{label:44} {len(pooled):6} {rates[0].alarms:8.4f} {rates[0].equal:7.3f}   "
-            f"{'':10} {rates[1].slower:6.3f}",
-            flush=True,
-        )
-    return GOOD if good else WORSE
-
-
 def compare_accuracy(base: Path, head: Path, given: argparse.Namespace) -> int:
     """Compare final metrics of two folders of tables."""
     found = compare_tables(base, head, given.metric, given.effect, given.level)
@@ -169,14 +130,14 @@ def compare_studies(given: argparse.Namespace) -> int:
     """Run a study on two commits and compare its final metrics, seed by seed."""
     root = Path.cwd()
     base, head = (commit_of(root, name) for name in (given.base, given.head))
-    asked = Asked(given.study, given.scale, given.backend)
+    runs = StudyRuns(given.study, given.scale, given.backend)
     with ExitStack() as stack:
         places = stack.enter_context(checkouts(root, base, head))
         kept = given.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvebench-gate-")))
         finals = {}
         for side, commit in (("base", base), ("head", head)):
-            print(f"{asked}: {side} {commit[:12]}", flush=True)
-            finals[side] = final_runs(places[side], commit, asked, kept.resolve() / commit)
+            print(f"{runs}: {side} {commit[:12]}", flush=True)
+            finals[side] = final_runs(places[side], commit, runs, kept.resolve() / commit)
         return compare_accuracy(finals["base"], finals["head"], given)
 
 
@@ -208,9 +169,6 @@ def _parser() -> argparse.ArgumentParser:
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--aa", type=int, metavar="N", help="compare HEAD with itself N times instead")
     other.add_argument(
-        "--simulate", type=Path, metavar="FILE", help="say from stored A/A timings how often the gate errs"
-    )
-    other.add_argument(
         "--tables", type=Path, nargs=2, metavar="DIR", help="compare final metrics of two folders of tables"
     )
     other.add_argument(
@@ -238,7 +196,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--metric", default="train_loss", help="of --study and --tables; less is better (train_loss)"
     )
-    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="of --simulate (10000)")
     return parser
 
 
@@ -252,15 +209,15 @@ def _check(given: argparse.Namespace) -> None:
         raise GateError(f"--level {given.level}: a number between 0 and 1 is needed, such as {LEVEL}")
     if not given.effect > 0:
         raise GateError(f"--effect {given.effect}: a number above 0 is needed, 0.05 for 5 %")
-    for name, least in (("rounds", least_rounds(given.level)), ("blocks", 1), ("comparisons", 1), ("aa", 1)):
+    for name, least in (("rounds", least_rounds(given.level)), ("blocks", 1), ("aa", 1)):
         value = getattr(given, name)
         if value is not None and value < least:
             raise GateError(f"--{name} {value}: at least {least} is needed")
     if given.most_rounds < given.rounds:
         raise GateError(f"--most-rounds {given.most_rounds}: at least {given.rounds}, as --rounds, is needed")
-    alone = given.aa is not None or given.simulate is not None or given.tables is not None
+    alone = given.aa is not None or given.tables is not None
     if alone == (given.head is not None):
-        raise GateError("name two commits, BASE and HEAD, or one of --aa, --simulate, --tables")
+        raise GateError("name two commits, BASE and HEAD, or one of --aa, --tables")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -268,15 +225,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         _check(given)
-        if given.simulate is not None:
-            return resample(given)
         if given.tables is not None:
             base, head = given.tables
             return compare_accuracy(base, head, given)
         if given.study is not None:
             return compare_studies(given)
         return compare_commits(given) if given.aa is None else compare_equals(given)
-    except (GateError, UnknownCommit, TableError) as error:
+    except (GateError, UnknownCommit, InputError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 Outcome = Literal["slower", "faster", "equal", "undecided"]
 
@@ -21,9 +21,7 @@ SIGNED_RANK_WIDTH = math.sqrt(math.pi / 3)
 # A scale from the quantile of absolute values at which 20 % are left out: those that something disturbed. The
 # median would leave out half, and with it the tails that make the interval wide.
 CORE = 0.8
-NORMAL_DEVIATION = 1 / NormalDist().inv_cdf(
-    (1 + CORE) / 2
-)  # a normal distribution's deviation over its quantile
+NORMAL_DEVIATION = 1 / special.ndtri((1 + CORE) / 2)  # a normal distribution's deviation over its quantile
 
 
 @dataclass(frozen=True)
@@ -102,21 +100,9 @@ def least_rounds(level: float) -> int:
     return math.ceil(1 - math.log2(1 - level) - 1e-9)
 
 
-@cache
-def student_quantile(probability: float, freedom: int) -> float:
-    """Student's quantile by expansion about the normal one (Abramowitz and Stegun 26.7.5)."""
-    z = NormalDist().inv_cdf(probability)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
-
-
 def shown_by(rounds: int, noise: float, level: float) -> float:
     """The shift of log ratios that so many rounds show with power 0.9, where noise is about normal."""
-    reach = student_quantile((1 + level) / 2, rounds - 1) + NormalDist().inv_cdf(POWER)
+    reach = special.stdtrit(rounds - 1, (1 + level) / 2) + special.ndtri(POWER)
     return SIGNED_RANK_WIDTH * reach * noise / math.sqrt(rounds)
 
 
@@ -269,55 +255,3 @@ def rounds_to_add(verdict: Verdict, most: int) -> int:
 
 def _exponential(value: float) -> float:
     return math.exp(value) if value < math.log(GREATEST) else math.inf
-
-
-@dataclass(frozen=True)
-class Rates:
-    """How often resampled comparisons ended in each way, as shares."""
-
-    slower: float
-    faster: float
-    equal: float
-    undecided: float
-
-    @property
-    def alarms(self) -> float:
-        """The share that says something changed."""
-        return self.slower + self.faster
-
-
-def simulate(
-    stored: ArrayLike,
-    rounds: int,
-    most: int,
-    effect: float,
-    level: float,
-    slowdown: float,
-    comparisons: int,
-    generator: np.random.Generator,
-) -> Rates:
-    """Verdicts of comparisons that are resampled from stored A/A rounds.
-
-    Each takes rounds with replacement, as many more as the noise in them asks for, deals the four processes
-    of each out to the sides by chance (nothing changed: each could have been any), and slows one side down.
-
-    Args:
-        stored: (stored rounds, 4, blocks) seconds of equal processes.
-        rounds, most: rounds that a comparison starts with, and may have.
-        effect, level: as in `decide`.
-        slowdown: the relative slowdown put on the head, 0 for false alarms.
-        comparisons: how many.
-        generator: the source of chance.
-    """
-    seconds = np.asarray(stored, dtype=float)
-    counts = dict.fromkeys(("slower", "faster", "equal", "undecided"), 0)
-    for _ in range(comparisons):
-        sides, more = seconds[:0], rounds
-        while more:
-            picked = seconds[generator.integers(len(seconds), size=more)]
-            dealt = generator.permuted(np.tile(np.arange(4), (more, 1)), axis=1)
-            sides = np.concatenate([sides, np.take_along_axis(picked, dealt[:, :, None], axis=1)])
-            verdict = decide(sides[:, :2], sides[:, 2:] * (1 + slowdown), effect, level)
-            more = rounds_to_add(verdict, most)
-        counts[verdict.outcome] += 1
-    return Rates(**{name: count / comparisons for name, count in counts.items()})

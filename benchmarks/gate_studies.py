@@ -15,7 +15,7 @@ SHOWN = 6  # how many of Snakemake's last lines a message shows
 
 
 @dataclass(frozen=True)
-class Asked:
+class StudyRuns:
     """The runs that are compared.
 
     Args:
@@ -32,7 +32,7 @@ class Asked:
         return f"{self.study} at scale {self.scale} on {self.backend}"
 
 
-def final_runs(checkout: Path, commit: str, asked: Asked, folder: Path) -> Path:
+def final_runs(checkout: Path, commit: str, runs: StudyRuns, folder: Path) -> Path:
     """Run what the final runs of a study need, without timing, figures and site.
 
     What the folder already holds of the same commit is not run again.
@@ -40,7 +40,7 @@ def final_runs(checkout: Path, commit: str, asked: Asked, folder: Path) -> Path:
     Args:
         checkout: the commit's files.
         commit: its name, for messages.
-        asked: the runs.
+        runs: the runs.
         folder: absolute; is given the results and what Snakemake said.
 
     Returns:
@@ -53,7 +53,7 @@ def final_runs(checkout: Path, commit: str, asked: Asked, folder: Path) -> Path:
     said = folder / "snakemake.log"
     command = (
         *(sys.executable, "-m", "snakemake", "--cores", "all", "--until", "final", "--config"),
-        *(f"studies={asked.study}", f"scale={asked.scale}", f"backends={asked.backend}"),
+        *(f"studies={runs.study}", f"scale={runs.scale}", f"backends={runs.backend}"),
         *(f"results={folder / 'results'}", f"site={folder / 'site'}", "--", "reports"),
     )
     with said.open("w") as file:
@@ -63,11 +63,11 @@ def final_runs(checkout: Path, commit: str, asked: Asked, folder: Path) -> Path:
     lines = [line for line in said.read_text().splitlines() if line.strip()]
     if done.returncode:
         last = "\n".join(lines[-SHOWN:])
-        raise GateError(f"{asked} failed at {commit[:12]}, as {said} says:\n{last}")
-    finals = folder / "results/runs" / asked.study / asked.scale / "final"
+        raise GateError(f"{runs} failed at {commit[:12]}, as {said} says:\n{last}")
+    finals = folder / "results/runs" / runs.study / runs.scale / "final"
     if not finals.is_dir():
         reasons = [line.strip() for line in lines if line.startswith("  skipped ")]
-        raise GateError(f"{asked}: {commit[:12]} has no such runs ({'; '.join(reasons)})")
+        raise GateError(f"{runs}: {commit[:12]} has no such runs ({'; '.join(reasons)})")
     return finals
 
 

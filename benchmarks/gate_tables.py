@@ -18,7 +18,7 @@ def final_values(folder: Path, metric: str) -> pl.DataFrame:
 
     Raises:
         GateError: where no run has the metric, or a cell has two runs of a seed.
-        TableError: for a folder that is none or a damaged file.
+        InputError: for a folder that is none or a damaged file.
     """
     finals = (
         read(folder, "runs")

@@ -217,18 +217,3 @@ def write_samples(file: Path, comparisons: Sequence[Sequence[Sample]], facts: Ma
     temporary = file.with_suffix(file.suffix + ".part")
     temporary.write_text(json.dumps(kept))
     temporary.replace(file)
-
-
-def read_samples(file: Path) -> list[list[Sample]]:
-    """The comparisons of a file that the gate wrote.
-
-    Raises:
-        GateError: when it is no such file.
-    """
-    try:
-        kept = json.loads(file.read_text())
-        return [[Sample(**sample) for sample in samples] for samples in kept["comparisons"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise GateError(
-            f"{file}: holds no timings of `python -m benchmarks.gate --out FILE` ({error})"
-        ) from error

@@ -14,10 +14,10 @@ from typing import Any
 
 import polars as pl
 
-from harness.errors import InputError
-from harness.plan import Config, PlannedStudy, make_plan, write_specs
+from documents.errors import InputError
+from harness.planning.plan import Config, PlannedStudy, make_plan, write_specs
 from harness.sources import ROOT
-from reports.figures import MANIFEST
+from reports.figures.study_figures import MANIFEST
 from results.reading import read
 
 TABLES = ("runs", "curves", "timings", "memory", "jobs")
@@ -96,7 +96,7 @@ def run_study(
     if plan.skipped:
         raise InputError(f"{name}: {plan.skipped[0][1]}")
     if not plan.studies:
-        raise InputError(f"{name}: is a claim that property checks decide: python -m harness checks {name}")
+        raise InputError(f"{name}: is a claim that property checks decide: curvebench claims check {name}")
     (planned,) = plan.studies
     write_specs(plan)
     _snakemake(config, planned, cores)

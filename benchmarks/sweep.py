@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _instances(workload: str, seeds: int) -> tuple[Any, Mapping[str, Any], list[Any]]:
-    from harness.job import instance
+    from harness.stages.job import instance
     from workloads import workloads
 
     found = workloads()[workload]
@@ -59,8 +59,8 @@ def _ours(workload: str, steps: int) -> float:
     import numpy as np
 
     from harness.backends.engine import engine
-    from harness.execution import Bundle, load, stretch_inputs
-    from harness.job import orders_of
+    from harness.engine.execution import Bundle, load, stretch_inputs
+    from harness.stages.job import orders_of
     from optimizers import rules
 
     found, settings, instances = _instances(workload, SEEDS)

@@ -6,8 +6,8 @@ import importlib
 from typing import Any
 
 ENTRIES = {
-    "Online": "harness.replaying",
-    "replay": "harness.replaying",
+    "Online": "harness.engine.replaying",
+    "replay": "harness.engine.replaying",
     "as_optax": "harness.interop.optax_transformation",
     "as_torch": "harness.interop.torch_optimizer",
 }

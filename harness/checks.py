@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from harness.errors import InputError
+from documents.errors import InputError
 from results.verdicts import Relation, Variant, Verdict
 from results.verdicts import verdicts as verdicts_of_parts
 
@@ -27,7 +27,7 @@ CORRECTED: Final = "as corrected"
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of one instance beside what a claim says of it.
+    """A number of one instance and what a claim says of it.
 
     Args:
         quantity: what it is, with its unit where it has one; the same in all instances.

@@ -9,12 +9,15 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from harness.contestants import find_workload, located
-from harness.errors import InputError
-from harness.spec import TRAJECTORY_VERSION, JobSpec, WorkloadSpec
+from documents.errors import InputError
+from documents.job import TRAJECTORY_VERSION, JobSpec
+from documents.method import WorkloadSpec
+from harness.registry import find_workload, located
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLLOWED = ("optimizers", "workloads")  # the golden test makes spec.TRAJECTORY_VERSION cover the harness
+RULES_AND_WORKLOADS = ("optimizers", "workloads")
+# Of studies; the golden test makes TRAJECTORY_VERSION cover the harness.
+FOLLOWED = ("documents", *RULES_AND_WORKLOADS)
 DATA = "data:"  # marks the key of a data file among the sources
 
 
@@ -121,7 +124,7 @@ def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
     changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]
     changed += [package for package, planned in spec.versions.items() if version(package) != planned]
     if spec.trajectory_version != TRAJECTORY_VERSION:
-        changed.append("harness.spec.TRAJECTORY_VERSION")
+        changed.append("documents.job.TRAJECTORY_VERSION")
     if changed:
         raise InputError(
             f"{spec.study} {spec.stage} {spec.hash}: {', '.join(changed)} changed since it was planned; "

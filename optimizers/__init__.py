@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from optimizers.registry import found
+from documents.definitions import Kind
 from optimizers.rule import Hyperparameter, HyperparameterError, Rule
 
-__all__ = ["Hyperparameter", "HyperparameterError", "Rule", "module_of", "rules"]
+__all__ = ["KIND", "Hyperparameter", "HyperparameterError", "Rule", "module_of", "rules"]
+
+KIND = Kind("optimizer", __name__, "RULES", Rule)
 
 
 def rules() -> dict[str, Rule]:
     """Every rule by name."""
-    return {name: rule for name, (rule, _) in found(__name__, "RULES").items()}
+    return KIND.own()
 
 
 def module_of(name: str) -> str:
     """The module that defines a rule, for the hash of its sources."""
-    return found(__name__, "RULES")[name][1]
+    return KIND.module_of(name)

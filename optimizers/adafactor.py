@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from documents.values import flag
 from optimizers.adam import ADAM
 from optimizers.matricization import for_matrices
-from optimizers.options import Option, Options, complete, flag
+from optimizers.options import Option, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule, safe_divide
 
 Hyper = Mapping[str, Array]
@@ -23,7 +24,7 @@ class Entries(NamedTuple):
     entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n), starts at 0
 
 
-class Memory(NamedTuple):
+class AdafactorState(NamedTuple):
     first: tuple[Array, ...]  # m_t, running mean of g, (..., m, n), starts at 0; none where g is used itself
     second: Factors | Entries  # the second moment, factored or whole
 
@@ -58,9 +59,9 @@ class _Adafactor:
     parameter_scaling: bool
     beta2_schedule: bool
 
-    def init(self, ops: Ops, param: Array) -> Memory:
+    def init(self, ops: Ops, param: Array) -> AdafactorState:
         leading, (rows, columns) = tuple(param.shape[:-2]), param.shape[-2:]
-        return Memory(
+        return AdafactorState(
             first=(ops.zeros_like(param),) if self.first_moment else (),
             second=Factors(ops.zeros((*leading, rows, 1)), ops.zeros((*leading, 1, columns)))
             if self.factored
@@ -92,8 +93,8 @@ class _Adafactor:
         return ops.sqrt(shares) * ops.sqrt(state.columns / total), state
 
     def update(
-        self, ops: Ops, grad: Array, state: Memory, param: Array, hyper: Hyper
-    ) -> tuple[Array, Memory]:
+        self, ops: Ops, grad: Array, state: AdafactorState, param: Array, hyper: Hyper
+    ) -> tuple[Array, AdafactorState]:
         """W <- W - eta RMS(W) RMSClip(G / sqrt(V_t)) (002 Sec. 4.7.1), less the changes that are off."""
         root, second = self.second_moment(ops, grad, state.second, hyper)
         numerator, first = grad, state.first
@@ -107,7 +108,7 @@ class _Adafactor:
         rate = hyper["learning_rate"]
         if self.parameter_scaling:
             rate = rate * ops.maximum(root_mean_square(ops, param), hyper["parameter_scale_floor"])
-        return param - rate * direction, Memory(first, second)
+        return param - rate * direction, AdafactorState(first, second)
 
 
 def adafactor(options: Options) -> Rule:

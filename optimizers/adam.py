@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from optimizers.options import Option, OptionError, Options, complete, flag
+from documents.values import flag
+from optimizers.options import Option, OptionError, Options, complete
 from optimizers.rule import (
     EPSILON_INSIDE_ROOT,
     LEARNING_RATE,

@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from documents.values import choice, whole
 from optimizers.gradient_descent import Empty
 from optimizers.matricization import for_matrices
-from optimizers.options import Option, Options, choice, complete, whole
+from optimizers.options import Option, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule, safe_divide
 
 Hyper = Mapping[str, Array]
 
 
-class Factors(NamedTuple):
+class MultiplicativeFactors(NamedTuple):
     left: Array  # A_t, (..., m, r), starts at random in (0, 1)
     right: Array  # B_t, (..., r, n), likewise
 
@@ -31,7 +32,9 @@ OPTIONS = {
 }
 
 
-def multiplicative_round(ops: Ops, target: Array, factors: Factors, alternating: bool) -> Factors:
+def multiplicative_round(
+    ops: Ops, target: Array, factors: MultiplicativeFactors, alternating: bool
+) -> MultiplicativeFactors:
     """One round of EM for a nonnegative factorization of `target` (002 eqs. 123-124, with 0 / 0 = 0).
 
     Args:
@@ -50,7 +53,7 @@ def multiplicative_round(ops: Ops, target: Array, factors: Factors, alternating:
     new_right = right * safe_divide(
         ops, ops.matrix_transpose(left) @ ratio, ops.sum(left, axis=-2)[..., :, None]
     )
-    return Factors(new_left, new_right)
+    return MultiplicativeFactors(new_left, new_right)
 
 
 @dataclass(frozen=True)
@@ -60,25 +63,25 @@ class _Matrices:
     rank: int
     alternating: bool
 
-    def init(self, ops: Ops, param: Array) -> Factors:
+    def init(self, ops: Ops, param: Array) -> MultiplicativeFactors:
         """A_0 and B_0 uniform in (0, 1), the same for every lane and for all matrices of a shape."""
         leading, (rows, columns) = tuple(param.shape[:-2]), param.shape[-2:]
         generator = np.random.default_rng(0)
         left = generator.random((rows, self.rank))
         right = generator.random((self.rank, columns))
-        return Factors(
+        return MultiplicativeFactors(
             ops.zeros((*leading, rows, self.rank)) + ops.asarray(left),
             ops.zeros((*leading, self.rank, columns)) + ops.asarray(right),
         )
 
     def update(
-        self, ops: Ops, grad: Array, state: Factors, param: Array, hyper: Hyper
-    ) -> tuple[Array, Factors]:
+        self, ops: Ops, grad: Array, state: MultiplicativeFactors, param: Array, hyper: Hyper
+    ) -> tuple[Array, MultiplicativeFactors]:
         """W <- W - eta G / sqrt(A_t B_t) (002 L.2)."""
         if not self.alternating:
             # here and not in the state: a state begins before hyperparameters are known
             first = ops.where(hyper["step"] == 1, hyper["initialization_range"], 1.0)
-            state = Factors(first * state.left, first * state.right)
+            state = MultiplicativeFactors(first * state.left, first * state.right)
         squares = ops.square(grad) + hyper["epsilon"]
         state = multiplicative_round(ops, squares, state, self.alternating)
         direction = safe_divide(ops, grad, ops.sqrt(state.left @ state.right))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
+from documents.values import whole
 from optimizers.matricization import as_matrix
 from optimizers.matrix_functions import inverse_root, rank_cutoff
-from optimizers.options import Option, Options, complete, whole
+from optimizers.options import Option, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
 from optimizers.tensors import second_moment
 
@@ -22,7 +23,7 @@ class Sides(NamedTuple):
     roots: tuple[Array, ...]  # of both likewise; the left one is multiplied by the root of the trace
 
 
-class Refreshed(NamedTuple):
+class RefreshedIdealized(NamedTuple):
     """What a refresh hands to its step's update."""
 
     sides: Sides  # whose statistics hold the step's gradient already
@@ -37,7 +38,7 @@ def _accumulated(ops: Ops, matrix: Array, state: Sides, kept: Array) -> tuple[Ar
 
 
 @dataclass(frozen=True)
-class _Tensors:
+class _IdealizedTensors:
     """The functions of the rule for parameters of `order` axes."""
 
     order: int
@@ -50,7 +51,7 @@ class _Tensors:
 
         return Sides(zeros(), zeros())
 
-    def refresh(self, ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> Refreshed:
+    def refresh(self, ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdealized:
         """sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), of pseudo-inverses where singular."""
         kept, epsilon = (as_matrix(ops, hyper[name], self.order) for name in ("beta2", "epsilon"))
         matrix = as_matrix(ops, grad, self.order)
@@ -62,14 +63,14 @@ class _Tensors:
             inverse_root(ops, mean, 0.5, epsilon, rank_cutoff(ops, mean.shape[-1])) for mean in means
         )
         trace = ops.sum(ops.diagonal(means[0]), axis=-1)[..., None, None]
-        return Refreshed(Sides(statistics, (ops.sqrt(trace) * left, right)))
+        return RefreshedIdealized(Sides(statistics, (ops.sqrt(trace) * left, right)))
 
     def update(
-        self, ops: Ops, grad: Array, state: Sides | Refreshed, param: Array, hyper: Hyper
+        self, ops: Ops, grad: Array, state: Sides | RefreshedIdealized, param: Array, hyper: Hyper
     ) -> tuple[Array, Sides]:
         """W <- W - eta sqrt(tr E[G G^T]) E[G G^T]^(-1/2) G E[G^T G]^(-1/2) (002 Sec. 6.2.1)."""
         matrix = as_matrix(ops, grad, self.order)
-        if isinstance(state, Refreshed):
+        if isinstance(state, RefreshedIdealized):
             state = state.sides
         else:
             kept = as_matrix(ops, hyper["beta2"], self.order)
@@ -92,7 +93,7 @@ def idealized_shampoo(options: Options) -> Rule:
     chosen = complete("idealized_shampoo", OPTIONS, options)
 
     def rule(order: int) -> Rule:
-        functions = _Tensors(order)
+        functions = _IdealizedTensors(order)
         return Rule(
             name="idealized_shampoo",
             source="002 Sec. 6.2.1, Lemma 6.1",
@@ -116,7 +117,7 @@ def idealized_shampoo(options: Options) -> Rule:
         )
 
     parts = cache(lambda order: Part(rule(order)))
-    return replace(rule(2), part=lambda kind, shape: parts(len(shape)))
+    return replace(rule(2), part=lambda role, shape: parts(len(shape)))
 
 
 RULES = (idealized_shampoo({}),)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from documents.values import choice, whole
 from optimizers.matrix_functions import (
     coupled_newton_inverse_root,
     inverse_root,
     newton_schulz_inverse_root,
     rank_cutoff,
 )
-from optimizers.options import Option, OptionError, Options, choice, whole
+from optimizers.options import Option, OptionError, Options
 from optimizers.rule import Array, Ops
 
 ROOT_OPTIONS = {

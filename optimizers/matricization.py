@@ -48,4 +48,4 @@ def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
 
         return Part(replace(rule, init=init, update=update, scope="leaf"))
 
-    return replace(part(2).rule, part=lambda kind, shape: part(len(shape)))
+    return replace(part(2).rule, part=lambda role, shape: part(len(shape)))

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from documents.values import choice
 from optimizers.gradient_descent import Empty
 from optimizers.matricization import for_matrices
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, OptionError, Options, choice, complete
+from optimizers.options import Option, OptionError, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
 
 Hyper = Mapping[str, Array]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 
+from documents.values import choice, flag, whole
 from optimizers.gradient_descent import Momentum
 from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
-from optimizers.options import Option, Options, choice, complete, flag, whole
-from optimizers.others import beside_others, others_option
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+from optimizers.options import Option, Options, complete
+from optimizers.others import others_option, with_fallback
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Rule
 
 Hyper = Mapping[str, Array]
 
@@ -99,12 +99,10 @@ def muon(options: Options) -> Rule:
             build=muon,
         )
 
-    matrices = cache(lambda order: Part(rule(order)))
+    def takes(role: ParameterRole, order: int) -> bool:
+        return role.kind in MATRICES and order > 1
 
-    def part(kind: str, shape: tuple[int, ...]) -> Part | None:
-        return matrices(len(shape)) if kind in MATRICES and len(shape) > 1 else None
-
-    return beside_others(rule(2), part, chosen["others"])
+    return with_fallback(rule, takes, chosen["others"])
 
 
 RULES = (muon({}),)

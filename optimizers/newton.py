@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from optimizers.gradient_descent import SGD, Empty
+from optimizers.needs import HESSIAN
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
 
 
@@ -27,7 +28,7 @@ NEWTON = Rule(
     init=SGD.init,
     update=_update,
     scope="model",
-    needs_hessian=True,
+    needs=(HESSIAN,),
 )
 
 RULES = (NEWTON,)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
+from documents.values import choice
 from optimizers.adam import ADAM, ADAMW
 from optimizers.gradient_descent import MOMENTUM, SGD
-from optimizers.options import Option, choice
-from optimizers.rule import LEARNING_RATE, Part, Rule
+from optimizers.options import Option
+from optimizers.rule import LEARNING_RATE, ParameterRole, Part, Rule
 
 OTHERS = {rule.name: rule for rule in (ADAMW, ADAM, MOMENTUM, SGD)}
 OTHERS_LEARNING_RATE = 1e-3
@@ -19,19 +21,27 @@ def others_option(left: str) -> Option:
     return Option("adamw", f"the rule of {left}: {', '.join(OTHERS)}", choice(*OTHERS))
 
 
-def beside_others(rule: Rule, part: Callable[[str, tuple[int, ...]], Part | None], others: str) -> Rule:
-    """The rule with `part` for the leaves that have one and the rule named `others` for all else.
+def with_fallback(
+    rule: Callable[[int], Rule], takes: Callable[[ParameterRole, int], bool], others: str
+) -> Rule:
+    """The rule of the leaves that it takes, by their order, and the rule named `others` for all else.
 
     Its hyperparameters are `rule`'s own and, as `others_<name>`, the other rule's, whose learning rate gets a
     default.
+
+    Args:
+        rule: `rule(order)`, for leaves of so many axes.
+        takes: `takes(role, order)`: whether it is for such a leaf.
+        others: a name of OTHERS.
     """
     other = OTHERS[others]
     names = {name: f"others_{name}" for name in other.hyperparameters}
     numbers = {names[name]: spec for name, spec in other.hyperparameters.items()}
     numbers["others_learning_rate"] = replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)
-    rest = Part(other, names)
+    rest, own = Part(other, names), cache(lambda order: Part(rule(order)))
+    whole = rule(2)
     return replace(
-        rule,
-        hyperparameters={**rule.hyperparameters, **numbers},
-        part=lambda kind, shape: part(kind, shape) or rest,
+        whole,
+        hyperparameters={**whole.hyperparameters, **numbers},
+        part=lambda role, shape: own(len(shape)) if takes(role, len(shape)) else rest,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from documents.values import choice
 from optimizers.gradient_descent import MOMENTUM, Momentum
-from optimizers.options import Option, Options, choice, complete
+from optimizers.options import Option, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
 
 Hyper = Mapping[str, Array]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from optimizers.names import unknown
-from optimizers.options import Option, Options, complete, flag
+from documents.values import Read, completed, flag, interval, number
+from optimizers.needs import Need
+from optimizers.options import Option, Options, complete
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -24,7 +25,7 @@ class Hyperparameter:
     """One number that a rule takes: its meaning, its default and its legal interval.
 
     Args:
-        description: one line for `python -m harness list`.
+        description: one line for `curvebench list`.
         default: the value when none is given; None makes it obligatory.
         low, high: the legal interval.
         low_open, high_open: whether the bound itself is excluded.
@@ -40,17 +41,13 @@ class Hyperparameter:
     @property
     def interval(self) -> str:
         """The legal interval as text, such as `(0, inf)` or `[0, 1)`."""
-        left = "(" if self.low_open or math.isinf(self.low) else "["
-        right = ")" if self.high_open or math.isinf(self.high) else "]"
-        return f"{left}{self.low:g}, {self.high:g}{right}"
+        return interval(self.low, self.high, self.low_open, self.high_open)
 
-    def contains(self, value: float) -> bool:
-        """Whether a value is finite and inside the legal interval."""
-        if not math.isfinite(value):
-            return False
-        above = value > self.low if self.low_open else value >= self.low
-        below = value < self.high if self.high_open else value <= self.high
-        return above and below
+    @property
+    def read(self) -> Read:
+        """A given value as a number inside the interval."""
+        checked = number(self.low, self.high, self.low_open, self.high_open)
+        return lambda value: float(checked(value))
 
 
 def safe_divide(ops: Ops, numerator: Array, denominator: Array) -> Array:
@@ -70,6 +67,18 @@ def smoothed_root(ops: Ops, square: Array, epsilon: Array, inside: bool) -> Arra
 
 EPSILON_INSIDE_ROOT = Option(False, "whether epsilon is added inside the root instead of to it", flag)
 LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0, low_open=True)
+
+
+class ParameterRole(Protocol):
+    """What a parameter is inside a model (workloads.workload.Role)."""
+
+    @property
+    def kind(self) -> str:
+        """weight, bias, convolution, norm, embedding or vector."""
+
+    @property
+    def layer(self) -> int:
+        """The layer that it belongs to; 0 is nearest to the input."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +123,11 @@ class Rule:
         gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for
             the parameters themselves.
         backend: the only backend that it runs on; None for all.
-        needs_hessian: whether `hyper` holds `hessian`, `(..., d, d)`, at that point; with scope `model`.
+        needs: what `hyper` holds besides, evaluated at that point (optimizers/needs.py).
         first_moments: the fields of its state that change with the coordinates like a gradient, so that it
             can go on in others where all else stays; None where it cannot.
-        part: `part(kind, shape) -> Part` for a role's kind and one parameter's shape, where not all leaves
-            are updated alike, the same object where they are; None where this rule updates all.
+        part: `part(role, shape) -> Part` for one parameter's role and shape, where not all leaves are updated
+            alike, the same object where they are; None where this rule updates all.
         options: the choices that a study makes besides numbers, by name.
         chosen: what was chosen for each.
         build: `build(options) -> Rule` for completed options; None where there are none.
@@ -135,9 +144,9 @@ class Rule:
     start: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
     gradient_at: Callable[[Ops, State, Array, Mapping[str, Array]], Array] | None = None
     backend: str | None = None
-    needs_hessian: bool = False
+    needs: tuple[Need, ...] = ()
     first_moments: tuple[str, ...] | None = None
-    part: Callable[[str, tuple[int, ...]], Part] | None = None
+    part: Callable[[ParameterRole, tuple[int, ...]], Part] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)
     build: Callable[[Options], Rule] | None = None
@@ -151,26 +160,18 @@ class Rule:
         chosen = complete(self.name, self.options, given)
         return self if self.build is None else self.build(chosen)
 
-    def complete(self, given: Mapping[str, float]) -> dict[str, float]:
-        """The given hyperparameters checked and completed by the defaults.
+    def complete(self, given: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:
+        """The given hyperparameters checked and completed by the defaults, without those that are tuned.
 
         Raises:
             HyperparameterError: for an unknown name, a missing value or one outside its interval.
         """
-        for name in given:
-            if name not in self.hyperparameters:
-                raise HyperparameterError(unknown(self.name, "hyperparameter", name, self.hyperparameters))
-        values: dict[str, float] = {}
-        for name, spec in self.hyperparameters.items():
-            value = given.get(name, spec.default)
+        known = {name: one for name, one in self.hyperparameters.items() if name not in tuned}
+        found = completed(self.name, "hyperparameter", known, given, HyperparameterError)
+        for name, value in found.items():
             if value is None:
                 raise HyperparameterError(
                     f"{self.name} needs {name!r}, which has no default "
                     f"(valid: {', '.join(self.hyperparameters)})"
                 )
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise HyperparameterError(f"{self.name}: {name} = {value!r} is not a number")
-            if not spec.contains(float(value)):
-                raise HyperparameterError(f"{self.name}: {name} = {value!r} is outside {spec.interval}")
-            values[name] = float(value)
-        return values
+        return found

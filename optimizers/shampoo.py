@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from documents.values import choice, is_number, whole
 from optimizers.adagrad import ADAGRAD
 from optimizers.adam import ADAM
 from optimizers.gradient_descent import SGD, Empty
 from optimizers.inverse_root_choice import ROOT_OPTIONS, root_of
 from optimizers.matrix_functions import inverse_root_in_basis, online_orthogonal_iteration, rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, OptionError, Options, choice, complete, whole
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule, State
-from optimizers.tensors import Blocks, beside_matrices, multiplied, second_moment
+from optimizers.options import Option, OptionError, Options, complete
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Part, Rule, State
+from optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
 
 Hyper = Mapping[str, Array]
 InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its damping, (..., n, n) and (..., 1, 1)
@@ -23,17 +24,17 @@ InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its dampin
 GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 
 
-class Factors(NamedTuple):
+class ShampooFactors(NamedTuple):
     statistics: tuple[Array, ...]  # of each axis (..., n, n), sum or running mean of G G^T, starts at 0
     roots: tuple[Array, ...]  # of each axis (..., n, n), what the gradient is multiplied with
     bases: tuple[Array, ...]  # of a tracked basis, of each axis (..., n, n), starts at I; else empty
     grafting: State  # of the rule whose step gives the length; else empty
 
 
-class Refreshed(NamedTuple):
+class RefreshedShampoo(NamedTuple):
     """What a refresh hands to its step's update."""
 
-    factors: Factors  # whose statistics hold the step's gradient already
+    factors: ShampooFactors  # whose statistics hold the step's gradient already
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class _Tensors:
     blocks: Blocks | None
     grafting: Rule | None
 
-    def init(self, ops: Ops, param: Array) -> Factors:
+    def init(self, ops: Ops, param: Array) -> ShampooFactors:
         seen = self.seen(ops, param)
         leading = tuple(seen.shape[: seen.ndim - self.order])
         sizes = tuple(seen.shape[seen.ndim - self.order :])
@@ -65,7 +66,7 @@ class _Tensors:
             return tuple(ops.zeros((*leading, size, size)) for size in sizes)
 
         tracked = self.inverse_root is None
-        return Factors(
+        return ShampooFactors(
             statistics=zeros(),
             roots=zeros(),
             bases=tuple(zero + ops.eye(zero.shape[-1]) for zero in zeros()) if tracked else (),
@@ -78,12 +79,12 @@ class _Tensors:
 
     def beside_factors(self, ops: Ops, value: Array) -> Array:
         """A hyperparameter that broadcasts against parameters as one that does against statistics."""
-        matrices = beside_matrices(ops, value, self.order)
+        matrices = hyper_for_matrices(ops, value, self.order)
         if self.blocks is None:
             return matrices
         return ops.reshape(matrices, (*matrices.shape, *(1,) * self.order))
 
-    def accumulated(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> tuple[Array, ...]:
+    def accumulated(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> tuple[Array, ...]:
         """L_t and R_t with this step's gradient: the sum of eq. 53, or its running mean (002 Sec. 5.1)."""
         added, seen = [], self.seen(ops, grad)
         for axis, before in enumerate(state.statistics):
@@ -95,7 +96,7 @@ class _Tensors:
                 added.append(before + outer)
         return tuple(added)
 
-    def refresh(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> Refreshed:
+    def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
         """L_t^(-power) and R_t^(-power); of a singular matrix that of its pseudo-inverse (002 Fact 2.1).
 
         With a tracked basis V, V diag(v_i^T L_t v_i)^(-power) V^T after one step V <- QR(L_t V) with its
@@ -120,13 +121,13 @@ class _Tensors:
             cutoff = rank_cutoff(ops, size)
             roots.append(inverse_root_in_basis(ops, matrix, basis, self.power, start, cutoff))
             bases.append(basis)
-        return Refreshed(state._replace(statistics=statistics, roots=tuple(roots), bases=tuple(bases)))
+        return RefreshedShampoo(state._replace(statistics=statistics, roots=tuple(roots), bases=tuple(bases)))
 
     def update(
-        self, ops: Ops, grad: Array, state: Factors | Refreshed, param: Array, hyper: Hyper
-    ) -> tuple[Array, Factors]:
+        self, ops: Ops, grad: Array, state: ShampooFactors | RefreshedShampoo, param: Array, hyper: Hyper
+    ) -> tuple[Array, ShampooFactors]:
         """W <- W - eta L^(-power) G R^(-power), a factor an axis (002 eq. 53)."""
-        if isinstance(state, Refreshed):
+        if isinstance(state, RefreshedShampoo):
             state = state.factors
         else:
             state = state._replace(statistics=self.accumulated(ops, grad, state, hyper))
@@ -151,15 +152,15 @@ class _Numbers:
 
     vectors: _Tensors
 
-    def init(self, ops: Ops, param: Array) -> Factors:
+    def init(self, ops: Ops, param: Array) -> ShampooFactors:
         return self.vectors.init(ops, param[..., None])
 
-    def refresh(self, ops: Ops, grad: Array, state: Factors, hyper: Hyper) -> Refreshed:
+    def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
         return self.vectors.refresh(ops, grad[..., None], state, _with_axis(hyper))
 
     def update(
-        self, ops: Ops, grad: Array, state: Factors | Refreshed, param: Array, hyper: Hyper
-    ) -> tuple[Array, Factors]:
+        self, ops: Ops, grad: Array, state: ShampooFactors | RefreshedShampoo, param: Array, hyper: Hyper
+    ) -> tuple[Array, ShampooFactors]:
         new, state = self.vectors.update(ops, grad[..., None], state, param[..., None], _with_axis(hyper))
         return new[..., 0], state
 
@@ -171,7 +172,7 @@ def _with_axis(hyper: Hyper) -> dict[str, Array]:
 def _read_power(value: Any) -> Any:
     if value is None:
         return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
+    if not is_number(value) or not 0 < value <= 1:
         raise OptionError("is not a number in (0, 1], or null (1 / 2k for a tensor of k axes)")
     return float(value)
 
@@ -257,7 +258,7 @@ def shampoo(options: Options) -> Rule:
 
     parts = cache(lambda order, blocks: Part(rule(order, blocks)))
 
-    def part(kind: str, shape: tuple[int, ...]) -> Part:
+    def part(role: ParameterRole, shape: tuple[int, ...]) -> Part:
         is_cut = size is not None and any(length > size for length in shape)
         return parts(len(shape), Blocks(shape, size) if is_cut else None)
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
+from documents.values import choice, flag, whole
 from optimizers.adam import Moments, adam_direction
 from optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
-from optimizers.options import Option, Options, choice, complete, flag, whole
+from optimizers.options import Option, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
-from optimizers.tensors import beside_matrices, multiplied, second_moment
+from optimizers.tensors import hyper_for_matrices, multiplied, second_moment
 
 Hyper = Mapping[str, Array]
 Refreshing = Callable[[Ops, Array, Array], Array]
@@ -79,7 +80,7 @@ class _Soap:
 
     def accumulated(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Rotated:
         """The state with this step's gradient in its statistics, which no bias correction touches."""
-        kept = beside_matrices(ops, hyper["shampoo_beta"], self.order)
+        kept = hyper_for_matrices(ops, hyper["shampoo_beta"], self.order)
         return state._replace(
             statistics=tuple(
                 kept * before + (1 - kept) * second_moment(ops, grad, self.order, axis)
@@ -109,21 +110,21 @@ class _Soap:
             return param, state.state
         refreshed = state if isinstance(state, Refreshed) else None
         state = self.accumulated(ops, grad, state, hyper) if isinstance(state, Rotated) else state.state
-        turned = multiplied(ops, self.of_axes(map(ops.matrix_transpose, state.bases)), grad)
+        rotated = multiplied(ops, self.of_axes(map(ops.matrix_transpose, state.bases)), grad)
         numbers = {**hyper, "step": hyper["step"] - 1} if self.skips_first else hyper
-        direction, moments = adam_direction(ops, turned, state.moments, numbers)
+        direction, moments = adam_direction(ops, rotated, state.moments, numbers)
         direction = multiplied(ops, self.of_axes(state.bases), direction)
         new = param - hyper["learning_rate"] * direction
         new = new * (1 - hyper["learning_rate"] * hyper["weight_decay"])
         state = state._replace(moments=moments)
-        return new, state if refreshed is None else self.turned(ops, state, refreshed.bases)
+        return new, state if refreshed is None else self.change_basis(ops, state, refreshed.bases)
 
     def of_axes(self, matrices: Iterable[Array | None]) -> list[Array | None]:
         """Matrices of the rotated axes, and None for the others."""
         given = dict(zip(self.axes, matrices, strict=True))
         return [given.get(axis) for axis in range(self.order)]
 
-    def turned(self, ops: Ops, state: Rotated, bases: tuple[Array, ...]) -> Rotated:
+    def change_basis(self, ops: Ops, state: Rotated, bases: tuple[Array, ...]) -> Rotated:
         """The state in the next bases: first moments rotated, second ones as they are."""
         first = state.moments.first
         entries = math.prod(first.shape[first.ndim - self.order :])
@@ -214,7 +215,7 @@ def soap(options: Options) -> Rule:
         )
 
     parts = cache(lambda order, axes: Part(rule(order, axes)))
-    return replace(rule(2, (0, 1)), part=lambda kind, shape: parts(len(shape), axes_of(shape)))
+    return replace(rule(2, (0, 1)), part=lambda role, shape: parts(len(shape), axes_of(shape)))
 
 
 RULES = (soap({}),)

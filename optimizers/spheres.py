@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
+from documents.values import choice
 from optimizers.matrix_functions import rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, Options, choice, complete
-from optimizers.others import beside_others, others_option
-from optimizers.rule import LEARNING_RATE, Array, Ops, Part, Rule, safe_divide
+from optimizers.options import Option, Options, complete
+from optimizers.others import others_option, with_fallback
+from optimizers.rule import LEARNING_RATE, Array, Ops, ParameterRole, Rule, safe_divide
 
 Hyper = Mapping[str, Array]
 
@@ -175,7 +175,7 @@ class _Vectors:
             return array
         return ops.reshape(array, (*array.shape[: array.ndim - self.order + 1], -1))
 
-    def beside_vectors(self, ops: Ops, value: Array) -> Array:
+    def like_vectors(self, ops: Ops, value: Array) -> Array:
         """A hyperparameter that broadcasts against parameters as one that does against vectors."""
         if self.order == 1:
             return value
@@ -198,7 +198,7 @@ class _Spheres(_Vectors):
     def update(
         self, ops: Ops, grad: Array, state: Radius, param: Array, hyper: Hyper
     ) -> tuple[Array, Radius]:
-        point, rate = self.vectors(ops, param), self.beside_vectors(ops, hyper["learning_rate"])
+        point, rate = self.vectors(ops, param), self.like_vectors(ops, hyper["learning_rate"])
         moved = self.step(ops, self.vectors(ops, grad), point, rate)
         return ops.reshape(retracted(ops, moved, state.radius, point), tuple(param.shape)), state
 
@@ -246,7 +246,7 @@ class _WeightNormalization(_Vectors):
         self, ops: Ops, grad: Array, state: DirectionAndScale, param: Array, hyper: Hyper
     ) -> tuple[Array, DirectionAndScale]:
         """v <- v - eta g_v and s <- s - eta g_s, w = s v / |v| (002 eq. 74)."""
-        gradient, rate = self.vectors(ops, grad), self.beside_vectors(ops, hyper["learning_rate"])
+        gradient, rate = self.vectors(ops, grad), self.like_vectors(ops, hyper["learning_rate"])
         unit, length = normalized(ops, state.direction, -1)
         factor = safe_divide(ops, state.scale, length)
         direction = state.direction - rate * factor * tangential(ops, gradient, unit)
@@ -257,7 +257,7 @@ class _WeightNormalization(_Vectors):
 
 @dataclass(frozen=True)
 class _Family:
-    """A rule of vectors beside another rule for all else.
+    """A rule of vectors, with another rule for all else.
 
     Args:
         name, source: of the rule.
@@ -288,14 +288,10 @@ class _Family:
                 build=self.build,
             )
 
-        vectors = cache(lambda order: Part(rule(order)))
+        def takes(role: ParameterRole, order: int) -> bool:
+            return role.kind == "vector" if order == 1 else role.kind in ROWS and order > 1
 
-        def part(kind: str, shape: tuple[int, ...]) -> Part | None:
-            order = len(shape)
-            is_vector = kind == "vector" if order == 1 else kind in ROWS and order > 1
-            return vectors(order) if is_vector else None
-
-        return beside_others(rule(2), part, chosen["others"])
+        return with_fallback(rule, takes, chosen["others"])
 
 
 RULES = tuple(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from documents.values import choice
 from optimizers.gradient_descent import Empty
 from optimizers.matricization import for_matrices
 from optimizers.matrix_functions import orthogonal_factor
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, Options, choice, complete
+from optimizers.options import Option, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Ops, Rule, safe_divide
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
+from documents.values import whole
 from optimizers.matrix_functions import rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
 from optimizers.muon import MATRICES, polar_factor
 from optimizers.muon import OPTIONS as OPTIONS_OF_MUON
-from optimizers.options import Option, Options, complete, whole
-from optimizers.others import beside_others
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+from optimizers.options import Option, Options, complete
+from optimizers.others import with_fallback
+from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Rule
+from optimizers.tensors import hyper_for_matrices
 
 Hyper = Mapping[str, Array]
 PolarFactor = Callable[[Ops, Array], Array]
@@ -101,14 +102,14 @@ def tangential_direction(
     """
     rows, columns = grad.shape[-2:]
     scaled, _ = normalized(ops, grad, (-2, -1))
-    turned = ops.matrix_transpose(point)
+    transposed = ops.matrix_transpose(point)
     # G at the first Lambda, -sym(W^T G): the minimum where D = d or W^T G is symmetric
-    part, length = normalized(ops, scaled - point @ symmetric(ops, turned @ scaled), (-2, -1))
+    part, length = normalized(ops, scaled - point @ symmetric(ops, transposed @ scaled), (-2, -1))
     is_rounding = length <= ROUNDING * rank_cutoff(ops, rows, columns)
     tangent = ops.where(is_rounding, ops.zeros_like(part), part * math.sqrt(columns))
     direction, primal, stopped = polar(ops, tangent), tangent, is_rounding
     for _ in range(steps):
-        shifted = tangent + point @ symmetric(ops, turned @ (primal - direction))
+        shifted = tangent + point @ symmetric(ops, transposed @ (primal - direction))
         mixed = OVER_RELAXATION * shifted + (1 - OVER_RELAXATION) * primal + direction
         new = clipped(ops, mixed)
         change = _frobenius_norm(ops, new - direction)
@@ -139,7 +140,7 @@ class _Stiefel:
     def update(self, ops: Ops, grad: Array, state: Point, param: Array, hyper: Hyper) -> tuple[Array, Point]:
         """W <- Orth(W - eta Z) (002 eq. 77)."""
         rate, tolerance = (
-            ops.reshape(hyper[name], (*hyper[name].shape[: param.ndim - self.order], 1, 1))
+            hyper_for_matrices(ops, hyper[name], self.order)
             for name in ("learning_rate", "tangency_tolerance")
         )
         direction = tangential_direction(
@@ -185,12 +186,10 @@ def manifold_muon(options: Options) -> Rule:
             build=manifold_muon,
         )
 
-    matrices = cache(lambda order: Part(rule(order)))
+    def takes(role: ParameterRole, order: int) -> bool:
+        return role.kind in MATRICES and order > 1
 
-    def part(kind: str, shape: tuple[int, ...]) -> Part | None:
-        return matrices(len(shape)) if kind in MATRICES and len(shape) > 1 else None
-
-    return beside_others(rule(2), part, chosen["others"])
+    return with_fallback(rule, takes, chosen["others"])
 
 
 RULES = (manifold_muon({}),)

@@ -48,7 +48,7 @@ def second_moment(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
     return gram(ops, matricized(ops, tensor, order, axis))
 
 
-def beside_matrices(ops: Ops, value: Array, order: int) -> Array:
+def hyper_for_matrices(ops: Ops, value: Array, order: int) -> Array:
     """A hyperparameter that broadcasts against tensors of so many axes as one that does against matrices."""
     return ops.reshape(value, (*value.shape[: value.ndim - order], 1, 1))
 

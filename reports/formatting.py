@@ -60,11 +60,11 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
     Three digits each; where one is within a hundredth of 1, three decimals each, or four where three would
     call one of them 1.000 that is not, or all are so near.
     """
-    told = [value for value in together if value is not None and math.isfinite(value) and value != 0]
-    near = [abs(value - 1) < 0.01 for value in told]
+    known = [value for value in together if value is not None and math.isfinite(value) and value != 0]
+    near = [abs(value - 1) < 0.01 for value in known]
     if not any(near):
         return ratio
-    fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in told)
+    fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in known)
 
     def write(value: float | None) -> str:
         # what such decimals cannot tell from 0, or are too many for
@@ -85,12 +85,12 @@ def counts(together: Sequence[float | None]) -> list[str]:
 
     They have one where a number is not whole and all are below 100.
     """
-    told = [value for value in together if value is not None and math.isfinite(value)]
-    if all(float(value).is_integer() for value in told):
+    known = [value for value in together if value is not None and math.isfinite(value)]
+    if all(float(value).is_integer() for value in known):
         return list(map(count, together))
-    places = 1 if all(abs(value) < 100 for value in told) else 0
+    places = 1 if all(abs(value) < 100 for value in known) else 0
     return [
-        f"{value:,.{places}f}".replace("-", MINUS) if value in told and abs(value) < 1e7 else number(value)
+        f"{value:,.{places}f}".replace("-", MINUS) if value in known and abs(value) < 1e7 else number(value)
         for value in together
     ]
 
@@ -143,16 +143,19 @@ def levels(estimates: Iterable[Any], noun: str) -> str:
     found = {}
     for estimate in estimates:
         if estimate is not None:
-            fields = estimate if isinstance(estimate, Mapping) else vars(estimate)
-            found[fields["count"]] = fields["level"]
+            of_row = isinstance(estimate, Mapping)
+            count, level = (
+                estimate[name] if of_row else getattr(estimate, name) for name in ("count", "level")
+            )
+            found[count] = level
     parts: list[str] = []
     for total in sorted(found, reverse=True):
         level = percent(found[total], 1)
         if level == percent(LEVEL, 1):
             continue
-        told = "the range covers" if total < RANGE_BELOW else "intervals cover"
+        what = "the range covers" if total < RANGE_BELOW else "intervals cover"
         counted = noun if total != 1 else noun.removesuffix("s")
-        parts.append(f"{total} {counted}: {told} the median with {level}")
+        parts.append(f"{total} {counted}: {what} the median with {level}")
     return f"{'; '.join(parts)}." if parts else ""
 
 
@@ -203,8 +206,66 @@ def size(total: Any) -> str:
 
 def metric_name(name: str) -> str:
     """`train_loss` as words: training loss."""
-    words = name.replace("_", " ")
-    return re.sub(r"^train ", "training ", words)
+    split, _, rest = name.partition("_")
+    return words(f"training_{rest}" if split == "train" and rest else name)
+
+
+def words(name: str) -> str:
+    """A name as words: learning rate."""
+    return name.replace("_", " ")
+
+
+def listed(texts: Sequence[str], most: int | None = None, last: str = "and") -> str:
+    """Texts as a list in a sentence, the first `most` by name: a, b, c and 2 more."""
+    shown = list(texts[:most])
+    if len(texts) > len(shown):
+        shown.append(f"{len(texts) - len(shown)} more")
+    return f"{', '.join(shown[:-1])} {last} {shown[-1]}" if len(shown) > 1 else "".join(shown)
+
+
+def counted(total: int, noun: str) -> str:
+    """How many there are: 1 epoch, 1,200 steps.
+
+    Args:
+        noun: in the plural.
+    """
+    return f"{total:,} {noun if total != 1 else noun.removesuffix('s')}"
+
+
+def in_dimensions(value: Any) -> float | None:
+    """How often the dimension d a size is, as studies write it (`0.5 d`); None for a number."""
+    factor, _, unit = str(value).partition(" ")
+    return float(factor) if unit == "d" else None
+
+
+def options(given: Mapping[str, Any]) -> str:
+    """Options and hyperparameters of any shape as one phrase: momentum 0.9; with decoupled weight decay."""
+    flat = dict(given)
+    arguments = flat.pop("arguments", None)
+    flat |= arguments if isinstance(arguments, dict) else {}
+    parts = [
+        f"{words(name)} {_option(value)}"
+        for name, value in flat.items()
+        if not isinstance(value, bool | None)
+    ]
+    for word, value, last in (("with", True, "and"), ("without", False, "or"), ("no", None, "or")):
+        named = [words(name) for name, each in flat.items() if each is value]
+        if named:
+            parts.append(f"{word} {listed(named, last=last)}")
+    return ", ".join(parts) or "nothing else"
+
+
+def _option(value: Any) -> str:
+    """A value inside a phrase; what has parts of its own stands in brackets."""
+    if isinstance(value, Mapping):
+        return f"({options(value)})"
+    if isinstance(value, list | tuple):
+        return listed([_option(each) for each in value]) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return plain(value)
+    return words(value) if str(value).isidentifier() else str(value)
 
 
 def slug(text: str) -> str:

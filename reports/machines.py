@@ -68,11 +68,11 @@ def _sentence(backend: str, chosen: str, runs: pl.DataFrame, timings: pl.DataFra
     counts = dict(runs.filter(here).group_by(_machine()).len().rows())
     seconds = dict(timings.filter(here).group_by(_machine()).len().rows())
 
-    def told(name: str) -> str:
+    def counted(name: str) -> str:
         return f"{name} ({counts.get(name, 0)} runs, {seconds.get(name, 0)} timings)"
 
-    others = ", ".join(told(name) for name in sorted({*counts, *seconds} - {chosen}))
+    others = ", ".join(counted(name) for name in sorted({*counts, *seconds} - {chosen}))
     return (
         f"{backend}: machines repeat each other, and their results are not pooled. "
-        f"Shown is machine {told(chosen)}; left out: {others}."
+        f"Shown is machine {counted(chosen)}; left out: {others}."
     )

@@ -8,17 +8,24 @@ from math import isfinite, log10
 import numpy as np
 import polars as pl
 
-from reports.plan import StudyPlan
-from reports.statistics.medians import MedianInterval, median_interval, medians, quartile_bands
+from documents.method import IDENTITY, Method
+from documents.plan import StudyPlan, WorkloadPlan
+from reports.statistics.medians import medians, quartile_bands
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
-from results.methods import IDENTITY, method_parts
+from results.intervals import MedianInterval, median_interval
+from results.outcomes import failed, missing
 from results.reading import named
-from results.schema import FAILED, TUNING
+from results.schema import TUNING
 from results.tuning import worst
 
 CELL = ("workload", "backend", "method")
 NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
+
+
+def final_runs(runs: pl.DataFrame, workload: str, backend: str) -> pl.DataFrame:
+    """The final runs of one workload on one backend."""
+    return runs.filter(workload=workload, backend=backend, stage="final")
 
 
 def run_values(
@@ -26,8 +33,8 @@ def run_values(
 ) -> pl.DataFrame:
     """One value a run of one metric.
 
-    A diverged run's final value is the worst possible, NaN likewise; a failed run (out of memory,
-    interrupted, error) has none.
+    The final value of a failed run (`results.outcomes`) is the worst possible, NaN likewise; a missing run
+    has none.
 
     Args:
         runs: the table `runs` with `method`.
@@ -40,11 +47,11 @@ def run_values(
     """
     bad = pl.col("value").is_nan()
     if which == "final":
-        bad = bad | (pl.col("outcome") == "diverged")
+        bad = bad | failed()
     column = (
-        pl.when(pl.col("outcome").is_in(FAILED))
+        pl.when(missing())
         .then(None)
-        .when(bad | ((pl.col("outcome") == "diverged") & pl.col("value").is_null()))
+        .when(bad | (failed() & pl.col("value").is_null()))
         .then(pl.lit(worst(direction)))
         .otherwise(pl.col("value"))
     )
@@ -72,7 +79,7 @@ def steps_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str) -> pl.DataF
     """The steps after which each run met the threshold at which runs stop, as far as it is known.
 
     A run that ended without it would have needed more steps than it took, nobody knows how many; one that
-    diverged never meets it. Failed runs say nothing.
+    failed never meets it. Missing runs say nothing.
 
     Args:
         metric: one that the study's runs stop at.
@@ -97,16 +104,33 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         As `steps_to_stop` does.
     """
     met = named(metric, "targets", key="metric", value="steps")
-    return _steps_until(runs, met, ~pl.col("outcome").is_in(FAILED))
+    return _steps_until(runs, met, ~missing())
 
 
 def _steps_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr) -> pl.DataFrame:
     """Runs with value, least and most: the steps `met`, null where a run ended without that."""
-    never, met = pl.lit(float("inf")), met.cast(pl.Float64)
-    missed = pl.when(pl.col("outcome") == "diverged").then(never).otherwise(pl.col("steps") + 1.0)
-    least = pl.when(known).then(pl.coalesce(met, missed))
-    most = pl.when(known).then(met.fill_null(never))
+    least, most = _bounds_until(met, pl.col("steps") + 1)
+    least, most = (pl.when(known).then(end) for end in (least, most))
     return runs.with_columns(value=least, least=least, most=most)
+
+
+def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Between what a cost until `met` lies: where that is null, from `ended` on; never if the run failed."""
+    never, met = pl.lit(float("inf")), met.cast(pl.Float64)
+    missed = pl.when(failed()).then(never).otherwise(ended.cast(pl.Float64))
+    return pl.coalesce(met, missed), met.fill_null(never)
+
+
+def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, MedianInterval]:
+    """The median of every method and its interval, in the order of the methods' names."""
+    return {
+        row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], column).to_dicts()
+    }
+
+
+def target_of(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, float] | None:
+    """The metric and threshold of a study's first target on a workload; None without one."""
+    return next(((name, at) for name, at in study.targets.items() if name in workload.metrics), None)
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
@@ -125,21 +149,16 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         runs: with `step_evaluations`, as `reports.tables` reads them.
 
     Returns:
-        The rows of `runs` whose study has that target and that did not fail, with a column `value`, and with
-        `least` and `most`, between what they lie: a run that ended without the target would have taken more
-        than it did, one that diverged never reaches it.
+        The rows of `runs` whose study has that target and that are not missing, with a column `value`, and
+        with `least` and `most`, between what they lie: a run that ended without the target would have taken
+        more than it did, one that failed never reaches it.
     """
     steps = named(metric, "targets", key="metric", value="steps")
     basis = pl.col("basis_gradient_evaluations").fill_null(0)
-    charged = (steps * pl.col("step_evaluations") + basis).cast(pl.Float64)
-    ended = (pl.col("gradient_evaluations") + basis + 1).cast(pl.Float64)
-    never = pl.lit(float("inf"))
+    charged = steps * pl.col("step_evaluations") + basis
+    least, most = _bounds_until(charged, pl.col("gradient_evaluations") + basis + 1)
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
-    return runs.filter(~pl.col("outcome").is_in(FAILED) & aimed).with_columns(
-        value=charged.fill_null(never),
-        least=pl.coalesce(charged, pl.when(pl.col("outcome") == "diverged").then(never).otherwise(ended)),
-        most=charged.fill_null(never),
-    )
+    return runs.filter(~missing() & aimed).with_columns(value=most, least=least, most=most)
 
 
 def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -148,7 +167,7 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     The seconds of the steps are modelled (steps times the timed step) unless they were measured.
 
     Returns:
-        The rows of `runs` whose study has that target and that did not fail, with a column `value`, null
+        The rows of `runs` whose study has that target and that are not missing, with a column `value`, null
         where the target was reached and no step was timed.
     """
     steps, seconds, threshold = (
@@ -156,9 +175,7 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     )
     charged = seconds + pl.col("basis_seconds").fill_null(0)
     value = pl.when(steps.is_null()).then(pl.lit(float("inf"))).otherwise(charged)
-    return runs.filter(~pl.col("outcome").is_in(FAILED) & threshold.is_not_null()).with_columns(
-        value.alias("value")
-    )
+    return runs.filter(~missing() & threshold.is_not_null()).with_columns(value.alias("value"))
 
 
 def complete_interval(values: pl.Series) -> MedianInterval | None:
@@ -173,11 +190,11 @@ def checkpoint_gap(runs: pl.DataFrame, curves: pl.DataFrame) -> int | None:
     return None if gap is None else int(gap)
 
 
-def diverged_counts(runs: pl.DataFrame) -> pl.DataFrame:
-    """Columns of `CELL`, diverged, failed, count (all runs)."""
+def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
+    """Columns of `CELL`, failed, missing, count (all runs)."""
     return runs.group_by(CELL, maintain_order=True).agg(
-        (pl.col("outcome") == "diverged").sum().cast(pl.Int64).alias("diverged"),
-        pl.col("outcome").is_in(FAILED).sum().cast(pl.Int64).alias("failed"),
+        failed().sum().cast(pl.Int64).alias("failed"),
+        missing().sum().cast(pl.Int64).alias("missing"),
         pl.len().cast(pl.Int64).alias("count"),
     )
 
@@ -188,13 +205,13 @@ def complete_curves(
     """One metric of every run at the same steps.
 
     The steps are those of the cell's longest runs. A run that stopped because it reached its goal keeps
-    its last value; one that diverged counts as the worst from that step on, so that a median is never
-    taken over survivors only. Failed runs are left out.
+    its last value; one that failed counts as the worst from that step on, so that a median is never taken
+    over survivors only. Missing runs are left out.
 
     Returns:
         Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (with the basis), value.
     """
-    kept = runs.filter(~pl.col("outcome").is_in(FAILED)).select(
+    kept = runs.filter(~missing()).select(
         *CELL,
         "run",
         "outcome",
@@ -207,7 +224,7 @@ def complete_curves(
     grid = kept.join(steps, on=list(CELL), how="inner").sort("step")
     values = recorded.select("run", "step", "value").sort("step")
     joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
-    dead = (pl.col("outcome") == "diverged") & (pl.col("step") >= pl.col("outcome_step").fill_null(0))
+    dead = failed() & ((pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null())
     value = pl.when(dead | pl.col("value").is_nan()).then(pl.lit(worst(direction))).otherwise(pl.col("value"))
     return joined.select(
         *CELL,
@@ -235,13 +252,13 @@ def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
         values: what `study_values` returns; other runs than those of tuning are left out.
 
     Returns:
-        Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, diverged (share).
+        Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share).
     """
     tuned = values.filter(pl.col("stage").is_in(TUNING)).unique(
         [*CELL, "learning_rate", "seed"], keep="last", maintain_order=True
     )
     keys = [*CELL, "learning_rate"]
-    shares = tuned.group_by(keys).agg((pl.col("outcome") == "diverged").mean().alias("diverged"))
+    shares = tuned.group_by(keys).agg(failed().mean().alias("failed"))
     return quartile_bands(tuned, keys, "value").join(shares, on=keys, how="left").sort(keys)
 
 
@@ -276,7 +293,7 @@ def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) 
     Args:
         tuning: the tuning runs of one workload, on all backends.
     """
-    optimizer = method_parts(method)[0]
+    optimizer = Method.of(method)[0]
     # What runs on one backend alone is tuned there, whatever the others take.
     own = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
     where = backend if backend in own else study.tuned_on.get(backend, backend)
@@ -362,11 +379,17 @@ def references(methods: Sequence[str]) -> dict[str, str]:
     """
     found = {}
     for method in methods:
-        optimizer, basis = method_parts(method)
+        optimizer, basis = Method.of(method)
         reference = optimizer if basis != IDENTITY and optimizer in methods else methods[0]
         if reference != method:
             found[method] = reference
     return found
+
+
+def _each(timings: pl.DataFrame, phase: str, name: str) -> pl.DataFrame:
+    """Seconds a step of every repetition of a phase, in a column of that name."""
+    timed = timings.filter((pl.col("phase") == phase) & (pl.col("steps") > 0))
+    return timed.select(*CELL, "machine", "repetition", (pl.col("seconds") / pl.col("steps")).alias(name))
 
 
 def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
@@ -380,24 +403,17 @@ def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFr
         Columns of `CELL`, machine, repetition, reference, value; methods that were not timed, or whose
         reference was not, are missing.
     """
-    keys = ["workload", "backend", "machine", "repetition"]
-    each = timings.filter((pl.col("phase") == "step") & (pl.col("steps") > 0)).select(
-        *keys, "method", (pl.col("seconds") / pl.col("steps")).alias("step")
-    )
-    pairs = pl.DataFrame(
-        {"method": list(reference), "reference": list(reference.values())},
-        schema={"method": pl.String, "reference": pl.String},
-    )
-    both = each.join(pairs, on="method", how="inner", maintain_order="left").join(
+    each = _each(timings, "step", "step")
+    names = pl.col("method").replace_strict(dict(reference), default=None, return_dtype=pl.String)
+    both = each.with_columns(reference=names).join(
         each.rename({"method": "reference", "step": "reference_step"}),
-        on=[*keys, "reference"],
+        on=["workload", "backend", "machine", "repetition", "reference"],
         how="inner",
         nulls_equal=True,
         maintain_order="left",
     )
-    return both.with_columns((pl.col("step") / pl.col("reference_step")).alias("value")).drop(
-        "step", "reference_step"
-    )
+    both = both.with_columns(value=pl.col("step") / pl.col("reference_step"))
+    return both.drop("step", "reference_step")
 
 
 def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
@@ -437,10 +453,7 @@ def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns of `CELL`, machine, median, low, high, level, count.
     """
-    each = timings.filter((pl.col("phase") == "step") & (pl.col("steps") > 0)).with_columns(
-        (pl.col("seconds") / pl.col("steps")).alias("value")
-    )
-    return medians(each, [*CELL, "machine"], "value")
+    return medians(_each(timings, "step", "value"), [*CELL, "machine"], "value")
 
 
 def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
@@ -473,19 +486,10 @@ def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
         Columns of `CELL`, machine, median, low, high, level, count; empty where no null step was timed.
     """
     keys = ["workload", "backend", "machine", "repetition"]
-    each = timings.filter(pl.col("steps") > 0).with_columns(
-        (pl.col("seconds") / pl.col("steps")).alias("each")
-    )
-    steps = each.filter(pl.col("phase") == "step").select(*keys, "method", pl.col("each").alias("step"))
-    null = (
-        each.filter(pl.col("phase") == "null_step")
-        .group_by(keys)
-        .agg(pl.col("each").median().alias("null_step"))
-    )
-    both = steps.join(null, on=keys, how="inner", maintain_order="left")
-    return medians(
-        both.with_columns((pl.col("step") - pl.col("null_step")).alias("value")), [*CELL, "machine"], "value"
-    )
+    null = _each(timings, "null_step", "null").group_by(keys).agg(pl.col("null").median())
+    both = _each(timings, "step", "step").join(null, on=keys, maintain_order="left")
+    both = both.with_columns(value=pl.col("step") - pl.col("null"))
+    return medians(both, [*CELL, "machine"], "value")
 
 
 def backend_pairs(values: pl.DataFrame) -> pl.DataFrame:
@@ -498,12 +502,8 @@ def backend_pairs(values: pl.DataFrame) -> pl.DataFrame:
         Columns workload, method, seed, learning_rate, and `left`, `right`: the values on the first two
         backends by name.
     """
-    names = sorted(values["backend"].unique())
+    left, right = [*sorted(values["backend"].unique()), "", ""][:2]
     keys = ["workload", "method", "seed", "learning_rate"]
-    if len(names) < 2:
-        return pl.DataFrame(
-            schema={key: values.schema[key] for key in keys} | {"left": pl.Float64, "right": pl.Float64}
-        )
-    left = values.filter(pl.col("backend") == names[0]).select(*keys, pl.col("value").alias("left"))
-    right = values.filter(pl.col("backend") == names[1]).select(*keys, pl.col("value").alias("right"))
-    return left.join(right, on=keys, how="inner", maintain_order="left").drop_nulls(["left", "right"])
+    both = values.filter(backend=left).select(*keys, left="value")
+    other = values.filter(backend=right).select(*keys, right="value")
+    return both.join(other, on=keys, maintain_order="left").drop_nulls(["left", "right"])

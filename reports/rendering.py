@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import formatting, setting
+from reports import formatting
+from reports.measures import NEARLY
+from reports.plan import criterion
+from reports.statistics.decisions import LEAST_LEVEL, POWER
+from reports.statistics.paired import EXACT_UP_TO
+from reports.statistics.profiles import LIMIT
+from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
+from results.intervals import LEVEL
+from results.verdicts import ALPHA
 
 if TYPE_CHECKING:
     import jinja2
 
 TEMPLATES = Path(__file__).parent / "templates"
+CONSTANTS = {
+    "alpha": ALPHA,
+    "exact_up_to": EXACT_UP_TO,
+    "least_level": LEAST_LEVEL,
+    "least_seeds": LEAST_SEEDS,
+    "level": LEVEL,
+    "limit": LIMIT,
+    "nearly": NEARLY,
+    "negligible": NEGLIGIBLE,
+    "power": POWER,
+    "range_below": formatting.RANGE_BELOW,
+}
 
 
 def templates(markdown: bool = False) -> jinja2.Environment:
@@ -30,25 +51,14 @@ def templates(markdown: bool = False) -> jinja2.Environment:
         keep_trailing_newline=markdown,
     )
     environment.filters |= {
-        "number": formatting.number,
-        "signed": formatting.signed,
-        "count": formatting.count,
-        "counts": formatting.counts,
-        "ratio": formatting.ratio,
-        "ratios": formatting.ratios,
-        "rate": formatting.rate,
-        "moment": formatting.moment,
-        "plain": formatting.plain,
-        "interval": formatting.interval,
-        "percent": formatting.percent,
-        "p_value": formatting.p_value,
-        "seconds": formatting.seconds,
-        "size": formatting.size,
-        "metric": formatting.metric_name,
-        "levels": formatting.levels,
-        "least": formatting.least,
-        "slug": formatting.slug,
-        "setting_rows": setting.setting_rows,
-        "options": setting.options,
+        name: function
+        for name, function in vars(formatting).items()
+        if callable(function) and function.__module__ == formatting.__name__ and not name.startswith("_")
     }
+    environment.filters |= {
+        "criterion": criterion,
+        "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
+    }
+    environment.tests |= {"finite": math.isfinite}
+    environment.globals |= CONSTANTS
     return environment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reports.curves import checkpoints, with_step_evaluations
+from reports.figures.curves import checkpoints, with_step_evaluations
 from reports.machines import one_machine
 from results.merging import mixed_hardware
 from results.reading import read, with_method
@@ -15,7 +15,7 @@ from results.reading import read, with_method
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one study, with `method` added; curves stay on disk (`reports.curves`).
+    """The tables of one study, with `method` added; curves stay on disk (`reports.figures.curves`).
 
     `folder` is where they lie, `checkpoints` says at which steps metrics were recorded, `warnings` which
     machines were left out, and where those that stay differ in hardware. `runs` has `step_evaluations` too,
@@ -35,7 +35,7 @@ def read_tables(folder: Path) -> Tables:
     """Read the merged tables of a study.
 
     Raises:
-        TableError: when a table is missing or damaged.
+        InputError: when a table is missing or damaged.
     """
     text = [pl.col("stage").cast(pl.String), pl.col("outcome").cast(pl.String)]
     runs, timings, left_out = one_machine(

@@ -1,4 +1,4 @@
-"""Tables as CSV, nested columns flattened: `python -m results export`."""
+"""Tables as CSV, nested columns flattened: `curvebench tables export`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from results.errors import TableError
+from documents.errors import InputError
 from results.reading import read
 from results.schema import TABLES
 from results.writing import replacing
@@ -26,15 +26,15 @@ def export(folder: Path, out: Path, tables: Sequence[str] = ()) -> list[Path]:
         The files, in order of name.
 
     Raises:
-        TableError: when a table is unknown, missing, damaged, or cannot be written.
+        InputError: when a table is unknown, missing, damaged, or cannot be written.
     """
     for table in tables:
         if table not in TABLES:
-            raise TableError(f"--tables {table}: no such table (valid: {', '.join(TABLES)})")
+            raise InputError(f"--tables {table}: no such table (valid: {', '.join(TABLES)})")
     files = [path for path in sorted(folder.rglob("*.parquet")) if path.stem in (tables or TABLES)]
     if not files:
         asked = ", ".join(tables) or "tables"
-        raise TableError(
+        raise InputError(
             f"{folder}: holds no {asked}; name a published set, or a folder below results/tables"
         )
     written = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from results.errors import TableError
+from documents.errors import InputError
 from results.reading import naming_damage, read, scan
 from results.schema import TABLES, Target
 from results.writing import write_table
@@ -30,12 +30,12 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
     rows. A row that occurs twice is kept once.
 
     Raises:
-        TableError: when a folder's job has not finished, a table cannot be read or written, or two different
+        InputError: when a folder's job has not finished, a table cannot be read or written, or two different
             rows claim to be the same.
     """
     for folder in jobs:
         if not (folder / "jobs.parquet").is_file():  # the last that a job writes
-            raise TableError(f"{folder}: holds no jobs.parquet; run snakemake again, which finishes the job")
+            raise InputError(f"{folder}: holds no jobs.parquet; run snakemake again, which finishes the job")
     files = {
         table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()] for table in KEYS
     }
@@ -52,11 +52,11 @@ def combine(folders: Sequence[Path], out: Path) -> None:
     `runs` and `curves`, so that no join on the run's name can mix two machines.
 
     Raises:
-        TableError: when a table is missing, damaged or of another schema, when two different rows claim to
+        InputError: when a table is missing, damaged or of another schema, when two different rows claim to
             be the same run on the same machine, or when `out` is one of the folders.
     """
     if out.resolve() in [folder.resolve() for folder in folders]:
-        raise TableError(f"{out}: is one of the folders to combine; name another one for the result")
+        raise InputError(f"{out}: is one of the folders to combine; name another one for the result")
     files = {table: [folder / f"{table}.parquet" for folder in folders] for table in KEYS}
     parts = [{table: scan([folder / f"{table}.parquet"], table) for table in KEYS} for folder in folders]
     if read(files["runs"], "runs")["machine"].n_unique() > 1:
@@ -73,7 +73,7 @@ def once(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame
         files: where the rows come from, for messages.
 
     Raises:
-        TableError: when rows agree in what names them and differ in the rest.
+        InputError: when rows agree in what names them and differ in the rest.
     """
     key = KEYS[table]
     with naming_damage(files):
@@ -90,7 +90,7 @@ def once(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame
         first = clashes.row(0, named=True)
         what = ", ".join(f"{name} {value}" for name, value in first.items())
         folders = " and ".join(str(file.parent) for file in _holding(files, table, first))
-        raise TableError(
+        raise InputError(
             f"table {table}: {what} differs between {folders}; leave one of the folders out, "
             "or delete it and run snakemake again"
         )

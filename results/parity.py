@@ -16,7 +16,7 @@ def is_judged(full_rank: bool, free_of_noise: bool, by_entry: bool) -> bool:
     """Whether a rule must take equal steps on a problem.
 
     Args:
-        full_rank, free_of_noise: of the problem's gradients (`harness.parity_problems.Problem`).
+        full_rank, free_of_noise: of the problem's gradients (`harness.stages.parity_problems.Problem`).
         by_entry: whether the rule looks at single entries, and so at no matrix with a null space.
     """
     return free_of_noise and (full_rank or by_entry)

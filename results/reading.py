@@ -11,10 +11,10 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
-from results.errors import TableError
-from results.methods import IDENTITY
+from documents.errors import InputError
+from documents.method import IDENTITY
+from documents.sets import SUMS
 from results.schema import TABLES
-from results.set_names import SUMS
 from results.writing import Frame
 
 DAMAGE = (PolarsError, PanicException)  # what polars raises on a damaged file; a panic is no PolarsError
@@ -25,14 +25,14 @@ def table_files(folder: Path, table: str) -> list[Path]:
     """The files of a table: the folder's own, or else those of the folders below it, in order of name.
 
     Raises:
-        TableError: when there is no such folder or no such file.
+        InputError: when there is no such folder or no such file.
     """
     if not folder.is_dir():
-        raise TableError(f"{folder}: no such folder; run snakemake, which writes it")
+        raise InputError(f"{folder}: no such folder; run snakemake, which writes it")
     own = folder / f"{table}.parquet"
     files = [own] if own.is_file() else sorted(folder.rglob(own.name))
     if not files:
-        raise TableError(
+        raise InputError(
             f"{folder}: holds no {own.name}, nor does a folder below; run snakemake, which writes it"
         )
     return files
@@ -44,7 +44,7 @@ def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
     Data pages are read when the frame is collected; collect inside `naming_damage`, or use `read`.
 
     Raises:
-        TableError: for a file that cannot be read, is cut short or has another schema.
+        InputError: for a file that cannot be read, is cut short or has another schema.
     """
     schema = TABLES[table]
     files = table_files(place, table) if isinstance(place, Path) else list(place)
@@ -57,7 +57,7 @@ def read(place: Path | Sequence[Path], table: str) -> pl.DataFrame:
     """A table in memory, from what `scan` takes.
 
     Raises:
-        TableError: as `scan`, and for damage inside a file.
+        InputError: as `scan`, and for damage inside a file.
     """
     files = table_files(place, table) if isinstance(place, Path) else list(place)
     with naming_damage(files):
@@ -69,7 +69,7 @@ def naming_damage(files: Sequence[Path]) -> Iterator[None]:
     """Turn a reading error of polars, which names no file, into one that names the damaged file.
 
     Raises:
-        TableError: when one of the files cannot be read to its end.
+        InputError: when one of the files cannot be read to its end.
     """
     try:
         yield
@@ -83,7 +83,7 @@ def naming_damage(files: Sequence[Path]) -> Iterator[None]:
 
 
 def find_run(results_folder: Path, run: str) -> tuple[dict[str, Any], pl.DataFrame]:
-    """The row of a run and its curve, for `python -m harness show RUN`.
+    """The row of a run and its curve, for `curvebench show RUN`.
 
     Args:
         results_folder: a folder of tables, or the results folder, whose `runs` holds the jobs' folders.
@@ -93,7 +93,7 @@ def find_run(results_folder: Path, run: str) -> tuple[dict[str, Any], pl.DataFra
         The row of `runs`, by column, and the run's rows of `curves`, by metric and step.
 
     Raises:
-        TableError: when no run or more than one has that name, or a table cannot be read.
+        InputError: when no run or more than one has that name, or a table cannot be read.
     """
     jobs = results_folder / "runs"
     files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
@@ -137,22 +137,22 @@ def metric(frame: Frame, name: str, column: str = "final_metrics") -> Frame:
         column: `final_metrics`, `best_metrics` or `hyperparameters`.
 
     Raises:
-        TableError: when the frame lacks `column` or already has a column called `name`.
+        InputError: when the frame lacks `column` or already has a column called `name`.
     """
     columns = frame.collect_schema().names()
     if column not in columns:
-        raise TableError(f"table runs has no column {column} (columns: {', '.join(columns)})")
+        raise InputError(f"table runs has no column {column} (columns: {', '.join(columns)})")
     if name in columns:
-        raise TableError(f"table runs already has a column {name}; {column} cannot be pulled out over it")
+        raise InputError(f"table runs already has a column {name}; {column} cannot be pulled out over it")
     return frame.with_columns(named(name, column))
 
 
 def _check_schema(file: Path, wanted: pl.Schema) -> None:
-    """Raise TableError unless the file's footer declares the wanted columns, types and order."""
+    """Raise InputError unless the file's footer declares the wanted columns, types and order."""
     try:
         given = pl.scan_parquet(file, glob=False).collect_schema()
     except FileNotFoundError as error:
-        raise TableError(f"{file}: no such file; {_remedy(file)}") from error
+        raise InputError(f"{file}: no such file; {_remedy(file)}") from error
     except (OSError, *DAMAGE) as error:
         raise _damaged(file, error) from error
     if given == wanted:
@@ -161,17 +161,17 @@ def _check_schema(file: Path, wanted: pl.Schema) -> None:
     for name, dtype in wanted.items():
         if given.get(name) != dtype:
             is_now = f"is {given[name]}" if name in given else "is missing"
-            raise TableError(f"{file}: column {name} {is_now}, and should be {dtype}: {remedy}")
+            raise InputError(f"{file}: column {name} {is_now}, and should be {dtype}: {remedy}")
     extra = [name for name in given if name not in wanted]
     what = f"unknown columns {', '.join(extra)}" if extra else "columns in another order"
-    raise TableError(f"{file}: {what}: {remedy}")
+    raise InputError(f"{file}: {what}: {remedy}")
 
 
-def _damaged(file: Path, error: BaseException) -> TableError:
+def _damaged(file: Path, error: BaseException) -> InputError:
     reason = str(error).partition("\n")[0]
     if isinstance(error, OSError):
-        return TableError(f"{file}: cannot be read ({reason}); make it readable for you")
-    return TableError(f"{file}: not a whole Parquet file ({reason}); {_remedy(file)}")
+        return InputError(f"{file}: cannot be read ({reason}); make it readable for you")
+    return InputError(f"{file}: not a whole Parquet file ({reason}); {_remedy(file)}")
 
 
 def _remedy(file: Path) -> str:
@@ -190,10 +190,10 @@ def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
     if found.height:
         listed = ", ".join(f"{name} in {Path(file).parent}" for name, file in found.head(SHOWN).iter_rows())
         more = f" and {found.height - SHOWN} more" if found.height > SHOWN else ""
-        raise TableError(
+        raise InputError(
             f"{folder}: {run!r} names {found.height} runs: {listed}{more}; give more of the name"
         )
     close = difflib.get_close_matches(run, names["run"], n=3)
     example = f", such as {names['run'].sort()[0]}" if names.height else ""
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {names.height}{example}"
-    raise TableError(f"{folder}: no run {run!r}; {hint}")
+    raise InputError(f"{folder}: no run {run!r}; {hint}")

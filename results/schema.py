@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-OUTCOMES = ("reached", "budget", "diverged", "out_of_memory", "interrupted", "error")
-FAILED = ("out_of_memory", "interrupted", "error")  # no statement about the optimizer: left out, and counted
+from results.outcomes import OUTCOMES
+
 STAGES = ("sweep", "refine", "final")
 TUNING = ("sweep", "refine")
 COMPARISONS = (
@@ -58,7 +58,8 @@ RUNS = _schema(
         "learning_rate": pl.Float64,
         "hyperparameters": NamedValues,  # the others
         "outcome": pl.Enum(OUTCOMES),
-        "outcome_step": pl.Int64,  # the step that reached, stopped or diverged; null otherwise
+        "outcome_step": pl.Int64,  # that reached, stopped or diverged, or the last known; null otherwise
+        "reason": pl.String,  # of an error, of want of memory or time, of an interruption; null otherwise
         "steps": pl.Int64,
         "gradient_evaluations": pl.Int64,  # of the run alone, and of what it estimates anew
         "basis_gradient_evaluations": pl.Int64,  # charged to every run that uses the basis
@@ -153,6 +154,7 @@ JOBS = _schema(
         "commit": pl.String,
         "dirty": pl.Boolean,
         "claim_rules": pl.List(pl.Struct({"claim": pl.String, "rule": pl.String})),  # hashes, as planned
+        "failures": pl.List(pl.Struct({"what": pl.String, "outcome": pl.String, "reason": pl.String})),
         "notes": pl.List(pl.String),  # named fallbacks, lanes that ran apart, and the like
     }
 )
@@ -160,7 +162,7 @@ JOBS = _schema(
 PARITY = _schema(
     {
         "optimizer": pl.String,
-        "problem": pl.String,  # the label of a small problem (harness/parity_problems.py)
+        "problem": pl.String,  # the label of a small problem (harness/stages/parity_problems.py)
         "workload": pl.String,
         "basis": pl.String,
         "comparison": pl.Enum(COMPARISONS),
@@ -280,7 +282,7 @@ BOARD_WORKLOADS = pl.List(
             "wins": pl.Int64,
             "instances": pl.Int64,
             "runs": pl.Int64,
-            "diverged": pl.Int64,
+            "diverged": pl.Int64,  # or failed otherwise (results.outcomes)
             "target_metric": pl.String,  # null without a target, as all of the target
             "target": pl.Float64,
             "reached": pl.Int64,
@@ -338,24 +340,6 @@ LEADERBOARD = _schema(
         "tuning_gradient_evaluations": pl.Int64,
         "tuned_equally": pl.Boolean,  # by the number of runs, all methods of the board
         "workloads": BOARD_WORKLOADS,
-    }
-)
-
-# failure.parquet, one row beside the tables of a job that failed; never merged, never an output of a rule
-FAILURES = _schema(
-    {
-        "spec_hash": pl.String,
-        "study": pl.String,
-        "scale": pl.String,
-        "stage": pl.String,
-        "optimizer": pl.String,  # null where a job holds several
-        "backend": pl.String,
-        "device": pl.String,
-        "outcome": pl.Enum(("out_of_memory", "interrupted", "error")),
-        "reason": pl.String,
-        "total_seconds": pl.Float64,
-        "started": pl.String,  # UTC, ISO 8601
-        "machine": pl.String,
     }
 )
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from documents.document import Direction
+from results.outcomes import failed, missing
 from results.reading import named
-from results.schema import FAILED
-from results.set_plan import Direction
 
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
 
@@ -21,15 +21,14 @@ def worst(direction: Direction) -> float:
 
 
 def tuning_scores(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
-    """What tuning judges runs by: the rows with a column `value`, the worst where a run did not finish.
+    """What tuning judges runs by: the rows not missing with a column `value`, the worst of failed ones.
 
     Args:
         runs: rows of the table `runs`.
         which: "final" or "best" value of the metric.
     """
-    unfinished = pl.col("outcome").is_in([*FAILED, "diverged"])
-    score = pl.when(unfinished | pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
-    recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
+    score = pl.when(failed() | pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
+    recorded = runs.filter(~missing()).with_columns(named(metric, f"{which}_metrics").alias("value"))
     return recorded.with_columns(score.fill_null(worst(direction)).alias("value"))
 
 

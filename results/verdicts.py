@@ -8,26 +8,19 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from documents.plan import Deciding
+
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for the comparisons of a family together
-OF_TUNING = ("best_learning_rate", "trend", "rates_won")  # quantities of conditions that are of tuning runs
-TO_THRESHOLD = ("steps_to_stop", "steps_to_target")  # those that a run may end without
-COSTS = (*TO_THRESHOLD, "seconds_to_nearly_best")  # those that are costs of final runs: less is better
-RULE_VERSION = 4  # raised when the way from runs to a verdict changes (tests/reports/test_verdicts.py)
-
-
-def effect_of(given: Literal["ratio", "difference"] | None, direction: str) -> Literal["ratio", "difference"]:
-    """How a pair is compared: as it is given, else as a ratio where less is better."""
-    return given or ("ratio" if direction == "minimize" else "difference")
+RULE_VERSION = 4  # raised when the way from runs to a verdict changes (tests/reports/claims/test_verdicts.py)
 
 
 def rule_hash(
     claim: Mapping[str, Any],
     among: Iterable[Mapping[str, Any]],
     at_most_partly: str,
-    version: int = RULE_VERSION,
 ) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of what decides a claim.
 
@@ -37,7 +30,6 @@ def rule_hash(
         claim: `id` and `holds_if` as the study file has them, in plain JSON types.
         among: the claims of its study: how many comparisons share a family counts.
         at_most_partly: as the scale has it.
-        version: of the way from runs to a verdict.
     """
     own = _conditions(claim)
     families = {condition["family"] for condition in own}
@@ -49,7 +41,7 @@ def rule_hash(
         if condition["family"] in families
     ]
     rule = {
-        "version": version,
+        "version": RULE_VERSION,
         "alpha": ALPHA,
         "id": claim["id"],
         "holds_if": sorted(own, key=_order),
@@ -57,6 +49,12 @@ def rule_hash(
         "at_most_partly": bool(at_most_partly),
     }
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def rules(study: Deciding) -> dict[str, str]:
+    """The hash of the rule of each claim of a study, by id."""
+    written = [claim.written_rule for claim in (*study.claims, *study.repeated)]
+    return {claim["id"]: rule_hash(claim, written, study.at_most_partly) for claim in written}
 
 
 def _order(condition: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import polars as pl
 from polars.exceptions import InvalidOperationError, PolarsError
 
-from results.errors import TableError
+from documents.errors import InputError
 from results.temporary import temporary_beside
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -31,13 +31,17 @@ REMEDIES = {
 }
 
 
+class NotWritten(InputError):
+    """A file that the system refused to take."""
+
+
 def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schema) -> None:
     """Write a table under its schema, whole or not at all.
 
     A lazy frame is streamed to the file. The table's name in messages is the stem of `path`.
 
     Raises:
-        TableError: when a column is missing, unknown or of a type that would lose values, and when the
+        InputError: when a column is missing, unknown or of a type that would lose values, and when the
             folder cannot take the file; an old file at `path` is then as it was.
     """
     checked = typed(frame.lazy(), schema, path.stem)
@@ -45,7 +49,7 @@ def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schem
         try:
             checked.sink_parquet(temporary)
         except InvalidOperationError as error:
-            raise TableError(f"table {path.stem}: {_first_line(error, schema)}") from error
+            raise InputError(f"table {path.stem}: {_first_line(error, schema)}") from error
 
 
 def typed(frame: Frame, schema: pl.Schema, table: str) -> Frame:
@@ -55,7 +59,7 @@ def typed(frame: Frame, schema: pl.Schema, table: str) -> Frame:
     A value that does not fit (an unknown word, an integer too large) shows when the frame is collected.
 
     Raises:
-        TableError: naming the table and the columns that are missing, unknown or of another type.
+        InputError: naming the table and the columns that are missing, unknown or of another type.
     """
     given = frame.collect_schema()
     missing = [name for name in schema if name not in given]
@@ -63,10 +67,10 @@ def typed(frame: Frame, schema: pl.Schema, table: str) -> Frame:
     if missing or extra:
         complaints = [f"lacks {', '.join(missing)}"] * bool(missing)
         complaints += [f"has unknown {', '.join(extra)}"] * bool(extra)
-        raise TableError(f"table {table} {' and '.join(complaints)} (columns: {', '.join(schema)})")
+        raise InputError(f"table {table} {' and '.join(complaints)} (columns: {', '.join(schema)})")
     for name, wanted in schema.items():
         if not _fits(given[name], wanted):
-            raise TableError(f"table {table}: column {name} is {given[name]}, and should be {wanted}")
+            raise InputError(f"table {table}: column {name} is {given[name]}, and should be {wanted}")
     return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
 
 
@@ -75,7 +79,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` that takes its place, durably, when the block ends without an error.
 
     Raises:
-        TableError: when the system refuses, naming the folder, the reason and the remedy.
+        NotWritten: when the system refuses, naming the folder, the reason and the remedy.
     """
     with temporary_beside(path) as temporary:
         try:
@@ -89,7 +93,7 @@ def replacing(path: Path) -> Iterator[Path]:
             if number is None:
                 raise
             remedy = REMEDIES.get(number, "check the disk, or choose another results folder")
-            raise TableError(
+            raise NotWritten(
                 f"{path.parent}: {path.name} cannot be written there ({os.strerror(number)}); {remedy}"
             ) from error
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from harness.cli import main
-from harness.errors import InputError
-from harness.plan import Config, make_plan, prepare, write_specs
+from curvebench.__main__ import main
+from documents.errors import InputError
+from harness.planning.plan import Config, make_plan, prepare, write_specs
 from results import schema
 from results.writing import write_table
 from tests.harness.tiny import write_study
@@ -34,7 +34,7 @@ class Case:
 
 
 def checks(*changes: tuple[str, str]) -> Act:
-    """`python -m harness check` on the tiny study with some of its text replaced."""
+    """`curvebench check` on the tiny study with some of its text replaced."""
     return lambda folder, _: main(["check", "--studies", str(write_study(folder, *changes).parent)])
 
 
@@ -55,7 +55,7 @@ def configures(**config: object) -> Act:
 
 
 def file_holds(content: bytes) -> Act:
-    """`python -m harness check` on a file of other content."""
+    """`curvebench check` on a file of other content."""
 
     def act(folder: Path, _: pytest.MonkeyPatch) -> int:
         (folder / "tiny.yaml").write_bytes(content)
@@ -65,7 +65,7 @@ def file_holds(content: bytes) -> Act:
 
 
 def table_holds(change: Callable[[bytes], bytes]) -> Act:
-    """`python -m harness show` on a table whose bytes are changed."""
+    """`curvebench show` on a table whose bytes are changed."""
 
     def act(folder: Path, _: pytest.MonkeyPatch) -> int:
         (folder / "runs" / "job").mkdir(parents=True)
@@ -78,7 +78,7 @@ def table_holds(change: Callable[[bytes], bytes]) -> Act:
 
 
 def spec_holds(old: str, new: str) -> Act:
-    """`python -m harness run` on a spec whose text is changed."""
+    """`curvebench run` on a spec whose text is changed."""
 
     def act(folder: Path, _: pytest.MonkeyPatch) -> int:
         write_study(folder / "studies")
@@ -110,17 +110,6 @@ def folder_is_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return configures(results=str(folder / "taken" / "results"))(folder, monkeypatch)
 
 
-def data_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A job whose data was there when it was planned, and is not any more."""
-    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
-    changes = (("{least_squares: {n: 8, d: 4}}", "{digits_mlp: {source: full}}"), ("steps: 20", "epochs: 4"))
-    study = write_study(folder / "studies", *changes)
-    monkeypatch.setattr("harness.plan.missing_data", lambda study, scale: None)
-    plan = make_plan(Config(results=folder, site=folder / "site", study_folder=study.parent))
-    write_specs(plan)
-    return main(["run", str(plan.jobs[0].spec_path), "--results", str(folder)])
-
-
 BASES = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
 SWEEP = "protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]"
 RATES = "coarse: [1e-2, 1e-1]"
@@ -144,7 +133,7 @@ TABLE = [
     Case("hyperparameter", checks(("[sgd, adam]", "[sgd, {adam: {beta_1: 0.9}}]")), ("optimizers.adam:", "did you mean 'beta1'?")),
     Case("setting", checks(("{n: 8, d: 4}", "{n: 8, dim: 4}")), ("workload.least_squares:", "'dim'", "alpha")),
     Case("option of a basis", checks(("blocks: all", "block: all")), ("bases.egop:", "did you mean 'blocks'?")),
-    Case("study asked for", configures(studies="tinny"), ("--config studies:", "'tinny'", "did you mean 'tiny'?", "studies: tiny; claims: python -m harness list")),
+    Case("study asked for", configures(studies="tinny"), ("--config studies:", "'tinny'", "did you mean 'tiny'?", "studies: tiny; claims: curvebench list")),
     Case("scale asked for", configures(scale="papr"), ("--config scale:", "'papr'", "quick")),
     Case("backend asked for", configures(backends="jx,torch"), ("--config backends:", "did you mean 'jax'?")),
     Case("configuration key", configures(study="tiny"), ("--config study:", "did you mean 'studies'?")),
@@ -169,11 +158,12 @@ TABLE = [
     Case("list for an optimizer", checks(("[sgd, adam]", "[[sgd], adam]")), ("optimizers[0]:", "neither a name nor a name with options")),
     Case("percentage", checks(("5 %", "0.05")), ("smallest_effect:", "is not a percentage such as '5 %'")),
     Case("what is judged", checks(("metric: final train_loss, better", "metric: train_loss, better")), ("holds_if[0].metric:", "such as 'final train_loss'")),
-    Case("setting of a wrong type", checks(("n: 8", "n: eight")), ("workload.least_squares:", "n = 'eight' is not a whole number above 0")),
+    Case("setting of a wrong type", checks(("n: 8", "n: eight")), ("workload.least_squares:", "n = 'eight' is not a whole number from 1 on")),
     # values
     Case("negative learning rate", checks((RATES, "coarse: [-1e-1, 1e-1]")), ("tiny.yaml: tuning:", "-0.1 is not a power of ten")),
     Case("zero learning rate", checks((SWEEP, "protocol: random_search\n  budget: 3\n  space: {learning_rate: {low: 0, high: 1, scale: linear}}")), ("learning_rate = 0", "outside (0, inf)")),
     Case("negative rate in a search", checks((SWEEP, "protocol: random_search\n  budget: 3\n  space: {learning_rate: {low: -1, high: 1, scale: linear}}")), ("learning_rate = -1", "outside (0, inf)")),
+    Case("hyperparameter beyond all floats", checks(("[sgd, adam]", "[sgd, {adam: {epsilon: 1" + "0" * 400 + "}}]")), ("tiny.yaml: optimizers.adam:", "epsilon = 1000", "is outside [0, inf)")),
     Case("hyperparameter out of range", checks(("[sgd, adam]", "[sgd, {adam: {beta1: 1.0}}]")), ("optimizers.adam:", "beta1 = 1.0 is outside [0, 1)")),
     Case("fixed and tuned at once", checks(("[sgd, adam]", "[sgd, {adam: {learning_rate: 0.1}}]")), ("optimizers.adam.learning_rate:", "is tuned by this study")),
     Case("empty grid", checks((RATES, "coarse: [1e-1, 1e-2]")), ("tiny.yaml: tuning:", "the grid is empty", "0.1 is above")),
@@ -199,7 +189,7 @@ TABLE = [
     Case("shared choice without its chooser", checks((BASES, "bases: [egop]")), ("tuning.shared_across:", "add it to bases")),
     Case("more seeds than there are", checks(("seeds: {final: 2}", "seeds: {final: 4}")), ("backends.torch.seeds.final:", "use at most 3")),
     Case("batch larger than the data", checks((WORKLOAD, "workload: {digits_mlp: {batch_size: 1223}}")), ("tiny.yaml: workload.digits_mlp:", "batch_size = 1223 is larger than the 1222 training examples", "null: full batch")),
-    Case("batch of no examples", checks((WORKLOAD, "workload: {linear_network: {batch_size: 0}}")), ("workload.linear_network:", "batch_size = 0 is not a whole number above 0")),
+    Case("batch of no examples", checks((WORKLOAD, "workload: {linear_network: {batch_size: 0}}")), ("workload.linear_network:", "batch_size = 0 is not a whole number from 1 on")),
     # files
     Case("no study", lambda folder, _: main(["check", "--studies", str(folder)]), ("holds no study file (*.yaml)",)),
     Case("no YAML", file_holds(b"question: [1\nb: 2\n"), ("tiny.yaml: line 2: not valid YAML",)),
@@ -211,11 +201,10 @@ TABLE = [
     Case("no tables", lambda folder, _: main(["show", "run", "--results", str(folder)]), ("runs.parquet", "run snakemake")),
     Case("no spec", lambda folder, _: main(["run", str(folder / "lost.json")]), ("lost.json: cannot be read", "run snakemake")),
     Case("damaged spec", spec_holds('"stage"', "stage"), (".json: not a job spec", "delete it and run snakemake again")),
-    Case("edited spec", spec_holds('"seeds": [0', '"seeds": [7'), (".json: its content has the hash", "delete the file")),
+    Case("edited spec", spec_holds('"seeds": [\n  0', '"seeds": [\n  7'), (".json: its content has the hash", "delete the file")),
     Case("read-only results folder", folder_refuses(errno.EROFS), ("specs: cannot be written (Read-only file system)", "--config results=")),
     Case("full results folder", folder_refuses(errno.ENOSPC), ("specs: cannot be written (No space left on device)", "make room")),
     Case("results folder below a file", folder_is_a_file, ("taken", "cannot be written (Not a directory)")),
-    Case("missing data set", data_is_missing, ("optdigits.tra", "CURVEBENCH_DATA")),
 ]  # fmt: skip
 
 

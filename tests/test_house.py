@@ -8,24 +8,38 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("benchmarks", "harness", "optimizers", "reports", "results", "workloads")
+PACKAGES = (
+    "benchmarks",
+    "curvebench",
+    "documents",
+    "harness",
+    "optimizers",
+    "reports",
+    "results",
+    "workloads",
+)
+ROOMS = ("curvebench", "documents", "harness", "reports", "results")  # folders of one purpose each
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = ROOT / "requirements.lock"
 
 MAY_IMPORT = {  # first-party packages, besides itself
-    "workloads": set(),
-    "optimizers": set(),
-    "results": set(),
-    "harness": {"optimizers", "results", "workloads"},
-    "reports": {"results"},
-    "benchmarks": {"harness", "optimizers", "reports", "results", "workloads"},
+    "documents": set(),
+    "workloads": {"documents"},
+    "optimizers": {"documents"},
+    "results": {"documents"},
+    "harness": {"documents", "optimizers", "results", "workloads"},
+    "reports": {"documents", "results"},
+    "benchmarks": {"documents", "harness", "optimizers", "reports", "results", "workloads"},
+    "curvebench": {"benchmarks", "documents", "harness", "optimizers", "reports", "results", "workloads"},
 }
 # one for the data that it carries, one for its command, one for a profile that names it
 UNIMPORTED = {"scikit-learn", "snakemake", "snakemake-executor-plugin-slurm"}
@@ -48,13 +62,14 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The dotted names of all absolute imports, wherever they stand in the file."""
+def imports(path: Path, of_names: bool = False) -> Iterator[str]:
+    """The dotted names of all absolute imports, wherever they stand, and of the names that they bring."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if of_names)
 
 
 def name_of(path: Path) -> str:
@@ -135,6 +150,29 @@ def test_imports_go_one_way(package: str):
     assert not wrong
 
 
+def test_no_imports_go_round():
+    graph: dict[str, set[str]] = {}
+    for path in sources(*PACKAGES):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        graph[name] = {*imports(path, of_names=True)} - {name}
+    tuple(TopologicalSorter(graph).static_order())  # a CycleError names the modules
+
+
+def test_no_class_has_the_name_of_another():
+    places = defaultdict(list)
+    for path in sources(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name_of(path))
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_folder_has_at_most_14_files(package: str):
+    sizes = Counter(path.parent for path in sources(package))
+    assert not {name_of(folder): size for folder, size in sizes.items() if size > 14}
+
+
 @pytest.mark.parametrize("package", ["optimizers", "workloads"])
 def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
     wrong = {
@@ -142,10 +180,31 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
         for path in sources(package)
         for module in imports(path)
         if module.split(".")[0] not in {package, *ARRAYS_ONLY, *sys.stdlib_module_names}
+        and module not in PLAIN
     }
     assert not wrong
 
 
+def test_what_computes_imports_neither_pydantic_nor_polars():
+    """Neither itself nor through what it imports: documents and tables are others' business."""
+    computing = ["harness.engine.execution", "harness.engine.replaying", "harness.backends.torch_engine"]
+    program = f"""
+import sys, optimizers, workloads, {", ".join(computing)}
+optimizers.rules(), workloads.workloads()
+print(*({{"pydantic", "polars"}} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.split() == []
+
+
+PLAIN = (
+    "documents.definitions",
+    "documents.errors",
+    "documents.names",
+    "documents.values",
+)  # of documents, what imports nothing but Python's own
 PURE = ("results.intervals", "results.least_p")  # statistics that harness and reports share
 
 

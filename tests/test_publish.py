@@ -6,13 +6,15 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from harness.errors import InputError
-from harness.plan import read_config
-from results.publishing import BEGIN, END
-from tests.harness.tiny import leave_tiny
+from documents.errors import InputError
+from documents.sets import BEGIN, END
+from harness.planning.plan import make_plan, read_config
+from tests.conftest import ROOT
+from tests.harness.tiny import leave_tiny, write_study
 from tests.harness.toy_claims import TOY
 
 ASKED = "studies=toy.mean"  # a property check: one job, no study
@@ -48,28 +50,32 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
         read_config(config)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ((), "add --config name=NAME"),
-        (("name=there", "waive=dirty"), "results/published/there: is there already"),
-        (("name=toy", "waive=dirty", "readme=CITATION.cff"), "CITATION.cff: needs the line"),
-        (("name=toy",), "the code that runs jobs and computes verdicts is not what a commit has"),
+        ({}, "add --config name=NAME"),
+        ({"name": "there"}, "published/there: is there already"),
+        ({"name": "toy", "readme": str(ROOT / "CITATION.cff")}, "CITATION.cff: needs the line"),
     ],
-    ids=["no name", "taken", "no place", "no commit"],
+    ids=["no name", "taken", "no place"],
 )
+def test_what_cannot_be_published_is_told(config: dict[str, str], told: str, tmp_path: Path):
+    write_study(tmp_path / "studies")
+    (tmp_path / "results/published/there").mkdir(parents=True)
+    folders = {"study_folder": str(tmp_path / "studies"), "results": str(tmp_path / "results")}
+    plan = make_plan(read_config({"waive": "dirty", **folders, **config}))
+    with pytest.raises(SystemExit, match=re.escape(told)):
+        plan.wiring.to_publish(SimpleNamespace())
+
+
+@pytest.mark.slow
 def test_what_cannot_be_published_is_told_before_anything_is_computed(
-    publish: Callable[..., subprocess.CompletedProcess[str]],
-    project: Path,
-    config: tuple[str, ...],
-    told: str,
+    publish: Callable[..., subprocess.CompletedProcess[str]], project: Path
 ):
-    (project / "results/published/there").mkdir()
     before = (project / "README.md").read_text()
-    done = publish(*config)
+    done = publish("name=toy")
     assert done.returncode != 0
-    assert told in done.stdout
+    assert "the code that runs jobs and computes verdicts is not what a commit has" in done.stdout
     assert "Traceback" not in done.stdout
     assert not list((project / "results/runs").rglob("jobs.parquet"))
     assert (project / "README.md").read_text() == before
@@ -94,11 +100,7 @@ def test_a_report_becomes_a_set_and_a_page_that_is_named_shows_its_leaderboard(
     assert "do not know the commit" in after
     for folder, status in (("results/published/toy.quick", 0), ("results/tables", 1)):
         checked = subprocess.run(
-            ["python", "-m", "results", "check", folder],
+            ["python", "-m", "curvebench", "sets", "check", folder],
             cwd=project, env=activated, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert checked.returncode == status, checked.stdout + checked.stderr
-    again = publish("name=toy.quick", "waive=dirty")
-    assert again.returncode != 0
-    assert "is there already" in again.stdout
-    assert readme.read_text() == after

@@ -9,16 +9,14 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from harness.paths import job_folder, spec_file
-from harness.spec import JobSpec
+from documents.job import JobSpec, job_folder, spec_file
 from tests.conftest import ROOT
-from tests.harness.test_jobs import SWEEP
+from tests.harness.stages.test_jobs import SWEEP
 from tests.harness.tiny import leave_tiny
 from tests.results.comparing import assert_same_results
 
@@ -134,7 +132,7 @@ def _group(pid: int) -> int | None:
 
 # --- one job -------------------------------------------------------------------------------------
 
-JOB = replace(SWEEP, bases=SWEEP.bases[:1], budget={"steps": 20})
+JOB = SWEEP.changed(bases=SWEEP.bases[:1], budget={"steps": 20})
 
 
 def written(spec: JobSpec, project: Path) -> str:
@@ -154,7 +152,7 @@ def test_a_job_killed_while_it_writes_leaves_the_same_tables_when_run_again(
     for folder in (undisturbed, killed):
         folder.mkdir()
         jobs[folder] = Watched(folder, activated | {"PYTHONPATH": str(ROOT)})
-        command = ("python", "-m", "harness", "run", written(JOB, folder), "--results", "results")
+        command = ("python", "-m", "curvebench", "run", written(JOB, folder), "--results", "results")
     jobs[undisturbed].complete(*command)
 
     for table in ("runs", "jobs"):  # the first and the last that it writes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -84,7 +85,7 @@ class Pipeline:
         """The process that computes a job of a stage of the tiny study."""
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            ours = words[1:4] == ["-m", "harness", "run"] and f"tiny.quick.{stage}." in words[4]
+            ours = words[1:4] == ["-m", "curvebench", "run"] and f"tiny.quick.{stage}." in words[4]
             if ours and Path(process.cwd()) == self.project:
                 return process
         return None
@@ -135,24 +136,22 @@ def _kill_wait_and_look(pipeline: Pipeline) -> None:
     pipeline.wait(lambda: pipeline.computing("refine")).send_signal(signal.SIGKILL)
 
     # the limit of one minute, and what Slurm and the job make of it
-    late = pipeline.wait(lambda: next(runs.glob("asleep/quick/sweep/*/failure.parquet"), None))
-    (record,) = pipeline.wait(lambda: pl.read_parquet(late).rows(named=True))
+    late = pipeline.wait(lambda: next(runs.glob("asleep/quick/sweep/*/failed.json"), None))
+    record, *_ = json.loads(late.read_text())
     assert record["outcome"] == "interrupted"
     assert "SIGTERM" in record["reason"]
-    assert 30 < record["total_seconds"] < 150
-    assert not (late.parent / "runs.parquet").exists()
 
     assert pipeline.finish() == 1, pipeline.said  # one study is broken
     assert sorted(pipeline.states("rule_bases_wildcards_tiny")) == ["CANCELLED", "COMPLETED", "COMPLETED"]
-    assert sorted(pipeline.states("rule_refine_wildcards_tiny")) == ["COMPLETED", "COMPLETED", "FAILED"]
+    assert sorted(pipeline.states("rule_refine_wildcards_tiny")) == ["COMPLETED", "COMPLETED"]
     assert sorted(pipeline.states("rule_sweep_wildcards_asleep")) == ["COMPLETED", "COMPLETED", "TIMEOUT"]
-    assert set(pipeline.states("rule_sweep_wildcards_broken")) == {"FAILED"}
+    assert set(pipeline.states("rule_sweep_wildcards_broken")) == {"COMPLETED"}
 
     shared = pipeline.cluster.ask("squeue", "--noheader", "--states=all", "--format=%k %h").splitlines()
     assert {line.split()[1] for line in shared if line.startswith("rule_timing")} == {"NO"}
     assert {line.split()[1] for line in shared if not line.startswith("rule_timing")} == {"OK"}
 
-    # what did not fail is complete, and a record of failure lasts as long as the failure
+    # what did not fail is complete, and a marker lasts as long as the failure
     for study, lanes in (("tiny", 16), ("asleep", 8)):
         (tables,) = (pipeline.project / "results/tables").glob(f"{study}.quick.*")
         table = pl.read_parquet(tables / "runs.parquet")
@@ -160,11 +159,11 @@ def _kill_wait_and_look(pipeline: Pipeline) -> None:
         assert set(table["outcome"]) <= {"reached", "budget", "diverged"}
         assert list((pipeline.project / "results/figures").glob(f"{study}.quick.*/*.svg"))
     assert not late.exists()
-    broken = [pl.read_parquet(path) for path in runs.rglob("failure.parquet")]
-    assert len(broken) == 2  # one for each optimizer's sweep
-    assert set(pl.concat(broken)["outcome"]) == {"error"}
-    assert set(pl.concat(broken)["reason"]) == {"ArithmeticError: this workload is broken"}
-    assert not list((pipeline.project / "results/tables").glob("broken.*"))
+    (tables,) = (pipeline.project / "results/tables").glob("broken.quick.*")
+    broken = pl.read_parquet(tables / "runs.parquet")
+    assert set(broken["outcome"]) == {"error"}
+    assert set(broken["reason"]) == {"ArithmeticError: this workload is broken"}
+    assert "this workload is broken" in (pipeline.project / "reports/site/index.html").read_text()
 
 
 @pytest.mark.long

@@ -7,9 +7,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from workloads.checks import require_counts, require_number
+from documents.values import choice, number, whole
 from workloads.matrices import power_law_matrix
-from workloads.workload import Array, Arrays, Metric, Ops, Problem, Random, Role, Setting, Settings, Workload
+from workloads.workload import (
+    Array,
+    Arrays,
+    Metric,
+    Ops,
+    Problem,
+    Random,
+    Role,
+    Setting,
+    Settings,
+    Workload,
+    loss_of,
+)
 
 LOSS = Metric("value of the objective", "minimize")
 GRADIENT_NORM = Metric("Euclidean norm of the full-batch gradient", "minimize")
@@ -68,12 +80,6 @@ def _roles(settings: Settings) -> dict[str, Role]:
     return {"theta": Role("vector")}
 
 
-def _check(settings: Settings) -> None:
-    require_counts(settings, "n", "d")
-    require_number(settings, "alpha", low=0.0)
-    require_number(settings, "start_scale", low=0.0)
-
-
 def _workload(
     name: str,
     description: str,
@@ -95,11 +101,6 @@ def _workload(
             facts={} if minimum is None else {"minimum": minimum(settings["n"])},
         )
 
-    def loss(
-        ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
-    ) -> tuple[Array, Arrays, Arrays]:
-        return objective(ops, params, batch), state, {}
-
     def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         value = objective(ops, params, split)
         if minimum is None:
@@ -113,20 +114,19 @@ def _workload(
         source=source,
         metrics=metrics if minimum is None else {**metrics, "train_suboptimality": SUBOPTIMALITY},
         settings={
-            "batch_size": Setting(None, "full batch, the only choice (000 C.6 l.1169)", choices=(None,)),
-            "n": Setting(n, "rows of A, the number of examples"),
-            "d": Setting(d, "columns of A, the number of parameters"),
-            "alpha": Setting(alpha, "decay of A's singular values, sigma_k = k^-alpha"),
-            "start_scale": Setting(1.0, "standard deviation of the entries of the start"),
+            "batch_size": Setting(None, "full batch, the only choice (000 C.6 l.1169)", read=choice(None)),
+            "n": Setting(n, "rows of A, the number of examples", whole()),
+            "d": Setting(d, "columns of A, the number of parameters", whole()),
+            "alpha": Setting(alpha, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
+            "start_scale": Setting(1.0, "standard deviation of the entries of the start", number(0.0)),
         },
         dtype="float64",
         shared_data=False,
         roles=_roles,
         problem=problem,
         sample_parameters=_start,
-        loss=loss,
+        loss=loss_of(objective),
         evaluate=evaluate,
-        check=_check,
     )
 
 

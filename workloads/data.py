@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from documents.errors import InputError
 from workloads.workload import DataMissing
 
 FOLDER_VARIABLE = "CURVEBENCH_DATA"
@@ -20,7 +21,7 @@ MAXIMUM_PIXEL = 16
 CLASSES = 10
 
 
-class DataDamaged(ValueError):
+class DataDamaged(InputError):
     """A data file with the wrong content; the message names the file and the line."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.checks import require_batch, require_number
+from documents.values import choice, number
 from workloads.data import (
     CLASSES,
     PIXELS,
@@ -25,7 +25,7 @@ from workloads.relu_network import (
     relu_roles,
     sample_relu_parameters,
 )
-from workloads.workload import Problem, Random, Setting, Settings, Workload
+from workloads.workload import Problem, Random, Setting, Settings, Workload, batch_size, require_batch
 
 WIDTHS = (PIXELS, 32, CLASSES)  # units of each layer, input to output (000 C.2)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
@@ -38,7 +38,6 @@ SPLITS = {
 
 
 def _check(settings: Settings) -> None:
-    require_number(settings, "pixel_scale", low=0.0, low_open=True)
     require_batch(settings, SPLITS[settings["source"]]["train"])
 
 
@@ -75,17 +74,18 @@ DIGITS_MLP = Workload(
     source="000 Fig. 1 right, Fig. 15, C.1, C.2, C.6",
     metrics=relu_metrics(SPLITS["full"]),
     settings={
-        "batch_size": Setting(300, "examples in a minibatch; null: full batch"),
+        "batch_size": batch_size(300),
         "source": Setting(
             "reduced",
             "reduced: the 1,797 digits of scikit-learn, the test part of UCI optdigits, split 1222/191/384; "
             "full: all 5,620, split 3823/598/1199 as in the paper, from optdigits.tra and optdigits.tes "
             "in the folder named by CURVEBENCH_DATA",
-            choices=("reduced", "full"),
+            read=choice("reduced", "full"),
         ),
         "pixel_scale": Setting(
             16.0,
             "divides the pixels, which are whole numbers from 0 to 16; the paper is silent, 16 gives [0, 1]",
+            number(0.0, low_open=True),
         ),
     },
     dtype="float32",

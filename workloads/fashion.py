@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workloads.checks import require_batch, require_number
+from documents.values import choice, number
 from workloads.data import random_parts
 from workloads.idx import fashion_files, missing_fashion, read_fashion
 from workloads.initialization import torch_default_bias, torch_default_weight
@@ -19,14 +19,14 @@ from workloads.relu_network import (
     relu_roles,
     sample_relu_parameters,
 )
-from workloads.workload import Problem, Random, Setting, Settings, Workload
+from workloads.workload import Problem, Random, Setting, Settings, Workload, batch_size, require_batch
 
 SIDE = 28  # pixels
 WINDOWS = (1, 2, 4, 7, 14)  # the sides of squares that fill an image
 
 
 @dataclass(frozen=True)
-class _Family:
+class _ImageFamily:
     """One of the two networks and its data: the first classes, hidden units, examples of the splits."""
 
     classes: int
@@ -40,7 +40,6 @@ class _Family:
 
     def check(self, settings: Settings) -> None:
         """Refuse what cannot be run."""
-        require_number(settings, "pixel_scale", low=0.0, low_open=True)
         require_batch(settings, self.train)
 
     def sample_parameters(self, settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -85,20 +84,21 @@ def max_pool(images: np.ndarray, window: int) -> np.ndarray:
 
 def _settings(pooling: int) -> dict[str, Setting]:
     return {
-        "batch_size": Setting(300, "examples in a minibatch; null: full batch"),
+        "batch_size": batch_size(300),
         "pooling": Setting(
             pooling,
             "side of the squares whose greatest pixel is kept; 1 keeps 28 x 28, 2 gives 14 x 14",
-            WINDOWS,
+            choice(*WINDOWS),
         ),
         "pixel_scale": Setting(
             255.0,
             "divides the pixels, whole numbers from 0 to 255; the paper is silent, 255 gives [0, 1]",
+            number(0.0, low_open=True),
         ),
     }
 
 
-def _workload(name: str, description: str, source: str, family: _Family, pooling: int) -> Workload:
+def _workload(name: str, description: str, source: str, family: _ImageFamily, pooling: int) -> Workload:
     return Workload(
         name=name,
         description=description,
@@ -123,14 +123,14 @@ FASHION_SMALL = _workload(
     name="fashion_small",
     description="ReLU network on 4 classes of Fashion-MNIST, at pooling = 2 with 196-20-4 units (d = 4024)",
     source="001 Fig. 4, Fig. 11, D.1, D.4, D.5",
-    family=_Family(classes=4, hidden=20, train=24_000, held_out={"validation": 1_000, "test": 3_000}),
+    family=_ImageFamily(classes=4, hidden=20, train=24_000, held_out={"validation": 1_000, "test": 3_000}),
     pooling=2,
 )
 FASHION_LARGE = _workload(
     name="fashion_large",
     description="ReLU network on Fashion-MNIST, at pooling = 1 with 784-100-10 units (d = 79510)",
     source="000 Fig. 7, Fig. 16, C.1, C.2, C.6",
-    family=_Family(classes=10, hidden=100, train=60_000, held_out={"validation": 2_500, "test": 7_500}),
+    family=_ImageFamily(classes=10, hidden=100, train=60_000, held_out={"validation": 2_500, "test": 7_500}),
     pooling=1,
 )
 

@@ -98,8 +98,8 @@ def _read_checked(path: Path, due: str) -> np.ndarray:
     return parse_idx(path, content)
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """An array of unsigned bytes in the idx format, compressed where the name ends in .gz.
+def parse_idx(path: Path, content: bytes) -> np.ndarray:
+    """The array in the content of an idx file of unsigned bytes; `path` names it in messages.
 
     The format: two zeros, the type of the entries, the number of axes, the length of each axis as a
     big-endian 4-byte number, then the entries in row-major order.
@@ -110,11 +110,6 @@ def read_idx(path: Path) -> np.ndarray:
     Raises:
         DataDamaged: with the file and what is wrong.
     """
-    return parse_idx(path, read_content(path))
-
-
-def parse_idx(path: Path, content: bytes) -> np.ndarray:
-    """The array in the content of an idx file; as `read_idx`."""
     if content[:3] != UNSIGNED_BYTES or len(content) < 4:
         raise DataDamaged(
             f"{path}: begins with {content[:4].hex(' ') or 'nothing'}, where 00 00 08 and the number of axes "

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from workloads.checks import require_batch, require_counts, require_number
+from documents.values import number, whole
 from workloads.initialization import xavier_normal
 from workloads.matrices import power_law_matrix
-from workloads.workload import Array, Arrays, Metric, Ops, Problem, Random, Role, Setting, Settings, Workload
+from workloads.workload import (
+    Array,
+    Arrays,
+    Metric,
+    Ops,
+    Problem,
+    Random,
+    Role,
+    Setting,
+    Settings,
+    Workload,
+    batch_size,
+    loss_of,
+    require_batch,
+)
 
 SPLITS = ("train", "validation", "test")
 
 
+def _read_widths(value: Any) -> Any:
+    counts = isinstance(value, (list, tuple)) and all(type(width) is int and width > 0 for width in value)
+    if not counts or len(value) < 2:
+        raise ValueError("is not a list of at least two whole numbers above 0, input to output")
+    return value
+
+
 def _check(settings: Settings) -> None:
-    widths = settings["widths"]
-    counts = isinstance(widths, (list, tuple)) and all(type(width) is int and width > 0 for width in widths)
-    if not counts or len(widths) < 2:
-        raise ValueError(
-            f"widths = {widths!r} is not a list of at least two whole numbers above 0, input to output"
-        )
-    require_counts(settings, *(f"{split}_examples" for split in SPLITS))
-    require_number(settings, "alpha", low=0.0)
     require_batch(settings, settings["train_examples"])
 
 
@@ -78,12 +92,6 @@ def _mean_squared_error(ops: Ops, params: Arrays, split: Arrays) -> Array:
     return ops.sum(ops.square(residuals)) / split["targets"].shape[0]
 
 
-def _loss(
-    ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
-) -> tuple[Array, Arrays, Arrays]:
-    return _mean_squared_error(ops, params, batch), state, {}
-
-
 def _evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
     return {"loss": _mean_squared_error(ops, params, split)}
 
@@ -97,15 +105,16 @@ LINEAR_NETWORK = Workload(
         for split in SPLITS
     },
     settings={
-        "batch_size": Setting(500, "examples in a minibatch; null: full batch"),
+        "batch_size": batch_size(500),
         "widths": Setting(
             [10, 50, 30, 10],
             "units of each layer, input to output; 000 C.2 reads [10, 30, 50, 10], with as many parameters",
+            _read_widths,
         ),
-        "alpha": Setting(2.0, "decay of the inputs' singular values, sigma_k = k^-alpha"),
-        "train_examples": Setting(10_000, "examples of the training split"),
-        "validation_examples": Setting(4_000, "examples of the validation split"),
-        "test_examples": Setting(6_000, "examples of the test split"),
+        "alpha": Setting(2.0, "decay of the inputs' singular values, sigma_k = k^-alpha", number(0.0)),
+        "train_examples": Setting(10_000, "examples of the training split", whole()),
+        "validation_examples": Setting(4_000, "examples of the validation split", whole()),
+        "test_examples": Setting(6_000, "examples of the test split", whole()),
     },
     dtype="float32",
     shared_data=False,
@@ -113,7 +122,7 @@ LINEAR_NETWORK = Workload(
     roles=_roles,
     problem=_problem,
     sample_parameters=_sample_parameters,
-    loss=_loss,
+    loss=loss_of(_mean_squared_error),
     evaluate=_evaluate,
     check=_check,
 )

@@ -6,12 +6,24 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from workloads.checks import require_counts, require_number
+from documents.values import choice, number, whole
 from workloads.matrices import orthonormal, power_law_matrix
-from workloads.workload import Array, Arrays, Metric, Ops, Problem, Random, Role, Setting, Settings, Workload
+from workloads.workload import (
+    Array,
+    Arrays,
+    Metric,
+    Ops,
+    Problem,
+    Random,
+    Role,
+    Setting,
+    Settings,
+    Workload,
+    loss_of,
+)
 
 LOSS = Metric("value of the objective", "minimize")
-FULL_BATCH = Setting(None, "full batch, the only choice", choices=(None,))
+FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))
 
 
 # --- errors in variables ---------------------------------------------------------------------------
@@ -64,18 +76,8 @@ def _errors_in_variables(settings: Settings, random: Random) -> Problem:
     )
 
 
-def _check_masked(settings: Settings) -> None:
-    require_counts(settings, "n", "m")
-    require_number(settings, "alpha", low=0.0)
-
-
 def _errors_in_variables_at(nu: float) -> Workload:
     """The workload whose mask has the standard deviation nu, which its name tells."""
-
-    def loss(
-        ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
-    ) -> tuple[Array, Arrays, Arrays]:
-        return _masked_loss(ops, params, batch), state, {}
 
     def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         value = _masked_loss(ops, params, split)
@@ -91,19 +93,18 @@ def _errors_in_variables_at(nu: float) -> Workload:
         },
         settings={
             "batch_size": FULL_BATCH,
-            "n": Setting(10, "rows and columns of A, rows of W"),
-            "m": Setting(10, "columns of W"),
-            "alpha": Setting(2.0, "decay of A's singular values, sigma_k = k^-alpha"),
-            "nu": Setting(nu, "standard deviation of the mask's entries around 1", choices=(nu,)),
+            "n": Setting(10, "rows and columns of A, rows of W", whole()),
+            "m": Setting(10, "columns of W", whole()),
+            "alpha": Setting(2.0, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
+            "nu": Setting(nu, "standard deviation of the mask's entries around 1", read=choice(nu)),
         },
         dtype="float64",
         shared_data=False,
         roles=lambda settings: {"W": Role("weight")},
         problem=_errors_in_variables,
         sample_parameters=_zero,
-        loss=loss,
+        loss=loss_of(_masked_loss),
         evaluate=evaluate,
-        check=_check_masked,
     )
 
 
@@ -178,11 +179,6 @@ def _matrix_factorization_from(power: Power, suffix: str, how: str) -> Workload:
             facts={"minimum": 0.5 * float(np.sum((nearest - instance.targets) ** 2))},
         )
 
-    def loss(
-        ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
-    ) -> tuple[Array, Arrays, Arrays]:
-        return _factored_loss(ops, params, batch), state, {}
-
     def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         if "truth" in split:
             error = params["L"] @ ops.swapaxes(params["R"], 0, 1) - split["truth"]
@@ -192,12 +188,8 @@ def _matrix_factorization_from(power: Power, suffix: str, how: str) -> Workload:
         return {"loss": value, "suboptimality": value - minimum}
 
     def check(settings: Settings) -> None:
-        require_counts(settings, "n", "m", "rank")
         if settings["rank"] > min(settings["n"], settings["m"]):
             raise ValueError(f"rank = {settings['rank']} is larger than n or m")
-        require_number(settings, "condition", low=1.0)
-        require_number(settings, "alpha", low=0.0)
-        require_number(settings, "noise", low=0.0)
 
     return Workload(
         name=f"matrix_factorization{suffix}",
@@ -210,14 +202,14 @@ def _matrix_factorization_from(power: Power, suffix: str, how: str) -> Workload:
         },
         settings={
             "batch_size": FULL_BATCH,
-            "n": Setting(20, "rows of the true matrix, rows and columns of A"),
-            "m": Setting(20, "columns of the true matrix"),
-            "rank": Setting(5, "rank of the true matrix, columns of each factor"),
-            "condition": Setting(2.0, "largest over smallest nonzero singular value of the true matrix"),
-            "alpha": Setting(0.5, "decay of A's singular values, sigma_k = k^-alpha"),
-            "noise": Setting(0.01, "standard deviation of the noise in the targets"),
+            "n": Setting(20, "rows of the true matrix, rows and columns of A", whole()),
+            "m": Setting(20, "columns of the true matrix", whole()),
+            "rank": Setting(5, "rank of the true matrix, columns of each factor", whole()),
+            "condition": Setting(2.0, "largest over smallest nonzero singular value of X*", number(1.0)),
+            "alpha": Setting(0.5, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
+            "noise": Setting(0.01, "standard deviation of the noise in the targets", number(0.0)),
             "start_power": Setting(
-                power, "power of the singular values in both factors of the start", choices=(power,)
+                power, "power of the singular values in both factors of the start", read=choice(power)
             ),
         },
         dtype="float64",
@@ -225,7 +217,7 @@ def _matrix_factorization_from(power: Power, suffix: str, how: str) -> Workload:
         roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
         problem=problem,
         sample_parameters=sample_parameters,
-        loss=loss,
+        loss=loss_of(_factored_loss),
         evaluate=evaluate,
         check=check,
     )

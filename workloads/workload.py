@@ -9,6 +9,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from documents.errors import InputError
+from documents.values import Read, completed, whole
+
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
 Arrays = Mapping[str, Array]
@@ -18,7 +21,7 @@ Settings = Mapping[str, Any]
 GRADIENT_NORM = "gradient_norm"  # the metric that the executor computes, the norm of the full-batch gradient
 
 
-class DataMissing(RuntimeError):
+class DataMissing(InputError):
     """A data set that is not on this machine; the message says how to get it."""
 
 
@@ -48,11 +51,50 @@ class Metric:
 
 @dataclass(frozen=True)
 class Setting:
-    """One choice that a study may make about a workload: its default, and what it means."""
+    """One choice that a study may make about a workload.
+
+    Args:
+        default: the value when none is given.
+        description: what it means.
+        read: checks a given value and brings it into one plain form (documents/values.py).
+    """
 
     default: Any
     description: str
-    choices: tuple[Any, ...] = ()
+    read: Read = lambda value: value
+
+
+def batch_size(default: int | None = None) -> Setting:
+    """The setting of the minibatches; `require_batch` holds it against the training examples."""
+    of = "full batch" if default is None else "examples in a minibatch; null: full batch"
+    return Setting(default, of, whole(1, "full batch"))
+
+
+def require_batch(settings: Settings, examples: int) -> None:
+    """Require a `batch_size` that the training examples can fill.
+
+    Raises:
+        ValueError: for a larger one.
+    """
+    if settings["batch_size"] is not None and settings["batch_size"] > examples:
+        raise ValueError(
+            f"batch_size = {settings['batch_size']} is larger than the {examples} training examples "
+            "(null: full batch)"
+        )
+
+
+Loss = Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
+
+
+def loss_of(objective: Callable[[Ops, Arrays, Arrays], Array]) -> Loss:
+    """A workload's `loss` by `objective(ops, params, batch)`, without model state and noise."""
+
+    def loss(
+        ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays, Arrays]:
+        return objective(ops, params, batch), state, {}
+
+    return loss
 
 
 @dataclass(frozen=True)
@@ -79,7 +121,7 @@ class Workload:
 
     Args:
         name: the name in studies and tables.
-        description: one line for `python -m harness list` and the report.
+        description: one line for `curvebench list` and the report.
         source: file and place in the seed documents.
         metrics: what evaluation gives, by full name: the split, an underscore, the key that `evaluate`
             returns (`train_loss`, `validation_accuracy`). `gradient_norm`, the Euclidean norm of the
@@ -106,8 +148,8 @@ class Workload:
         files: `files(settings) -> paths`, the data files that the problem is read from; their content is part
             of a job's hash. A very large set names an index of its files with their checksums.
         missing: `missing(settings)` says what data is missing and how to get it, or None when all is there.
-        check: `check(settings)` raises a ValueError where completed settings are of a wrong type, out of
-            range, or do not go together; `complete` calls it.
+        check: `check(settings)` raises a ValueError where completed settings do not go together; `complete`
+            calls it.
     """
 
     name: str
@@ -120,7 +162,7 @@ class Workload:
     roles: Callable[[Settings], dict[str, Role]]
     problem: Callable[[Settings, Random], Problem]
     sample_parameters: Callable[[Settings, np.random.Generator], dict[str, np.ndarray]]
-    loss: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
+    loss: Loss
     evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
     noise: Callable[[Settings, np.random.Generator, int], dict[str, np.ndarray]] | None = None
     linear_input: tuple[str, str] | None = None
@@ -145,15 +187,9 @@ class Workload:
         """The given settings completed by the defaults.
 
         Raises:
-            ValueError: for an unknown setting, one outside its choices, or one that `check` refuses.
+            ValueError: for an unknown setting, a wrong value, or settings that `check` refuses.
         """
-        for key, value in given.items():
-            if key not in self.settings:
-                raise ValueError(f"{self.name} has no setting {key!r} (valid: {', '.join(self.settings)})")
-            choices = self.settings[key].choices
-            if choices and value not in choices:
-                raise ValueError(f"{self.name}: {key} = {value!r} is not one of {list(choices)}")
-        settings = {key: given.get(key, setting.default) for key, setting in self.settings.items()}
+        settings = completed(self.name, "setting", self.settings, given, ValueError)
         try:
             self.check(settings)
         except ValueError as error:

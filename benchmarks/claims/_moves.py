@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+
+def path(
+    optimizer: str,
+    start: np.ndarray,
+    gradients: Sequence[np.ndarray | Callable[[np.ndarray], np.ndarray]],
+    hyper: Mapping[str, float],
+    options: Mapping[str, Any] | None = None,
+    schedule: Sequence[float] | np.ndarray | None = None,
+    basis: np.ndarray | None = None,
+) -> np.ndarray:
+    """w_1 ... w_(T+1) of a rule, (T + 1, ...).
+
+    Args:
+        optimizer, hyper, options, basis: the rule, and the basis of all entries that it runs in.
+        start: w_1, a vector or a matrix.
+        gradients: of each step, or functions of the weights that give them.
+        schedule: multipliers of the learning rate, (T,); None for a constant one.
+    """
+    from harness import Online
+
+    online = Online(optimizer, {"w": start}, hyper, options=options, basis=basis)
+    weights = [start]
+    for gradient, factor in zip(
+        gradients, np.ones(len(gradients)) if schedule is None else schedule, strict=True
+    ):
+        given = gradient(weights[-1]) if callable(gradient) else gradient
+        weights.append(online.step({"w": given}, float(factor))["w"])
+    return np.array(weights)
 
 
 def moves(
@@ -14,10 +43,6 @@ def moves(
     hyper: Mapping[str, float],
     options: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
-    """w_(t+1) - w_t of a rule that is given gradients (T, d) and starts at 0, (T, d); learning rate 1."""
-    from harness import Online
-
-    start = np.zeros(gradients.shape[1])
-    online = Online(optimizer, {"w": start}, {"learning_rate": 1.0, **hyper}, options=options)
-    weights = np.stack([start, *(online.step({"w": gradient})["w"] for gradient in gradients)])
-    return np.diff(weights, axis=0)
+    """w_(t+1) - w_t of a rule that is given gradients (T, ...) and starts at 0, (T, ...); learning rate 1."""
+    start = np.zeros(gradients.shape[1:])
+    return np.diff(path(optimizer, start, list(gradients), {"learning_rate": 1.0, **hyper}, options), axis=0)

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._parts import draws
 from benchmarks.claims._spectra import kronecker_residual
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -97,7 +98,7 @@ def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | Non
     return np.array([joined(function.start), *path])
 
 
-def apart(path: np.ndarray, other: np.ndarray) -> float:
+def path_error(path: np.ndarray, other: np.ndarray) -> float:
     """The greatest distance of two paths (T, d) over the greatest distance from the start."""
     farthest = np.linalg.norm(path - path[0], axis=1).max()
     return float(np.linalg.norm(path - other, axis=1).max() / farthest)
@@ -114,7 +115,7 @@ def _equivariant(random: Random) -> Iterator[Measure]:
         function = draw_ridges(random)
         rate = _rate(random, optimizer, function)
         found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
-        error = apart(_path(optimizer, function, rate), found)
+        error = path_error(_path(optimizer, function, rate), found)
         yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
 
 
@@ -123,7 +124,7 @@ def _of_coordinates(random: Random, signed: bool) -> Iterator[Measure]:
         function = draw_ridges(random)
         rate = _rate(random, optimizer, function)
         found = _path(optimizer, function, rate, signed_permutation(random, function.size, signed))
-        error = apart(_path(optimizer, function, rate), found)
+        error = path_error(_path(optimizer, function, rate), found)
         yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
 
 
@@ -132,7 +133,7 @@ def _not_equivariant(random: Random) -> Iterator[Measure]:
         function = draw_ridges(random)
         rate = _rate(random, optimizer, function)
         found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
-        error = apart(_path(optimizer, function, rate), found)
+        error = path_error(_path(optimizer, function, rate), found)
         yield Measure(f"distance of the paths over their length, {optimizer}", error, ">=", APART)
 
 
@@ -150,11 +151,11 @@ def _composed(random: Random) -> Iterator[Measure]:
         for _ in range(STEPS):
             gradient = joined(function.gradients(parted(composed[-1], function.start)))
             composed.append(basis @ online.step({"w": basis.T @ gradient})["w"])
-        error = apart(path, np.array(composed))
+        error = path_error(path, np.array(composed))
         yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
 
 
-_PATHS = {"quick": 10, "paper": 100}
+_PATHS = draws(10)
 EQUIVARIANCE = PropertyClaim(
     id="egop.equivariance",
     sentence=(
@@ -244,13 +245,8 @@ KRONECKER_SUBSET = PropertyClaim(
         "residual of 0.92 / sqrt(n_in n_out) or more."
     ),
     checks=(
-        Check("two-sided rotations are orthogonal", "000 Lemma G.1", _two_sided, {"quick": 40, "paper": 400}),
-        Check(
-            "the V of the proof is no product",
-            "000 l. 1811-1821",
-            _not_kronecker,
-            {"quick": 40, "paper": 400},
-        ),
+        Check("two-sided rotations are orthogonal", "000 Lemma G.1", _two_sided, draws(40)),
+        Check("the V of the proof is no product", "000 l. 1811-1821", _not_kronecker, draws(40)),
     ),
 )
 

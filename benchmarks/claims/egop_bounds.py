@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.claims._parts import draws
 from benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
@@ -99,23 +100,15 @@ SMOOTHNESS_BOUND = PropertyClaim(
         "beta_1) by up to sqrt(2)."
     ),
     checks=(
+        Check("2 sr / (d beta_1), quadratics", "000 Thm. A.1, eq. A.5 with H = 0", _quadratics, draws(40)),
         Check(
-            "2 sr / (d beta_1), quadratics",
-            "000 Thm. A.1, eq. A.5 with H = 0",
-            _quadratics,
-            {"quick": 40, "paper": 400},
-        ),
-        Check(
-            "eq. A.5 and Theorem A.1, logistic regression",
-            "000 Thm. A.1, eq. A.5",
-            _in_general,
-            {"quick": 20, "paper": 200},
+            "eq. A.5 and Theorem A.1, logistic regression", "000 Thm. A.1, eq. A.5", _in_general, draws(20)
         ),
         Check(
             "sr / (d beta_1) is exceeded without a constant",
             "000 Sec. 3, l. 239-240",
             _constant_needed,
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
     ),
 )
@@ -259,20 +252,15 @@ ADAGRAD_BOUND = PropertyClaim(
             "eq. 3.4 in both bases, quadratics",
             "000 eq. 3.4, Lemma A.8",
             partial(_averages, objective="quadratic"),
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
         Check(
             "eq. 3.4 in both bases, logistic regression",
             "000 eq. 3.4, Lemma A.8",
             partial(_averages, objective="logistic"),
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
-        Check(
-            "eq. 3.3 in the EGOP basis, quadratics",
-            "000 Thm. 3.1, eq. 3.3",
-            _by_the_spectrum,
-            {"quick": 20, "paper": 200},
-        ),
+        Check("eq. 3.3 in the EGOP basis, quadratics", "000 Thm. 3.1, eq. 3.3", _by_the_spectrum, draws(20)),
     ),
 )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.claims._matrices import loewner_ratio, relative_error
+from benchmarks.claims._parts import draws, printed_and_corrected
 from benchmarks.claims._smooth_objectives import (
     Ball,
     draw_logistic_ball,
@@ -19,7 +19,7 @@ from benchmarks.claims._smooth_objectives import (
     sphere_rule,
 )
 from benchmarks.claims._spectra import density
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -138,57 +138,27 @@ HESSIAN_SANDWICH = PropertyClaim(
     ),
     checks=(
         Check(
-            "c^2 H^2 <= EGOP <= 2 c^2 H^2, quadratics",
-            "000 Lemma A.6; 001 Lemma 11",
-            _quadratics,
-            {"quick": 40, "paper": 400},
+            "c^2 H^2 <= EGOP <= 2 c^2 H^2, quadratics", "000 Lemma A.6; 001 Lemma 11", _quadratics, draws(40)
         ),
         Check(
             "the EGOP up to its error, logistic regression",
             "000 Lemma A.6; 001 Lemma 11",
             _logistic,
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
-        Check(
-            "the EGOP is diagonal in its own basis",
-            "000 Lemma A.7, eq. A.3; 001 Lemma 14",
-            partial(_diagonal, printed=True),
-            {"quick": 20, "paper": 200},
-            PRINTED,
+        *printed_and_corrected(
+            "the EGOP is diagonal in its own basis", "000 Lemma A.7, eq. A.3; 001 Lemma 14", _diagonal, 20
         ),
-        Check(
-            "the EGOP is diagonal in its own basis",
-            "000 Lemma A.7, eq. A.3; 001 Lemma 14",
-            partial(_diagonal, printed=False),
-            {"quick": 20, "paper": 200},
-            CORRECTED,
-        ),
-        Check(
-            "dense vectors bound the sum from below",
-            "000 Lemma A.2; 001 Lemma 6",
-            partial(_lower, printed=True),
-            {"quick": 20, "paper": 200},
-            PRINTED,
-        ),
-        Check(
-            "dense vectors bound the sum from below",
-            "000 Lemma A.2; 001 Lemma 6",
-            partial(_lower, printed=False),
-            {"quick": 20, "paper": 200},
-            CORRECTED,
+        *printed_and_corrected(
+            "dense vectors bound the sum from below", "000 Lemma A.2; 001 Lemma 6", _lower, 20
         ),
         Check(
             "eigenvectors bound the sum from below",
             "000 Corollary A.3; 001 Corollary 7",
             _corollary,
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
-        Check(
-            "eigenvalues bound the sum in the EGOP basis",
-            "000 Lemma A.4; 001 Lemma 8",
-            _upper,
-            {"quick": 20, "paper": 200},
-        ),
+        Check("eigenvalues bound the sum in the EGOP basis", "000 Lemma A.4; 001 Lemma 8", _upper, draws(20)),
     ),
 )
 
@@ -299,8 +269,8 @@ HESSIAN_LIPSCHITZ = PropertyClaim(
         "factors half of the constant is reached, the most that was seen."
     ),
     checks=(
-        Check("the quadratic form of the Hessian", "000 Lemma E.4", _form, {"quick": 20, "paper": 200}),
-        Check("the Lipschitz constant", "000 Lemma E.3", _lipschitz, {"quick": 20, "paper": 200}),
+        Check("the quadratic form of the Hessian", "000 Lemma E.4", _form, draws(20)),
+        Check("the Lipschitz constant", "000 Lemma E.3", _lipschitz, draws(20)),
     ),
 )
 

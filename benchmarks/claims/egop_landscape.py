@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.claims._moves import path
+from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim, Series
 
 Random = np.random.Generator
@@ -72,8 +74,8 @@ class LogSumExp:
 
 def draw_problem(random: Random) -> LogSumExp:
     """An instance of the workload, by a seed of its own."""
-    from harness.contestants import find_workload
-    from harness.job import instance
+    from harness.registry import find_workload
+    from harness.stages.job import instance
 
     workload = find_workload(WORKLOAD)
     one = instance(workload, workload.complete(SETTINGS), int(random.integers(2**31)))
@@ -109,12 +111,7 @@ def _aligned(random: Random) -> Iterator[Measure]:
 
 def trajectory(problem: LogSumExp, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
     """Adagrad's iterates in original coordinates, (1 + steps, 2)."""
-    from harness import Online
-
-    online, path = Online("adagrad", {"theta": start}, ADAGRAD, basis=basis), [start]
-    for _ in range(STEPS):
-        path.append(online.step({"theta": problem.gradients(path[-1])})["theta"])
-    return np.array(path)
+    return path("adagrad", start, [problem.gradients] * STEPS, ADAGRAD, basis=basis)
 
 
 def _drawn(random: Random) -> Iterator[Measure | Series]:
@@ -127,15 +124,15 @@ def _drawn(random: Random) -> Iterator[Measure | Series]:
     yield Measure("angle in EGOP coordinates, degrees", with_basis, "<=", UNALIGNED / 2)
     round_trip = np.linspace(0, 2 * np.pi, 121)
     directions = np.column_stack([np.cos(round_trip), np.sin(round_trip)])
-    for panel, method, turned in (
+    for panel, method, coordinates in (
         ("original coordinates", "adagrad", np.eye(2)),
         ("EGOP coordinates", "adagrad @ egop", basis),
     ):
         for share in LEVELS:
             height = float(problem.losses(start) - problem.losses(centre)) * share
-            x, y = (problem.level_set(height, directions) @ turned).T
+            x, y = (problem.level_set(height, directions) @ coordinates).T
             yield Series(FIGURE, f"minimum + {height:.2g}", x, y, AXES, kind="contour", panel=panel)
-        x, y = (trajectory(problem, start, turned) @ turned).T
+        x, y = (trajectory(problem, start, coordinates) @ coordinates).T
         yield Series(FIGURE, method, x, y, AXES, kind="path", panel=panel)
 
 
@@ -155,12 +152,7 @@ AXIS_ALIGNED = PropertyClaim(
         "1e-7."
     ),
     checks=(
-        Check(
-            "the leading direction lies along an axis",
-            "000 Fig. 1 left",
-            _aligned,
-            {"quick": 2, "paper": 20},
-        ),
+        Check("the leading direction lies along an axis", "000 Fig. 1 left", _aligned, draws(2)),
         Check("and does so on the problem of the figure", "000 Fig. 1 left, C.4", _drawn, {"paper": 1}),
     ),
     workloads=(WORKLOAD,),

@@ -1,16 +1,17 @@
-"""The basis of a layer: turned data, auxiliary variables and one V for all filters, and what they equal."""
+"""The basis of a layer: rotated data, auxiliary variables and one V for all filters, and what they equal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._moves import path
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -57,7 +58,7 @@ class TwoLayers:
         loss = torch.square(self.outputs(given) - torch.from_numpy(self.targets)).sum() / 2
         return np.asarray(torch.autograd.grad(loss, given)[0].numpy())
 
-    def turned(self, rotation: np.ndarray) -> TwoLayers:
+    def rotated(self, rotation: np.ndarray) -> TwoLayers:
         """With the data X Q in place of X."""
         return TwoLayers(self.inputs @ rotation, self.targets, self.weights)
 
@@ -71,12 +72,7 @@ def nearest_rotation(basis: np.ndarray, inputs: int, hidden: int) -> np.ndarray:
 
 def _trained(network: TwoLayers, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
     """W_1 after 10 steps of Adam in a basis of its entries, row by row."""
-    from harness import Online
-
-    online = Online("adam", {"w": start}, {"learning_rate": 0.03}, basis=basis)
-    for _ in range(10):
-        online.step({"w": network.gradients(online.params["w"])})
-    return online.params["w"]
+    return path("adam", start, [network.gradients] * 10, {"learning_rate": 0.03}, basis=basis)[-1]
 
 
 def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
@@ -95,12 +91,12 @@ def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
     rotation = nearest_rotation(basis, inputs, hidden)
     error = relative_error(basis, np.kron(rotation, np.eye(hidden)))
     yield Measure("V less the nearest Q (x) I, relative", error, "<=", 0.0, EXACT)
-    turned, start = network.turned(rotation), random.standard_normal((inputs, hidden))
+    rotated_data, start = network.rotated(rotation), random.standard_normal((inputs, hidden))
     rotated = (basis @ start.ravel()).reshape(inputs, hidden)
-    error = relative_error(network.predictions(rotated), turned.predictions(start))
+    error = relative_error(network.predictions(rotated), rotated_data.predictions(start))
     yield Measure("outputs with V vec(W_1) less those on X Q, relative", error, "<=", 0.0, EXACT)
     found = network.predictions(_trained(network, rotated, basis))
-    expected = turned.predictions(_trained(turned, start, None))
+    expected = rotated_data.predictions(_trained(rotated_data, start, None))
     error = relative_error(found, expected)
     yield Measure("the same after 10 steps of Adam", error, "<=", 0.0, FOLLOWED)
 
@@ -111,27 +107,16 @@ FIRST_LAYER_DATA = PropertyClaim(
     source="000 App. D, l. 1205-1209; 001 App. B",
     setting=(
         "Networks tanh(X W_1) W_2 with 2 to 5 inputs, hidden units and outputs, gradients by PyTorch. As "
-        "printed: V is the eigenbasis of the EGOP of vec(W_1), and the data are turned by the Q for which Q "
+        "printed: V is the eigenbasis of the EGOP of vec(W_1), and the data are rotated by the Q for which Q "
         "(x) I is nearest to V. As corrected: V = Q (x) I, where Q is the eigenbasis that all columns of the "
-        "gradients share; then V vec(W_1) is Q W_1, and X Q W_1 the first layer on turned data. With one "
+        "gradients share; then V vec(W_1) is Q W_1, and X Q W_1 the first layer on rotated data. With one "
         "hidden unit the two are the same, so there are 2 or more. Compared are V and Q (x) I, which give "
         "equal outputs for all W_1 only where they are equal, and outputs before and after 10 steps of Adam "
         "from equal points."
     ),
     checks=(
-        Check(
-            "the first layer's basis is a rotation of the data",
-            "000 l. 1205-1206",
-            partial(_first_layer, printed=True),
-            {"quick": 20, "paper": 200},
-            PRINTED,
-        ),
-        Check(
-            "the first layer's basis is a rotation of the data",
-            "000 l. 1205-1206",
-            partial(_first_layer, printed=False),
-            {"quick": 20, "paper": 200},
-            CORRECTED,
+        *printed_and_corrected(
+            "the first layer's basis is a rotation of the data", "000 l. 1205-1206", _first_layer, 20
         ),
     ),
 )
@@ -250,18 +235,13 @@ AUXILIARY_EXACT = PropertyClaim(
         "it leaves one of theta_0's coordinates, which must be more than rounding."
     ),
     checks=(
-        Check(
-            "exact for every r",
-            "000 l. 1252-1256, Alg. D.1",
-            _exact_for_every_rank,
-            {"quick": 20, "paper": 200},
-        ),
-        Check("the reduced form is not exact", "000 l. 1243-1246", _reduced, {"quick": 20, "paper": 200}),
+        Check("exact for every r", "000 l. 1252-1256, Alg. D.1", _exact_for_every_rank, draws(20)),
+        Check("the reduced form is not exact", "000 l. 1243-1246", _reduced, draws(20)),
         Check(
             "SGD moves as on theta, and theta_d stays in the complement",
             "000 l. 1247-1248",
             _descends,
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
     ),
 )
@@ -336,7 +316,7 @@ def shared_basis(gradients: np.ndarray) -> np.ndarray:
     return eigenbasis(gradients.reshape(-1, int(np.prod(gradients.shape[2:]))))[0]
 
 
-def turned(basis: np.ndarray, filters: np.ndarray) -> np.ndarray:
+def change_filter_basis(basis: np.ndarray, filters: np.ndarray) -> np.ndarray:
     """V flatten(W_j) of every filter, in the shape of the filters (000 Alg. D.2 line 25)."""
     return np.asarray((filters.reshape(len(filters), -1) @ basis.T).reshape(filters.shape))
 
@@ -360,7 +340,7 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
         basis = shared_basis(gradients[layer])
         filters = params[layer]
         matrix = np.kron(np.eye(len(filters)), basis)
-        other[layer] = turned(basis, filters)
+        other[layer] = change_filter_basis(basis, filters)
         whole[layer] = (matrix @ filters.ravel()).reshape(filters.shape)
         error = relative_error(other[layer], whole[layer])
         yield Measure(f"V of every filter less I (x) V, relative, {layer} layer", error, "<=", 0.0, EXACT)
@@ -445,15 +425,9 @@ SHARED_FILTERS = PropertyClaim(
         "the check, apart from the bases that runs take."
     ),
     checks=(
-        Check(
-            "one V for all filters is I (x) V", "000 l. 1303-1308", _one_for_all, {"quick": 5, "paper": 50}
-        ),
-        Check(
-            "a V for each filter is another basis", "000 Sec. 5, D.1.2", _one_each, {"quick": 3, "paper": 30}
-        ),
-        Check(
-            "the covariances of filters agree", "000 Sec. 5, l. 1283-1286", _alike, {"quick": 3, "paper": 30}
-        ),
+        Check("one V for all filters is I (x) V", "000 l. 1303-1308", _one_for_all, draws(5)),
+        Check("a V for each filter is another basis", "000 Sec. 5, D.1.2", _one_each, draws(3)),
+        Check("the covariances of filters agree", "000 Sec. 5, l. 1283-1286", _alike, draws(3)),
     ),
 )
 

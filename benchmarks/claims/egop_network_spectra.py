@@ -59,16 +59,16 @@ def gradients(
         of: the parameters that are wanted; empty for all.
     """
     from harness.backends.engine import engine
-    from harness.contestants import find_workload
-    from harness.gradients import Sampling, sampler
-    from harness.job import instance
+    from harness.basis_estimation.gradients import GradientSampling, sampler
+    from harness.registry import find_workload
+    from harness.stages.job import instance
 
     workload = find_workload(name)
     settings = workload.complete({"batch_size": batch_size})
     one = instance(workload, settings, int(random.integers(2**31)))
     sizes = {key: value.size for key, value in one.problem.parameters.items()}
     count = round(samples * sum(sizes.values()))
-    what = Sampling(workload, settings, count, normal_scale)
+    what = GradientSampling(workload, settings, count, normal_scale)
     found = {key: np.empty((count, sizes[key])) for key in of or sizes}
     done = 0
     for piece in sampler(what, engine("jax", "float64"), one.problem, one.random)(one.problem, one.random):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import relative_error, with_singular_values
+from benchmarks.claims._parts import draws, printed_and_corrected
 from benchmarks.claims._spectra import densities
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -106,22 +107,9 @@ NATURAL_DATA = PropertyClaim(
         "lower an eigenvalue, and sigma_k^4 <= lambda_k <= sigma_(k-1)^4."
     ),
     checks=(
-        Check("the EGOP of least squares", "000 l. 1672", _closed_form, {"quick": 40, "paper": 400}),
-        Check("the decay of the eigenvalues", "000 eq. A.8", _decay, {"quick": 60, "paper": 600}),
-        Check(
-            "the interlacing of the eigenvalues",
-            "000 l. 1679-1681",
-            partial(_interlaced, printed=True),
-            {"quick": 60, "paper": 600},
-            PRINTED,
-        ),
-        Check(
-            "the interlacing of the eigenvalues",
-            "000 l. 1679-1681",
-            partial(_interlaced, printed=False),
-            {"quick": 60, "paper": 600},
-            CORRECTED,
-        ),
+        Check("the EGOP of least squares", "000 l. 1672", _closed_form, draws(40)),
+        Check("the decay of the eigenvalues", "000 eq. A.8", _decay, draws(60)),
+        *printed_and_corrected("the interlacing of the eigenvalues", "000 l. 1679-1681", _interlaced, 60),
     ),
 )
 
@@ -224,11 +212,11 @@ SPECTRAL_RATIO = PropertyClaim(
                 f"the ratios of eigenvalues, {loss}",
                 "000 Lemma A.10",
                 partial(_spectral, loss=loss),
-                {"quick": 15, "paper": 150},
+                draws(15),
             )
             for loss in LOSSES
         ),
-        Check("the bound is attained", "000 Lemma A.10", _attained, {"quick": 15, "paper": 150}),
+        Check("the bound is attained", "000 Lemma A.10", _attained, draws(15)),
     ),
 )
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from benchmarks.claims._moves import path
+from benchmarks.claims._parts import draws
 from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from workloads.workload import Role
 
 NOTHING = 1e-75  # an entry without gradient: its square is lost in every sum, and its step still shows V
 ROUNDING = 1e-12
@@ -95,7 +99,7 @@ def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, 
 
     rule = rules()[optimizer].choose(options)
     if rule.part is not None:
-        part = rule.part("weight", shape)
+        part = rule.part(Role("weight"), shape)
         assert part is not None  # all three rules take matrices
         rule = part.rule
 
@@ -182,7 +186,7 @@ def _bias(random: np.random.Generator) -> Iterator[Measure]:
 
 def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]:
     from harness.backends.numpy_ops import numpy_ops
-    from optimizers.adam_nmf import Factors, multiplicative_round
+    from optimizers.adam_nmf import MultiplicativeFactors, multiplicative_round
 
     gradient = _gradient(random, *_shape(random))
     target = np.where(gradient == NOTHING, 0.0, gradient**2)
@@ -190,7 +194,7 @@ def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]
     m, n = gradient.shape
     start = float(10.0 ** random.uniform(-3, 1))
     ops = numpy_ops("float64")
-    first = Factors(random.uniform(0, start, (m, rank)), random.uniform(0, start, (rank, n)))
+    first = MultiplicativeFactors(random.uniform(0, start, (m, rank)), random.uniform(0, start, (rank, n)))
     scaled = multiplicative_round(ops, target, first, alternating=True)
     for factors, where in ((first, "any start"), (scaled, "a start of C's scale")):
         divergences = [_divergence(target, factors.left @ factors.right)]
@@ -231,34 +235,17 @@ ADAFACTOR = PropertyClaim(
             "the state is m + n numbers for Adafactor and (m + n) r for AdamNMF",
             "002 Sec. 4.7, L.2",
             _state,
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
         Check(
             "for one fixed G^2 the factors are the optimum under the I-divergence",
             "002 Sec. 4.7, App. L",
             _optimum,
-            {"quick": 40, "paper": 400},
+            draws(40),
         ),
-        Check(
-            "the factors of a moving average are biased",
-            "002 footnote 9",
-            _bias,
-            {"quick": 20, "paper": 200},
-        ),
-        Check(
-            NEVER_RAISES,
-            "002 L.2",
-            partial(_rounds, alternating=False),
-            {"quick": 40, "paper": 400},
-            PRINTED,
-        ),
-        Check(
-            NEVER_RAISES,
-            "002 eqs. 123-124",
-            partial(_rounds, alternating=True),
-            {"quick": 40, "paper": 400},
-            CORRECTED,
-        ),
+        Check("the factors of a moving average are biased", "002 footnote 9", _bias, draws(20)),
+        Check(NEVER_RAISES, "002 L.2", partial(_rounds, alternating=False), draws(40), PRINTED),
+        Check(NEVER_RAISES, "002 eqs. 123-124", partial(_rounds, alternating=True), draws(40), CORRECTED),
     ),
 )
 
@@ -278,21 +265,13 @@ def _relative_changes(
     options: Mapping[str, Any],
 ) -> list[float]:
     """RMS(W_{t+1} - W_t) over eta_t RMS(W_t) of each step, no floor under RMS(W)."""
-    from harness import Online
-
     rate = 0.05
-    online = Online(
-        "adafactor",
-        {"w": start},
-        {"learning_rate": rate, "parameter_scale_floor": 0.0, **hyper},
-        options=options,
-    )
-    ratios, before = [], online.params["w"]
-    for gradient, schedule in zip(gradients, schedules, strict=True):
-        after = online.step({"w": gradient}, float(schedule))["w"]
-        ratios.append(_root_mean_square(after - before) / (rate * schedule * _root_mean_square(before)))
-        before = after
-    return ratios
+    values = {"learning_rate": rate, "parameter_scale_floor": 0.0, **hyper}
+    weights = path("adafactor", start, gradients, values, options, schedules)
+    return [
+        _root_mean_square(after - before) / (rate * schedule * _root_mean_square(before))
+        for (before, after), schedule in zip(pairwise(weights), schedules, strict=True)
+    ]
 
 
 def _tensor_shape(random: np.random.Generator) -> tuple[int, ...]:
@@ -365,20 +344,15 @@ CLIP = PropertyClaim(
             "the change's root mean square is at most eta RMS(W)",
             "002 Sec. 4.7.1, changes 3 and 4",
             _clipped,
-            {"quick": 60, "paper": 600},
+            draws(60),
         ),
-        Check("the bound is reached", "002 Sec. 4.7.1", _reached, {"quick": 20, "paper": 200}),
-        Check(
-            "it is the clipping that gives the bound",
-            "002 Sec. 4.7.1, change 3",
-            _unclipped,
-            {"quick": 20, "paper": 200},
-        ),
+        Check("the bound is reached", "002 Sec. 4.7.1", _reached, draws(20)),
+        Check("it is the clipping that gives the bound", "002 Sec. 4.7.1, change 3", _unclipped, draws(20)),
         Check(
             "beta_2 = 1 - t^-c leaves no bias to correct",
             "002 Sec. 4.7.1, change 5",
             _no_correction,
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
     ),
 )

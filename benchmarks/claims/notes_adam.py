@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
-from benchmarks.claims._moves import moves
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._moves import moves, path
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -25,20 +27,17 @@ def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, 
     The losses are C w at every third step and -w else, C > 2, so that u = -1; beta_1 = 0,
     beta_2 = 1 / (1 + C^2), and the rate eta / sqrt(t).
     """
-    from harness import Online
-    from harness.schedules import multipliers
+    from harness.engine.schedules import multipliers
 
     height, rate = float(random.uniform(2.5, 6)), float(random.uniform(0.3, 0.9))
     hyper = {"learning_rate": rate, "beta1": 0.0, "beta2": 1 / (1 + height**2), "epsilon": 0.0}
-    online = Online("adam", {"w": np.zeros(1)}, hyper, options={"amsgrad": amsgrad})
     slopes = np.where(np.arange(STEPS) % 3 == 0, height, -1.0)
-    weights, before = [1.0], 0.0
-    for slope, factor in zip(slopes, multipliers({"name": "inverse_sqrt"}, STEPS), strict=True):
-        after = float(online.step({"w": np.array([slope])}, float(factor))["w"][0])
+    schedule = multipliers({"name": "inverse_sqrt"}, STEPS)
+    free = path("adam", np.zeros(1), list(slopes[:, None]), hyper, {"amsgrad": amsgrad}, schedule)[:, 0]
+    weights = [1.0]
+    for before, after in pairwise(free):
         weights.append(min(max(weights[-1] + after - before, -1.0), 1.0))
-        before = after
-    path = np.array(weights)
-    return height, rate, path, np.cumsum(slopes * (path[:-1] + 1))
+    return height, rate, np.array(weights), np.cumsum(slopes * (np.array(weights[:-1]) + 1))
 
 
 def _adam_fails(random: Random) -> Iterator[Measure]:
@@ -119,7 +118,7 @@ def _order_on_growth(random: Random) -> Iterator[Measure]:
     yield Measure("difference of the moves after 500 steps, relative", late, "<=", LITTLE)
 
 
-_ONCE = {"quick": 2, "paper": 20}
+_ONCE = draws(2)
 
 NOTES_AMSGRAD = PropertyClaim(
     id="notes.amsgrad",
@@ -155,17 +154,13 @@ NOTES_AMSGRAD = PropertyClaim(
                 f"the rate {'never rises' if order == 'after' else 'can rise'}, maximum {order} correction",
                 "002 Sec. 4.2",
                 partial(_rate_never_rises, order=order),
-                {"quick": 5, "paper": 50},
+                draws(5),
             )
             for order in ORDERS
         ),
-        Check("the order matters early", "002 Sec. 4.2", _order_matters_early, {"quick": 3, "paper": 30}),
-        Check(
-            "and little later, growing gradients", "002 Sec. 4.2", _order_on_growth, {"quick": 2, "paper": 20}
-        ),
-        Check(
-            "and little later, steady gradients", "002 Sec. 4.2", _order_on_noise, {"quick": 2, "paper": 20}
-        ),
+        Check("the order matters early", "002 Sec. 4.2", _order_matters_early, draws(3)),
+        Check("and little later, growing gradients", "002 Sec. 4.2", _order_on_growth, draws(2)),
+        Check("and little later, steady gradients", "002 Sec. 4.2", _order_on_noise, draws(2)),
     ),
 )
 
@@ -177,17 +172,10 @@ ENTRIES, AVERAGED = 1000, 100
 
 def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float, float]:
     """Of Adam's updates on g ~ N(0, 42) at rest, over sqrt((1 - beta_1) / (1 + beta_1)), and its error."""
-    from harness import Online
-
-    hyper = {"learning_rate": 1.0, "beta1": beta1, "beta2": beta2, "epsilon": 0.0}
-    online = Online("adam", {"w": np.zeros(ENTRIES)}, hyper)
-    steps = int(5 / (1 - beta2)) + int(5 / (1 - beta1))
-    before, squares = np.zeros(ENTRIES), np.zeros(ENTRIES)
-    for number in range(steps + AVERAGED):
-        after = online.step({"w": random.normal(scale=np.sqrt(42), size=ENTRIES)})["w"]
-        if number >= steps:
-            squares += (after - before) ** 2 / AVERAGED
-        before = after
+    steps = int(5 / (1 - beta2)) + int(5 / (1 - beta1)) + AVERAGED
+    gradients = random.normal(scale=np.sqrt(42), size=(steps, ENTRIES))
+    moved = moves("adam", gradients, {"beta1": beta1, "beta2": beta2, "epsilon": 0.0})
+    squares = np.square(moved[-AVERAGED:]).mean(0)
     size = float(np.sqrt(squares.mean()))
     error = float(squares.std()) / float(np.sqrt(ENTRIES)) / (2 * size)
     limit = float(np.sqrt((1 - beta1) / (1 + beta1)))
@@ -230,8 +218,8 @@ NOTES_UPDATE_SIZE = PropertyClaim(
         "all beta_2 from 0 on, which normal gradients do not fulfil near 0; it is not needed above 0.9."
     ),
     checks=(
-        Check("the root mean square", "002 eqs. 50-51", _update_size, {"quick": 10, "paper": 100}),
-        Check("beta_2 is mild", "002 eq. 50", _mild, {"quick": 1, "paper": 10}),
+        Check("the root mean square", "002 eqs. 50-51", _update_size, draws(10)),
+        Check("beta_2 is mild", "002 eq. 50", _mild, draws(1)),
     ),
 )
 
@@ -267,8 +255,8 @@ def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
         given = {**hyper, **({} if optimizer == "adagrad" else betas)}
         plain = moves(optimizer, gradients, given)
         scaled = moves(optimizer, gradients * scales, given)
-        apart = float(np.abs(scaled - plain).max()) / max(float(np.abs(plain).max()), 1e-300)
-        yield Measure(f"greatest difference of {optimizer}'s moves, relative", apart, "<=", 0.0, 1e-11)
+        distance = float(np.abs(scaled - plain).max()) / max(float(np.abs(plain).max()), 1e-300)
+        yield Measure(f"greatest difference of {optimizer}'s moves, relative", distance, "<=", 0.0, 1e-11)
 
 
 def _epsilon_breaks(random: Random) -> Iterator[Measure]:
@@ -313,7 +301,7 @@ def _bounded(random: Random) -> Iterator[Measure]:
     yield Measure("move of an entry without gradient", float(np.abs(moved[:, 0]).max()), "==", 0.0)
 
 
-_SOME = {"quick": 20, "paper": 200}
+_SOME = draws(20)
 
 NOTES_SCALE_INVARIANCE = PropertyClaim(
     id="notes.scale-invariance",
@@ -332,20 +320,11 @@ NOTES_SCALE_INVARIANCE = PropertyClaim(
         "beside Adam."
     ),
     checks=(
-        *(
-            Check(
-                "moves do not depend on the gradients' scale",
-                "002 eq. 47",
-                partial(_invariance, printed=printed),
-                _SOME,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
-        ),
+        *printed_and_corrected("moves do not depend on the gradients' scale", "002 eq. 47", _invariance, 20),
         Check("a large epsilon breaks that", "002 Sec. 4.1.1", _epsilon_breaks, _SOME),
         Check("a small one hardly", "002 Sec. 4.1.1", _epsilon_harmless, _SOME),
         Check("atan2 bounds every move", "002 Sec. 4.1.2", _bounded, _SOME),
-        Check("and clips a spike", "002 Sec. 4.1.2", _spike, {"quick": 5, "paper": 50}),
+        Check("and clips a spike", "002 Sec. 4.1.2", _spike, draws(5)),
     ),
 )
 

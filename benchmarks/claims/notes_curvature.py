@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.claims._matrices import relative_error
+from benchmarks.claims._moves import moves
+from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-10
@@ -16,7 +18,7 @@ BEYOND_ROUNDING = 1e-6  # for what the notes call unequal, without saying by how
 
 
 @dataclass(frozen=True)
-class Derivatives:
+class PopulationDerivatives:
     """A softmax classifier on a finite population, with its derivatives in all d weights by autograd.
 
     Args:
@@ -54,7 +56,9 @@ class Derivatives:
         return np.einsum("x,xk,xkd->d", self.inputs, labels, self.gradients)
 
 
-def _classifier(random: np.random.Generator, linear: bool, labels_of_model: bool = False) -> Derivatives:
+def _classifier(
+    random: np.random.Generator, linear: bool, labels_of_model: bool = False
+) -> PopulationDerivatives:
     """2 or 3 classes and inputs, logits W x or W_2 tanh(W_1 x); some labels are certain."""
     import torch
     from torch.func import hessian, jacrev, vmap
@@ -89,7 +93,7 @@ def _classifier(random: np.random.Generator, linear: bool, labels_of_model: bool
     def at_points(derivative: Callable[..., torch.Tensor]) -> np.ndarray:
         return vmap(derivative, (None, 0))(weights, points).numpy()
 
-    return Derivatives(
+    return PopulationDerivatives(
         inputs=inputs,
         labels=labels,
         predicted=predicted,
@@ -101,7 +105,7 @@ def _classifier(random: np.random.Generator, linear: bool, labels_of_model: bool
     )
 
 
-def _either(random: np.random.Generator) -> Derivatives:
+def _either(random: np.random.Generator) -> PopulationDerivatives:
     return _classifier(random, linear=bool(random.integers(2)))
 
 
@@ -128,11 +132,11 @@ def _hessian(random: np.random.Generator) -> Iterator[Measure]:
     yield Measure(
         "both terms of eq. 113 less Hessian, relative, logits not linear", error, "<=", 0.0, ROUNDING
     )
-    apart = relative_error(model.gauss_newton(0), model.hessian)
-    yield Measure("Gauss-Newton less Hessian, relative, logits not linear", apart, ">=", BEYOND_ROUNDING)
+    distance = relative_error(model.gauss_newton(0), model.hessian)
+    yield Measure("Gauss-Newton less Hessian, relative, logits not linear", distance, ">=", BEYOND_ROUNDING)
 
 
-def _pairs(model: Derivatives) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(model: PopulationDerivatives) -> tuple[np.ndarray, np.ndarray]:
     """The probabilities (P,) and gradients (P, d) of the population's pairs (x, y)."""
     shares = (model.inputs[:, None] * model.labels).ravel()
     return shares[shares > 0], model.gradients.reshape(len(shares), -1)[shares > 0]
@@ -160,21 +164,15 @@ def _empirical(random: np.random.Generator) -> Iterator[Measure]:
 
 
 def _adam(random: np.random.Generator) -> Iterator[Measure]:
-    from harness import Online
-
     model, beta2 = _either(random), float(random.uniform(0.7, 0.99))
     shares, gradients = _pairs(model)
     # each gradient as long as makes its share of Adam's running mean its probability
     kept = (1 - beta2) * beta2 ** np.arange(len(shares) - 1, -1, -1.0)
     fed = np.sqrt(shares / (kept / kept.sum()))[:, None] * gradients
-    hyper = {"learning_rate": 1.0, "beta1": 0.0, "beta2": beta2, "epsilon": 0.0}
-    online = Online("adam", {"w": np.zeros(fed.shape[1])}, hyper)
-    before = after = online.params["w"]
-    for gradient in fed:
-        before, after = after, online.step({"w": gradient})["w"]
+    step = -moves("adam", fed, {"beta1": 0.0, "beta2": beta2, "epsilon": 0.0})[-1]
     diagonal = np.diag(model.second_moment(model.labels))
     expected = fed[-1] / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    error = relative_error(before - after, expected)
+    error = relative_error(step, expected)
     yield Measure("Adam's step less diag(I_emp)^-1/2 g, relative", error, "<=", 0.0, ROUNDING)
 
 
@@ -194,17 +192,10 @@ FISHER = PropertyClaim(
         "population's gradients, weighted so that its running mean is the expectation."
     ),
     checks=(
-        Check("Gauss-Newton is Fisher", "002 Lemma H.1, eq. 58", _gauss_newton, {"quick": 12, "paper": 120}),
-        Check(
-            "Gauss-Newton is the Hessian of linear logits", "002 eq. 113", _hessian, {"quick": 8, "paper": 80}
-        ),
-        Check(
-            "the empirical Fisher matrix and its batches",
-            "002 eq. 59, footnote 11",
-            _empirical,
-            {"quick": 8, "paper": 80},
-        ),
-        Check("Adam's denominators", "002 eq. 60", _adam, {"quick": 8, "paper": 80}),
+        Check("Gauss-Newton is Fisher", "002 Lemma H.1, eq. 58", _gauss_newton, draws(12)),
+        Check("Gauss-Newton is the Hessian of linear logits", "002 eq. 113", _hessian, draws(8)),
+        Check("the empirical Fisher matrix and its batches", "002 eq. 59, footnote 11", _empirical, draws(8)),
+        Check("Adam's denominators", "002 eq. 60", _adam, draws(8)),
     ),
 )
 

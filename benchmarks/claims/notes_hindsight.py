@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from benchmarks.claims._matrices import power
 from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import Random, draw_features
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-9  # of ratios: roots of matrices with condition numbers up to 1e6
 COMPETITORS = 50
@@ -171,8 +171,8 @@ def _full_optimum(random: Random) -> Iterator[Measure]:
     yield Measure("value at eq. 40 over the least of others", least / min(others), "<=", 1.0, ROUNDING)
     # tr(A^(-1) O) is convex and its gradient -A^(-1) O A^(-1): a multiple of I is optimal
     gradient = np.linalg.solve(stated, np.linalg.solve(stated, outer).T)
-    apart = float(np.abs(gradient / np.trace(gradient) - np.eye(size) / size).max())
-    yield Measure("distance of the gradient from a multiple of I, relative", apart, "<=", 0.0, ROUNDING)
+    distance = float(np.abs(gradient / np.trace(gradient) - np.eye(size) / size).max())
+    yield Measure("distance of the gradient from a multiple of I, relative", distance, "<=", 0.0, ROUNDING)
 
 
 def _full_below_diagonal(random: Random) -> Iterator[Measure]:
@@ -244,8 +244,8 @@ def _full_factor(random: Random) -> Iterator[Measure]:
     yield from _within((trace + total) / 2 / trace)
 
 
-_MANY = {"quick": 40, "paper": 400}
-_FEW = {"quick": 15, "paper": 150}
+_MANY = draws(40)
+_FEW = draws(15)
 
 NOTES_HINDSIGHT = PropertyClaim(
     id="notes.hindsight",
@@ -269,32 +269,14 @@ NOTES_HINDSIGHT = PropertyClaim(
     checks=(
         Check("Fact 2.1", "002 Fact 2.1", _fact, _MANY),
         Check("Fact 2.1 for numbers", "002 Fact 2.1", _scalar_fact, _FEW),
-        *(
-            Check(
-                "the step of Fact 2.1's proof",
-                "002 Fact 2.1",
-                partial(_proof_step, printed=printed),
-                _MANY,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
-        ),
+        *printed_and_corrected("the step of Fact 2.1's proof", "002 Fact 2.1", _proof_step, 40),
         Check("eq. 37 is the best diagonal", "002 eqs. 36-38", _diagonal_optimum, _FEW),
         Check("eq. 38 is at most eq. 32", "002 eqs. 32, 38", _diagonal_below_norm, _MANY),
         Check("and equal in proportion only", "002 eqs. 32, 38", _diagonal_equal_norm, _MANY),
         Check("eq. 40 is the best matrix", "002 eq. 40", _full_optimum, _FEW),
         Check("eq. 41 is at most eq. 42", "002 eqs. 41-42, Lemma S.1", _full_below_diagonal, _MANY),
         Check("and less unless O_T is diagonal", "002 Lemma S.1", _full_equal_diagonal, _MANY),
-        *(
-            Check(
-                "equality for diagonal O_T",
-                "002 Lemma S.1",
-                partial(_diagonal_order, printed=printed),
-                _MANY,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
-        ),
+        *printed_and_corrected("equality for diagonal O_T", "002 Lemma S.1", _diagonal_order, 40),
         Check("1.5 times the best learning rate", "002 eqs. 32-34", _norm_factor, _MANY),
         Check("1.5 times the best diagonal", "002 eqs. 38-39", _diagonal_factor, _MANY),
         Check("1.5 times the best matrix", "002 eqs. 41, 43", _full_factor, _MANY),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.backends.ops import Ops
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-9
 MEASURED = (1e-13, 1e-9)  # errors between which a rate is read: below is rounding, above are faster terms
@@ -118,7 +118,7 @@ def logarithmic_rate(errors: np.ndarray) -> float:
     return float(np.log(errors[last] / errors[first]) / (last - first))
 
 
-def _apart(random: np.random.Generator, size: int) -> np.ndarray:
+def _separated_ratios(random: np.random.Generator, size: int) -> np.ndarray:
     """Ratios of successive eigenvalues, (size - 1,), each another one of 0.3, 0.45, 0.6, 0.75."""
     return np.asarray(random.permutation([0.3, 0.45, 0.6, 0.75])[: size - 1])
 
@@ -145,7 +145,7 @@ def _iterated(
 
 def _rates(random: np.random.Generator) -> Iterator[Measure]:
     size = int(random.integers(2, 6))
-    ratios = _apart(random, size)
+    ratios = _separated_ratios(random, size)
     leading = int(random.integers(1, size))
     vectors, bases = _iterated(random, ratios, leading)
     rate = logarithmic_rate(np.array([_tangent(basis, vectors[:, :leading]) for basis in bases]))
@@ -169,7 +169,7 @@ def _rates(random: np.random.Generator) -> Iterator[Measure]:
 
 def _column_rates(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
     size = int(random.integers(3, 6))
-    ratios = _apart(random, size)
+    ratios = _separated_ratios(random, size)
     vectors, bases = _iterated(random, ratios, size)
     errors = np.array([_errors(basis, vectors) for basis in bases])
     for column in range(size - 1):  # the last has no lambda_i+1
@@ -199,7 +199,7 @@ def _tracking(random: np.random.Generator) -> Iterator[Measure]:
     turn = expm(drift * _generator_of_rotation(random, size))
     exact = -orthonormal(random, size, size)  # signs that QR does not give
     first = basis = plain = exact
-    beside, behind, flips, plain_flips = 0.0, 0.0, 0, 0
+    drifted, behind, flips, plain_flips = 0.0, 0.0, 0, 0
     angles = np.zeros(size - 1)
     for _ in range(steps):
         before, exact = exact, turn @ exact
@@ -211,12 +211,12 @@ def _tracking(random: np.random.Generator) -> Iterator[Measure]:
             # a step contracts the tangent by the ratio; the angle before it is at most theta + the drift
             bound = np.arctan(ratios[m - 1] * np.tan(angles[m - 1] + moved))
             angles[m - 1] = _angle(basis[:, :m], exact[:, :m])
-            beside = max(beside, angles[m - 1] / (bound + ROUNDING))
+            drifted = max(drifted, angles[m - 1] / (bound + ROUNDING))
         flips += int(np.sum(np.sum(basis * basis_before[:, order], axis=0) < 0))
         plain_flips += int(np.sum(np.sum(plain * plain_before, axis=0) < 0))
         behind = max(behind, float(_errors(basis, exact).max()))
     yield Measure(
-        "angle of a leading span over atan(ratio tan(angle before + drift))", beside, "<=", 1.0, ROUNDING
+        "angle of a leading span over atan(ratio tan(angle before + drift))", drifted, "<=", 1.0, ROUNDING
     )
     # a span is at most drift r / (1 - r) behind, and a column is what two spans differ by
     greatest = float(ratios.max())
@@ -281,41 +281,15 @@ ITERATIONS = PropertyClaim(
         "the old order is a fixed point in exact arithmetic."
     ),
     checks=(
-        Check("power iteration", "002 Q.1, eq. 141", _power_iteration, {"quick": 40, "paper": 400}),
+        Check("power iteration", "002 Q.1, eq. 141", _power_iteration, draws(40)),
+        Check("power iteration without a gap", "002 footnote 27", _power_iteration_without_gap, draws(20)),
+        Check("the subspace's error is bounded", "002 Q.2", _subspace, draws(40)),
+        Check("rates of the subspace and of the whole basis", "002 Q.2, footnote 28", _rates, draws(12)),
+        *printed_and_corrected(COLUMNS, "002 footnote 28", _column_rates, 12),
         Check(
-            "power iteration without a gap",
-            "002 footnote 27",
-            _power_iteration_without_gap,
-            {"quick": 20, "paper": 200},
+            "online iteration follows a basis that rotates", "002 Q.2.1, eqs. 144-145", _tracking, draws(8)
         ),
-        Check("the subspace's error is bounded", "002 Q.2", _subspace, {"quick": 40, "paper": 400}),
-        Check(
-            "rates of the subspace and of the whole basis",
-            "002 Q.2, footnote 28",
-            _rates,
-            {"quick": 12, "paper": 120},
-        ),
-        Check(
-            COLUMNS,
-            "002 footnote 28",
-            partial(_column_rates, printed=True),
-            {"quick": 12, "paper": 120},
-            PRINTED,
-        ),
-        Check(
-            COLUMNS,
-            "002 footnote 28",
-            partial(_column_rates, printed=False),
-            {"quick": 12, "paper": 120},
-            CORRECTED,
-        ),
-        Check(
-            "online iteration follows a basis that rotates",
-            "002 Q.2.1, eqs. 144-145",
-            _tracking,
-            {"quick": 8, "paper": 80},
-        ),
-        Check("it follows eigenvalues that cross", "002 Q.2.1", _crossing, {"quick": 12, "paper": 120}),
+        Check("it follows eigenvalues that cross", "002 Q.2.1", _crossing, draws(12)),
     ),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,8 @@ from benchmarks.claims._matrices import (
     spread_values,
     with_singular_values,
 )
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
 ROUNDING = 1e-8  # of inverse roots of matrices whose eigenvalues span up to 6 orders of magnitude
@@ -260,33 +260,15 @@ KRONECKER = PropertyClaim(
         "the geometric mean, which is that product where they commute."
     ),
     checks=(
-        Check(
-            "entries, vec(A X B) and transposes", "002 eqs. 98-99", _definition, {"quick": 40, "paper": 400}
-        ),
-        Check("the mixed-product property", "002 eq. 100", _mixed_product, {"quick": 40, "paper": 400}),
-        Check("trace and eigenvalues", "002 G.2, eq. 104", _square, {"quick": 40, "paper": 400}),
-        Check("powers and order", "002 eqs. 105-107", _powers, {"quick": 40, "paper": 400}),
-        Check(
-            "the rearranged product is an outer product",
-            "002 eq. 101, Lemma G.1",
-            _rearranged,
-            {"quick": 40, "paper": 400},
-        ),
-        Check(TWICE, "002 eq. 103", partial(_twice, printed=True), {"quick": 40, "paper": 400}, PRINTED),
-        Check(TWICE, "002 eq. 103", partial(_twice, printed=False), {"quick": 40, "paper": 400}, CORRECTED),
-        Check("the nearest Kronecker product", "002 Cor. G.2", _nearest, {"quick": 40, "paper": 400}),
-        Check(
-            "bounds on an outer product",
-            "002 Lemma G.3, Cor. G.5",
-            _outer_product,
-            {"quick": 40, "paper": 400},
-        ),
-        Check(
-            MEANS, "002 Fact G.4", partial(_mean_order, printed=True), {"quick": 30, "paper": 300}, PRINTED
-        ),
-        Check(
-            MEANS, "002 Fact G.4", partial(_mean_order, printed=False), {"quick": 30, "paper": 300}, CORRECTED
-        ),
+        Check("entries, vec(A X B) and transposes", "002 eqs. 98-99", _definition, draws(40)),
+        Check("the mixed-product property", "002 eq. 100", _mixed_product, draws(40)),
+        Check("trace and eigenvalues", "002 G.2, eq. 104", _square, draws(40)),
+        Check("powers and order", "002 eqs. 105-107", _powers, draws(40)),
+        Check("the rearranged product is an outer product", "002 eq. 101, Lemma G.1", _rearranged, draws(40)),
+        *printed_and_corrected(TWICE, "002 eq. 103", _twice, 40),
+        Check("the nearest Kronecker product", "002 Cor. G.2", _nearest, draws(40)),
+        Check("bounds on an outer product", "002 Lemma G.3, Cor. G.5", _outer_product, draws(40)),
+        *printed_and_corrected(MEANS, "002 Fact G.4", _mean_order, 30),
     ),
 )
 

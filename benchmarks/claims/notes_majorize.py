@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, semidefinite
+from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
@@ -281,23 +282,11 @@ MAJORIZE = PropertyClaim(
             "the loss never rises and stays under its surrogate",
             "002 App. P, eqs. 137-140",
             _descent,
-            {"quick": 15, "paper": 150},
+            draws(15),
         ),
-        Check(
-            "(132) = (133) => (134), quadratics",
-            "002 Lemmas S.17 and S.18",
-            _constants,
-            {"quick": 30, "paper": 300},
-        ),
-        Check(
-            "(132) = (133) => (134), cosines and limits",
-            "002 Lemmas S.17 and S.18",
-            _limits,
-            {"quick": 20, "paper": 200},
-        ),
-        Check(
-            "(134) is weaker outside the Euclidean norm", "002 App. O", _strict, {"quick": 10, "paper": 100}
-        ),
+        Check("(132) = (133) => (134), quadratics", "002 Lemmas S.17 and S.18", _constants, draws(30)),
+        Check("(132) = (133) => (134), cosines and limits", "002 Lemmas S.17 and S.18", _limits, draws(20)),
+        Check("(134) is weaker outside the Euclidean norm", "002 App. O", _strict, draws(10)),
     ),
 )
 

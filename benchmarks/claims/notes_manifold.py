@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._moves import path
+from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
@@ -53,14 +55,7 @@ def _path(
     schedules: list[float] | None = None,
 ) -> list[np.ndarray]:
     """The weights before the first step and after each."""
-    from harness import Online
-
-    kind = "vector" if weight.ndim == 1 else "weight"
-    online = Online(optimizer, {"w": weight}, {"learning_rate": rate}, options=options, kinds={"w": kind})
-    factors = [1.0] * len(gradients) if schedules is None else schedules
-    return [weight] + [
-        online.step({"w": gradient}, factor)["w"] for gradient, factor in zip(gradients, factors, strict=True)
-    ]
+    return list(path(optimizer, weight, gradients, {"learning_rate": rate}, options, schedules))
 
 
 # --- the sphere (002 eqs. 70-73) ----------------------------------------------------------------------------
@@ -172,8 +167,8 @@ def _frozen(random: np.random.Generator) -> Iterator[Measure]:
     error = relative_error(np.array(path), np.array(classical))
     yield Measure(f"{STEPS} steps less classical ones at alpha_t, relative", error, "<=", 0.0, READ)
     constant = _path("riemannian_sgd", weight, gradients, rate, {})
-    apart = relative_error(np.array(path), np.array(constant))
-    yield Measure(f"{STEPS} steps less classical ones at a constant rate, relative", apart, ">=", READ)
+    distance = relative_error(np.array(path), np.array(constant))
+    yield Measure(f"{STEPS} steps less classical ones at a constant rate, relative", distance, ">=", READ)
 
 
 def _reparameterized(random: np.random.Generator) -> Iterator[Measure]:
@@ -348,58 +343,44 @@ MANIFOLD = PropertyClaim(
         "without a tangential part then moves nothing."
     ),
     checks=(
-        Check("first-order view", "002 eq. 71, Lemma S.19", _first_order, {"quick": 20, "paper": 200}),
-        Check(
-            "updates, lengths and steps along w", "002 eqs. 70 and 72", _updates, {"quick": 20, "paper": 200}
-        ),
-        Check(
-            "the trust-region step is optimal",
-            "002 eq. 73, Lemma S.21",
-            _trust_region,
-            {"quick": 30, "paper": 300},
-        ),
+        Check("first-order view", "002 eq. 71, Lemma S.19", _first_order, draws(20)),
+        Check("updates, lengths and steps along w", "002 eqs. 70 and 72", _updates, draws(20)),
+        Check("the trust-region step is optimal", "002 eq. 73, Lemma S.21", _trust_region, draws(30)),
         Check(
             "weight normalization with a frozen scale is the classical step",
             "002 eq. 76, Lemma 8.1",
             _frozen,
-            {"quick": 20, "paper": 200},
+            draws(20),
         ),
         Check(
-            "weight normalization is gradient descent on v and s",
-            "002 eq. 74",
-            _reparameterized,
-            {"quick": 10, "paper": 100},
+            "weight normalization is gradient descent on v and s", "002 eq. 74", _reparameterized, draws(10)
         ),
-        Check(
-            "weight normalization as a preconditioner", "002 eq. 75", _locally, {"quick": 20, "paper": 200}
-        ),
-        Check("Orth is the nearest orthonormal matrix", "002 eq. 77", _nearest, {"quick": 20, "paper": 200}),
-        Check(
-            "Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, {"quick": 10, "paper": 100}
-        ),
+        Check("weight normalization as a preconditioner", "002 eq. 75", _locally, draws(20)),
+        Check("Orth is the nearest orthonormal matrix", "002 eq. 77", _nearest, draws(20)),
+        Check("Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, draws(10)),
         Check(
             "Stiefel directions are tangent",
             "002 eq. 78",
             partial(_tangent_directions, default=False),
-            {"quick": 6, "paper": 60},
+            draws(6),
         ),
         Check(
             "Stiefel steps are optimal",
             "002 eq. 79, Lemma S.22",
             partial(_tangent_steps, options=ENOUGH),
-            {"quick": 6, "paper": 60},
+            draws(6),
         ),
         Check(
             "Stiefel directions are tangent, default number of iterations",
             "002 eq. 78",
             partial(_tangent_directions, default=True),
-            {"quick": 30, "paper": 300},
+            draws(30),
         ),
         Check(
             "Stiefel steps are optimal, default number of iterations",
             "002 eq. 79, Lemma S.22",
             partial(_tangent_steps, options={}),
-            {"quick": 6, "paper": 60},
+            draws(6),
         ),
     ),
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import numpy as np
 
 from benchmarks.claims._online_games import ROUNDING, Game, Kind, Play, Random, draw_features, draw_game, play
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 COMPARATORS = 20
@@ -57,8 +57,8 @@ def _proximal(random: Random) -> Iterator[Measure]:
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-2, 0.5))
     weights, gradient = _distribution(random, size, 1e-4), random.normal(size=size)
     found = _stepped("exponentiated_gradient", weights, gradient, {"learning_rate": rate})
-    apart = np.abs(found - _solved(weights, rate * gradient)).sum() / 2
-    yield Measure("total variation from the numerical solution", float(apart), "<=", 0.0, 1e-7)
+    distance = np.abs(found - _solved(weights, rate * gradient)).sum() / 2
+    yield Measure("total variation from the numerical solution", float(distance), "<=", 0.0, 1e-7)
 
 
 def _certified(random: Random) -> Iterator[Measure]:
@@ -77,8 +77,8 @@ def _policy(random: Random, printed: bool) -> Iterator[Measure]:
     policy, rewards = _distribution(random, size, 1e-4), random.normal(size=size)
     found = _stepped("exponentiated_gradient", policy, -rewards, {"learning_rate": rate})
     stated = policy * np.exp(rewards if printed else rate * rewards)
-    apart = float(np.abs(found - stated / stated.sum()).sum() / 2)
-    yield Measure("total variation from the stated policy", apart, "<=", 0.0, 1e-12)
+    distance = float(np.abs(found - stated / stated.sum()).sum() / 2)
+    yield Measure("total variation from the stated policy", distance, "<=", 0.0, 1e-12)
 
 
 # --- projections --------------------------------------------------------------------------------------------
@@ -166,8 +166,8 @@ def _euclidean_regret(random: Random) -> Iterator[Measure]:
     yield _worst_ratio(played, comparators, bounds)
 
 
-_MANY = {"quick": 60, "paper": 600}
-_GAMES = {"quick": 20, "paper": 200}
+_MANY = draws(60)
+_GAMES = draws(20)
 
 NOTES_MIRROR = PropertyClaim(
     id="notes.mirror",
@@ -186,25 +186,12 @@ NOTES_MIRROR = PropertyClaim(
         "right."
     ),
     checks=(
-        Check("eq. 91 solves the proximal step", "002 eqs. 90-91", _proximal, {"quick": 20, "paper": 200}),
+        Check("eq. 91 solves the proximal step", "002 eqs. 90-91", _proximal, draws(20)),
         Check("eq. 91 leaves no duality gap", "002 eqs. 90-91", _certified, _MANY),
-        Check("gradient step and projection", "002 eqs. 1-3", _projected, {"quick": 90, "paper": 900}),
+        Check("gradient step and projection", "002 eqs. 1-3", _projected, draws(90)),
         Check("regret on the simplex", "002 eq. 8, App. D", _entropy_regret, _GAMES),
         Check("regret with projections", "002 eq. 20", _euclidean_regret, _GAMES),
-        Check(
-            "the policy with the best expected reward",
-            "002 App. D",
-            partial(_policy, printed=True),
-            _MANY,
-            PRINTED,
-        ),
-        Check(
-            "the policy with the best expected reward",
-            "002 App. D",
-            partial(_policy, printed=False),
-            _MANY,
-            CORRECTED,
-        ),
+        *printed_and_corrected("the policy with the best expected reward", "002 App. D", _policy, 60),
     ),
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
@@ -77,7 +78,7 @@ def _run(
     return Path(np.array(weights), np.array(points), np.array(gradients))
 
 
-def _apart(one: np.ndarray, other: np.ndarray) -> float:
+def _path_error(one: np.ndarray, other: np.ndarray) -> float:
     """The greatest difference of two paths over the distance that the second covers."""
     span = np.abs(other - other[0]).max()
     return float(np.abs(one - other).max() / span)
@@ -96,10 +97,14 @@ def _double(random: Random) -> Iterator[Measure]:
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
     start = random.normal(size=valley.centers.shape[1:])
-    ahead = _run("nesterov_lookahead", valley.gradient, start, steps, hyper)
+    lookahead = _run("nesterov_lookahead", valley.gradient, start, steps, hyper)
     fast = _run("nesterov", valley.gradient, start, steps, hyper)
     yield Measure(
-        "distance of both from each other, relative", _apart(fast.points, ahead.points), "<=", 0.0, 1e-11
+        "distance of both from each other, relative",
+        _path_error(fast.points, lookahead.points),
+        "<=",
+        0.0,
+        1e-11,
     )
 
 
@@ -111,14 +116,14 @@ def _classical(random: Random) -> Iterator[Measure]:
         "nesterov_lookahead", valley.gradient, random.normal(size=valley.centers.shape[1:]), steps, hyper
     )
     stepped = path.points - hyper["learning_rate"] * path.gradients
-    yield Measure("error of eq. 167, relative", _apart(stepped, path.weights[1:]), "<=", 0.0, 1e-11)
+    yield Measure("error of eq. 167, relative", _path_error(stepped, path.weights[1:]), "<=", 0.0, 1e-11)
     led = path.weights[1:-1] + hyper["momentum"] * np.diff(path.weights, axis=0)[:-1]
-    yield Measure("error of footnote 3, relative", _apart(led, path.points[1:]), "<=", 0.0, 1e-11)
+    yield Measure("error of footnote 3, relative", _path_error(led, path.points[1:]), "<=", 0.0, 1e-11)
 
 
 def _changing_rate(random: Random) -> Iterator[Measure]:
     """Lemma S.10 with changing rates: x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t."""
-    from harness.schedules import multipliers
+    from harness.engine.schedules import multipliers
 
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
@@ -172,7 +177,7 @@ def _lagging(random: Random) -> Iterator[Measure]:
     before = np.concatenate([np.zeros((1, moves.shape[1])), moves[:-1]])  # v_0 = 0
     points = path.weights[:-1] + momentum / (1 - momentum) * before
     stepped = points - rate / (1 - momentum) * path.gradients
-    yield Measure("error of claim I, relative", _apart(stepped[:-1], points[1:]), "<=", 0.0, 1e-10)
+    yield Measure("error of claim I, relative", _path_error(stepped[:-1], points[1:]), "<=", 0.0, 1e-10)
     longest = float(np.linalg.norm(moves, axis=1).max()) / rate
     steepest = float(np.linalg.norm(path.gradients, axis=1).max())
     yield Measure("longest velocity over L / (1 - mu)", longest * (1 - momentum) / steepest, "<=", 1.0, 1e-12)
@@ -196,7 +201,7 @@ def _update_descent(random: Random) -> Iterator[Measure]:
         )
         other = _run(optimizer, valley.gradient, start, steps, hyper)
         yield Measure(
-            f"distance from {optimizer}, relative", _apart(one.weights, other.weights), "<=", 0.0, 1e-11
+            f"distance from {optimizer}, relative", _path_error(one.weights, other.weights), "<=", 0.0, 1e-11
         )
 
 
@@ -223,7 +228,7 @@ def _update_descent_minimum(random: Random) -> Iterator[Measure]:
     yield Measure("last velocity over the first", float(last), "<=", 0.0, 1e-9)
 
 
-_RUNS = {"quick": 20, "paper": 200}
+_RUNS = draws(20)
 
 NOTES_MOMENTUM = PropertyClaim(
     id="notes.momentum",
@@ -245,10 +250,10 @@ NOTES_MOMENTUM = PropertyClaim(
         Check("double momentum is Nesterov's", "002 Sec. 2.3.1, Lemma S.10", _double, _RUNS),
         Check("the classical form", "002 footnote 3, eq. 167", _classical, _RUNS),
         Check("changing learning rates", "002 Lemma S.10", _changing_rate, _RUNS),
-        Check("the velocity of a constant gradient", "002 eq. 27", _velocity, {"quick": 10, "paper": 100}),
+        Check("the velocity of a constant gradient", "002 eq. 27", _velocity, draws(10)),
         Check("the lagging weights of heavy ball", "002 Lemma S.3", _lagging, _RUNS),
         Check("regularized update descent", "002 App. F", _update_descent, _RUNS),
-        Check("where it rests", "002 App. F", _update_descent_minimum, {"quick": 5, "paper": 50}),
+        Check("where it rests", "002 App. F", _update_descent_minimum, draws(5)),
     ),
 )
 
@@ -286,9 +291,11 @@ def _without_transform(random: Random) -> Iterator[Measure]:
     steps = int(random.integers(20, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
     start = random.normal(size=valley.centers.shape[1:])
-    ahead = _run("momentum", valley.gradient, start, steps, hyper, point=_led_by_velocity(hyper))
+    lookahead = _run("momentum", valley.gradient, start, steps, hyper, point=_led_by_velocity(hyper))
     double = _run("nesterov", valley.gradient, start, steps, hyper)
-    yield Measure("distance of both, relative", _apart(double.points, ahead.points), "<=", 0.0, 1e-11)
+    yield Measure(
+        "distance of both, relative", _path_error(double.points, lookahead.points), "<=", 0.0, 1e-11
+    )
 
 
 def _with_transform(random: Random) -> Iterator[Measure]:
@@ -302,10 +309,14 @@ def _with_transform(random: Random) -> Iterator[Measure]:
         "beta2": float(1 - 10 ** random.uniform(-3, -1)),
         "epsilon": 0.0,
     }
-    ahead = _run("adam", valley.gradient, start, steps, hyper, point=_led_by_mean(hyper))
+    lookahead = _run("adam", valley.gradient, start, steps, hyper, point=_led_by_mean(hyper))
     double = _run("adam", valley.gradient, start, steps, hyper, {"nesterov": True})
-    yield Measure("distance from the points ahead, relative", _apart(double.points, ahead.points), ">=", 1e-3)
-    yield Measure("distance from the weights, relative", _apart(double.weights, ahead.weights), ">=", 1e-3)
+    yield Measure(
+        "distance from the points ahead, relative", _path_error(double.points, lookahead.points), ">=", 1e-3
+    )
+    yield Measure(
+        "distance from the weights, relative", _path_error(double.weights, lookahead.weights), ">=", 1e-3
+    )
 
 
 NOTES_NADAM = PropertyClaim(

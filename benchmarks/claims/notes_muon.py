@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error, spread_values
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
 REACHED = 1e-9  # of an iteration that has converged
@@ -236,28 +236,12 @@ MUON = PropertyClaim(
         "0.005."
     ),
     checks=(
-        Check("the trust-region principle", "002 eqs. 67 and 69", _trust_region, {"quick": 30, "paper": 300}),
-        Check(
-            "the majorization-minimization principle",
-            "002 eqs. 68 and 69",
-            _majorization,
-            {"quick": 30, "paper": 300},
-        ),
-        Check(
-            "directions, vectors and Muon's",
-            "002 Sec. 7, after eq. 69",
-            _directions,
-            {"quick": 20, "paper": 200},
-        ),
-        Check("the first two polynomials rise to 1", "002 eq. 146", _rising, {"quick": 10, "paper": 100}),
-        Check(
-            "their iterations converge to the polar factor",
-            "002 eq. 147",
-            _convergence,
-            {"quick": 30, "paper": 300},
-        ),
-        Check(FLATTENS, "002 Q.3.1", partial(_jordan, printed=True), {"quick": 10, "paper": 100}, PRINTED),
-        Check(FLATTENS, "002 Q.3.1", partial(_jordan, printed=False), {"quick": 10, "paper": 100}, CORRECTED),
+        Check("the trust-region principle", "002 eqs. 67 and 69", _trust_region, draws(30)),
+        Check("the majorization-minimization principle", "002 eqs. 68 and 69", _majorization, draws(30)),
+        Check("directions, vectors and Muon's", "002 Sec. 7, after eq. 69", _directions, draws(20)),
+        Check("the first two polynomials rise to 1", "002 eq. 146", _rising, draws(10)),
+        Check("their iterations converge to the polar factor", "002 eq. 147", _convergence, draws(30)),
+        *printed_and_corrected(FLATTENS, "002 Q.3.1", _jordan, 10),
     ),
 )
 
@@ -371,14 +355,9 @@ ORDER = PropertyClaim(
     ),
     checks=(
         Check("the conditions at 1 give both polynomials", "002 Q.3.1", _systems, {"quick": 1, "paper": 1}),
-        Check("local orders 2 and 3", "002 Q.3", _orders, {"quick": 20, "paper": 200}),
-        Check(
-            "Jordan's polynomial has no fixed point at 1",
-            "002 Q.3.1",
-            _no_fixed_point,
-            {"quick": 20, "paper": 200},
-        ),
-        Check("5 steps cost about 30 m^3 operations", "002 Q.3.1, Compute", _cost, {"quick": 5, "paper": 50}),
+        Check("local orders 2 and 3", "002 Q.3", _orders, draws(20)),
+        Check("Jordan's polynomial has no fixed point at 1", "002 Q.3.1", _no_fixed_point, draws(20)),
+        Check("5 steps cost about 30 m^3 operations", "002 Q.3.1, Compute", _cost, draws(5)),
     ),
 )
 

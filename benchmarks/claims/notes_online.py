@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import power
-from benchmarks.claims._moves import moves
+from benchmarks.claims._moves import moves, path
 from benchmarks.claims._online_games import (
     ROUNDING,
     Game,
@@ -25,7 +25,8 @@ from benchmarks.claims._online_games import (
     play,
     weighted_clipping,
 )
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")  # with the same constant everywhere
@@ -71,7 +72,7 @@ def _best_constant_rate(random: Random) -> Iterator[Measure]:
 
 def _falling_rate(random: Random) -> Iterator[Measure]:
     """(D^2 + 2 L^2) / 2 sqrt(T) at eta_t = 1 / sqrt(t) (eq. 24)."""
-    from harness.schedules import multipliers
+    from harness.engine.schedules import multipliers
 
     game = draw_game(random)
     played = _descent(random, game, 1.0, multipliers({"name": "inverse_sqrt"}, game.steps))
@@ -201,19 +202,15 @@ ENVIRONMENTS = 5000
 
 def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
     """E[regret] = E|x_1 + ... + x_T|, which is sqrt(2 T / pi) up to a share of 1 / (4 T) (App. B)."""
-    from harness import Online
-
     steps = int(random.integers(50, 201))
     hyper = {"learning_rate": float(10 ** random.uniform(-2, 0))}
     options = {"domain": "box"} if optimizer == "mirror_descent" else None
-    online = Online(optimizer, {"w": np.zeros(ENVIRONMENTS)}, hyper, options=options)  # one game an entry
-    signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))
-    weights = before = np.zeros(ENVIRONMENTS)
-    suffered = np.zeros(ENVIRONMENTS)
-    for sign in signs:
+    signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))  # one game an entry
+    weights, suffered = np.zeros(ENVIRONMENTS), np.zeros(ENVIRONMENTS)
+    free = path(optimizer, weights, list(-signs), hyper, options)
+    for sign, move in zip(signs, np.diff(free, axis=0), strict=True):
         suffered -= sign * weights
-        after = online.step({"w": -sign})["w"]
-        weights, before = np.clip(weights + after - before, -1.0, 1.0), after
+        weights = np.clip(weights + move, -1.0, 1.0)
     regrets = (suffered + np.abs(signs.sum(0))) / np.sqrt(2 * steps / np.pi)
     error = float(regrets.std() / np.sqrt(ENVIRONMENTS))
     yield Measure(
@@ -221,8 +218,8 @@ def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
     )
 
 
-_FEW = {"quick": 10, "paper": 100}
-_PROJECTED = {"quick": 10, "paper": 100}
+_FEW = draws(10)
+_PROJECTED = draws(10)
 
 NOTES_REGRET = PropertyClaim(
     id="notes.regret",
@@ -254,45 +251,20 @@ NOTES_REGRET = PropertyClaim(
         Check("gradient descent at the best constant rate", "002 eq. 23", _best_constant_rate, _FEW),
         Check("gradient descent at the rate 1 / sqrt(t)", "002 eq. 24", _falling_rate, _FEW),
         Check("AdaGrad with one norm", "002 eqs. 33-34", _adagrad_norm, _FEW),
-        *(
-            Check(
-                "diagonal AdaGrad, widths of coordinates",
-                "002 eq. 39, Secs. 3 and 3.3",
-                partial(_adagrad_diagonal, printed=printed),
-                _FEW,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
+        *printed_and_corrected(
+            "diagonal AdaGrad, widths of coordinates", "002 eq. 39, Secs. 3 and 3.3", _adagrad_diagonal, 10
         ),
-        *(
-            Check(
-                "AdaGrad's first step",
-                "002 Sec. 3.3",
-                partial(_first_step, printed=printed),
-                _FEW,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
-        ),
+        *printed_and_corrected("AdaGrad's first step", "002 Sec. 3.3", _first_step, 10),
         Check("diagonal AdaGrad, Euclidean diameter", "002 Sec. 3.1.1", _adagrad_euclidean, _FEW),
         Check("full AdaGrad", "002 eq. 43", _adagrad_full, _PROJECTED),
         Check("Shampoo", "002 Sec. 5", _shampoo, _PROJECTED),
-        *(
-            Check(
-                "heavy ball at the rate of the proof",
-                "002 Lemma S.3",
-                partial(_heavy_ball, printed=printed),
-                _FEW,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
-        ),
+        *printed_and_corrected("heavy ball at the rate of the proof", "002 Lemma S.3", _heavy_ball, 10),
         *(
             Check(
                 f"the random environment against {name}",
                 "002 App. B",
                 partial(_random_environment, optimizer=optimizer),
-                {"quick": 1, "paper": 10},
+                draws(1),
             )
             for name, optimizer in LEARNERS.items()
         ),
@@ -348,7 +320,7 @@ def _paths(
 ) -> np.ndarray:
     """w_1 ... w_T of each sequence of examples: (sequences, T, d) for order (sequences, T)."""
     from harness import Online
-    from harness.schedules import multipliers
+    from harness.engine.schedules import multipliers
 
     sequences, steps = order.shape
     schedule = multipliers({"name": "inverse_sqrt" if learner.inverse_sqrt else "constant"}, steps)

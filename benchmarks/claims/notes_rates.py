@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._moves import path
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Smooth:
+class SmoothObjective:
     """A convex function with minimum 0 at 0.
 
     Args:
@@ -28,15 +29,17 @@ class Smooth:
     smoothness: float
 
 
-def _quadratic(random: Random, size: int) -> Smooth:
+def _quadratic(random: Random, size: int) -> SmoothObjective:
     """w^T Q w / 2, with eigenvalues down to 1e-5 of the greatest."""
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     eigenvalues = 10 ** random.uniform(-5, 0, size) * 10 ** random.uniform(-2, 2)
     matrix = (turn * eigenvalues) @ turn.T
-    return Smooth(lambda w: float(w @ matrix @ w) / 2, lambda w: matrix @ w, float(eigenvalues.max()))
+    return SmoothObjective(
+        lambda w: float(w @ matrix @ w) / 2, lambda w: matrix @ w, float(eigenvalues.max())
+    )
 
 
-def _huber(random: Random, size: int) -> Smooth:
+def _huber(random: Random, size: int) -> SmoothObjective:
     """sum_i of squares w_i^2 / 2 that go on linearly beyond a width: the hardest case of both methods."""
     widths = 10 ** random.uniform(-4, 0, size)
 
@@ -44,16 +47,16 @@ def _huber(random: Random, size: int) -> Smooth:
         inside = np.minimum(np.abs(weights), widths)
         return float((inside**2 / 2 + inside * (np.abs(weights) - inside)).sum())
 
-    return Smooth(value, lambda w: np.clip(w, -widths, widths), 1.0)
+    return SmoothObjective(value, lambda w: np.clip(w, -widths, widths), 1.0)
 
 
-def _strongly_convex(random: Random, size: int) -> Smooth:
+def _strongly_convex(random: Random, size: int) -> SmoothObjective:
     """A Bend with its smoothness."""
     bend = _bend(random, size)
-    return Smooth(bend.value, bend.gradient, bend.bounds[1])
+    return SmoothObjective(bend.value, bend.gradient, bend.bounds[1])
 
 
-def _smooth(random: Random) -> tuple[Smooth, np.ndarray]:
+def _smooth(random: Random) -> tuple[SmoothObjective, np.ndarray]:
     """A function and a start."""
     size = int(random.integers(1, 7))
     made = (_quadratic, _huber, _strongly_convex)[random.integers(3)](random, size)
@@ -65,15 +68,14 @@ def _smooth(random: Random) -> tuple[Smooth, np.ndarray]:
 
 def _gradient_descent(random: Random) -> Iterator[Measure]:
     """J(w_(T+1)) - J* <= L |w_1 - w*|^2 / (2 T) at eta = 1 / L, for every T (Lemma S.5)."""
-    from harness import Online
-
     function, start = _smooth(random)
-    online = Online("sgd", {"w": start}, {"learning_rate": 1 / function.smoothness})
-    weights, ratios, losses = start, [], [function.value(start)]
-    for number in range(1, int(random.integers(50, 151))):
-        weights = online.step({"w": function.gradient(weights)})["w"]
-        losses.append(function.value(weights))
-        ratios.append(losses[-1] * 2 * number / (function.smoothness * float(start @ start)))
+    steps = int(random.integers(50, 151)) - 1
+    weights = path("sgd", start, [function.gradient] * steps, {"learning_rate": 1 / function.smoothness})
+    losses = [function.value(each) for each in weights]
+    ratios = [
+        loss * 2 * number / (function.smoothness * float(start @ start))
+        for number, loss in enumerate(losses[1:], 1)
+    ]
     yield Measure("greatest gap over its bound", max(ratios), "<=", 1.0, ROUNDING)
     rise = float(np.diff(losses).max()) / losses[0]
     yield Measure("greatest rise of the loss in a step, relative", rise, "<=", 0.0, 1e-12)
@@ -258,7 +260,7 @@ def _jump(random: Random) -> Iterator[Measure]:
     yield Measure("w after 100 more", second, ">=", 1e43)
 
 
-_MANY = {"quick": 25, "paper": 250}
+_MANY = draws(25)
 
 NOTES_RATES = PropertyClaim(
     id="notes.rates",
@@ -283,16 +285,9 @@ NOTES_RATES = PropertyClaim(
         Check("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, _MANY),
         Check("Nesterov's method", "002 A.1", _nesterov, _MANY),
         Check("Newton's method in its ball", "002 Theorem A.1, Lemma S.6", _newton, _MANY),
-        Check("Newton's method on w^4 / 4", "002 A.2.1", _quartic, {"quick": 5, "paper": 50}),
-        *(
-            Check(
-                "Newton's method on w^4 / 4 has no quadratic phase",
-                "002 A.2.1",
-                partial(_no_quadratic_phase, printed=printed),
-                {"quick": 5, "paper": 50},
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
+        Check("Newton's method on w^4 / 4", "002 A.2.1", _quartic, draws(5)),
+        *printed_and_corrected(
+            "Newton's method on w^4 / 4 has no quadratic phase", "002 A.2.1", _no_quadratic_phase, 5
         ),
         Check("Newton's method on e^w - w", "002 A.2.1", _jump, {"quick": 1, "paper": 1}),
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,10 @@ from benchmarks.claims._matrices import (
     spread_values,
     with_singular_values,
 )
+from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import draw_game, draw_low_rank_features, play, weighted_clipping
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude
 
@@ -74,15 +75,7 @@ def _last_step(
     optimizer: str, matrices: list[np.ndarray], options: dict[str, Any], **hyper: float
 ) -> np.ndarray:
     """A rule's last step over its learning rate, (m, n); it moves against it."""
-    from harness import Online
-
-    start = {"w": np.zeros_like(matrices[0])}
-    values = {"learning_rate": 1.0, "epsilon": 0.0, **hyper}
-    online = Online(optimizer, start, values, options=options)
-    before = after = start["w"]
-    for matrix in matrices:
-        before, after = after, online.step({"w": matrix})["w"]
-    return before - after
+    return -moves(optimizer, np.array(matrices), {"epsilon": 0.0, **hyper}, options)[-1]
 
 
 def _draw_statistics(
@@ -324,55 +317,36 @@ SHAMPOO = PropertyClaim(
             "O^1/2 <= sqrt(r) L^1/4 (x) R^1/4, the preconditioner of the rule's step",
             "002 eqs. 54-56",
             _preconditioner,
-            {"quick": 60, "paper": 600},
+            draws(60),
         ),
         Check(
             "the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4",
             "002 Sec. 5, after eq. 55",
             _regret,
-            {"quick": 15, "paper": 150},
+            draws(15),
         ),
         Check(
             "the power 1/2 is one step of power iteration from the identity",
             "002 Sec. 6.2, eq. 63",
             _power_iteration,
-            {"quick": 40, "paper": 400},
+            draws(40),
         ),
-        Check(COSINE, "002 Sec. 6.2", partial(_cosine, printed=True), {"quick": 40, "paper": 400}, PRINTED),
-        Check(
-            COSINE, "002 Sec. 6.2", partial(_cosine, printed=False), {"quick": 40, "paper": 400}, CORRECTED
-        ),
-        Check(
-            IDENTITY,
-            "002 Sec. 6.2",
-            partial(_identity_start, printed=True),
-            {"quick": 40, "paper": 400},
-            PRINTED,
-        ),
-        Check(
-            IDENTITY,
-            "002 Sec. 6.2",
-            partial(_identity_start, printed=False),
-            {"quick": 40, "paper": 400},
-            CORRECTED,
-        ),
+        *printed_and_corrected(COSINE, "002 Sec. 6.2", _cosine, 40),
+        *printed_and_corrected(IDENTITY, "002 Sec. 6.2", _identity_start, 40),
         Check(
             "where the rearranged matrix has rank one the decomposition and the idealized step are exact",
             "002 Lemma 6.1, eq. 64",
             _exact_decomposition,
-            {"quick": 40, "paper": 400},
+            draws(40),
         ),
         Check(
-            "elsewhere the decomposition is not exact",
-            "002 Sec. 6.2.1",
-            _inexact_decomposition,
-            {"quick": 20, "paper": 200},
+            "elsewhere the decomposition is not exact", "002 Sec. 6.2.1", _inexact_decomposition, draws(20)
         ),
         Check(
             "singular statistics need a pseudo-inverse or epsilon",
             "002 Sec. 1.3, footnote 2",
             _singular,
-            {"quick": 30, "paper": 300},
+            draws(30),
         ),
     ),
 )

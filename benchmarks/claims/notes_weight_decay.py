@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._moves import path
+from benchmarks.claims._parts import draws, printed_and_corrected
+from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
 DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
@@ -28,12 +29,7 @@ def _stepped(
     schedule: Sequence[float] | None = None,
 ) -> np.ndarray:
     """The weights after the steps of a rule."""
-    from harness import Online
-
-    online = Online(optimizer, {"w": weights}, hyper, options=options)
-    for gradient, factor in zip(gradients, schedule or [1.0] * len(gradients), strict=True):
-        online.step({"w": gradient}, factor)
-    return online.params["w"]
+    return path(optimizer, weights, gradients, hyper, options, schedule)[-1]
 
 
 def _draw(random: Random) -> tuple[np.ndarray, np.ndarray, float, float]:
@@ -178,8 +174,8 @@ def _digits(
 ) -> np.ndarray:
     """Final training losses of the digits network under AdamW, at most the initial ones: (seeds, rates)."""
     from harness.backends.engine import engine
-    from harness.execution import Bundle, execute
-    from harness.schedules import multipliers
+    from harness.engine.execution import Bundle, execute
+    from harness.engine.schedules import multipliers
     from harness.seeding import WorkloadRandom, batch_order
     from optimizers import rules
     from workloads.digits import DIGITS_MLP
@@ -234,8 +230,8 @@ def _sensitivity(random: Random) -> Iterator[Measure]:
     )
 
 
-_MANY = {"quick": 30, "paper": 300}
-_FEW = {"quick": 4, "paper": 40}
+_MANY = draws(30)
+_FEW = draws(4)
 
 NOTES_WEIGHT_DECAY = PropertyClaim(
     id="notes.weight-decay",
@@ -260,32 +256,14 @@ NOTES_WEIGHT_DECAY = PropertyClaim(
         "decay both have the sign that makes weights grow."
     ),
     checks=(
-        *(
-            Check(
-                "a step with coupled decay",
-                "002 Sec. 4.4, Fig. 1",
-                partial(_coupled, printed=printed),
-                _MANY,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
-        ),
+        *printed_and_corrected("a step with coupled decay", "002 Sec. 4.4, Fig. 1", _coupled, 30),
         Check("a step with decoupled decay", "002 Sec. 4.4, Fig. 1", _decoupled, _MANY),
-        *(
-            Check(
-                "in SGD decay is an l2 penalty",
-                "002 Sec. 4.4",
-                partial(_penalty, printed=printed),
-                _MANY,
-                PRINTED if printed else CORRECTED,
-            )
-            for printed in (True, False)
-        ),
+        *printed_and_corrected("in SGD decay is an l2 penalty", "002 Sec. 4.4", _penalty, 30),
         Check("in Adam it is not", "002 Sec. 4.4", _not_a_penalty, _MANY),
         Check("the size with decoupled decay", "002 eq. 48", _decoupled_size, _FEW),
-        Check("its approximation", "002 eq. 48", _approximate_size, {"quick": 2, "paper": 20}),
+        Check("its approximation", "002 eq. 48", _approximate_size, draws(2)),
         Check("the size with coupled decay", "002 eq. 49", _coupled_size, _FEW),
-        Check("scaling both", "002 Sec. 4.4.1", _scaling, {"quick": 2, "paper": 20}),
+        Check("scaling both", "002 Sec. 4.4.1", _scaling, draws(2)),
         Check("sensitivity to the learning rate", "002 Sec. 4.4", _sensitivity, {"quick": 1, "paper": 1}),
     ),
 )

@@ -9,13 +9,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import cache
 
-from .case import Prepared, measured_error
+from .case import ReadyCase, measured_error
 from .cases import timed
 from .clock import one_thread
 
 
 @cache
-def _prepared(label: str) -> Prepared:
+def _prepared(label: str) -> ReadyCase:
     """A case, compiled once in a process: asv sets a benchmark up anew before each call."""
     each = timed()[label]
     prepared = each.case.prepare(each.backend, each.dtype)

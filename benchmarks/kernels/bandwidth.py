@@ -18,8 +18,9 @@ import numpy as np
 from harness.backends import BACKENDS
 from optimizers import rules
 
-from .case import ITEM_BYTES, Prepared
+from .case import ITEM_BYTES, ReadyCase
 from .clock import one_thread
+from .command import timing_parser
 from .interleaving import Ratios, interleaved
 from .peers import peers
 from .shapes import Shapes
@@ -32,7 +33,7 @@ Copy = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class BandwidthRatio:
     """A step beside a copy of equal traffic.
 
     Args:
@@ -73,7 +74,7 @@ def copies(moved: int) -> dict[str, Copy]:
     return {"numpy": lambda: np.copyto(written, read), "torch": torch_copy}
 
 
-def in_place(moved: int) -> Prepared:
+def in_place(moved: int) -> ReadyCase:
     """A negation in place that moves `moved` bytes.
 
     A copy makes most processors read what it overwrites, which nobody counts; this is the bound without.
@@ -85,7 +86,7 @@ def in_place(moved: int) -> Prepared:
     def run() -> None:
         array.neg_()
 
-    return Prepared(run, array.numpy)
+    return ReadyCase(run, array.numpy)
 
 
 def faster(contestants: dict[str, Copy], repetitions: int) -> tuple[str, Ratios]:
@@ -95,7 +96,7 @@ def faster(contestants: dict[str, Copy], repetitions: int) -> tuple[str, Ratios]
     return (first if ratios.ratio.median < 1 else second), ratios
 
 
-def contestants(shapes: Shapes, moved: int) -> Iterator[tuple[str, Prepared]]:
+def contestants(shapes: Shapes, moved: int) -> Iterator[tuple[str, ReadyCase]]:
     """A negation in place, our step on each backend and the peers' steps, each prepared when asked for."""
     yield "negation in place", in_place(moved)
     for backend in BACKENDS:
@@ -104,17 +105,17 @@ def contestants(shapes: Shapes, moved: int) -> Iterator[tuple[str, Prepared]]:
             yield label, prepare(shapes, DTYPE)
 
 
-def measure(entries: int, copy: Copy, repetitions: int) -> Iterator[Measured]:
+def measure(entries: int, copy: Copy, repetitions: int) -> Iterator[BandwidthRatio]:
     """Every contestant on a vector of so many entries; call inside `one_thread`."""
     shapes = {"vector": (entries,)}
     for name, prepared in contestants(shapes, traffic(entries)):
         with ExitStack() as stack:
             stack.enter_context(prepared.context())
             ratios = interleaved(prepared.run, copy, repetitions)
-        yield Measured(name, entries, traffic(entries), ratios)
+        yield BandwidthRatio(name, entries, traffic(entries), ratios)
 
 
-def line(measured: Measured) -> str:
+def line(measured: BandwidthRatio) -> str:
     """A measurement as a row of the printed table."""
     step, copy = (measured.traffic / seconds / 1e9 for seconds in measured.ratios.seconds)
     share, low, high = measured.share
@@ -125,13 +126,13 @@ def line(measured: Measured) -> str:
     )
 
 
-def verdict(measured: Sequence[Measured]) -> str:
+def verdict(measured: Sequence[BandwidthRatio]) -> str:
     """Whether our step reaches the target on a backend, at every size."""
-    told = []
+    shares = []
     for backend in BACKENDS:
         ours = [each.share[0] for each in measured if each.name == f"ours, {backend}"]
-        told.append(f"{backend} {min(ours):.0%} ({'reached' if min(ours) >= TARGET else 'missed'})")
-    return f"Target {TARGET:.0%} of the copy's bandwidth, least of all sizes: {', '.join(told)}"
+        shares.append(f"{backend} {min(ours):.0%} ({'reached' if min(ours) >= TARGET else 'missed'})")
+    return f"Target {TARGET:.0%} of the copy's bandwidth, least of all sizes: {', '.join(shares)}"
 
 
 def entries_of(text: str) -> int:
@@ -152,24 +153,19 @@ def entries_of(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table and whether the target is reached."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kernels.bandwidth",
-        description="Time a step of AdamW in turn with a copy of equal traffic, on one thread.",
-    )
+    description = "Time a step of AdamW in turn with a copy of equal traffic, on one thread."
+    parser = timing_parser("bandwidth", description, 21)
     parser.add_argument(
         "--entries", nargs="+", type=entries_of, default=ENTRIES, help="parameters (2**24 2**23)"
     )
-    parser.add_argument("--repetitions", type=int, default=21, help="samples of each (21)")
     given = parser.parse_args(arguments)
-    if given.repetitions < 1:
-        parser.error(f"--repetitions {given.repetitions}: at least 1; 6 for intervals of 95 %")
     measured = []
     with one_thread():
         for entries in given.entries:
             both = copies(traffic(entries))
             name, ratios = faster(both, given.repetitions)
-            told = f"{' / '.join(both)} {ratios.ratio.median:.3f} of the seconds"
-            print(f"{entries:>10,} copies: {told}; {name} is taken")
+            sentence = f"{' / '.join(both)} {ratios.ratio.median:.3f} of the seconds"
+            print(f"{entries:>10,} copies: {sentence}; {name} is taken")
             print(
                 f"{'entries':>10} {'step':22} {'GB/s':>8} {'copy':>8}   share of copy [95 %]     A/A [95 %]"
             )

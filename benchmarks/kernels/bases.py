@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from harness.backends.engine import engine
-from harness.layout import layout
+from harness.engine.layout import layout
 from optimizers.bases.estimators import egop_matrix, eigenbasis
+from workloads.workload import Role
 
-from .case import KernelCase, Prepared, representable
+from .case import KernelCase, ReadyCase, representable
 from .counting import eigh_flops
 
 SAMPLES, DIMENSION = 512, 384  # gradients and their length
@@ -22,14 +23,14 @@ def _gradients() -> np.ndarray:
     return representable(np.random.default_rng(1), (SAMPLES, DIMENSION))
 
 
-def _on_the_host(function: Callable[[np.ndarray], Any], shown: Callable[[Any], np.ndarray]) -> Prepared:
+def _on_the_host(function: Callable[[np.ndarray], Any], shown: Callable[[Any], np.ndarray]) -> ReadyCase:
     gradients = _gradients()
     results: list[Any] = []
 
     def run() -> None:
         results[:] = [function(gradients)]
 
-    return Prepared(run, lambda: shown(results[0]))
+    return ReadyCase(run, lambda: shown(results[0]))
 
 
 def _outer_products() -> np.ndarray:
@@ -46,9 +47,9 @@ def _rebuilt(basis: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     return (vectors * values) @ vectors.T
 
 
-def _rotation(backend: str, dtype: str) -> Prepared:
+def _rotation(backend: str, dtype: str) -> ReadyCase:
     made = engine(backend, dtype)
-    lay = layout({"theta": (BLOCK,)}, {"theta": "vector"}, (("theta",),))
+    lay = layout({"theta": (BLOCK,)}, {"theta": Role("vector")}, (("theta",),))
     matrices, flat = _lanes()
     with made.context():
         arguments = (made.ops.asarray(matrices), made.ops.asarray(flat))
@@ -63,7 +64,7 @@ def _rotation(backend: str, dtype: str) -> Prepared:
         results[:] = [compiled(*arguments)]
         made.finish(results)
 
-    return Prepared(run, lambda: np.array(made.ops.to_numpy(results[0])), made.context)
+    return ReadyCase(run, lambda: np.array(made.ops.to_numpy(results[0])), made.context)
 
 
 def _lanes() -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,6 @@ Taken is the processor time of the one thread, which other work on the machine d
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import time
@@ -21,13 +20,15 @@ import numpy as np
 
 from harness.backends import BACKENDS
 from harness.backends.engine import engine
-from harness.layout import kinds_of, layout
-from harness.program import Constants, Inputs, Program, Update
+from harness.engine.derivatives import StepInfo
+from harness.engine.layout import layout, roles_of
+from harness.engine.program import Constants, Inputs, Program, Update
 from optimizers import rules
 from optimizers.bases.change import AUXILIARY, REDUCED, ROTATION, SHARED, Change
 
-from .case import Prepared, representable
+from .case import ReadyCase, representable
 from .clock import one_thread
+from .command import nothing_fits, timing_parser
 from .interleaving import Ratios, interleaved
 from .shapes import Shapes
 from .steps import LEARNING_RATE
@@ -38,7 +39,7 @@ Group = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Variant:
+class BasisCase:
     """A basis on parameters of given shapes.
 
     Args:
@@ -67,20 +68,20 @@ def products(change: Change) -> int:
     return 4 if change is AUXILIARY else 2
 
 
-def variants(first: int = 50, second: int = 30, rank: int = 230) -> dict[str, Variant]:
+def variants(first: int = 50, second: int = 30, rank: int = 230) -> dict[str, BasisCase]:
     """Every variant by name, on a linear network 10-`first`-`second`-10 and on 32 filters of 16 x 5 x 5."""
     network = {"first": (first, 10), "second": (second, first), "third": (10, second)}
     sizes = {name: rows * columns for name, (rows, columns) in network.items()}
     everything, total = tuple(network), sum(sizes.values())
     filters, entries = {"filters": (32, 16, 5, 5)}, 16 * 5 * 5
     return {
-        "global": Variant(network, {everything: (ROTATION, (total, total))}),
-        "block": Variant(network, {(name,): (ROTATION, (size, size)) for name, size in sizes.items()}),
-        "first layer": Variant(network, {("first",): (ROTATION, (sizes["first"],) * 2)}),
-        "shared filters": Variant(filters, {("filters",): (SHARED, (entries, entries))}),
-        "reduced": Variant(network, {everything: (REDUCED, (total, rank))}),
-        "auxiliary": Variant(network, {everything: (AUXILIARY, (total, rank))}),
-        "leading, completed": Variant(network, {everything: (ROTATION, (total, total))}),
+        "global": BasisCase(network, {everything: (ROTATION, (total, total))}),
+        "block": BasisCase(network, {(name,): (ROTATION, (size, size)) for name, size in sizes.items()}),
+        "first layer": BasisCase(network, {("first",): (ROTATION, (sizes["first"],) * 2)}),
+        "shared filters": BasisCase(filters, {("filters",): (SHARED, (entries, entries))}),
+        "reduced": BasisCase(network, {everything: (REDUCED, (total, rank))}),
+        "auxiliary": BasisCase(network, {everything: (AUXILIARY, (total, rank))}),
+        "leading, completed": BasisCase(network, {everything: (ROTATION, (total, total))}),
     }
 
 
@@ -90,12 +91,18 @@ def orthonormal(shape: tuple[int, int], seeds: int) -> np.ndarray:
     return np.stack([np.linalg.qr(generator.standard_normal(shape))[0] for _ in range(seeds)])
 
 
-def _quadratic(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any) -> Any:
+def _quadratic(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any) -> StepInfo:
     """The gradient of half the squared distance to the batch: it needs the parameters, else none are made."""
-    return loss, {name: value - batch[name] for name, value in params.items()}, model
+    return StepInfo(loss, {name: value - batch[name] for name, value in params.items()}, model, {})
 
 
-def step(backend: str, variant: Variant, lanes: tuple[int, int], matrices: Sequence[np.ndarray]) -> Prepared:
+def step(
+    backend: str,
+    variant: BasisCase,
+    lanes: tuple[int, int],
+    matrices: Sequence[np.ndarray],
+    steps: int | None = None,
+) -> ReadyCase:
     """A step of Adam in a basis, or in original coordinates where there are no matrices.
 
     Args:
@@ -103,6 +110,8 @@ def step(backend: str, variant: Variant, lanes: tuple[int, int], matrices: Seque
         variant: the parameters, and how they are changed.
         lanes: seeds and settings.
         matrices: V of each of its blocks, (S, n, r), or none.
+        steps: how many are planned, by which an engine decides whether compiling is worth its time; None:
+            many, as where a step is timed.
 
     Returns:
         `run` takes a step; `result` gives all parameters, (S, K, d).
@@ -110,7 +119,7 @@ def step(backend: str, variant: Variant, lanes: tuple[int, int], matrices: Seque
     made, rule = engine(backend, DTYPE), rules()[OPTIMIZER]
     ops, blocks = made.ops, variant.blocks if matrices else {}
     changes = {group: (change, columns) for group, (change, (_, columns)) in blocks.items()}
-    lay = layout(variant.shapes, kinds_of(variant.shapes), tuple(blocks), changes=changes)
+    lay = layout(variant.shapes, roles_of(variant.shapes), tuple(blocks), changes=changes)
     generator = np.random.default_rng(0)
     with made.context():
 
@@ -129,7 +138,7 @@ def step(backend: str, variant: Variant, lanes: tuple[int, int], matrices: Seque
         constants = Constants(minimum, None, tuple(map(ops.bases, matrices)), hyper)
         inputs = Inputs(ops.asarray(np.ones(1)), ops.asarray(np.ones(1)))
         carry = program.start(params, {}, constants)
-        segment = made.segment(program, carry, constants, inputs)
+        segment = made.segment(program, carry, constants, inputs, steps)
 
     def run() -> None:
         nonlocal carry
@@ -139,12 +148,12 @@ def step(backend: str, variant: Variant, lanes: tuple[int, int], matrices: Seque
     def result() -> np.ndarray:
         return np.array(ops.to_numpy(program.flat(carry.coordinates, constants.matrices)), np.float64)
 
-    return Prepared(run, result, made.context)
+    return ReadyCase(run, result, made.context)
 
 
 def bare_products(
-    backend: str, variant: Variant, lanes: tuple[int, int], matrices: Sequence[np.ndarray]
-) -> Prepared:
+    backend: str, variant: BasisCase, lanes: tuple[int, int], matrices: Sequence[np.ndarray]
+) -> ReadyCase:
     """The matrix products of a step in a basis and nothing else; `result` gives the first."""
     made, (seeds, settings) = engine(backend, DTYPE), lanes
     ops, generator = made.ops, np.random.default_rng(1)
@@ -176,7 +185,7 @@ def bare_products(
         results[:] = [compiled(bases, pairs)]
         made.finish(results)
 
-    return Prepared(run, lambda: np.array(ops.to_numpy(results[0][0][0][0]), np.float64), made.context)
+    return ReadyCase(run, lambda: np.array(ops.to_numpy(results[0][0][0][0]), np.float64), made.context)
 
 
 @dataclass(frozen=True)
@@ -199,7 +208,10 @@ class Overhead:
 
 
 def measure(
-    chosen: Mapping[str, Variant], backends: Sequence[str], lanes: Sequence[tuple[int, int]], repetitions: int
+    chosen: Mapping[str, BasisCase],
+    backends: Sequence[str],
+    lanes: Sequence[tuple[int, int]],
+    repetitions: int,
 ) -> Iterator[Overhead]:
     """Every variant on every backend with so many lanes; call inside `one_thread`."""
     for name, variant in chosen.items():
@@ -237,17 +249,12 @@ def line(found: Overhead) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kernels.basis_overhead",
-        description="Time a step of Adam in each basis in turn with one in original coordinates.",
-    )
-    parser.add_argument("--case", default="", metavar="REGEX", help="only variants whose name contains this")
-    parser.add_argument("--repetitions", type=int, default=21, help="samples of each (21)")
+    description = "Time a step of Adam in each basis in turn with one in original coordinates."
+    parser = timing_parser("basis_overhead", description, 21, "case", "variants whose name contains this")
     given = parser.parse_args(arguments)
     chosen = {name: variant for name, variant in variants().items() if re.search(given.case, name)}
     if not chosen:
-        print(f"error: --case {given.case!r}: no variant has such a name", file=sys.stderr)
-        return 2
+        return nothing_fits("case", given.case, "no variant has such a name")
     print("seeds x settings; milliseconds; ratios with 95 % intervals; GFLOP/s of the products alone")
     columns = f"{'basis ms':>9} {'plain ms':>9}   over plain   over the bound   A/A   GFLOP/s"
     print(f"{'basis':20} {'':6} {'lanes':7} {columns}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .case import Prepared
+from .case import ReadyCase
 from .cases import timed
 from .clock import one_thread
 from .peers import peers
@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("label", "contestant"), list(contestants()))
 
 
-def prepared(label: str, contestant: str) -> Prepared:
+def prepared(label: str, contestant: str) -> ReadyCase:
     """A contestant, compiled."""
     each = timed()[label]
     if contestant == "ours":

@@ -16,7 +16,7 @@ PRECISIONS = ("float32", "float64")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class ReadyCase:
     """A case on a backend, compiled and warm.
 
     Args:
@@ -58,11 +58,11 @@ class KernelCase:
     sizes: Mapping[str, Any]
     flops: int
     entries: int
-    prepare: Callable[[str, str], Prepared]
+    prepare: Callable[[str, str], ReadyCase]
     reference: Callable[[], np.ndarray]
     tolerance: Mapping[str, float]
     calls: int = 1
-    prepare_few: Callable[[str, str], Prepared] | None = None
+    prepare_few: Callable[[str, str], ReadyCase] | None = None
     backends: tuple[str, ...] = BACKENDS
     dtypes: tuple[str, ...] = PRECISIONS
     optimizer: str = ""

@@ -7,7 +7,6 @@ few.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from optimizers import rules
 
 from .case import ITEM_BYTES
 from .clock import one_thread
+from .command import nothing_fits, timing_parser
 from .interleaving import Ratios, interleaved, repeated
 from .shapes import FEW, SHAPE_SETS, Shapes
 from .steps import EVERY_RULE_ON, SMALL_PROBLEMS_ONLY, STEPS, optimizer_step, state_entries
@@ -85,13 +85,10 @@ def line(cost: Cost) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kernels.costs",
-        description="Time each rule's step in turn with AdamW's, and count the bytes of its state.",
+    description = "Time each rule's step in turn with AdamW's, and count the bytes of its state."
+    given = timing_parser("costs", description, 21, "rule", "rules whose name contains this").parse_args(
+        arguments
     )
-    parser.add_argument("--rule", default="", metavar="REGEX", help="only rules whose name contains this")
-    parser.add_argument("--repetitions", type=int, default=21, help="samples of each (21)")
-    given = parser.parse_args(arguments)
     heads = " ".join(f"{backend + ', steps of AdamW [95 %]':26}" for backend in BACKENDS)
     print(f"{'rule':28} {'bytes':>10}   {heads}")
     found = 0
@@ -99,11 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for cost in costs(given.rule, given.repetitions):
             print(line(cost), flush=True)
             found += 1
-    if not found:
-        print(
-            f"error: --rule {given.rule!r}: no rule has such a name ({', '.join(rules())})", file=sys.stderr
-        )
-    return 0 if found else 2
+    return 0 if found else nothing_fits("rule", given.rule, f"no rule has such a name ({', '.join(rules())})")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from harness.backends.engine import engine
-from harness.execution import Bundle, load, stretch_inputs
+from harness.engine.derivatives import sampled_gradients
+from harness.engine.execution import Bundle, load, stretch_inputs
 from optimizers import rules
 from workloads import Problem, workloads
 
-from .case import KernelCase, Prepared, representable
+from .case import KernelCase, ReadyCase, representable
 from .steps import end_to_end
 
 EXAMPLES, PIXELS, HIDDEN, CLASSES = 300, 64, 32, 10
@@ -56,14 +57,14 @@ def digits_gradient(params: Named, data: Named) -> dict[str, np.ndarray]:
     return {"W1": inner.T @ x, "b1": inner.sum(axis=0), "W2": outer.T @ hidden, "b2": outer.sum(axis=0)}
 
 
-def _samples(backend: str, dtype: str) -> Prepared:
-    """What `harness.gradients.sample_gradients` calls for a chunk of samples."""
+def _samples(backend: str, dtype: str) -> ReadyCase:
+    """What `harness.basis_estimation.gradients.sample_gradients` calls for a chunk of samples."""
     made = engine(backend, dtype)
     ops, drawn = made.ops, _draws(SAMPLES)
     with made.context():
         params = {name: ops.asarray(np.stack([draw[name] for draw in drawn])) for name in SHAPES}
         data = {name: ops.asarray(array) for name, array in _data().items()}
-        gradients = made.gradients(workloads()["digits_mlp"].loss, per_sample=False)
+        gradients = sampled_gradients(made, workloads()["digits_mlp"].loss, per_sample=False)
         results = [gradients(params, {}, data, {})]
 
     def run() -> None:
@@ -73,7 +74,7 @@ def _samples(backend: str, dtype: str) -> Prepared:
     def result() -> np.ndarray:
         return end_to_end({name: np.array(ops.to_numpy(results[0][name])) for name in SHAPES})
 
-    return Prepared(run, result, made.context)
+    return ReadyCase(run, result, made.context)
 
 
 def _sampled() -> np.ndarray:
@@ -82,7 +83,7 @@ def _sampled() -> np.ndarray:
     return end_to_end({name: np.stack([gradient[name] for gradient in gradients]) for name in SHAPES})
 
 
-def _lanes(backend: str, dtype: str, steps: int | None = None) -> Prepared:
+def _lanes(backend: str, dtype: str, steps: int | None = None) -> ReadyCase:
     """A step of gradient descent in every lane, seeds x rates, through the engine's segment.
 
     `steps` are planned, by which the engine decides whether compiling is worth its time; None: many.
@@ -109,7 +110,7 @@ def _lanes(backend: str, dtype: str, steps: int | None = None) -> Prepared:
         carry = segment(carry, loaded.constants, inputs)
         made.finish(carry)
 
-    return Prepared(run, lambda: np.array(ops.to_numpy(carry.coordinates)), made.context)
+    return ReadyCase(run, lambda: np.array(ops.to_numpy(carry.coordinates)), made.context)
 
 
 def _stepped() -> np.ndarray:

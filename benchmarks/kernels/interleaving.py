@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.statistics.medians import MedianInterval, median_interval
+from results.intervals import MedianInterval, median_interval
 
 from .clock import calls_for, seconds_of
 

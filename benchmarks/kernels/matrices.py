@@ -18,7 +18,7 @@ from optimizers.matrix_functions import (
     randomized_svd,
 )
 
-from .case import KernelCase, Prepared, representable
+from .case import KernelCase, ReadyCase, representable
 from .counting import eigh_flops, qr_flops, svd_flops
 
 ROWS, COLUMNS = 512, 128  # of a weight
@@ -39,7 +39,7 @@ def _on_backend(
     function: Callable[..., Any],
     arrays: Arrays,
     shown: Callable[..., np.ndarray] = lambda result: result,
-) -> Prepared:
+) -> ReadyCase:
     made = engine(backend, dtype)
     with made.context():
         arguments = tuple(map(made.ops.asarray, arrays))
@@ -54,7 +54,7 @@ def _on_backend(
         parts = results[0] if isinstance(results[0], tuple) else (results[0],)
         return shown(*(np.array(made.ops.to_numpy(part), np.float64) for part in parts))
 
-    return Prepared(run, result, made.context)
+    return ReadyCase(run, result, made.context)
 
 
 # --- orthogonalization ---------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
     )
 
 
-def matrix_products(backend: str, dtype: str) -> Prepared:
+def matrix_products(backend: str, dtype: str) -> ReadyCase:
     """As many plain products of square matrices as the iteration has: what it can be as fast as."""
     made = engine(backend, dtype)
     ops = made.ops
@@ -108,7 +108,7 @@ def matrix_products(backend: str, dtype: str) -> Prepared:
             results[:] = [product(matrix, matrix)]
             made.finish(results)
 
-    return Prepared(run, lambda: np.array(ops.to_numpy(results[0]), np.float64), made.context)
+    return ReadyCase(run, lambda: np.array(ops.to_numpy(results[0]), np.float64), made.context)
 
 
 # --- preconditioners -----------------------------------------------------------------------------

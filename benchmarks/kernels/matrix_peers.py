@@ -26,7 +26,7 @@ import numpy as np
 from optimizers.others import OTHERS_LEARNING_RATE
 from optimizers.rule import Rule
 
-from .case import Prepared
+from .case import ReadyCase
 from .shapes import Shapes
 from .steps import LEARNING_RATE, Phase, end_to_end, numbers, start
 
@@ -50,7 +50,7 @@ class TorchPeer:
     before: Callable[[int, int], int] | None = None
     context: Callable[[], Any] | None = None
 
-    def prepare(self, rule: Rule, shapes: Shapes, dtype: str, phase: Phase) -> Prepared:
+    def prepare(self, rule: Rule, shapes: Shapes, dtype: str, phase: Phase) -> ReadyCase:
         """Its step on our parameters and gradients, with amortized work in the steps in which ours has it."""
         import torch
 
@@ -77,7 +77,7 @@ class TorchPeer:
         def result() -> np.ndarray:
             return end_to_end({name: leaf.numpy() for name, leaf in leaves.items()})
 
-        return Prepared(run, result) if self.context is None else Prepared(run, result, self.context)
+        return ReadyCase(run, result) if self.context is None else ReadyCase(run, result, self.context)
 
 
 def _muon(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:

@@ -11,7 +11,7 @@ from harness.backends import BACKENDS
 from optimizers import rules
 from optimizers.options import Options
 
-from .case import Prepared
+from .case import ReadyCase
 from .matrix_peers import TORCH_MATRIX_PEERS, TorchPeer, optax_muon
 from .shapes import Shapes
 from .steps import LEARNING_RATE, Phase, end_to_end, start
@@ -37,10 +37,10 @@ TORCH_PATHS: Mapping[str, Mapping[str, bool]] = {
     "foreach": {"foreach": True},
     "loop": {"foreach": False},
 }
-Prepare = Callable[..., Prepared]  # of shapes, precision and, where work is amortized, a phase
+Prepare = Callable[..., ReadyCase]  # of shapes, precision and, where work is amortized, a phase
 
 
-def _torch_step(name: str, path: str, shapes: Shapes, dtype: str) -> Prepared:
+def _torch_step(name: str, path: str, shapes: Shapes, dtype: str) -> ReadyCase:
     """A step of torch.optim; raises RuntimeError where the class has no such path for these tensors."""
     import torch
 
@@ -62,7 +62,7 @@ def _torch_step(name: str, path: str, shapes: Shapes, dtype: str) -> Prepared:
     def result() -> np.ndarray:
         return end_to_end({str(at): leaf.detach().numpy() for at, leaf in enumerate(leaves)})
 
-    return Prepared(run, result)
+    return ReadyCase(run, result)
 
 
 def _torch_peer(name: str, path: str) -> Prepare:
@@ -78,7 +78,7 @@ def _transformation(name: str) -> Any:
     return getattr(optax, function)(LEARNING_RATE, **given)
 
 
-def _optax_step(name: str, shapes: Shapes, dtype: str) -> Prepared:
+def _optax_step(name: str, shapes: Shapes, dtype: str) -> ReadyCase:
     """A jitted step of Optax that is given its parameters and state to overwrite."""
     import jax
     import jax.numpy as jnp
@@ -105,7 +105,7 @@ def _optax_step(name: str, shapes: Shapes, dtype: str) -> Prepared:
     def result() -> np.ndarray:
         return end_to_end({key: np.asarray(params[key]) for key in shapes})
 
-    return Prepared(run, result, lambda: jax.enable_x64(dtype == "float64"))
+    return ReadyCase(run, result, lambda: jax.enable_x64(dtype == "float64"))
 
 
 def torch_paths(name: str) -> list[str]:

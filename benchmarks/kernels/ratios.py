@@ -6,7 +6,6 @@ Newton-Schulz is timed beside as many plain matrix products as it takes.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 import re
@@ -24,9 +23,10 @@ from harness.backends import BACKENDS
 from optimizers import rules
 from results.provenance import cpu_model
 
-from .case import Prepared
+from .case import ReadyCase
 from .cases import Timed, timed
 from .clock import one_thread
+from .command import nothing_fits, timing_parser
 from .interleaving import Ratios, interleaved, repeated
 from .matrices import PRODUCTS, matrix_products
 from .matrix_peers import TORCH_MATRIX_PEERS
@@ -87,8 +87,8 @@ class Contest:
     label: str
     backend: str
     group: str
-    ours: Callable[[], Prepared]
-    peers: Mapping[str, Callable[[], Prepared]]
+    ours: Callable[[], ReadyCase]
+    peers: Mapping[str, Callable[[], ReadyCase]]
     calls: int = 1
 
 
@@ -123,11 +123,11 @@ def _contests(each: Timed) -> Iterator[Contest]:
         group = case.optimizer if case.optimizer in TORCH_MATRIX_PEERS else "entrywise"
         every = rule.refresh_every or 1
         for phase in Phase if every > 1 else (Phase.CADENCE,):
-            told = "".join(f" {word}" for word in (said, phase if every > 1 else "") if word)
+            suffix = "".join(f" {word}" for word in (said, phase if every > 1 else "") if word)
             yield Contest(
-                label=f"{case.name}{told} {backend} {dtype}",
+                label=f"{case.name}{suffix} {backend} {dtype}",
                 backend=backend,
-                group=f"{group}{told}",
+                group=f"{group}{suffix}",
                 ours=partial(optimizer_step, backend, rule, shapes, dtype, phase=phase),
                 peers={
                     label: partial(prepare, shapes, dtype, phase)
@@ -231,12 +231,8 @@ def summary(compared: Sequence[Compared]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, and for each backend and kind of rule mean and worst ratio over the fastest peers."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kernels.ratios",
-        description="Time each optimizer's step in turn with the same step of other libraries.",
-    )
-    parser.add_argument("--case", default="", metavar="REGEX", help="only labels that contain this")
-    parser.add_argument("--repetitions", type=int, default=41, help="samples of each (41)")
+    description = "Time each optimizer's step in turn with the same step of other libraries."
+    parser = timing_parser("ratios", description, 41, "case", "labels that contain this")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table here too, as CSV")
     given = parser.parse_args(arguments)
     header = "ours / peer [95 %]"
@@ -246,13 +242,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for each in compare(given.case, given.repetitions):
             compared.append(each)
             print(line(each), flush=True)
-    for told in summary(compared):
-        print(told)
+    for sentence in summary(compared):
+        print(sentence)
     if compared and given.out:
         write_table(compared, given.out)
-    if not compared:
-        print(f"error: --case {given.case!r}: no step with a peer has such a label", file=sys.stderr)
-    return 0 if compared else 2
+    return 0 if compared else nothing_fits("case", given.case, "no step with a peer has such a label")
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ import numpy as np
 
 from harness import replay
 from harness.backends.engine import engine
-from harness.layout import kinds_of, layout
-from harness.program import Constants, Inputs, Program, Update
+from harness.engine.derivatives import StepInfo
+from harness.engine.layout import layout, roles_of
+from harness.engine.program import Constants, Inputs, Program, Update
 from optimizers import rules
 from optimizers.rule import Rule
 
-from .case import KernelCase, Prepared, representable
+from .case import KernelCase, ReadyCase, representable
 from .counting import count
 from .shapes import SHAPE_SETS, Shapes
 
@@ -76,14 +77,9 @@ def start(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
     return params, {name: representable(generator, shape) for name, shape in shapes.items()}
 
 
-def _given(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any) -> Any:
-    """The gradient of a program whose batch is the gradient."""
-    return loss, batch, model
-
-
-def _identity(flat: Any, model: Any, batch: Any, noise: Any, *, ops: Any) -> Any:
-    """The Hessian of a program that is given none."""
-    return ops.zeros((1, 1, 1, 1)) + ops.eye(flat.shape[-1])
+def _given(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any, needs: Any) -> StepInfo:
+    """The evaluation of a program whose batch is the gradient."""
+    return StepInfo(loss, batch, model, needs)
 
 
 def optimizer_step(
@@ -93,7 +89,7 @@ def optimizer_step(
     dtype: str,
     steps: int | None = None,
     phase: Phase = Phase.CADENCE,
-) -> Prepared:
+) -> ReadyCase:
     """A step of a rule through the engine's own compiled segment of length 1, one lane, buffers donated.
 
     Amortized work is done as often as in a run: the numbers of the steps go on in turns of its cadence.
@@ -112,20 +108,16 @@ def optimizer_step(
     """
     made = engine(backend, dtype)
     ops = made.ops
-    lay = layout(shapes, kinds_of(shapes))
+    lay = layout(shapes, roles_of(shapes))
     params, grads = start(shapes)
     with made.context():
 
         def lane(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
             return {name: ops.asarray(array[None, None]) for name, array in arrays.items()}
 
-        program = Program(
-            ops=ops,
-            update=Update(rule, lay),
-            gradient=partial(_given, loss=ops.zeros((1, 1))),
-            stop_gradient_norm=None,
-            hessian=partial(_identity, ops=ops) if rule.needs_hessian else None,
-        )
+        needs = {need.name: ops.asarray(need.example(lay.total)[None, None]) for need in rule.needs}
+        given_info = partial(_given, loss=ops.zeros((1, 1)), needs=needs)
+        program = Program(ops, Update(rule, lay), given_info, stop_gradient_norm=None)
         constants = Constants(
             data=lane(grads),
             rows=None,
@@ -153,7 +145,7 @@ def optimizer_step(
         named = lay.unflatten(ops, carry.coordinates)
         return end_to_end({name: np.array(ops.to_numpy(named[name]), np.float64) for name in shapes})
 
-    return Prepared(run, result, made.context)
+    return ReadyCase(run, result, made.context)
 
 
 def end_to_end(named: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -174,7 +166,7 @@ def step_flops(rule: Rule, shapes: Shapes) -> int:
     """
     total = sum(map(prod, shapes.values()))
     counted = {"probe": (2,)} if rule.scope == "entry" else shapes
-    lay = layout(counted, kinds_of(counted))
+    lay = layout(counted, roles_of(counted))
     update = Update(rule, lay)
     hyper = {**dict.fromkeys(rule.hyperparameters, (1, 1, 1)), "step": (1, 1, 1), "schedule": (1, 1, 1)}
 
@@ -218,7 +210,7 @@ def step_entries(rule: Rule, shapes: Shapes) -> int:
 
 def state_entries(rule: Rule, shapes: Shapes) -> int:
     """Entries of a rule's state."""
-    lay = layout(shapes, kinds_of(shapes))
+    lay = layout(shapes, roles_of(shapes))
     state = Update(rule, lay).init(_plain(), np.zeros((1, 1, lay.total)))
     return sum(leaf.size for leaf in _leaves(state))
 

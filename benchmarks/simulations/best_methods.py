@@ -27,7 +27,7 @@ def _kept(losses: np.ndarray) -> list[bool]:
             "value": losses.ravel(),
         }
     )
-    return best_set(frame, ["seed"], "method", "value", "minimize", LEVEL)["kept"].to_list()
+    return best_set(frame, "minimize", LEVEL)["kept"].to_list()
 
 
 def _symmetric(random: np.random.Generator, seeds: int, methods: int) -> np.ndarray:

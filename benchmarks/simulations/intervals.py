@@ -1,17 +1,16 @@
-"""Coverage of intervals of medians, means, mean ranks and shares."""
+"""Coverage of intervals of medians, mean ranks and shares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from reports.statistics.means import studentized_interval, t_interval
-from reports.statistics.medians import interval_order, median_interval
-from reports.statistics.ranks import MeanInterval, stratified_mean
+from reports.statistics.ranks import stratified_mean
 from reports.statistics.shares import share_interval
+from results.intervals import interval_order, median_interval
 
-from ._draws import SHAPES, SIZES, settings
+from ._draws import SIZES, settings
 from .experiment import COVERAGE, Experiment, Result
 
 TRUE_RANKS = 200_000  # instances from which a true mean rank is taken
@@ -41,30 +40,6 @@ def order_statistics(random: np.random.Generator, trials: int) -> Iterator[Resul
         yield covered(found, shape.median, f"{name}; {size} seeds", trials)
 
 
-def means(
-    interval: Callable[[np.ndarray, np.random.Generator], MeanInterval], share: float
-) -> Callable[[np.random.Generator, int], Iterator[Result]]:
-    """The experiment on an interval of the mean, with so large a share of the trials."""
-
-    def run(random: np.random.Generator, trials: int) -> Iterator[Result]:
-        trials = max(1, round(share * trials))
-        for name, shape, size in settings():
-            found = (interval(values, random) for values in shape.draw(random, (trials, size)))
-            ends = ((one.low, one.high) for one in found)
-            yield covered(ends, shape.mean, f"{name}; {size} seeds", trials)
-
-    return run
-
-
-def geometric_means(random: np.random.Generator, trials: int) -> Iterator[Result]:
-    """Of the t interval of logarithms."""
-    for name, true in (("lognormal", 0.0), ("exponential", -float(np.euler_gamma))):
-        for size in SIZES:
-            found = map(t_interval, np.log(SHAPES[name].draw(random, (trials, size))))
-            ends = ((one.low, one.high) for one in found)
-            yield covered(ends, true, f"{name}; {size} seeds", trials)
-
-
 def mean_ranks(random: np.random.Generator, trials: int) -> Iterator[Result]:
     """Of `stratified_mean`: methods, each worse than the one before by some deviations."""
 
@@ -84,14 +59,14 @@ def mean_ranks(random: np.random.Generator, trials: int) -> Iterator[Result]:
             for size in SIZES:
                 ranks = ranks_of(gap, trials, workloads, size, methods)
                 for method, place in ((0, "the best"), (1, "the second")):
-                    found = (
-                        stratified_mean(list(strata), [methods] * workloads) for strata in ranks[..., method]
+                    ends = (
+                        stratified_mean(list(strata), [methods] * workloads)[1:]
+                        for strata in ranks[..., method]
                     )
                     setting = (
                         f"{methods} methods on {workloads} workload(s), {gap:g} deviations apart, {place}; "
                         f"{size} seeds"
                     )
-                    ends = ((one.low, one.high) for one in found)
                     yield covered(ends, float(true[method]), setting, trials)
 
 
@@ -118,24 +93,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Not used by the site: the order statistics that are sure to cover 95 %, whatever the distribution. "
         "What differs from 95 % is the step between them.",
         order_statistics,
-    ),
-    Experiment(
-        "Mean, t interval",
-        "reports.statistics.means.t_interval",
-        "How often it holds the true mean.",
-        means(lambda values, _: t_interval(values), 1.0),
-    ),
-    Experiment(
-        "Mean, studentized bootstrap",
-        "reports.statistics.means.studentized_interval",
-        "How often it holds the true mean.",
-        means(studentized_interval, 0.3),
-    ),
-    Experiment(
-        "Geometric mean",
-        "reports.statistics.means.geometric_means",
-        "How often the t interval of logarithms holds the true geometric mean.",
-        geometric_means,
     ),
     Experiment(
         "Mean rank",

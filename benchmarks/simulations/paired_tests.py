@@ -1,4 +1,4 @@
-"""Paired tests: false positives, power, Holm's correction, and how many pairs an effect needs."""
+"""Paired tests: false positives, power and Holm's correction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.statistics.decisions import holm
 from reports.statistics.paired import TESTS, compare_pairs
-from reports.statistics.power import PairedTest, least_pairs, pairs_for
+from results.least_p import least_pairs
 
 from ._draws import SIZES
 from .experiment import COVERAGE, LEVEL, Experiment, Result
@@ -54,25 +54,6 @@ def power(random: np.random.Generator, trials: int) -> Iterator[Result]:
                 yield Result(
                     "power", f"{test}, {effect:g} deviations; {size} seeds", rejected / trials, trials
                 )
-
-
-def sample_sizes(random: np.random.Generator, trials: int) -> Iterator[Result]:
-    """The power that `pairs_for` promises, at the number of pairs it gives."""
-    from scipy.stats import ttest_1samp
-
-    tests: tuple[PairedTest, ...] = ("t", "wilcoxon", "sign")
-    for test in tests:
-        for effect in (0.5, 1.0, 2.0):
-            for asked in (0.8, 0.9):
-                size = pairs_for(effect, test, asked)
-                found = random.normal(-effect, 1, size=(trials, size))
-                if test == "t":
-                    p_values = ttest_1samp(found, 0, axis=1, alternative="less").pvalue
-                else:
-                    p_values = np.array([TESTS[test](values) for values in found])
-                value = float((p_values <= LEVEL).mean())
-                setting = f"{test}, {effect:g} deviations, {size} pairs; power {asked:g}"
-                yield Result("power", setting, value, trials, asked - 0.02, None)
 
 
 def families(random: np.random.Generator, trials: int) -> Iterator[Result]:
@@ -129,12 +110,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "reports.statistics.paired.TESTS",
         "How often a mean difference of so many standard deviations is found; differences are normal.",
         power,
-    ),
-    Experiment(
-        "Number of pairs for an effect",
-        "reports.statistics.power.pairs_for",
-        "The power at the number of pairs that it gives; asked is the power it was given, less 0.02.",
-        sample_sizes,
     ),
     Experiment(
         "Holm's correction",

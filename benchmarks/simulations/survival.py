@@ -14,8 +14,8 @@ import polars as pl
 from reports.statistics.survival import log_rank_test, reached_shares, restricted_mean
 
 from ._draws import SIZES
-from .effect_sizes import improvement_interval
 from .experiment import COVERAGE, LEVEL, Experiment, Result
+from .improvement import improvement_interval
 from .intervals import covered
 
 SHARE = 0.2  # of the trials: each takes milliseconds
@@ -64,7 +64,7 @@ def share_coverage(random: np.random.Generator, trials: int) -> Iterator[Result]
             for _ in range(trials):
                 # Exponential budgets of the same rate stop half of the runs, most of them early.
                 limits = random.exponential(size=size) if budgets == "budgets differ" else float(np.log(2))
-                found = reached_shares(censored(random.exponential(size=size), limits), ["method"])
+                found = reached_shares(censored(random.exponential(size=size), limits))
                 for true in covered:
                     before = found.filter(pl.col("time") <= -np.log(1 - true))
                     # Before the first time nobody is known to have reached it: the share is 0 of all.
@@ -117,7 +117,7 @@ def log_rank(random: np.random.Generator, trials: int) -> Iterator[Result]:
 
 
 def win_coverage(random: np.random.Generator, trials: int) -> Iterator[Result]:
-    """Of `win_probability`, paired and not, on one workload; of the control's runs half miss the target."""
+    """Of `win_probability`; of the control's runs half miss the target."""
     trials = max(1, round(SHARE * trials))
     budget = float(np.log(2))
     for scale, name in ((1.0, "equal methods"), (0.5, "twice the rate of the control")):
@@ -130,20 +130,15 @@ def win_coverage(random: np.random.Generator, trials: int) -> Iterator[Result]:
 
             times = draw(LARGE)
             cut = np.where(times <= budget, times, np.inf)
-            for paired in (True, False):
-                if correlation and not paired:
-                    continue
-                true = float(((cut[0] < cut[1]) + (cut[0] == cut[1]) / 2).mean())
-                for size in SIZES:
-                    found = []
-                    for _ in range(trials):
-                        drawn = draw(size)
-                        first, second = np.where(drawn <= budget, drawn, np.inf)[:, None]
-                        found.append(improvement_interval(-first, -second, paired))
-                    how = "paired" if paired else "not paired"
-                    seeds = ", seeds matter" if correlation else ""
-                    setting = f"{how}, {name}{seeds}; {size} runs each"
-                    yield covered(iter(found), true, setting, trials)
+            true = float(((cut[0] < cut[1]) + (cut[0] == cut[1]) / 2).mean())
+            for size in SIZES:
+                found = []
+                for _ in range(trials):
+                    drawn = draw(size)
+                    first, second = np.where(drawn <= budget, drawn, np.inf)[:, None]
+                    found.append(improvement_interval(-first, -second))
+                setting = f"{name}{', seeds matter' if correlation else ''}; {size} runs each"
+                yield covered(iter(found), true, setting, trials)
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -171,7 +166,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Win probability of censored times",
         "reports.statistics.survival.win_probability",
         "How often the interval holds the true probability, half of the control's runs missing the target, "
-        "and two that miss it tying. Ties count half and make the paired interval conservative.",
+        "and two that miss it tying. Ties count half and make the interval conservative.",
         win_coverage,
     ),
 )

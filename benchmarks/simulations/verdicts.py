@@ -1,4 +1,4 @@
-"""The verdict engine: how often equal methods are told apart, how often real effects are seen."""
+"""The verdict engine: how often equal methods are found apart, how often real effects are seen."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from reports.claims.censoring import Interval, censored_at, paired_effects
+from reports.claims.verdicts import combined
 from reports.statistics.decisions import ClaimRelation, Question, decide, holm
-from reports.stopped import Between, effects_between, known_to_the_stop
-from reports.verdicts import combined
 from results.verdicts import ALPHA, Verdict
 
 from ._draws import SIZES
@@ -71,7 +71,7 @@ def claims_of(question: Question, studies: np.ndarray, most: np.ndarray | None =
         studies: gains, shape (studies, family, pairs).
         most: what each is at most, where `studies` has what it is at least; None where they are known.
     """
-    told = []
+    found = []
     for study, greatest in zip(studies, studies if most is None else most, strict=True):
         ends = list(zip(study, greatest, strict=True))
         adjusted = holm([question.p_value(least, ceiling) for least, ceiling in ends])
@@ -79,11 +79,11 @@ def claims_of(question: Question, studies: np.ndarray, most: np.ndarray | None =
             decide(question, least, p, ALPHA, ceiling)
             for (least, ceiling), p in zip(ends, adjusted, strict=True)
         ]
-        told.append([combined([finding]) for finding in findings])
-    return told
+        found.append([combined([finding]) for finding in findings])
+    return found
 
 
-def stopped(random: np.random.Generator, gains: np.ndarray, share: float) -> Between:
+def stopped(random: np.random.Generator, gains: np.ndarray, share: float) -> Interval:
     """Between what gains are known to lie where that share of the control's runs stops at a threshold.
 
     Problems are unlike each other: where a run would have ended spreads by ten margins. Less is better.
@@ -91,8 +91,8 @@ def stopped(random: np.random.Generator, gains: np.ndarray, share: float) -> Bet
     control = 10 * MARGIN * random.normal(size=gains.shape)
     threshold = 10 * MARGIN * NormalDist().inv_cdf(share)
     ends = (np.maximum(values, threshold) for values in (control - gains, control))
-    sides = [known_to_the_stop(values, "minimize", threshold) for values in ends]
-    return effects_between(sides[0], sides[1], "difference").turned
+    sides = [censored_at(values, "minimize", threshold) for values in ends]
+    return paired_effects(sides[0], sides[1], "difference").negated
 
 
 def simulated(
@@ -134,9 +134,9 @@ def false_claims(test: str) -> Callable[[np.random.Generator, int], Iterable[Res
         for relation, median, family, noises in cases:
             for noise in noises:
                 question = Question(relation, MARGIN, test)
-                for size, count, told in simulated(random, trials, question, median, noise, family):
+                for size, count, found in simulated(random, trials, question, median, noise, family):
                     setting = f"{relation}, {claims(family)}, {noise.name}; {size} seeds"
-                    value = any_of(told, "reproduced")
+                    value = any_of(found, "reproduced")
                     yield Result("reproduced, though false", setting, value, count, None, LEVEL)
 
     return run
@@ -151,9 +151,9 @@ def false_where_runs_stop(random: np.random.Generator, trials: int) -> Iterator[
             for noise in NARROW:
                 for size in SIZES:
                     gains = noise.gains(random, median, (trials, 1, size))
-                    told = claims_of(question, *stopped(random, gains, share))
+                    found = claims_of(question, *stopped(random, gains, share))
                     setting = f"{relation}, {100 * share:.0f} % stop, {noise.name}; {size} seeds"
-                    value = any_of(told, "reproduced")
+                    value = any_of(found, "reproduced")
                     yield Result("reproduced, though false", setting, value, trials, None, LEVEL)
 
 
@@ -163,9 +163,9 @@ def below_the_margin(random: np.random.Generator, trials: int) -> Iterator[Resul
     for share in (0.5, 0.9):
         for family in SHARES:
             for noise in NOISES:
-                for size, count, told in simulated(random, trials, question, share * MARGIN, noise, family):
+                for size, count, found in simulated(random, trials, question, share * MARGIN, noise, family):
                     setting = f"gain {share:g} margins, family of {family}, {noise.name}; {size} seeds"
-                    yield Result("reproduced", setting, of_claims(told, "reproduced"), count)
+                    yield Result("reproduced", setting, of_claims(found, "reproduced"), count)
 
 
 def at_the_margin(random: np.random.Generator, trials: int) -> Iterator[Result]:
@@ -173,9 +173,9 @@ def at_the_margin(random: np.random.Generator, trials: int) -> Iterator[Result]:
     question = Question("better", MARGIN)
     for noise in NARROW:
         for family in SHARES:
-            for size, count, told in simulated(random, trials, question, MARGIN, noise, family):
+            for size, count, found in simulated(random, trials, question, MARGIN, noise, family):
                 setting = f"{noise.name}, {claims(family)}; {size} seeds"
-                value = any_of(told, "not reproduced")
+                value = any_of(found, "not reproduced")
                 asked = LEVEL if family == 1 else None
                 yield Result("not reproduced, though true", setting, value, count, None, asked)
 
@@ -191,9 +191,9 @@ def powers(random: np.random.Generator, trials: int) -> Iterator[Result]:
         for noise in NOISES:
             if noise.spread not in spreads:
                 continue
-            for size, count, told in simulated(random, trials, question, gain * MARGIN, noise, family):
+            for size, count, found in simulated(random, trials, question, gain * MARGIN, noise, family):
                 setting = f"gain {gain} margins, family of {family}, {noise.name}; {size} seeds"
-                yield Result(verdict, setting, of_claims(told, verdict), count)
+                yield Result(verdict, setting, of_claims(found, verdict), count)
 
 
 FALSE = (
@@ -206,19 +206,19 @@ FALSE = (
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "Verdicts, false claims",
-        "reports.verdicts",
+        "reports.claims.verdicts",
         f"{FALSE} By the sign test, which a study takes unless it says otherwise.",
         false_claims("sign"),
     ),
     Experiment(
         "Verdicts, false claims by the signed-rank test",
-        "reports.verdicts",
+        "reports.claims.verdicts",
         "The same with `test: wilcoxon`, which assumes differences that are symmetric about their median.",
         false_claims("wilcoxon"),
     ),
     Experiment(
         "Verdicts, false claims where runs stop",
-        "reports.verdicts",
+        "reports.claims.verdicts",
         "The same by the sign test where runs stop at a threshold that so many of the control's reach: the "
         "gain of a pair is then known to a bound, and not at all where both stopped. False is what is so of "
         "runs that had gone on.",
@@ -226,7 +226,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         "Verdicts, gains below the margin",
-        "reports.verdicts",
+        "reports.claims.verdicts",
         f"How often `better` with a margin of {MARGIN:g} is reproduced where the gain is real and smaller. "
         "The 5 % of false claims are about no effect at all: the test tells a gain from none, and the margin "
         "is only asked of the estimated median. A family shares Holm's correction.",
@@ -234,7 +234,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         "Verdicts, true claims at the margin",
-        "reports.verdicts",
+        "reports.claims.verdicts",
         f"How often a claim is not reproduced whose median gain is the smallest that matters, {MARGIN:g}. "
         "The median's interval decides that, whatever the spread; nothing widens it for a family, and of ten "
         "claims nothing is asked.",
@@ -242,7 +242,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         "Verdicts, power",
-        "reports.verdicts",
+        "reports.claims.verdicts",
         f"How often `better` with a margin of {MARGIN:g} is reproduced where the median gain is 2 or 3 "
         "margins, and not reproduced where it is 0. The rest is underpowered, and a family shares Holm's "
         "correction.",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from harness.backends import module_of
-from harness.backends.ops import Array, Ops
-from harness.layout import Layout
-from harness.program import Carry, Constants, Inputs, LaneGradient, LaneHessian, Program
+from harness.engine.derivatives import Derivatives
+from harness.engine.program import Carry, Constants, Inputs, Program
 
 NO_GPU = (
     "device: gpu: {library} sees no GPU on this machine; give device: cpu in the study's scale, or install "
@@ -18,27 +17,14 @@ NO_GPU = (
 )
 
 
-class Engine(Protocol):
+class Engine(Derivatives, Protocol):
     """A backend with a device and a precision."""
 
-    ops: Ops
     device: str
     notes: list[str]  # named fallbacks, for the provenance
 
     def context(self) -> AbstractContextManager[Any]:
         """The settings that everything below must run in; none is changed globally."""
-
-    def lane_gradient(self, loss: Callable[..., Any], per_seed: bool) -> LaneGradient:
-        """Loss and gradient of one run, `(params, model, batch, noise)`, mapped over seeds and settings.
-
-        `per_seed` says whether the batch has a leading axis of seeds; noise always has one.
-        """
-
-    def lane_hessian(self, loss: Callable[..., Any], lay: Layout, per_seed: bool) -> LaneHessian:
-        """The Hessian of one run's loss in its parameters as one vector of a layout, mapped likewise."""
-
-    def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
-        """The evaluation of one run on one split, mapped likewise."""
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
@@ -52,12 +38,6 @@ class Engine(Protocol):
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """A function compiled for arguments like these."""
-
-    def gradients(self, loss: Callable[..., Any], per_sample: bool) -> Callable[..., Mapping[str, Array]]:
-        """`f(params, model, batch, noise) -> grads` mapped over a leading axis of parameters and noise.
-
-        `per_sample` says whether the batch has that axis too.
-        """
 
     def limit_threads(self, threads: int) -> None:
         """Hold the backend to so many processor threads, where that can be said after its import."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -10,12 +10,11 @@ import jax
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
+from documents.errors import InputError
 from harness.backends.engine import NO_GPU
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
-from harness.errors import InputError
-from harness.layout import Layout, by_name
-from harness.program import Carry, Constants, Inputs, LaneGradient, LaneHessian, Program, step_of
+from harness.engine.program import Carry, Constants, Inputs, Program, step_of
 
 
 class JaxEngine:
@@ -33,53 +32,21 @@ class JaxEngine:
         stack.enter_context(jax.default_device(jax.devices(self.device)[0]))
         return stack
 
-    def lane_gradient(self, loss: Callable[..., Any], per_seed: bool) -> LaneGradient:
-        ops = self.ops
+    def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        mapped: Callable[..., Any] = jax.vmap(function, in_axes=axes)
+        return mapped
 
-        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-            def value(params: Any) -> Any:
-                loss_value, new_model, _ = loss(ops, params, model, batch, noise)
-                return loss_value, new_model
+    def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
+        differentiated: Callable[..., Any] = jax.value_and_grad(function, has_aux=True)
+        return differentiated
 
-            (loss_value, new_model), grads = jax.value_and_grad(value, has_aux=True)(params)
-            return loss_value, grads, new_model
-
-        over_settings = jax.vmap(one, in_axes=(0, 0, None, None))
-        mapped = jax.vmap(over_settings, in_axes=(0, 0, 0 if per_seed else None, 0))
-
-        def gradient(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-            lanes = next(iter(params.values())).shape[:2]
-            if lanes != (1, 1):
-                return mapped(params, model, batch, noise)
-            # A mapped convolution is a grouped one, which is slower even for one lane.
-            batch = _first(batch) if per_seed else batch
-            outputs = one(_first(_first(params)), _first(_first(model)), batch, _first(noise))
-            return jax.tree.map(lambda value: value[None, None], outputs)
-
+    def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        gradient: Callable[..., Any] = jax.grad(function)
         return gradient
 
-    def lane_hessian(self, loss: Callable[..., Any], lay: Layout, per_seed: bool) -> LaneHessian:
-        ops = self.ops
-
-        def one(flat: Any, model: Any, batch: Any, noise: Any) -> Any:
-            def value(vector: Any) -> Any:
-                return loss(ops, by_name(ops, lay.parameters, vector), model, batch, noise)[0]
-
-            return jax.hessian(value)(flat)
-
-        over_settings = jax.vmap(one, in_axes=(0, 0, None, None))
-        mapped: LaneHessian = jax.vmap(over_settings, in_axes=(0, 0, 0 if per_seed else None, 0))
-        return mapped
-
-    def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
-        ops = self.ops
-
-        def one(params: Any, model: Any, split: Any) -> Any:
-            return evaluate(ops, params, model, split)
-
-        over_settings = jax.vmap(one, in_axes=(0, 0, None))
-        mapped: Callable[..., Any] = jax.vmap(over_settings, in_axes=(0, 0, 0 if per_seed else None))
-        return mapped
+    def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        hessian: Callable[..., Any] = jax.hessian(function)
+        return hessian
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
@@ -99,17 +66,6 @@ class JaxEngine:
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         compiled: Callable[..., Any] = jax.jit(function).lower(*arguments).compile()
         return compiled
-
-    def gradients(self, loss: Callable[..., Any], per_sample: bool) -> Callable[..., Mapping[str, Array]]:
-        ops = self.ops
-
-        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-            return jax.grad(lambda p: loss(ops, p, model, batch, noise)[0])(params)
-
-        mapped: Callable[..., Mapping[str, Array]] = jax.vmap(
-            one, in_axes=(0, None, 0 if per_sample else None, 0)
-        )
-        return mapped
 
     def limit_threads(self, threads: int) -> None:
         pass  # JAX reads the environment variable NPROC when it is imported
@@ -134,10 +90,6 @@ def _laid_out(analysis: Any) -> int:
         + analysis.temp_size_in_bytes
         - analysis.alias_size_in_bytes
     )
-
-
-def _first(tree: Any) -> Any:
-    return jax.tree.map(lambda value: value[0], tree)
 
 
 class _Loop:

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness.backends.decompositions import guarded, symmetric_part
-from harness.backends.ops import Array, Ops, copies_apart
+from harness.backends.ops import Array, Ops, separate_copies
 
 COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once
 
 
 class Bases(NamedTuple):
-    """V^T of each seed apart, and V beside it: the compiler would cut and transpose them at every step.
+    """V^T of each seed, and V, as arrays: the compiler would cut and transpose one array at every step.
 
     Args:
         transposed: V^T of each seed.
@@ -69,7 +69,7 @@ class JaxOps(Ops):
     device: str = "cpu"
 
     def bases(self, matrices: Any) -> Any:
-        copies = copies_apart(*matrices.shape[1:])
+        copies = separate_copies(*matrices.shape[1:])
         if self.device != "cpu" or not copies:
             return self.asarray(matrices)
         return Bases(

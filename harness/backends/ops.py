@@ -9,18 +9,20 @@ from typing import Any
 
 Array = Any
 
-APART = 512  # rows and columns, or root of the entries, from which a backend may hold V of each seed apart
-TALL = 2  # rows to a column from which V^T alone serves where columns are fewer than APART
+LARGE = (
+    512  # rows and columns, or root of the entries, from which a backend may hold an array for each seed's V
+)
+TALL = 2  # rows to a column from which V^T alone serves where columns are fewer than LARGE
 
 
-def copies_apart(rows: int, columns: int) -> int:
-    """How many forms of a seed's V, of so many rows and columns, a backend may hold apart from other seeds'.
+def separate_copies(rows: int, columns: int) -> int:
+    """How many arrays of its own a seed's V, of so many rows and columns, may have on a backend.
 
     2 are V^T and V, 1 is V^T alone, 0 an array of all seeds.
     """
-    if min(rows, columns) >= APART:
+    if min(rows, columns) >= LARGE:
         return 2
-    return int(rows >= TALL * columns and rows * columns >= APART**2)
+    return int(rows >= TALL * columns and rows * columns >= LARGE**2)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from harness.backends.ops import Ops
-from harness.program import updated, where_lanes
+from harness.engine.program import updated, where_lanes
 from optimizers.rule import Part
 
 Stepper = Callable[[torch.Tensor, Any, torch.Tensor, Mapping[str, torch.Tensor], torch.Tensor | None], None]
@@ -55,7 +55,7 @@ def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper
         compiler: of torch.compile, which then makes one graph of it or fails; None for eager.
 
     Returns:
-        A function of arrays as harness.program.updated takes them, of any shapes with as many axes. Lanes
+        A function of arrays as `updated` takes them, of any shapes with as many axes. Lanes
         marked in `held` (S, K) stay as they are.
     """
 
@@ -71,7 +71,7 @@ def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper
             new, new_state = where_lanes(ops, held, (param, state), (new, new_state))
         # Fresh tensors cost more than the update itself: everything is written where it was.
         olds, leaves = [param, *pytree.tree_leaves(state)], [new, *pytree.tree_leaves(new_state)]
-        for old, leaf in zip(olds, apart(leaves, olds, compiler is not None), strict=True):
+        for old, leaf in zip(olds, without_aliases(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:
                 old.copy_(leaf)
 
@@ -91,7 +91,9 @@ def _of_arguments(guards: Sequence[Any]) -> list[bool]:
     return [root in ("", "grad", "state", "param", "values", "held") for root in roots]
 
 
-def apart(leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool) -> list[torch.Tensor]:
+def without_aliases(
+    leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool
+) -> list[torch.Tensor]:
     """New arrays, with a copy of those that another array's overwriting would change.
 
     Args:

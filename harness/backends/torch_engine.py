@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
 
+from documents.errors import InputError
 from harness.backends.engine import NO_GPU
-from harness.backends.ops import Array, Ops
 from harness.backends.torch_compiled import (
     NoCompiler,
     Stepper,
@@ -23,21 +24,17 @@ from harness.backends.torch_compiled import (
 )
 from harness.backends.torch_native import NATIVE, Native
 from harness.backends.torch_ops import torch_ops
-from harness.errors import InputError
-from harness.foreign import TorchRule
-from harness.layout import Layout, by_name
-from harness.program import (
+from harness.engine.derivatives import StepInfo
+from harness.engine.program import (
     Carry,
     Constants,
     Inputs,
-    LaneGradient,
-    LaneHessian,
     Piece,
     Program,
-    pick,
     step_of,
     where_lanes,
 )
+from harness.interop.foreign import TorchRule
 from optimizers.rule import Rule
 
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
@@ -80,52 +77,28 @@ class TorchEngine:
         finally:
             matmul.allow_tf32, convolution.allow_tf32 = before
 
-    def lane_gradient(self, loss: Callable[..., Any], per_seed: bool) -> LaneGradient:
-        ops = self.ops
+    def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        mapped: Callable[..., Any] = torch.func.vmap(function, in_dims=axes)
+        return mapped
 
-        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-            def value(params: Any) -> Any:
-                loss_value, new_model, _ = loss(ops, params, model, batch, noise)
-                return loss_value, new_model
+    def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
+        if alone:
+            return partial(_value_and_grad, function)
+        differentiated = torch.func.grad_and_value(function, has_aux=True)
 
-            grads, (loss_value, new_model) = torch.func.grad_and_value(value, has_aux=True)(params)
-            return loss_value, grads, new_model
+        def value_first(params: Any) -> Any:
+            return differentiated(params)[::-1]
 
-        over_settings = torch.func.vmap(one, in_dims=(0, 0, None, None))
-        mapped: LaneGradient = torch.func.vmap(over_settings, in_dims=(0, 0, 0 if per_seed else None, 0))
+        return value_first
 
-        def gradient(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-            if next(iter(params.values())).shape[:2] != (1, 1):
-                return mapped(params, model, batch, noise)
-            # Plain autograd: a single run need not pay for mapping.
-            batch = {name: value[0] for name, value in batch.items()} if per_seed else batch
-            return _alone(ops, loss, params, model, batch, {name: value[0] for name, value in noise.items()})
-
+    def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        gradient: Callable[..., Any] = torch.func.grad(function)
         return gradient
 
-    def lane_hessian(self, loss: Callable[..., Any], lay: Layout, per_seed: bool) -> LaneHessian:
-        ops = self.ops
-
-        def one(flat: Any, model: Any, batch: Any, noise: Any) -> Any:
-            def value(vector: Any) -> Any:
-                return loss(ops, by_name(ops, lay.parameters, vector), model, batch, noise)[0]
-
-            # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
-            return torch.func.jacrev(torch.func.jacrev(value))(flat)
-
-        over_settings = torch.func.vmap(one, in_dims=(0, 0, None, None))
-        mapped: LaneHessian = torch.func.vmap(over_settings, in_dims=(0, 0, 0 if per_seed else None, 0))
-        return mapped
-
-    def lane_evaluation(self, evaluate: Callable[..., Any], per_seed: bool) -> Callable[..., Any]:
-        ops = self.ops
-
-        def one(params: Any, model: Any, split: Any) -> Any:
-            return evaluate(ops, params, model, split)
-
-        over_settings = torch.func.vmap(one, in_dims=(0, 0, None))
-        mapped: Callable[..., Any] = torch.func.vmap(over_settings, in_dims=(0, 0, 0 if per_seed else None))
-        return mapped
+    def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
+        hessian: Callable[..., Any] = torch.func.jacrev(torch.func.jacrev(function))
+        return hessian
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
@@ -185,17 +158,6 @@ class TorchEngine:
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return function
 
-    def gradients(self, loss: Callable[..., Any], per_sample: bool) -> Callable[..., Mapping[str, Array]]:
-        ops = self.ops
-
-        def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-            return torch.func.grad(lambda p: loss(ops, p, model, batch, noise)[0])(params)
-
-        mapped: Callable[..., Mapping[str, Array]] = torch.func.vmap(
-            one, in_dims=(0, None, 0 if per_sample else None, 0)
-        )
-        return mapped
-
     def limit_threads(self, threads: int) -> None:
         torch.set_num_threads(threads)
 
@@ -223,66 +185,43 @@ class TorchEngine:
 ENTRIES_WORTH_A_LEAF = 4096
 
 
+@dataclass(frozen=True)
 class _Moment:
     """What an update must know of its step; what few updates ask for is made when it is asked for.
 
     Args:
-        program, constants, inputs: of the stretch.
-        index: of the step in the stretch.
+        program, constants, inputs: of the step.
         number: of the step in the run, from 1.
         schedule: the learning rate's multiplier.
-        grads: the gradient by name, (S, K, *shape).
+        info: what the loss said.
         held: lanes (S, K) that stay as they are, or None.
-        hessian: (S, K, d, d), or None.
     """
 
-    __slots__ = (
-        "_flat", "_values", "_vector", "constants", "grads", "held", "hessian", "index", "inputs", "number",
-        "program", "schedule",
-    )  # fmt: skip
+    program: Program
+    constants: Constants
+    inputs: Inputs
+    number: int
+    schedule: float
+    info: StepInfo
+    held: torch.Tensor | None
 
-    def __init__(
-        self,
-        program: Program,
-        constants: Constants,
-        inputs: Inputs,
-        index: int,
-        number: int,
-        schedule: float,
-        grads: Mapping[str, torch.Tensor],
-        held: torch.Tensor | None,
-        hessian: torch.Tensor | None,
-    ) -> None:
-        self.program, self.constants, self.inputs, self.index = program, constants, inputs, index
-        self.hessian = hessian
-        self.number, self.schedule, self.grads, self.held = number, schedule, grads, held
-        self._flat: torch.Tensor | None = None
-        self._vector: torch.Tensor | None = None
-        self._values: Mapping[str, torch.Tensor] | None = None
-
+    @cached_property
     def flat(self) -> torch.Tensor:
         """The gradient in the basis, (S, K, d)."""
-        if self._flat is None:
-            self._flat = self.program.coordinates(self.grads, self.constants.matrices)
-        return self._flat
+        return self.program.coordinates(self.info.gradient, self.constants.matrices)
 
+    @cached_property
     def vector(self) -> torch.Tensor:
         """The gradient of a single run in the basis, (d,): less work than `flat` for many leaves."""
-        if self._vector is None:
-            if self.constants.matrices:
-                self._vector = self.flat().view(-1)
-            else:
-                self._vector = flatten([self.grads[name] for name in self.program.update.layout.shapes])
-        return self._vector
+        if self.constants.matrices:
+            return self.flat.view(-1)
+        return flatten([self.info.gradient[name] for name in self.program.update.layout.shapes])
 
+    @cached_property
     def values(self) -> Mapping[str, torch.Tensor]:
-        """Hyperparameters, `step` and `schedule` as tensors, and the Hessian where there is one."""
-        if self._values is None:
-            self._values = _values(self.program, self.constants, self.inputs, self.index)
-            if self.hessian is not None:
-                hessian = self.program.rotated(self.hessian, self.constants.matrices)
-                self._values = {**self._values, "hessian": hessian}
-        return self._values
+        """Hyperparameters, `step` and `schedule` as tensors, and what the rule needs besides."""
+        values = self.program.values(self.constants, self.inputs)
+        return {**values, **self.program.needed(self.info, self.constants.matrices)}
 
 
 Bound = Callable[[_Moment], None]  # the update of one carry's buffers
@@ -311,9 +250,9 @@ class _Fused:
         def update(moment: _Moment) -> None:
             if leaf_by_leaf:
                 # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
-                grads = [moment.grads[name].contiguous() for name in lay.shapes]
+                grads = [moment.info.gradient[name].contiguous() for name in lay.shapes]
             else:
-                vector = moment.vector()
+                vector = moment.vector
                 grads = [vector if stack is None else vector[low:high]]
             rate = self.values["learning_rate"] * moment.schedule
             self.native.step(
@@ -346,7 +285,7 @@ class _Foreign:
         def update(moment: _Moment) -> None:
             if moment.held is not None and bool(moment.held):
                 return
-            grads = lay.unflatten(ops, moment.flat()).values()
+            grads = lay.unflatten(ops, moment.flat).values()
             for leaf, grad in zip(leaves, grads, strict=True):
                 leaf.grad = grad[0, 0].detach()
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -379,9 +318,9 @@ class _Written:
         param, state = self.piece.take(program.ops, carry.coordinates), carry.state[number]
 
         def update(moment: _Moment) -> None:
-            taken = self.piece.take(program.ops, moment.flat())
+            taken = self.piece.take(program.ops, moment.flat)
             refresh = program.update.refreshes(moment.number)
-            self.steppers[refresh](taken, state, param, self.piece.values(moment.values()), moment.held)
+            self.steppers[refresh](taken, state, param, self.piece.values(moment.values), moment.held)
 
         return update
 
@@ -397,12 +336,12 @@ def _warm(
 ) -> None:
     """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
     ops = program.ops
-    values = piece.values(_values(program, constants, inputs, 0))
-    if piece.rule.needs_hessian:
-        values = {
-            **values,
-            "hessian": torch.zeros_like(carry.coordinates[..., None] * carry.coordinates[..., None, :]),
-        }
+    lanes, entries = carry.coordinates.shape[:2], carry.coordinates.shape[-1]
+    needed = {
+        need.name: ops.broadcast_to(ops.asarray(value := need.example(entries)), (*lanes, *value.shape))
+        for need in piece.rule.needs
+    }
+    values = piece.values({**program.values(constants, step_of(inputs, 0)), **needed})
     held = (
         None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
     )
@@ -445,45 +384,33 @@ def _segment(
             updates=[one.bind(program, carry, rotated, number) for number, one in enumerate(updates)],
         )
 
+    def apply(held: _Held, carry: Carry, moment: _Moment) -> Carry:
+        """`Program.apply`, written into the buffers."""
+        stopped_at = program.stopped_at(carry, moment.info, moment.inputs)
+        model = moment.info.model
+        if program.stop_gradient_norm is not None:
+            moment = replace(moment, held=stopped_at > 0)
+            model = where_lanes(ops, moment.held, carry.model, model)
+        # Model state may be parameters, which the update overwrites.
+        model = {name: value.clone() for name, value in model.items()}
+        for update in held.updates:
+            update(moment)
+        return carry._replace(state=held.state, model=model, stopped_at=stopped_at)
+
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         nonlocal held
         # Another segment may have gone on in the same buffer, with a state of its own.
         if held is None or held.buffer is not carry.coordinates or held.state is not carry.state:
             held = hold(carry, constants)
-        model, stopped_at, losses = carry.model, carry.stopped_at, []
-        first = round(float(inputs.step[0]))
-        sent = inputs._replace(step=None, schedule=None)  # what the loss needs of them
-        nothing = all(value is None for value in sent)
-        for index, multiplier in enumerate(inputs.schedule.tolist()):
-            one = sent if nothing else step_of(sent, index)
-            params, point = held.params, carry.coordinates
-            if params is None:
-                if program.update.looks_ahead:
-                    values = _values(program, constants, inputs, index)
-                    point = program.update.point(ops, held.state, point, values)
-                params = program.parameters(point, constants.matrices)
-            hessian = program.curvature(point, model, constants, one)
-            loss, grads, new_model = program.gradient(params, model, pick(constants, one), one.noise or {})
-            losses.append(loss)
-            stay = None
-            if program.stop_gradient_norm is not None:
-                short = (stopped_at == 0) & program.is_short(grads)
-                stopped_at = torch.where(short, inputs.step[index], stopped_at)
-                stay = stopped_at > 0
-                new_model = where_lanes(ops, stay, model, new_model)
-            # Model state may be parameters, which the update overwrites.
-            model = {name: value.clone() for name, value in new_model.items()}
-            moment = _Moment(
-                program, constants, inputs, index, first + index, multiplier, grads, stay, hessian
-            )
-            for update in held.updates:
-                update(moment)
-        failed = ~torch.isfinite(losses[0] if len(losses) == 1 else torch.stack(losses, dim=-1))
-        diverged_at = carry.diverged_at
-        if failed.any():
-            steps = torch.where(failed.view(*diverged_at.shape, -1), inputs.step, float("inf")).amin(dim=-1)
-            diverged_at = torch.where((diverged_at == 0) & torch.isfinite(steps), steps, diverged_at)
-        return Carry(carry.coordinates, held.state, model, diverged_at, stopped_at)
+        carry, losses = carry._replace(state=held.state), []
+        numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
+        for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
+            point = program.point(carry, constants, one) if held.params is None else held.params
+            info = program.evaluate(point, carry.model, constants, one)
+            losses.append(info.loss)
+            moment = _Moment(program, constants, one, round(number), multiplier, info, None)
+            carry = apply(held, carry, moment)
+        return program.diverged(carry, torch.stack(losses, dim=-1), inputs.step)
 
     def guarded(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         with never_eager() if compiled else nullcontext(), torch.no_grad():
@@ -497,27 +424,30 @@ def _plain(rule: Rule) -> bool:
     return all(rule.chosen[name] == option.default for name, option in rule.options.items())
 
 
+def _steps_of(inputs: Inputs) -> list[Inputs]:
+    """The inputs of each step; unbinding takes a tenth of the time of indexing step by step."""
+
+    def unbound(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            each = zip(*(array.unbind(0) for array in value.values()), strict=True)
+            return [dict(zip(value, arrays, strict=True)) for arrays in each]
+        return [None] * len(inputs.step) if value is None else value.unbind(0)
+
+    return [Inputs(*fields) for fields in zip(*map(unbound, inputs), strict=True)]
+
+
 def _own(leaf: Any) -> Any:
     return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _values(program: Program, constants: Constants, inputs: Inputs, index: int) -> Mapping[str, torch.Tensor]:
-    return program.values(constants, Inputs(inputs.step[index], inputs.schedule[index]))
-
-
-def _alone(ops: Ops, loss: Callable[..., Any], params: Any, model: Any, batch: Any, noise: Any) -> Any:
-    """Loss, gradient and model state of the only lane, with its two axes of length 1."""
-    leaves = {name: value[0, 0].detach().requires_grad_() for name, value in params.items()}
+def _value_and_grad(function: Callable[..., Any], params: Mapping[str, torch.Tensor]) -> Any:
+    """Plain autograd, for a function that is not mapped."""
+    leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
     with torch.enable_grad():
-        value, new_model, _ = loss(
-            ops, leaves, {name: state[0, 0] for name, state in model.items()}, batch, noise
-        )
+        value, others = function(leaves)
     grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return (
-        value.detach()[None, None],
-        {name: grad[None, None] for name, grad in zip(leaves, grads, strict=True)},
-        {name: state.detach()[None, None] for name, state in new_model.items()},
-    )
+    others = {name: other.detach() for name, other in others.items()}
+    return (value.detach(), others), dict(zip(leaves, grads, strict=True))
 
 
 def make(dtype: str, device: str) -> TorchEngine:

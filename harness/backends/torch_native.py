@@ -98,7 +98,7 @@ def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
 
 
 NATIVE: Mapping[str, Native] = {
-    "null": Native(_null, "no kernel"),  # harness.timing.NULL
+    "null": Native(_null, "no kernel"),  # harness.timing.step_times.NULL
     "sgd": Native(_sgd, "torch._foreach_add_"),
     "momentum": Native(_momentum, "torch._fused_sgd_"),
     "adagrad": Native(

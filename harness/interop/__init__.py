@@ -6,10 +6,10 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.errors import InputError
-from harness.layout import KINDS
+from documents.errors import InputError
+from documents.names import unknown
+from harness.engine.layout import KINDS
 from optimizers import HyperparameterError, Rule, rules
-from optimizers.names import unknown
 from optimizers.options import OptionError, Options
 
 FLOATS = ("float32", "float64")  # what rules compute in
@@ -49,6 +49,19 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Container[str] = ()) 
         )
     except HyperparameterError as error:
         raise InputError(str(error)) from error
+
+
+def refuse_needs(rule: Rule, what: str) -> None:
+    """Refuse a rule that needs more of the loss than its gradient.
+
+    Raises:
+        InputError: for such a rule.
+    """
+    for need in rule.needs:
+        raise InputError(
+            f"{rule.name} needs {need.description} of the loss at every step, and {what} is given gradients "
+            "alone; run it in a study"
+        )
 
 
 def check_kind(owner: str, kind: Any) -> None:

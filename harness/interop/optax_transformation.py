@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from documents.errors import InputError
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array, Ops
-from harness.errors import InputError
-from harness.interop import check_array, check_kind, chosen, completed
-from harness.layout import kinds_of, layout
-from harness.program import Update, Work, updated
+from harness.engine.layout import layout, roles_of
+from harness.engine.program import Update, Work, updated
+from harness.interop import check_array, check_kind, chosen, completed, refuse_needs
 from optimizers import Rule
 from optimizers.options import Options
+from workloads.workload import Role
 
 Arrays = Sequence[Array]
 
@@ -81,11 +82,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
 
 
 def _refuse(rule: Rule) -> None:
-    if rule.needs_hessian:
-        raise InputError(
-            f"{rule.name} needs the Hessian of the loss at every step, and a transformation of Optax is "
-            "given gradients alone; run it in a study"
-        )
+    refuse_needs(rule, "a transformation of Optax")
     if rule.gradient_at is not None:
         raise InputError(
             f"{rule.name} takes its gradient elsewhere than at the parameters, and a transformation of Optax "
@@ -220,11 +217,11 @@ def _seen(rule: Rule, kinds: Any, params: Any) -> _Seen:
         remedy = "cast it, or leave it out by optax.masked"
         check_array(f"the parameter {path!r}", shape, jnp.dtype(dtype).name, remedy)
     kind_of = _kinds(kinds)
-    roles = kinds_of(shapes)
+    roles = roles_of(shapes)
     for name, path in zip(shapes, paths, strict=True):
         kind = kind_of(path)
         check_kind(f"the parameter {path!r}", kind)
-        roles[name] = kind or roles[name]
+        roles[name] = roles[name] if kind is None else Role(kind)
     whole = Update(rule, layout(shapes, roles))
     if rule.scope == "model":
         leaves = [_Leaf(whole, jax_ops(jnp.result_type(*dtypes).name))] if found else []

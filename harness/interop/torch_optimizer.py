@@ -11,20 +11,21 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from documents.errors import InputError
+from documents.names import unknown
 from harness.backends.ops import Ops
 from harness.backends.torch_ops import torch_ops
-from harness.errors import InputError
-from harness.interop import check_array, check_kind, chosen, completed, label
-from harness.layout import kinds_of, layout
-from harness.program import Update
+from harness.engine.layout import layout, roles_of
+from harness.engine.program import Update
+from harness.interop import check_array, check_kind, chosen, completed, label, refuse_needs
 from optimizers import Rule, rules
-from optimizers.names import unknown
 from optimizers.options import Options
+from workloads.workload import Role
 
 Tensors = Sequence[torch.Tensor]
 Sees = Callable[[torch.Tensor], torch.Tensor]
 
-# What a group may have beside hyperparameters; schedulers begin again from `initial_lr`.
+# What a group may have besides hyperparameters; schedulers begin again from `initial_lr`.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
 # Larger parameters are updated one by one: stacking them would cost more than it saves.
 ENTRIES_WORTH_A_CALL = 1 << 14
@@ -94,9 +95,10 @@ class _Form:
     kept: tuple[tuple[int, ...], ...]
 
 
-def _form(rule: Rule, kinds: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> _Form:
+def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> _Form:
     numbers = [str(number) for number in range(len(shapes))]
-    lay = layout(dict(zip(numbers, shapes, strict=True)), dict(zip(numbers, kinds, strict=True)))
+    roles = dict(zip(numbers, map(Role, kinds), strict=True))
+    lay = layout(dict(zip(numbers, shapes, strict=True)), roles)
     update = Update(rule, lay)
     # On the device that holds no numbers: only the structure is wanted.
     (state,) = update.init(_ops("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
@@ -193,11 +195,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     def __init__(
         self, rule: Rule, params: Iterable[Any], kinds: Mapping[str, str], hyper: Mapping[str, float]
     ) -> None:
-        if rule.needs_hessian:
-            raise InputError(
-                f"{rule.name} needs the Hessian of the loss at every step, and an optimizer of PyTorch is "
-                "given gradients alone; run it in a study"
-            )
+        refuse_needs(rule, "an optimizer of PyTorch")
         for name, kind in kinds.items():
             check_kind(f"the parameter {name!r}", kind)
         self.rule, self.kinds = rule, dict(kinds)
@@ -222,7 +220,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         """
         if not isinstance(param_group, Mapping):
             raise TypeError(f"a parameter group is a dict, and not {type(param_group).__name__}")
-        beside = {name: value for name, value in param_group.items() if name in KEYS}
+        extra = {name: value for name, value in param_group.items() if name in KEYS}
         given = {name: value for name, value in param_group.items() if name not in KEYS}
         if "lr" in given:
             if "learning_rate" in given:
@@ -232,9 +230,9 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         known = {name: defaults[name] for name in self.rule.hyperparameters if name in defaults}
         values = completed(self.rule, {**known, **given})
         rate = values.pop("learning_rate")
-        check_kind("the parameter group", beside.setdefault("kind", None))
-        beside |= {"rule": label(self.rule), "base_learning_rate": rate}
-        super().add_param_group({**beside, "lr": rate, **values})
+        check_kind("the parameter group", extra.setdefault("kind", None))
+        extra |= {"rule": label(self.rule), "base_learning_rate": rate}
+        super().add_param_group({**extra, "lr": rate, **values})
         group = self.param_groups[-1]
         try:
             for number, param in enumerate(group["params"]):
@@ -311,10 +309,9 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         names = group.get("param_names")
         return f"the parameter {names[number]!r}" if names else f"the parameter {number} of its group"
 
-    def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> str:
+    def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Any:
         named = self.kinds.get(group["param_names"][number]) if self.kinds else None
-        kind: str = group["kind"] or named or kinds_of({"": shape})[""]
-        return kind
+        return group["kind"] or named or roles_of({"": shape})[""].kind
 
     def _formed(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> _Form:
         if (kinds, shapes) not in self._forms:
@@ -332,7 +329,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             for group in self.param_groups
             for number, param in enumerate(group["params"])
         }
-        return any(part(kind, shape).rule.gradient_at is not None for kind, shape in seen)
+        return any(part(Role(kind), shape).rule.gradient_at is not None for kind, shape in seen)
 
     def _batches(self, takes_part: Callable[[torch.Tensor], bool]) -> list[_Batch]:
         """The parameters that take part, as they are updated together."""

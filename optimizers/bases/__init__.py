@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from documents.definitions import Kind
 from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling
 from optimizers.bases.change import CHANGES, Change
 from optimizers.options import Option, OptionError
-from optimizers.registry import found
 
 __all__ = [
     "CHANGES",
@@ -21,12 +21,14 @@ __all__ = [
     "module_of",
 ]
 
+KIND = Kind("basis", __name__, "BASES", Basis)
+
 
 def bases() -> dict[str, Basis]:
     """Every basis by name."""
-    return {name: basis for name, (basis, _) in found(__name__, "BASES").items()}
+    return KIND.own()
 
 
 def module_of(name: str) -> str:
     """The module that defines a basis, for the hash of its sources."""
-    return found(__name__, "BASES")[name][1]
+    return KIND.module_of(name)

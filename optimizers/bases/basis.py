@@ -82,7 +82,7 @@ class Basis:
     Args:
         name: the name in studies and tables.
         source: file and equation of the seed document.
-        description: one line for `python -m harness list`.
+        description: one line for `curvebench list`.
         options: the choices that it takes, by name.
         needs_gradients: whether V is estimated from sampled gradients.
         groups: `groups(options, shapes, kinds)`: what is changed together; `kinds` gives the kind of each

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from documents.names import unknown
+from documents.values import choice, is_number
 from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling, Shapes
 from optimizers.bases.change import AUXILIARY, DATA, REDUCED, ROTATION, SHARED, Change
-from optimizers.bases.estimators import Completed, Randomized, Streaming, Turned, Whole
-from optimizers.names import unknown
-from optimizers.options import Option, OptionError, Options, choice
+from optimizers.bases.estimators import Completed, Randomized, RandomNullSpace, Streaming, Whole
+from optimizers.options import Option, OptionError, Options
 
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
 PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")
@@ -63,7 +64,7 @@ def _read_sampling(value: Any) -> Any:
         return "initialization"
     if isinstance(value, Mapping) and list(value) in (["normal"], ["normal_around_start"]):
         ((kind, scale),) = value.items()
-        if isinstance(scale, (int, float)) and not isinstance(scale, bool) and 0 < scale < math.inf:
+        if is_number(scale) and 0 < scale < math.inf:
             return {str(kind): float(scale)}
     raise OptionError(
         "is none of initialization, {normal: <standard deviation above 0>} and "
@@ -176,7 +177,7 @@ def _estimator(options: Options, group: Group, random: np.random.Generator) -> E
     leading = ESTIMATORS[options["estimator"]](group.size, rank, random)
     completes = rank < group.size and not group.change.leading
     found = Completed(leading, random) if completes else leading
-    return Turned(found, random) if options["null_space"] == "random" else found
+    return RandomNullSpace(found, random) if options["null_space"] == "random" else found
 
 
 EGOP = Basis(

@@ -116,10 +116,10 @@ def with_random_null_space(
     """
     known = np.nan_to_num(eigenvalues)
     null = known <= len(matrix) * np.finfo(np.float64).eps * known.max(initial=0.0)
-    turn, upper = np.linalg.qr(random.standard_normal((null.sum(), null.sum())))
-    turned = matrix.copy()
-    turned[:, null] = matrix[:, null] @ (turn * np.sign(np.diag(upper)))  # without the signs not uniform
-    return turned, eigenvalues
+    rotation, upper = np.linalg.qr(random.standard_normal((null.sum(), null.sum())))
+    other = matrix.copy()
+    other[:, null] = matrix[:, null] @ (rotation * np.sign(np.diag(upper)))  # without the signs not uniform
+    return other, eigenvalues
 
 
 @dataclass
@@ -159,8 +159,8 @@ class Randomized(Whole):
         basis = np.linalg.qr(g.T @ self.random.standard_normal((len(g), width)))[0]
         for _ in range(ITERATIONS):
             basis = np.linalg.qr(g.T @ np.linalg.qr(g @ basis)[0])[0]
-        _, singular, turned = np.linalg.svd(g @ basis, full_matrices=False)
-        leading = basis @ turned.T[:, : self.rank]
+        _, singular, vh = np.linalg.svd(g @ basis, full_matrices=False)
+        leading = basis @ vh.T[:, : self.rank]
         return with_signs(leading), singular[: self.rank] ** 2 / len(g)
 
 
@@ -219,7 +219,7 @@ class Completed:
 
 
 @dataclass
-class Turned:
+class RandomNullSpace:
     """The vectors of another estimator, those of the null space in random coordinates of it."""
 
     found: Whole | Streaming | Completed

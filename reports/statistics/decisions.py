@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.statistics.medians import LEVEL, interval_order, median_interval
 from reports.statistics.paired import DEFAULT_TEST, TESTS, ties_against
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.values import ordered_values
+from results.intervals import LEVEL, interval_order, median_interval
 
 ClaimRelation = Literal["better", "no_worse", "same"]
 Finding = Literal["holds", "fails", "open"]

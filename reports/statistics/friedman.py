@@ -1,24 +1,21 @@
-"""Methods ranked on problem instances: Friedman's test, tests of all pairs, and groups that do not differ."""
+"""Methods ranked on problem instances: Friedman's test, critical differences, and the least p-values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import permutations
+from math import comb, factorial
 from typing import Literal
 
 import numpy as np
-import polars as pl
+from numpy.typing import ArrayLike
 
-from reports.statistics.decisions import holm
-from reports.statistics.paired import Direction, Effect, compare_pairs, effect_for
-from reports.statistics.power import least_friedman_p, least_pairwise_p
-from reports.statistics.ranks import NEGLIGIBLE, average_ranks, instance_ranks
+from reports.statistics.ranks import average_ranks
+from results.least_p import least_paired_p
 
 Null = Literal["exact", "permutation", "F"]
-PairTest = Literal["nemenyi", "sign", "wilcoxon"]
-
 EXACT_ROWS = 50_000  # rank sums that the exact distribution may take in one step
 DRAWS = 9_999  # of orders, where there are too many to go through
 DRAWN_UP_TO = 100  # instances; above, the F distribution is close
@@ -46,30 +43,27 @@ class FriedmanTest:
     instances: int
 
 
-def friedman_test(
-    frame: pl.DataFrame, instance: Sequence[str], method: str, value: str, direction: Direction
-) -> FriedmanTest:
+def friedman_test(values: ArrayLike) -> FriedmanTest:
     """Test that all methods are alike, against any difference between their ranks.
 
     Assumes independent instances on each of which, under the null, every order of the methods is equally
-    likely. Ties share their rank (see `instance_ranks`). The statistic is Friedman's (Journal of the American
-    Statistical Association 32, 1937) in its form for ties (Conover, Practical Nonparametric Statistics,
-    3rd ed., section 5.8), also given as Iman and Davenport's F (Communications in Statistics A 9, 1980).
-    The p-value counts the orders inside instances that give as large a statistic: all of them where that
-    is affordable (3 methods on 40 instances, 4 on 10, 5 on 5), else drawn ones, itself included; with more
-    than 100 instances it is that of F with k - 1 and (k - 1) (n - 1) degrees of freedom.
+    likely. The statistic is Friedman's (Journal of the American Statistical Association 32, 1937) in its form
+    for ties (Conover, Practical Nonparametric Statistics, 3rd ed., section 5.8), also given as Iman and
+    Davenport's F (Communications in Statistics A 9, 1980). The p-value counts the orders inside instances
+    that give as large a statistic: all of them where that is affordable (3 methods on 40 instances, 4 on 10,
+    5 on 5), else drawn ones, itself included; with more than 100 instances it is that of F with k - 1 and
+    (k - 1) (n - 1) degrees of freedom.
 
     Args:
-        frame: columns `instance`, `method`, `value`, one row a method and instance; instances that a method
-            has no value on are left out; a diverged run is infinite on the bad side.
-        instance: columns that name a problem instance.
-        direction: whether less is better.
+        values: shape (instances, methods), such as ranks; equal ones of an instance share their rank.
 
     Raises:
-        ValueError: for fewer than two methods, no instance that all of them have a value on, a method
-            with two values on one, or a value that is NaN.
+        ValueError: for fewer than two methods, no instance, or a value that is NaN.
     """
-    _, ranks = _rank_table(frame, instance, method, value, direction)
+    table = np.asarray(values, dtype=float)
+    if table.ndim != 2 or table.shape[0] < 1 or table.shape[1] < 2:
+        raise ValueError(f"values of shape {table.shape}: at least 1 instance and 2 methods are needed")
+    ranks = np.apply_along_axis(average_ranks, 1, table)
     instances, methods = ranks.shape
     middle = (methods + 1) / 2
     spread = float(((ranks - middle) ** 2).sum())
@@ -81,64 +75,6 @@ def friedman_test(
     p_value, null = _p_value(ranks, f_statistic)
     least = max(least_friedman_p(methods, instances), 1 / (1 + DRAWS) if null == "permutation" else 0.0)
     return FriedmanTest(statistic, f_statistic, p_value, null, least, methods, instances)
-
-
-def pairwise_tests(
-    frame: pl.DataFrame,
-    instance: Sequence[str],
-    method: str,
-    value: str,
-    direction: Direction,
-    test: PairTest = "sign",
-) -> pl.DataFrame:
-    """Two-sided tests of all pairs of methods, corrected for their number.
-
-    "sign" and "wilcoxon" are the tests of `compare_pairs` on the values, Holm-corrected; the latter assumes
-    what `signed_rank_p_value` does and that differences, or ratios of values that are nowhere negative, can
-    be compared across instances. "nemenyi" compares mean ranks with a studentized range (Nemenyi 1963;
-    Demsar, Journal of Machine Learning Research 7, 2006); it is approximate, and its answer on two methods
-    depends on which others take part (Benavoli, Corani and Mangili, Journal of Machine Learning Research 17,
-    2016).
-
-    Args:
-        frame, instance, method, value, direction: see `friedman_test`.
-
-    Returns:
-        Columns first, second (names, the one with the lower mean rank first), difference (of mean ranks,
-        first minus second), p_value (corrected), least (the smallest that so few instances permit; null
-        for "nemenyi"), by the methods' mean ranks.
-
-    Raises:
-        ValueError: see `friedman_test`.
-    """
-    names, ranks = _rank_table(frame, instance, method, value, direction)
-    means = ranks.mean(axis=0)
-    pairs = list(combinations(range(len(names)), 2))
-    if test == "nemenyi":
-        from scikit_posthocs import posthoc_nemenyi_friedman
-
-        matrix = posthoc_nemenyi_friedman(ranks).to_numpy()
-        p_values, least = [min(1.0, float(matrix[pair])) for pair in pairs], None
-    else:
-        values = _table(frame.drop_nulls(value), instance, method, value, names)
-        effect = effect_for(values, direction)
-        p_values = holm(
-            [
-                _two_sided(values[:, first], values[:, second], direction, effect, test)
-                for first, second in pairs
-            ]
-        )
-        least = least_pairwise_p(len(names), len(ranks))
-    return pl.DataFrame(
-        {
-            "first": [names[first] for first, _ in pairs],
-            "second": [names[second] for _, second in pairs],
-            "difference": [float(means[first] - means[second]) for first, second in pairs],
-            "p_value": p_values,
-            "least": [least] * len(pairs),
-        },
-        schema_overrides={"least": pl.Float64()},
-    )
 
 
 def critical_difference(methods: int, instances: int, alpha: float = 0.05) -> float:
@@ -158,67 +94,44 @@ def critical_difference(methods: int, instances: int, alpha: float = 0.05) -> fl
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * instances)))
 
 
-def indifferent_groups(pairs: pl.DataFrame, alpha: float = 0.05) -> list[tuple[str, ...]]:
+def indifferent_groups(means: Sequence[tuple[str, float]], critical: float) -> list[tuple[str, ...]]:
     """The largest runs of methods, in the order of mean ranks, in which no two differ significantly.
 
-    What a critical-difference diagram joins by bars. That two methods share a group does not say that they
-    are equal.
+    Two differ by Nemenyi's test (1963) where their mean ranks are a critical difference or more apart. It is
+    approximate, and its answer on two methods depends on which others take part (Benavoli, Corani and
+    Mangili, Journal of Machine Learning Research 17, 2016). What a critical-difference diagram joins by bars:
+    that two methods share a group does not say that they are equal.
 
     Args:
-        pairs: what `pairwise_tests` returns.
+        means: name and mean rank of each method, the best first.
+        critical: what `critical_difference` returns.
 
     Returns:
         Groups of two or more, the best first; one method may be in several.
     """
-    if pairs.is_empty():
-        return []
-    names = [pairs["first"][0], *pairs.filter(first=pairs["first"][0])["second"]]
-    place = {name: number for number, name in enumerate(names)}
-    differ = {
-        (place[row["first"]], place[row["second"]])
-        for row in pairs.iter_rows(named=True)
-        if row["p_value"] <= alpha
-    }
     found: list[range] = []
-    for start in range(len(names)):
-        end = start + 1
-        while end < len(names) and not any((other, end) in differ for other in range(start, end)):
-            end += 1
+    for start, (_, first) in enumerate(means):
+        end = start + sum(mean - first < critical for _, mean in means[start:])
         if end - start > 1 and not (found and found[-1].stop >= end):
             found.append(range(start, end))
-    return [tuple(names[number] for number in group) for group in found]
+    return [tuple(means[number][0] for number in group) for group in found]
 
 
-def _rank_table(
-    frame: pl.DataFrame, instance: Sequence[str], method: str, value: str, direction: Direction
-) -> tuple[list[str], np.ndarray]:
-    """Methods by mean rank, and their ranks of shape (instances, methods)."""
-    found = instance_ranks(frame, instance, method, value, descending=direction == "maximize")
-    if frame[method].n_unique() < 2 or found.is_empty():
-        raise ValueError(
-            f"{frame[method].n_unique()} of {method}, {found.select(instance).n_unique()} instances that all "
-            "have a value on: at least 2 and 1 are needed"
-        )
-    order = found.group_by(method).agg(pl.col("rank").mean()).sort("rank", method)[method].to_list()
-    # Ties within a tolerance need not be transitive: ranks of ranks are.
-    table = np.apply_along_axis(average_ranks, 1, _table(found, instance, method, "rank", order))
-    return order, table
+def least_pairwise_p(methods: int, workloads: int) -> float:
+    """The smallest p-value of exact two-sided Wilcoxon tests of all pairs of methods, with Holm's correction.
+
+    A workload is a pair. Of 5 methods on 8 workloads it is 0.078: no test of 10 can reach 0.05.
+    """
+    return least_paired_p(workloads, comb(methods, 2), 2)
 
 
-def _table(
-    frame: pl.DataFrame, instance: Sequence[str], method: str, value: str, names: Sequence[str]
-) -> np.ndarray:
-    """Values of shape (instances, methods), of the instances that have all."""
-    wide = frame.pivot(on=method, index=list(instance), values=value).select(names).drop_nulls()
-    return wide.cast(pl.Float64).to_numpy()
+def least_friedman_p(methods: int, workloads: int) -> float:
+    """The smallest p-value of the exact Friedman test: every workload orders the methods alike.
 
-
-def _two_sided(left: np.ndarray, right: np.ndarray, direction: Direction, effect: Effect, test: str) -> float:
-    sides = (
-        compare_pairs(*pair, direction, effect, NEGLIGIBLE, test=test).p_value
-        for pair in ((left, right), (right, left))
-    )
-    return min(1.0, 2 * min(sides))
+    One order is any of k!, so the chance that all n workloads share one is k!^(1 - n) (Hollander, Wolfe and
+    Chicken, Nonparametric Statistical Methods, 3rd ed., section 7.1).
+    """
+    return float(factorial(methods)) ** (1 - workloads)
 
 
 def _p_value(ranks: np.ndarray, f_statistic: float) -> tuple[float, Null]:

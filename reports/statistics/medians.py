@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from results.intervals import LEVEL, MedianInterval, interval_order, median_interval
-
-__all__ = ["LEVEL", "MedianInterval", "interval_order", "median_interval", "medians", "quartile_bands"]
+from results.intervals import LEVEL, median_interval
 
 
 def medians(frame: pl.DataFrame, by: Sequence[str], value: str, level: float = LEVEL) -> pl.DataFrame:

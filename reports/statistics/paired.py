@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from reports.statistics.medians import LEVEL, median_interval
 from reports.statistics.ranks import average_ranks, tied
 from reports.statistics.values import UNDECIDED, ordered_values
+from results.intervals import LEVEL, MedianInterval, median_interval
 
 Direction = Literal["minimize", "maximize"]
 Effect = Literal["ratio", "difference"]
@@ -24,23 +24,16 @@ EXACT_UP_TO = 50  # pairs of the signed-rank test, as in scipy; sums over sign p
 
 
 @dataclass(frozen=True)
-class PairedComparison:
-    """How a treated method compares with its control.
+class PairedComparison(MedianInterval):
+    """How a treated method compares with its control: the effect over pairs, see `median_interval`.
 
     Args:
         effect: "ratio" (treated / control) or "difference" (treated - control).
-        median, low, high, level: of the effect over pairs, see `median_interval`.
-        count: number of pairs.
         wins: pairs in which the treated method is strictly better.
         p_value: one-sided, for the treated method being better; by the sign test unless another is asked for.
     """
 
     effect: Effect
-    median: float
-    low: float
-    high: float
-    level: float
-    count: int
     wins: int
     p_value: float
 
@@ -184,57 +177,35 @@ def compare_pairs(
             low, median, high = np.exp([interval.low, interval.median, interval.high]).tolist()
         interval = replace(interval, low=low, median=median, high=high)
     return PairedComparison(
+        **vars(interval),
         effect=chosen,
-        median=interval.median,
-        low=interval.low,
-        high=interval.high,
-        level=interval.level,
-        count=interval.count,
         wins=int((sign * differences < 0).sum()),
         p_value=TESTS[test](sign * differences),
     )
 
 
-def paired_values(
-    frame: pl.DataFrame,
-    by: Sequence[str],
-    pair: Sequence[str],
-    method: str,
-    value: str,
-    treated: str,
-    control: str,
-) -> pl.DataFrame:
-    """The values of two methods on the problem instances that both have, their differences and ratios.
+def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -> pl.DataFrame:
+    """The values of two methods on the seeds that both have, and their differences.
 
     Args:
-        frame: columns `by`, `pair`, `method`, `value`; one row for a method and pair of a group; rows with a
-            null value count as absent.
-        pair: columns that name a problem instance inside a group, such as the seed.
-        treated, control: two values of the column `method`.
+        frame: columns method, seed and `value`; one row a method and seed; rows with a null value count as
+            absent.
+        treated, control: two values of the column method.
 
     Returns:
-        Columns `by`, `pair`, treated, control, difference (treated - control) and ratio (treated / control;
-        null where a value is negative), sorted by `by` and `pair`. Of equal values, infinite or 0 too, the
-        difference is 0 and the ratio 1.
+        Columns seed, treated, control and difference (treated - control, 0 of equal values, infinite or not),
+        sorted by seed.
 
     Raises:
-        ValueError: where a method has two values on one instance, or a value is NaN.
+        ValueError: where a method has two values on one seed, or a value is NaN.
     """
-    keys = [*by, *pair]
-    left = frame.filter(pl.col(method) == treated).select(*keys, pl.col(value).cast(float).alias("treated"))
-    right = frame.filter(pl.col(method) == control).select(*keys, pl.col(value).cast(float).alias("control"))
-    if any(side.select(keys).is_duplicated().any() for side in (left, right)):
-        raise ValueError(f"{treated} or {control} has more than one value on one pair ({', '.join(keys)})")
-    for side in (left, right):
-        ordered_values(side.to_series(-1).drop_nulls(), value)
+    ordered_values(frame[value].drop_nulls(), value)
+    sides = []
+    for name, method in (("treated", treated), ("control", control)):
+        own = frame.filter(pl.col("method") == method).select("seed", pl.col(value).cast(float).alias(name))
+        if own["seed"].is_duplicated().any():
+            raise ValueError(f"{method} has more than one value on one seed")
+        sides.append(own.drop_nulls())
     first, second = pl.col("treated"), pl.col("control")
-    equal = first == second
-    return (
-        left.join(right, on=keys, how="inner")
-        .drop_nulls(["treated", "control"])
-        .sort(keys)
-        .with_columns(
-            difference=pl.when(equal).then(0.0).otherwise(first - second),
-            ratio=pl.when(equal).then(1.0).when((first >= 0) & (second >= 0)).then(first / second),
-        )
-    )
+    difference = pl.when(first == second).then(0.0).otherwise(first - second)
+    return sides[0].join(sides[1], on="seed", how="inner").sort("seed").with_columns(difference=difference)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from reports.statistics.medians import LEVEL
+from results.intervals import LEVEL
 
 LIMIT = 4.0  # ratio to the fastest above which a time counts as missed
 POINTS = 100
@@ -30,18 +30,15 @@ class _Contest:
     scored: tuple[int, ...]
 
 
-def time_ratios(
-    times: pl.DataFrame, limit: float = LIMIT, variants: Mapping[str, str] | None = None
-) -> pl.DataFrame:
+def time_ratios(times: pl.DataFrame, variants: Mapping[str, str] | None = None) -> pl.DataFrame:
     """Each time to target over the fastest one on its workload, where it counts.
 
-    In this order: a time above `limit` times the fastest is void; a variant is void where its base is;
+    In this order: a time above `LIMIT` times the fastest is void; a variant is void where its base is;
     the base is void where one of its variants is; the rest is divided by the fastest that is left.
 
     Args:
         times: columns submission, workload, seconds: one row a pair; null or infinite seconds, or no row,
             mean that the target was missed.
-        limit: above 1.
         variants: base workload by the name of its variant. A variant has no place in a profile, it only
             has to be reached for its base to count.
 
@@ -50,13 +47,12 @@ def time_ratios(
         every pair.
 
     Raises:
-        ValueError: for a missing column, a pair with two rows, seconds that are NaN or not above 0, a limit
-            that is not above 1, or a variant that is unknown or its own base.
+        ValueError: for a missing column, a pair with two rows, seconds that are NaN or not above 0, or a
+            variant that is unknown or its own base.
     """
-    _check_grid(limit, 2)
     contest = _contest(times, variants or {})
     seconds = _filled(times, contest)
-    ratios = _ratios(seconds, contest, limit)
+    ratios = _ratios(seconds, contest, LIMIT)
     shape = (len(contest.submissions), len(contest.workloads))
     return pl.DataFrame(
         {
@@ -76,41 +72,6 @@ def time_ratios(
     )
 
 
-def performance_profile(
-    times: pl.DataFrame,
-    limit: float = LIMIT,
-    points: int = POINTS,
-    variants: Mapping[str, str] | None = None,
-) -> pl.DataFrame:
-    """The share of workloads that each submission solves within a ratio of the fastest one's time.
-
-    After Dolan and More (Mathematical Programming 91, 2002). A workload that nobody solves counts as missed
-    by everybody: left out, it would make the benchmark easier the more of it is too hard.
-
-    Args:
-        times, limit, variants: see `time_ratios`.
-        points: number of equally spaced ratios from 1 to `limit`, at least 2.
-
-    Returns:
-        Columns submission, ratio, share; `points` rows a submission.
-
-    Raises:
-        ValueError: see `time_ratios`; or fewer than 2 points.
-    """
-    _check_grid(limit, points)
-    contest = _contest(times, variants or {})
-    ratios = _ratios(_filled(times, contest), contest, limit)[:, list(contest.scored)]
-    grid = np.linspace(1.0, limit, points)
-    shares = (ratios[:, :, None] <= grid).mean(axis=1)
-    return pl.DataFrame(
-        {
-            "submission": np.repeat(contest.submissions, points),
-            "ratio": np.tile(grid, len(contest.submissions)),
-            "share": shares.ravel(),
-        }
-    )
-
-
 def profile_score(
     times: pl.DataFrame,
     limit: float = LIMIT,
@@ -119,20 +80,28 @@ def profile_score(
 ) -> pl.DataFrame:
     """The area under each submission's performance profile, from 0 (solves nothing) to 1 (always fastest).
 
-    The trapezoid rule over the points of `performance_profile`, divided by limit - 1 (Dahl et al.,
-    Benchmarking Neural Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on
-    who else takes part, since ratios are to the fastest.
+    The profile is the share of workloads that it solves within a ratio of the fastest one's time (Dolan and
+    More, Mathematical Programming 91, 2002); one that nobody solves counts as missed by everybody: left out,
+    it would make the benchmark easier the more of it is too hard. The area is by the trapezoid rule over
+    equally spaced ratios from 1 to `limit`, divided by limit - 1 (Dahl et al., Benchmarking Neural Network
+    Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on who else takes part, since ratios
+    are to the fastest.
 
     Args:
-        times, limit, points, variants: see `performance_profile`.
+        times, variants: see `time_ratios`.
+        limit: the ratio above which a time counts as missed, above 1.
+        points: number of ratios, at least 2.
 
     Returns:
         Columns submission, score, the best first.
 
     Raises:
-        ValueError: see `performance_profile`.
+        ValueError: see `time_ratios`; or for a limit that is not above 1, or fewer than 2 points.
     """
-    _check_grid(limit, points)
+    if not 1 < limit < float("inf"):
+        raise ValueError(f"a limit of {limit:g}: the greatest ratio that counts must be above 1 and finite")
+    if points < 2:
+        raise ValueError(f"{points} points: a trapezoid needs at least 2")
     contest = _contest(times, variants or {})
     scores = _scores(_filled(times, contest), contest, limit, points)
     return pl.DataFrame({"submission": contest.submissions, "score": scores}).sort(
@@ -167,20 +136,16 @@ def study_medians(runs: pl.DataFrame) -> pl.DataFrame:
 
 def score_intervals(
     runs: pl.DataFrame,
-    limit: float = LIMIT,
-    points: int = POINTS,
     variants: Mapping[str, str] | None = None,
     *,
     paired: bool,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
-    seed: int = 0,
 ) -> pl.DataFrame:
     """Scores and ranks over the medians of studies, with intervals by resampling studies.
 
     Inside every workload as many studies are drawn, with replacement, as there are; the workloads stay the
     same: the intervals speak of these workloads, run again. A score's interval reaches as far to both sides
-    as `level` of the resampled scores lie from the estimate (Hall, Journal of the Royal Statistical Society B
+    as 95 % of the resampled scores lie from the estimate (Hall, Journal of the Royal Statistical Society B
     50, 1988), widened for the small sample (Hesterberg, The American Statistician 69, 2015), within 0 and 1.
     A rank's interval goes by percentiles and holds the estimate.
 
@@ -194,11 +159,10 @@ def score_intervals(
 
     Args:
         runs: see `study_medians`.
-        limit, points, variants: see `performance_profile`.
+        variants: see `profile_score`.
         paired: whether studies of one name are the same problem instances for all submissions (seeds);
             they are then drawn together.
         resamples: number of draws, at least 1.
-        seed: of the draws.
 
     Returns:
         Columns submission, score, low, high, rank (ties averaged), rank_low, rank_high, studies (the least
@@ -206,15 +170,13 @@ def score_intervals(
         bounds are null.
 
     Raises:
-        ValueError: see `study_medians` and `performance_profile`; or no resamples.
+        ValueError: see `study_medians` and `profile_score`; or no resamples.
     """
-    _check_grid(limit, points)
     if resamples < 1:
         raise ValueError(f"{resamples} resamples: there must be at least 1")
     contest = _contest(runs, variants or {})
     studies = _studies(runs, contest, paired)
-    random = np.random.default_rng(seed)
-    found = _bounds(studies, contest, limit, points, paired, resamples, level, random)
+    found = _bounds(studies, contest, paired, resamples, np.random.default_rng(0))
     frame = pl.DataFrame(
         {
             "submission": contest.submissions,
@@ -238,7 +200,7 @@ def array_scores(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         Scores and their ranks, each of shape (submissions,).
     """
-    scores = _scores(times, _unnamed(*times.shape), LIMIT, POINTS)
+    scores = _scores(times, _unnamed(*times.shape))
     return scores, _ranks(scores)
 
 
@@ -254,7 +216,7 @@ def array_intervals(
         score, low, high, rank, rank_low, rank_high, each of shape (submissions,).
     """
     contest, studies = _unnamed(*seconds.shape[:2]), list(np.moveaxis(seconds, 1, 0))
-    return _bounds(studies, contest, LIMIT, POINTS, paired, resamples, LEVEL, random)
+    return _bounds(studies, contest, paired, resamples, random)
 
 
 def _unnamed(submissions: int, workloads: int) -> _Contest:
@@ -266,24 +228,21 @@ def _unnamed(submissions: int, workloads: int) -> _Contest:
 def _bounds(
     studies: Sequence[np.ndarray],
     contest: _Contest,
-    limit: float,
-    points: int,
     paired: bool,
     resamples: int,
-    level: float,
     random: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """Scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`."""
     medians = np.stack([_medians(each) for each in studies], axis=-1)
-    estimate = _scores(medians, contest, limit, points)
+    estimate = _scores(medians, contest)
     drawn = _resampled_medians(studies, paired, resamples, random)
-    scores = _scores(drawn, contest, limit, points)
+    scores = _scores(drawn, contest)
     ranks, estimated_ranks = _ranks(scores), _ranks(estimate)
-    tails = ((1 - level) / 2, (1 + level) / 2)
+    tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     fewest = min(each.shape[1] for each in studies)
     widening = np.sqrt(fewest / max(fewest - 1, 1))  # a bootstrap of n values is too narrow by its inverse
-    reach = widening * np.quantile(np.abs(scores - estimate), level, axis=0)
-    if_tied = [_scores(each, contest, limit, points) for each in _tied(medians, drawn, level)]
+    reach = widening * np.quantile(np.abs(scores - estimate), LEVEL, axis=0)
+    if_tied = [_scores(each, contest) for each in _tied(medians, drawn)]
     lost = widening * np.quantile(if_tied[0] - if_tied[1], tails[1], axis=0)
     # Ranks that were met, not some between them.
     rank_low = np.quantile(ranks, tails[0], axis=0, method="lower")
@@ -296,13 +255,6 @@ def _bounds(
         "rank_low": np.minimum(rank_low, estimated_ranks),
         "rank_high": np.maximum(rank_high, estimated_ranks),
     }
-
-
-def _check_grid(limit: float, points: int) -> None:
-    if not 1 < limit < float("inf"):
-        raise ValueError(f"a limit of {limit:g}: the greatest ratio that counts must be above 1 and finite")
-    if points < 2:
-        raise ValueError(f"{points} points: a trapezoid needs at least 2")
 
 
 def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
@@ -398,20 +350,19 @@ def _medians(values: np.ndarray) -> np.ndarray:
     return middle
 
 
-def _tied(medians: np.ndarray, drawn: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+def _tied(medians: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The medians with those that may be as fast as the fastest made so, and the resampled ones about them.
 
     Args:
         medians: shape (submissions, workloads).
         drawn: resampled ones, shape (resamples, submissions, workloads).
-        level: of the interval of a ratio to the fastest.
     """
     leaders = medians.argmin(axis=0)[None]
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(medians) - np.log(medians.min(axis=0))
         resampled = np.log(drawn) - np.log(np.take_along_axis(drawn, leaders[None], axis=1))
         off = np.nan_to_num(np.abs(resampled - logs), nan=np.inf, posinf=np.inf)
-        reach = np.quantile(off, level, axis=0, method="higher")
+        reach = np.quantile(off, LEVEL, axis=0, method="higher")
         factors = np.where(np.isfinite(logs) & (logs <= reach), np.exp(-logs), 1.0)
     return medians * factors, drawn * factors
 
@@ -431,7 +382,7 @@ def _ratios(times: np.ndarray, contest: _Contest, limit: float) -> np.ndarray:
     return np.where(counts, np.minimum(ratios, limit), np.inf)
 
 
-def _scores(times: np.ndarray, contest: _Contest, limit: float, points: int) -> np.ndarray:
+def _scores(times: np.ndarray, contest: _Contest, limit: float = LIMIT, points: int = POINTS) -> np.ndarray:
     """Areas under the profiles, of shape (..., submissions), for times of (..., submissions, workloads)."""
     ratios = _ratios(times, contest, limit)[..., list(contest.scored)]
     weights = np.full(points, 1.0 / (points - 1))

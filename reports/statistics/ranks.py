@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from reports.statistics.medians import LEVEL
 from reports.statistics.values import ordered_values
+from results.intervals import LEVEL
 
 NEGLIGIBLE = 1e-3  # relative: what rounding, amplified by training, leaves between two equal methods
 LEAST_SEEDS = 5  # in a stratum, for an interval of the mean rank
-
-
-@dataclass(frozen=True)
-class MeanInterval:
-    """A stratified mean, its interval (null with fewer than 5 values a stratum), and its number of values."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    level: float
-    count: int
 
 
 def average_ranks(values: ArrayLike) -> np.ndarray:
@@ -75,78 +63,64 @@ def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndar
     return ranks
 
 
-def instance_ranks(
-    frame: pl.DataFrame, instance: Sequence[str], method: str, value: str, descending: bool = False
-) -> pl.DataFrame:
+def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
     """Rank the methods of every instance that all methods of the frame have a value on; 1 is best.
 
     Values that the paired test calls a tie (see `tied`) share their rank.
 
     Args:
-        frame: columns `instance`, `method`, `value`, one row a method and instance; a diverged run is
+        frame: columns seed (the instance), method and value, one row a method and seed; a diverged run is
             infinite on the bad side; rows with a null value count as absent.
-        instance: columns that name a problem instance (workload and seed).
         descending: whether more is better.
 
     Returns:
-        Columns `instance`, `method`, rank.
+        Columns seed, method, rank.
 
     Raises:
         ValueError: where a method has two values on one instance, or a value is NaN.
     """
-    present = frame.drop_nulls(value)
-    ordered_values(present[value], value)
-    if present.select(*instance, method).is_duplicated().any():
-        raise ValueError(f"a {method} has more than one value on one instance ({', '.join(instance)})")
-    methods = frame[method].n_unique()
-    counted = present.with_columns(pl.len().over(instance).alias("_methods"))
-    whole = counted.filter(pl.col("_methods") == methods)
+    whole, sign = _whole_instances(frame), -1 if descending else 1
     ranked = [
-        group.select(
-            *instance,
-            method,
-            rank=tolerant_ranks((-1 if descending else 1) * group[value].cast(pl.Float64).to_numpy()),
-        )
-        for group in whole.partition_by(list(instance), maintain_order=True)
+        group.select("seed", "method", rank=tolerant_ranks(sign * group["value"].to_numpy()))
+        for group in whole.partition_by("seed", maintain_order=True)
     ]
-    empty = whole.select(*instance, method, pl.lit(0.0).alias("rank")).clear()
-    return pl.concat([empty, *ranked])
+    return pl.concat([whole.select("seed", "method", rank=pl.lit(0.0)).clear(), *ranked])
 
 
-def wins(
-    frame: pl.DataFrame, instance: Sequence[str], method: str, value: str, descending: bool = False
-) -> pl.DataFrame:
+def _whole_instances(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of the seeds on which all methods of a frame have a value."""
+    present = frame.drop_nulls("value").with_columns(pl.col("value").cast(pl.Float64))
+    ordered_values(present["value"], "value")
+    if present.select("seed", "method").is_duplicated().any():
+        raise ValueError("a method has more than one value on one seed")
+    return present.filter(pl.len().over("seed") == frame["method"].n_unique())
+
+
+def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
     """On how many instances each method is the best, or ties with it (see `tied`).
 
     Nobody wins an instance on which no value is finite. Instances that not all methods have a value on are
     left out, as in `instance_ranks`.
 
     Args:
-        frame, instance, method, value, descending: see `instance_ranks`.
+        frame, descending: see `instance_ranks`.
 
     Returns:
-        Columns `method`, wins, count (instances), in the order of first appearance.
+        Columns method, wins, count (instances), in the order of first appearance.
 
     Raises:
-        ValueError: where a value is NaN.
+        ValueError: see `instance_ranks`.
     """
-    present = frame.drop_nulls(value).with_columns(pl.col(value).cast(pl.Float64))
-    ordered_values(present[value], value)
-    whole = present.filter(pl.len().over(instance) == frame[method].n_unique())
-    column = pl.col(value)
-    best = (column.max() if descending else column.min()).over(instance)
-    judged = whole.with_columns(best.alias("_best"))
-    won = tied(judged[value].to_numpy(), judged["_best"].to_numpy()) & np.isfinite(judged["_best"].to_numpy())
-    return (
-        judged.with_columns(pl.Series("_won", won, dtype=pl.Boolean))
-        .group_by(method, maintain_order=True)
-        .agg(pl.col("_won").sum().cast(pl.Int64).alias("wins"), pl.len().cast(pl.Int64).alias("count"))
-    )
+    whole, value = _whole_instances(frame), pl.col("value")
+    best = whole.select((value.max() if descending else value.min()).over("seed")).to_series().to_numpy()
+    won = pl.Series("wins", tied(whole["value"].to_numpy(), best) & np.isfinite(best), dtype=pl.Int64)
+    by_method = whole.with_columns(won).group_by("method", maintain_order=True)
+    return by_method.agg(pl.col("wins").sum(), count=pl.len().cast(pl.Int64))
 
 
 def stratified_mean(
     strata: Sequence[ArrayLike], methods: Sequence[int], level: float = LEVEL
-) -> MeanInterval:
+) -> tuple[float, float | None, float | None]:
     """The mean over strata of the mean rank inside each, with an approximate t interval.
 
     Assumes independent ranks inside a stratum and independent strata. The variance is sum(v_w / n_w) / W^2,
@@ -159,12 +133,14 @@ def stratified_mean(
     - about the mean with two ranks more in each stratum, a deviation (at least one step) better and worse
       than its mean, as far as there are ranks: at an edge that moves the middle inwards.
 
-    A stratum of fewer than 5 ranks gives no interval. Measured coverage: `docs/statistics.md`. Methods that
-    never change places get too wide intervals.
+    Measured coverage: `docs/statistics.md`. Methods that never change places get too wide intervals.
 
     Args:
         strata: ranks, arrays of shape (n_w,), each with at least one.
         methods: of each stratum how many there are, the greatest rank.
+
+    Returns:
+        The mean and the ends of its interval, None where a stratum has fewer than 5 ranks.
 
     Raises:
         ValueError: without strata.
@@ -173,16 +149,15 @@ def stratified_mean(
     if not arrays:
         raise ValueError("a stratified mean needs at least one stratum")
     mean = float(np.mean([array.mean() for array in arrays]))
-    count = sum(len(array) for array in arrays)
     if any(len(array) < LEAST_SEEDS for array in arrays):
-        return MeanInterval(mean, None, None, level, count)
+        return mean, None, None
     sizes = np.array([len(array) for array in arrays], dtype=float)
     added = [_with_edges(array, most) for array, most in zip(arrays, methods, strict=True)]
     moved = float(np.mean([array.mean() for array in added]))
     floors = 2 * (sizes + 2) / (sizes + 4) ** 2
     half = _half_width(np.maximum([array.var(ddof=1) for array in arrays], floors), sizes, level)
     other = _half_width(np.array([array.var(ddof=1) for array in added]), sizes, level)
-    return MeanInterval(mean, min(mean - half, moved - other), max(mean + half, moved + other), level, count)
+    return mean, min(mean - half, moved - other), max(mean + half, moved + other)
 
 
 def _with_edges(ranks: np.ndarray, most: int) -> np.ndarray:
@@ -200,46 +175,36 @@ def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float
     return float(stdtrit(freedom, (1 + level) / 2) * np.sqrt(parts.sum()) / len(sizes))
 
 
-def mean_ranks(
-    ranks: pl.DataFrame, stratum: Sequence[str], method: str, level: float = LEVEL
-) -> pl.DataFrame:
+def mean_ranks(ranks: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
     """The mean rank of every method: over the seeds of a stratum first, then over strata, equally weighted.
 
     Args:
-        ranks: what `instance_ranks` returns, of one stratum or stacked over several.
-        stratum: columns that name a workload.
+        ranks: what `instance_ranks` returns, stacked over workloads, which the column stratum names.
 
     Returns:
-        Columns `method`, mean, low, high (within 1 and the mean number of methods), level, count, strata,
+        Columns method, mean, low, high (within 1 and the mean number of methods), level, count, strata,
         seeds (the least of a stratum); those of the most strata first, best first among them.
     """
-    ranks = ranks.with_columns(pl.col(method).n_unique().over(stratum).alias("_methods"))
+    ranks = ranks.with_columns(pl.col("method").n_unique().over("stratum").alias("_methods"))
     rows = []
-    for (name,), group in ranks.group_by([method], maintain_order=True):
-        strata = group.partition_by(stratum, maintain_order=True)
+    for (name,), group in ranks.group_by("method", maintain_order=True):
+        strata = group.partition_by("stratum", maintain_order=True)
         parts = [part["rank"].to_numpy() for part in strata]
         methods = [int(part["_methods"].item(0)) for part in strata]
-        interval = stratified_mean(parts, methods, level)
+        mean, low, high = stratified_mean(parts, methods, level)
         rows.append(
             {
-                method: name,
-                "mean": interval.mean,
-                "low": None if interval.low is None else max(1.0, interval.low),
-                "high": None if interval.high is None else min(float(np.mean(methods)), interval.high),
-                "level": interval.level,
-                "count": interval.count,
+                "method": name,
+                "mean": mean,
+                "low": None if low is None else max(1.0, low),
+                "high": None if high is None else min(float(np.mean(methods)), high),
+                "level": level,
+                "count": sum(map(len, parts)),
                 "strata": len(parts),
                 "seeds": min(map(len, parts)),
             }
         )
-    schema = {
-        method: ranks.schema[method],
-        "mean": pl.Float64(),
-        "low": pl.Float64(),
-        "high": pl.Float64(),
-        "level": pl.Float64(),
-        "count": pl.Int64(),
-        "strata": pl.Int64(),
-        "seeds": pl.Int64(),
-    }
+    numbers = dict.fromkeys(("mean", "low", "high", "level"), pl.Float64())
+    counts = dict.fromkeys(("count", "strata", "seeds"), pl.Int64())
+    schema = {"method": ranks.schema["method"], **numbers, **counts}
     return pl.DataFrame(rows, schema=schema).sort("strata", "mean", descending=[True, False])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 
@@ -13,13 +11,7 @@ from reports.statistics.values import ordered_values
 
 
 def best_set(
-    frame: pl.DataFrame,
-    pair: Sequence[str],
-    method: str,
-    value: str,
-    direction: Direction,
-    alpha: float,
-    negligible: float = 0.0,
+    frame: pl.DataFrame, direction: Direction, alpha: float, negligible: float = 0.0
 ) -> pl.DataFrame:
     """The methods that may be the best: a confidence set of level 1 - alpha.
 
@@ -32,67 +24,39 @@ def best_set(
     said of the order inside the set.
 
     Args:
-        frame: columns `pair`, `method`, `value`; a diverged run is infinite on the bad side; a row
-            without a value counts as absent.
-        pair: columns that name a problem instance, such as the seed.
+        frame: columns method, seed, value; a diverged run is infinite on the bad side; a row without a value
+            counts as absent.
         negligible: relative difference up to which a pair is a tie.
 
     Returns:
-        Columns `method`, kept, p_value (corrected, the least over its opponents: that any beats it), by (the
-        opponent of that p-value, null where there is none), least (the smallest p-value that the number of
-        pairs permits), in the order of first appearance. A method without an instance is left out.
+        Columns method, kept, least (the smallest corrected p-value that the number of pairs permits), in the
+        order of first appearance. A method without an instance is left out.
 
     Raises:
-        ValueError: where a method has two values on one instance, or a value is NaN.
+        ValueError: where a method has two values on one seed, or a value is NaN.
     """
-    present = frame.drop_nulls(value)
-    ordered_values(present[value], value)
-    if present.select(*pair, method).is_duplicated().any():
-        raise ValueError(f"a {method} has more than one value on one instance ({', '.join(pair)})")
-    methods = present[method].unique(maintain_order=True).to_list()
-    wide = present.pivot(on=method, index=list(pair), values=value)
+    present = frame.drop_nulls("value")
+    ordered_values(present["value"], "value")
+    if present.select("seed", "method").is_duplicated().any():
+        raise ValueError("a method has more than one value on one seed")
+    methods = present["method"].unique(maintain_order=True).to_list()
+    wide = present.pivot(on="method", index="seed", values="value")
     values = {name: wide[name].cast(pl.Float64).to_numpy() for name in methods}  # NaN where there is no pair
-    worse = 1.0 if direction == "minimize" else -1.0
+    sign = 1.0 if direction == "minimize" else -1.0
     rows = []
     for name in methods:
-        found = [
-            (
-                sign_p_value(
-                    ties_against(
-                        _differences(values[other][both], values[name][both], worse, negligible), 0.0
-                    )
-                ),
-                other,
-                both.sum(),
-            )
-            for other in methods
-            if other != name
-            for both in [~np.isnan(values[name]) & ~np.isnan(values[other])]
-            if both.any()
-        ]
-        p_value, by, _ = min(found, default=(1.0, None, 0))
-        corrected = min(1.0, p_value * max(len(found), 1))
-        pairs = max((count for *_, count in found), default=0)
-        rows.append(
-            {
-                method: name,
-                "kept": corrected > alpha,
-                "p_value": corrected,
-                "by": by,
-                "least": min(1.0, max(len(found), 1) * 0.5**pairs),
-            }
-        )
-    schema = {
-        method: frame.schema[method],
-        "kept": pl.Boolean(),
-        "p_value": pl.Float64(),
-        "by": pl.String(),
-        "least": pl.Float64(),
-    }
-    return pl.DataFrame(rows, schema=schema)
-
-
-def _differences(left: np.ndarray, right: np.ndarray, worse: float, negligible: float) -> np.ndarray:
-    """Below zero where the left one is better; zero where the two tie."""
-    with np.errstate(invalid="ignore"):
-        return np.where(tied(left, right, negligible), 0.0, worse * (left - right))
+        p_values, pairs = [], [0]
+        for other in methods:
+            both = ~np.isnan(values[name]) & ~np.isnan(values[other])
+            if other == name or not both.any():
+                continue
+            own, rival = values[name][both], values[other][both]
+            with np.errstate(invalid="ignore"):
+                differences = np.where(tied(rival, own, negligible), 0.0, sign * (rival - own))
+            p_values.append(sign_p_value(ties_against(differences, 0.0)))
+            pairs.append(len(own))
+        opponents = max(1, len(p_values))
+        least = min(1.0, opponents * 0.5 ** max(pairs))
+        rows.append((name, opponents * min(p_values, default=1.0) > alpha, least))
+    schema = {"method": frame.schema["method"], "kept": pl.Boolean(), "least": pl.Float64()}
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -9,7 +9,7 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.statistics.medians import LEVEL
+from results.intervals import LEVEL
 
 
 @dataclass(frozen=True)

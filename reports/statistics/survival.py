@@ -7,7 +7,6 @@ others had, not when it diverged, or it would count as one that might have gone 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -16,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from reports.statistics.improvement import Improvement, probability_of_improvement
-from reports.statistics.medians import LEVEL
-from reports.statistics.shares import clopper_pearson, share_interval
+from reports.statistics.paired import paired_values
+from reports.statistics.shares import Share, clopper_pearson, probability_of_improvement, share_interval
+from results.intervals import LEVEL
 
 Null = Literal["exact", "permutation", "normal"]
 
@@ -61,7 +60,7 @@ def common_horizon(frame: pl.DataFrame) -> float:
     return float(times)  # type: ignore[arg-type]
 
 
-def reached_shares(frame: pl.DataFrame, by: Sequence[str], level: float = LEVEL) -> pl.DataFrame:
+def reached_shares(frame: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
     """The share of runs that have reached the target by each time: 1 minus Kaplan and Meier's estimate.
 
     Kaplan and Meier, Journal of the American Statistical Association 53, 1958, by `scipy.stats.ecdf`. The
@@ -71,11 +70,10 @@ def reached_shares(frame: pl.DataFrame, by: Sequence[str], level: float = LEVEL)
     the target.
 
     Args:
-        frame: columns `by`, time, reached.
-        by: columns that name a group, such as the method.
+        frame: columns method, time, reached.
 
     Returns:
-        Columns `by`, time (all that occur in the group), share, low, high, at_risk (runs not yet over just
+        Columns method, time (all that occur of the method), share, low, high, at_risk (runs not yet over just
         before), in the order of first appearance, then of time.
 
     Raises:
@@ -83,16 +81,14 @@ def reached_shares(frame: pl.DataFrame, by: Sequence[str], level: float = LEVEL)
     """
     _check(frame)
     rows: list[tuple[Any, ...]] = []
-    for key, group in frame.group_by(by, maintain_order=True):
+    for key, group in frame.group_by("method", maintain_order=True):
         rows += [(*key, *row) for row in _shares(group, level)]
-    schema = {column: frame.schema[column] for column in by}
-    numbers = {name: pl.Float64() for name in ("time", "share", "low", "high")}
-    return pl.DataFrame(rows, schema={**schema, **numbers, "at_risk": pl.Int64()}, orient="row")
+    numbers = dict.fromkeys(("time", "share", "low", "high"), pl.Float64())
+    schema = {"method": frame.schema["method"], **numbers, "at_risk": pl.Int64()}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def restricted_means(
-    frame: pl.DataFrame, by: Sequence[str], horizon: float | None = None, level: float = LEVEL
-) -> pl.DataFrame:
+def restricted_means(frame: pl.DataFrame, horizon: float | None = None, level: float = LEVEL) -> pl.DataFrame:
     """The mean time to target up to a horizon, a run that takes longer counting as the horizon.
 
     The area under Kaplan and Meier's estimate (Royston and Parmar, BMC Medical Research Methodology 13,
@@ -117,12 +113,12 @@ def restricted_means(
     `reached_shares` does. The horizon is part of the result: means of two horizons do not compare.
 
     Args:
-        frame: columns `by`, time, reached.
+        frame: columns method, time, reached.
         horizon: in the unit of time; `common_horizon` of the frame if None.
 
     Returns:
-        Columns `by`, mean, low, high (null for one run that reached the target before the horizon), horizon,
-        reached (runs that did, within it), count.
+        Columns method, mean, low, high (null for one run that reached the target before the horizon),
+        horizon, reached (runs that did, within it), count.
 
     Raises:
         ValueError: see `common_horizon`; or where all runs of a group ended before the horizon and the last
@@ -131,18 +127,16 @@ def restricted_means(
     end = common_horizon(frame) if horizon is None else horizon
     _check(frame)
     rows = []
-    for key, group in frame.group_by(by, maintain_order=True):
+    for key, group in frame.group_by("method", maintain_order=True):
         times, reached = group["time"].to_numpy().astype(float), group["reached"].to_numpy()
         if times.max() < end and not reached[times == times.max()].all():
-            raise ValueError(
-                f"{' / '.join(map(str, key))}: the last run ended at {times.max():g}, before {end:g}"
-            )
+            raise ValueError(f"{key[0]}: the last run ended at {times.max():g}, before {end:g}")
         within = int((reached & (times <= end)).sum())
         rows.append((*key, *restricted_mean(times, reached, end, level), end, within, len(group)))
-    schema = {column: frame.schema[column] for column in by}
-    numbers = {name: pl.Float64() for name in ("mean", "low", "high", "horizon")}
+    numbers = dict.fromkeys(("mean", "low", "high", "horizon"), pl.Float64())
     counts = {"reached": pl.Int64(), "count": pl.Int64()}
-    return pl.DataFrame(rows, schema={**schema, **numbers, **counts}, orient="row")
+    schema = {"method": frame.schema["method"], **numbers, **counts}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def log_rank_test(frame: pl.DataFrame, treated: str, control: str) -> LogRankTest:
@@ -174,40 +168,27 @@ def log_rank_test(frame: pl.DataFrame, treated: str, control: str) -> LogRankTes
 
 
 def win_probability(
-    frame: pl.DataFrame,
-    treated: str,
-    control: str,
-    paired: bool = True,
-    horizon: float | None = None,
-    level: float = LEVEL,
-) -> Improvement:
-    """The probability that a run of one method reaches the target before a run of another.
+    frame: pl.DataFrame, treated: str, control: str, horizon: float | None = None, level: float = LEVEL
+) -> Share:
+    """The probability that a run of one method reaches the target before that of another on the same seed.
 
     Two that miss it tie, as do two equal times, and a tie counts half (Gehan, Biometrika 52, 1965, with every
-    run cut at one horizon, so that no comparison is unknown). Averaged over workloads; see
-    `probability_of_improvement` for intervals, assumptions and pairing.
+    run cut at one horizon, so that no comparison is unknown); see `probability_of_improvement`.
 
     Args:
-        frame: columns workload, seed, method, time, reached; one row each.
+        frame: columns seed, method, time, reached; one row a seed and method.
         treated, control: two values of method.
-        paired: whether runs of one seed meet, or all runs of a workload.
-        horizon: later times count as missed; `common_horizon` of each workload if None.
+        horizon: later times count as missed; `common_horizon` if None.
 
     Raises:
-        ValueError: see `common_horizon` and `probability_of_improvement`.
+        ValueError: see `common_horizon`; or where the two share no seed, or have two runs on one.
     """
+    end = common_horizon(frame) if horizon is None else horizon
     _check(frame)
-    ends = pl.lit(horizon, pl.Float64) if horizon is not None else pl.col("_horizon")
-    horizons = pl.DataFrame(
-        [(name, common_horizon(group)) for (name,), group in frame.group_by(["workload"])],
-        schema={"workload": frame.schema["workload"], "_horizon": pl.Float64()},
-        orient="row",
-    )
-    known = pl.col("reached") & (pl.col("time") <= ends)
-    values = frame.join(horizons, on="workload", maintain_order="left").with_columns(
-        value=pl.when(known).then(pl.col("time").cast(pl.Float64)).otherwise(float("inf"))
-    )
-    return probability_of_improvement(values, treated, control, "minimize", paired, level)
+    known = pl.col("reached") & (pl.col("time") <= end)
+    values = frame.with_columns(value=pl.when(known).then(pl.col("time")).otherwise(float("inf")))
+    pairs = paired_values(values, "value", treated, control)
+    return probability_of_improvement(-pairs["difference"].to_numpy(), level)
 
 
 def _check(frame: pl.DataFrame) -> None:

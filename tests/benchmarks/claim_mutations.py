@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness import replaying
-from harness.checks import Check, PropertyClaim, part_rows, verdicts
+from harness import interop
+from harness.checks import Check, PropertyClaim, Row, part_rows, rows, verdicts
+from harness.engine import replaying
+from optimizers.options import Options
+from optimizers.rule import Rule
 
 
 def few(claim: PropertyClaim, instances: int, parts: set[str] | None = None) -> PropertyClaim:
@@ -22,20 +25,35 @@ def few(claim: PropertyClaim, instances: int, parts: set[str] | None = None) -> 
     return dataclasses.replace(claim, checks=checks)
 
 
+def found_rows(claim: PropertyClaim) -> list[Row]:
+    """What its checks measure, at scale quick."""
+    return list(rows(claim, "quick"))
+
+
 def verdicts_of(claim: PropertyClaim) -> dict[Any, str]:
     """By variant, at scale quick."""
-    return dict(
-        verdicts(claim, [row for check in claim.checks for row in part_rows(claim.id, check, "quick")])
-    )
+    return dict(verdicts(claim, found_rows(claim)))
 
 
 def failing(claim: PropertyClaim) -> set[tuple[str, str]]:
-    """Part and variant of what does not hold."""
+    """Part and variant of what does not hold; a check is not gone on with once it missed."""
 
     def holds(check: Check) -> bool:
         return all(row.measure.holds for row in part_rows(claim.id, check, "quick"))
 
     return {(check.part, check.variant) for check in claim.checks if not holds(check)}
+
+
+def assert_noticed(claim: PropertyClaim, instances: int, *parts: str) -> None:
+    """Each of these parts misses as corrected, of so many instances."""
+    found = failing(few(claim, instances, set(parts)))
+    assert {part for part, variant in found if variant != "as printed"} == set(parts)
+
+
+def wrap(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]) -> None:
+    """Let a function be another one, which is handed the right one before its arguments."""
+    right = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given, **named: wrong(right, *given, **named))
 
 
 def mutate(
@@ -46,12 +64,19 @@ def mutate(
     **numbers: Callable[[float], float],
 ) -> None:
     """Let a rule be another one, have other options, or get other numbers than it is given."""
-    right = replaying._chosen
+    choose, complete = interop.chosen, interop.completed
+    changed: list[Rule] = []
 
-    def wrong(name: str, hyper: Any, backend: str, dtype: str, given: Any) -> Any:
+    def chosen(name: str | Rule, given: Options | None) -> Rule:
         if name != optimizer:
-            return right(name, hyper, backend, dtype, given)
-        rule, values = right(instead or name, hyper, backend, dtype, {**given, **(options or {})})
-        return rule, {key: numbers.get(key, float)(value) for key, value in values.items()}
+            return choose(name, given)
+        changed.append(dataclasses.replace(choose(instead or name, {**(given or {}), **(options or {})})))
+        return changed[-1]
 
-    monkeypatch.setattr(replaying, "_chosen", wrong)
+    def completed(rule: Rule, hyper: Mapping[str, Any]) -> dict[str, float]:
+        values = complete(rule, hyper)
+        wrong = any(rule is one for one in changed)
+        return {key: numbers.get(key, float)(value) if wrong else value for key, value in values.items()}
+
+    monkeypatch.setattr(replaying, "chosen", chosen)
+    monkeypatch.setattr(replaying, "completed", completed)

@@ -14,7 +14,7 @@ from benchmarks.kernels.cases import timed
 from benchmarks.kernels.history import CODE, recorded, run_asv, settings, settings_for
 from benchmarks.kernels.worktrees import last_commits
 from harness.paths import RESULTS, stored_kernels
-from reports.kernels import machine_parts, read_stored
+from reports.pages.kernels import machine_parts, read_stored
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = ["step.sgd.many_tiny torch float32", "basis.rotation jax float32"]

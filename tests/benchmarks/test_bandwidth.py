@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kernels.bandwidth import (
-    Measured,
+    BandwidthRatio,
     contestants,
     copies,
     entries_of,
@@ -21,13 +21,13 @@ from benchmarks.kernels.bandwidth import (
 )
 from benchmarks.kernels.clock import one_thread
 from benchmarks.kernels.interleaving import Ratios
-from reports.statistics.medians import MedianInterval
+from results.intervals import MedianInterval
 
 
-def measured(name: str, ratio: float, entries: int = 1000) -> Measured:
+def measured(name: str, ratio: float, entries: int = 1000) -> BandwidthRatio:
     interval = MedianInterval(median=ratio, low=0.8 * ratio, high=1.25 * ratio, level=0.95, count=9)
     same = MedianInterval(median=1.0, low=0.9, high=1.1, level=0.95, count=9)
-    return Measured(name, entries, traffic(entries), Ratios(interval, same, (ratio * 1e-6, 1e-6)))
+    return BandwidthRatio(name, entries, traffic(entries), Ratios(interval, same, (ratio * 1e-6, 1e-6)))
 
 
 def test_a_step_of_adamw_must_move_28_bytes_a_parameter():

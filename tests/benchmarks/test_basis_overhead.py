@@ -30,13 +30,14 @@ def test_operations_are_those_of_the_products():
     assert found["auxiliary"] == lanes * 8 * 82 * 5
 
 
+@pytest.mark.parametrize("steps", [1, pytest.param(None, marks=pytest.mark.long)], ids=["eager", "compiled"])
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("name", SMALL)
-def test_steps_move_and_products_are_products(name: str, backend: str):
+def test_steps_move_and_products_are_products(name: str, backend: str, steps: int | None):
     variant, lanes = SMALL[name], (2, 3)
     matrices = [orthonormal(shape, 2) for _, shape in variant.blocks.values()]
     for held in (matrices, ()):
-        prepared = step(backend, variant, lanes, held)
+        prepared = step(backend, variant, lanes, held, steps)
         with prepared.context():
             before = prepared.result()
             prepared.run()

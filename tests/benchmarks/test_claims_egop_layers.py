@@ -6,7 +6,7 @@ import pytest
 from benchmarks.claims import egop_layers
 from benchmarks.claims._matrices import orthonormal
 from benchmarks.claims.egop_layers import AUXILIARY_EXACT, FIRST_LAYER_DATA, SHARED_FILTERS, TwoLayers
-from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 FIRST_LAYER = "the first layer's basis is a rotation of the data"
 EXACT = "exact for every r"
@@ -17,23 +17,14 @@ EACH = "a V for each filter is another basis"
 ALIKE = "the covariances of filters agree"
 
 
-def test_the_verdicts():
-    claim = few(FIRST_LAYER_DATA, 3)
-    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "not reproduced"}
-    assert verdicts_of(few(AUXILIARY_EXACT, 5)) == {"": "reproduced"}
-    assert verdicts_of(few(SHARED_FILTERS, 1)) == {"": "reproduced"}
-
-
 def test_data_that_are_turned_the_other_way_are_noticed(monkeypatch):
-    right = TwoLayers.turned
-    monkeypatch.setattr(TwoLayers, "turned", lambda self, rotation: right(self, rotation.T))
-    assert (FIRST_LAYER, "as corrected") in failing(few(FIRST_LAYER_DATA, 3, {FIRST_LAYER}))
+    wrap(monkeypatch, TwoLayers, "rotated", lambda right, own, rotation: right(own, rotation.T))
+    assert_noticed(FIRST_LAYER_DATA, 3, FIRST_LAYER)
 
 
 def test_a_rule_that_does_not_see_the_basis_is_noticed(monkeypatch):
-    right = egop_layers._trained
-    monkeypatch.setattr(egop_layers, "_trained", lambda network, start, basis: right(network, start, None))
-    assert (FIRST_LAYER, "as corrected") in failing(few(FIRST_LAYER_DATA, 3, {FIRST_LAYER}))
+    wrap(monkeypatch, egop_layers, "_trained", lambda right, network, start, _: right(network, start, None))
+    assert_noticed(FIRST_LAYER_DATA, 3, FIRST_LAYER)
 
 
 def test_the_nearest_rotation_of_a_product_is_its_factor():
@@ -45,62 +36,56 @@ def test_the_nearest_rotation_of_a_product_is_its_factor():
 
 def test_parts_that_are_not_projected_are_noticed(monkeypatch):
     monkeypatch.setattr(egop_layers, "reconstructed", lambda basis, leading, rest: basis @ leading + rest)
-    assert failing(few(AUXILIARY_EXACT, 3, {EXACT})) == {(EXACT, "")}
+    assert_noticed(AUXILIARY_EXACT, 3, EXACT)
 
 
 def test_a_reduced_form_that_loses_nothing_or_all_is_noticed(monkeypatch):
-    right = egop_layers._draw_layer
-
-    def wrong(random, least=1):
-        layer, _, basis = right(random, least)
+    def wrong(right, *given, **named):
+        layer, _, basis = right(*given, **named)
         return layer, basis[:, 0], basis
 
-    monkeypatch.setattr(egop_layers, "_draw_layer", wrong)
-    assert failing(few(AUXILIARY_EXACT, 3, {REDUCED})) == {(REDUCED, "")}
+    wrap(monkeypatch, egop_layers, "_draw_layer", wrong)
+    assert_noticed(AUXILIARY_EXACT, 3, REDUCED)
 
 
 def test_a_basis_that_is_not_orthonormal_is_noticed(monkeypatch):
-    right = egop_layers._draw_layer
-
-    def wrong(random, least=1):
-        layer, start, basis = right(random, least)
+    def wrong(right, *given, **named):
+        layer, start, basis = right(*given, **named)
         return layer, start, 1.001 * basis
 
-    monkeypatch.setattr(egop_layers, "_draw_layer", wrong)
-    parts = {REDUCED, DESCENDS}
-    assert failing(few(AUXILIARY_EXACT, 3, parts)) == {(part, "") for part in parts}
+    wrap(monkeypatch, egop_layers, "_draw_layer", wrong)
+    assert_noticed(AUXILIARY_EXACT, 3, REDUCED, DESCENDS)
 
 
 def test_another_rule_than_sgd_is_noticed(monkeypatch):
     mutate(monkeypatch, "sgd", "adam")
-    assert failing(few(AUXILIARY_EXACT, 3, {DESCENDS})) == {(DESCENDS, "")}
+    assert_noticed(AUXILIARY_EXACT, 3, DESCENDS)
 
 
-@pytest.mark.parametrize("wrong", ["transposed", "of the filters"])
-def test_another_product_is_noticed(wrong, monkeypatch):
-    right = np.kron
-    product = {"transposed": lambda a, b: right(a, b.T), "of the filters": lambda a, b: right(b, a)}[wrong]
-    monkeypatch.setattr(np, "kron", product)
-    assert failing(few(SHARED_FILTERS, 1, {SHARED})) == {(SHARED, "")}
+@pytest.mark.parametrize(
+    "product",
+    [lambda right, a, b: right(a, b.T), lambda right, a, b: right(b, a)],
+    ids=["transposed", "of the filters"],
+)
+def test_another_product_is_noticed(product, monkeypatch):
+    wrap(monkeypatch, np, "kron", product)
+    assert_noticed(SHARED_FILTERS, 1, SHARED)
 
 
 def test_bases_that_are_all_the_shared_one_are_noticed(monkeypatch):
-    right = egop_layers.whole_basis
-    monkeypatch.setattr(egop_layers, "whole_basis", lambda bases: right([bases[0]] * len(bases)))
+    wrap(monkeypatch, egop_layers, "whole_basis", lambda right, bases: right([bases[0]] * len(bases)))
     monkeypatch.setattr(egop_layers, "_at_once", lambda gradients, matrix: np.ones(len(matrix)))
-    assert failing(few(SHARED_FILTERS, 1, {EACH})) == {(EACH, "")}
+    assert_noticed(SHARED_FILTERS, 1, EACH)
 
 
 def test_filters_that_begin_unlike_are_noticed(monkeypatch):
-    right = egop_layers.Convolutions.initial
-
-    def wrong(self, random, count):
-        drawn = right(self, random, count)
+    def wrong(right, *given):
+        drawn = right(*given)
         drawn["last"][:, :, 0] *= 4  # what the gradients of the first filter below are proportional to
         return drawn
 
-    monkeypatch.setattr(egop_layers.Convolutions, "initial", wrong)
-    assert failing(few(SHARED_FILTERS, 2, {ALIKE})) == {(ALIKE, "")}
+    wrap(monkeypatch, egop_layers.Convolutions, "initial", wrong)
+    assert_noticed(SHARED_FILTERS, 2, ALIKE)
 
 
 def test_the_gradients_of_the_layers_by_differences():
@@ -134,4 +119,6 @@ def test_one_filter_is_turned_as_a_vector():
     network = egop_layers.draw_convolutions(random)
     filters = network.initial(random, 1)["first"][0]
     basis = orthonormal(random, 8, 8)
-    np.testing.assert_allclose(egop_layers.turned(basis, filters)[1].ravel(), basis @ filters[1].ravel())
+    np.testing.assert_allclose(
+        egop_layers.change_filter_basis(basis, filters)[1].ravel(), basis @ filters[1].ravel()
+    )

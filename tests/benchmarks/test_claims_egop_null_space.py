@@ -16,7 +16,6 @@ NULL = 1e-12  # of the greatest eigenvalue
     "claim", [SMOOTHNESS_BOUND, ADAGRAD_BOUND, HESSIAN_SANDWICH], ids=lambda claim: claim.id
 )
 def test_with_another_basis_of_the_null_space(claim, monkeypatch):
-    found = verdicts_of(few(claim, 20))
     right, turned = vars(Ball)["spectrum"].func, []
 
     def another(ball):
@@ -29,5 +28,7 @@ def test_with_another_basis_of_the_null_space(claim, monkeypatch):
         return values, np.concatenate([vectors[:, :-null], vectors[:, -null:] @ rotation], axis=1)
 
     monkeypatch.setattr(Ball, "spectrum", property(another))
-    assert verdicts_of(few(claim, 20)) == found
+    corrected = {"as corrected": "reproduced", "as printed": "not reproduced"}
+    expected = corrected if claim is HESSIAN_SANDWICH else {"": "reproduced"}
+    assert verdicts_of(few(claim, 20)) == expected
     assert len(turned) >= 5

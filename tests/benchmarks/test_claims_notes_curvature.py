@@ -3,8 +3,8 @@
 import numpy as np
 
 from benchmarks.claims import notes_curvature
-from benchmarks.claims.notes_curvature import FISHER, Derivatives
-from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+from benchmarks.claims.notes_curvature import FISHER, PopulationDerivatives
+from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 GAUSS_NEWTON = "Gauss-Newton is Fisher"
 LINEAR = "Gauss-Newton is the Hessian of linear logits"
@@ -12,31 +12,25 @@ EMPIRICAL = "the empirical Fisher matrix and its batches"
 ADAM = "Adam's denominators"
 
 
-def test_the_verdict():
-    assert verdicts_of(few(FISHER, 3)) == {"": "reproduced"}
-
-
 def test_labels_of_the_population_do_not_give_the_fisher_matrix(monkeypatch):
-    true = Derivatives.second_moment
-    monkeypatch.setattr(Derivatives, "second_moment", lambda self, labels: true(self, self.labels))
-    assert failing(few(FISHER, 2, {GAUSS_NEWTON})) == {(GAUSS_NEWTON, "")}
+    wrap(monkeypatch, PopulationDerivatives, "second_moment", lambda right, own, _: right(own, own.labels))
+    assert_noticed(FISHER, 2, GAUSS_NEWTON)
 
 
 def test_labels_of_the_model_do_not_give_the_empirical_one(monkeypatch):
-    true = Derivatives.second_moment
-    monkeypatch.setattr(Derivatives, "second_moment", lambda self, labels: true(self, self.predicted))
-    assert failing(few(FISHER, 2, {EMPIRICAL, ADAM})) == {(EMPIRICAL, ""), (ADAM, "")}
+    wrap(monkeypatch, PopulationDerivatives, "second_moment", lambda right, own, _: right(own, own.predicted))
+    assert_noticed(FISHER, 2, EMPIRICAL, ADAM)
 
 
 def test_logits_that_are_not_linear_are_noticed(monkeypatch):
-    true = notes_curvature._classifier
-    monkeypatch.setattr(notes_curvature, "_classifier", lambda random, linear: true(random, linear=False))
-    assert failing(few(FISHER, 2, {LINEAR})) == {(LINEAR, "")}
+    right = notes_curvature._classifier
+    monkeypatch.setattr(notes_curvature, "_classifier", lambda random, linear: right(random, linear=False))
+    assert_noticed(FISHER, 2, LINEAR)
 
 
 def test_another_adam_is_noticed(monkeypatch):
     mutate(monkeypatch, "adam", beta2=lambda beta2: 0.99 * beta2)
-    assert failing(few(FISHER, 3, {ADAM})) == {(ADAM, "")}
+    assert_noticed(FISHER, 3, ADAM)
 
 
 def test_the_derivatives_of_a_linear_classifier_by_hand():

@@ -6,34 +6,23 @@ import pytest
 from benchmarks.claims import _matrices, notes_kronecker
 from benchmarks.claims.notes_kronecker import KRONECKER, MEANS, TWICE
 from harness.checks import rows
-from tests.benchmarks.claim_mutations import failing, few, verdicts_of
+from tests.benchmarks.claim_mutations import assert_noticed, few, wrap
 
 REARRANGED = "the rearranged product is an outer product"
 NEAREST = "the nearest Kronecker product"
 OUTER = "bounds on an outer product"
 
 
-def test_the_verdicts():
-    expected = {"as corrected": "reproduced", "as printed": "not reproduced"}
-    assert verdicts_of(few(KRONECKER, 12)) == expected
-
-
-def test_what_fails():
-    assert failing(few(KRONECKER, 12)) == {(TWICE, "as printed"), (MEANS, "as printed")}
-
-
 def test_factors_in_the_other_order_are_noticed(monkeypatch):
-    true = np.kron
-    monkeypatch.setattr(np, "kron", lambda a, b: true(b, a))
-    parts = {"entries, vec(A X B) and transposes", REARRANGED, NEAREST, OUTER}
-    assert failing(few(KRONECKER, 8, parts)) == {(part, "") for part in parts}
+    wrap(monkeypatch, np, "kron", lambda right, a, b: right(b, a))
+    assert_noticed(KRONECKER, 8, "entries, vec(A X B) and transposes", REARRANGED, NEAREST, OUTER)
 
 
 def test_a_factor_of_another_size_is_noticed(monkeypatch):
-    true = np.kron
-    monkeypatch.setattr(np, "kron", lambda a, b: 0.99 * true(a, b))
-    parts = {"the mixed-product property", "trace and eigenvalues", "powers and order", OUTER}
-    assert failing(few(KRONECKER, 8, parts)) == {(part, "") for part in parts}
+    wrap(monkeypatch, np, "kron", lambda right, a, b: 0.99 * right(a, b))
+    assert_noticed(
+        KRONECKER, 8, "the mixed-product property", "trace and eigenvalues", "powers and order", OUTER
+    )
 
 
 def test_a_rearrangement_with_other_axes_is_noticed(monkeypatch):
@@ -41,7 +30,7 @@ def test_a_rearrangement_with_other_axes_is_noticed(monkeypatch):
         return matrix.reshape(m * d, n * l)
 
     monkeypatch.setattr(notes_kronecker, "rearrange", wrong)
-    assert failing(few(KRONECKER, 8, {REARRANGED, NEAREST})) == {(REARRANGED, ""), (NEAREST, "")}
+    assert_noticed(KRONECKER, 8, REARRANGED, NEAREST)
 
 
 def test_a_rearrangement_that_does_not_turn_back_is_noticed(monkeypatch):
@@ -49,7 +38,7 @@ def test_a_rearrangement_that_does_not_turn_back_is_noticed(monkeypatch):
         return np.roll(matrix.reshape(m, n, d, l).swapaxes(1, 2).reshape(m * d, n * l), 1, axis=0)
 
     monkeypatch.setattr(notes_kronecker, "rearrange", wrong)
-    assert (TWICE, "as corrected") in failing(few(KRONECKER, 8, {TWICE}))
+    assert_noticed(KRONECKER, 8, TWICE)
 
 
 def test_the_bounds_are_tight():
@@ -59,13 +48,11 @@ def test_the_bounds_are_tight():
 
 
 def test_products_of_pairs_that_are_too_small_are_noticed(monkeypatch):
-    true = notes_kronecker._commuting_pairs
+    def wrong(right, *given):
+        return [(x, 0.9 * y) for x, y in right(*given)]
 
-    def wrong(random, size):
-        return [(x, 0.9 * y) for x, y in true(random, size)]
-
-    monkeypatch.setattr(notes_kronecker, "_commuting_pairs", wrong)
-    assert (MEANS, "as corrected") in failing(few(KRONECKER, 30, {MEANS}))
+    wrap(monkeypatch, notes_kronecker, "_commuting_pairs", wrong)
+    assert_noticed(KRONECKER, 30, MEANS)
 
 
 def test_the_least_factor_of_an_order():

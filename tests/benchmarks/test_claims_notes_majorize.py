@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.claims import notes_majorize
 from benchmarks.claims.notes_majorize import MAJORIZE, operator_norm
-from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 DESCENT = "the loss never rises and stays under its surrogate"
 QUADRATICS = "(132) = (133) => (134), quadratics"
@@ -15,39 +15,32 @@ LIMITS = "(132) = (133) => (134), cosines and limits"
 STRICT = "(134) is weaker outside the Euclidean norm"
 
 
-def test_the_verdict():
-    assert verdicts_of(few(MAJORIZE, 6)) == {"": "reproduced"}
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "steepest_descent"])
 def test_a_rate_above_1_over_L_is_noticed(optimizer, monkeypatch):
     mutate(monkeypatch, optimizer, learning_rate=lambda rate: 3 * rate)
-    assert failing(few(MAJORIZE, 6, {DESCENT})) == {(DESCENT, "")}
+    assert_noticed(MAJORIZE, 6, DESCENT)
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "max", "spectral"])
 def test_a_constant_that_is_too_small_is_noticed(norm, monkeypatch):
-    true = notes_majorize._quadratic
-
-    def wrong(random, shape):
-        function = true(random, shape)
+    def wrong(right, *given):
+        function = right(*given)
         return dataclasses.replace(
             function, constants={**function.constants, norm: 0.5 * function.constants[norm]}
         )
 
-    monkeypatch.setattr(notes_majorize, "_quadratic", wrong)
-    assert failing(few(MAJORIZE, 8, {DESCENT})) == {(DESCENT, "")}
+    wrap(monkeypatch, notes_majorize, "_quadratic", wrong)
+    assert_noticed(MAJORIZE, 8, DESCENT)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_another_constant_is_noticed(factor, monkeypatch):
-    def wrong(hessian, norm):
-        constant, extreme = operator_norm(hessian, norm)
+    def wrong(right, *given):
+        constant, extreme = right(*given)
         return factor * constant, extreme
 
-    monkeypatch.setattr(notes_majorize, "operator_norm", wrong)
-    parts = {QUADRATICS, LIMITS, STRICT}
-    assert failing(few(MAJORIZE, 3, parts)) == {(part, "") for part in parts}
+    wrap(monkeypatch, notes_majorize, "operator_norm", wrong)
+    assert_noticed(MAJORIZE, 3, QUADRATICS, LIMITS, STRICT)
 
 
 def test_the_operator_norms_of_a_matrix_by_hand():

@@ -5,18 +5,11 @@ import pytest
 
 from benchmarks.claims import notes_online
 from benchmarks.claims._online_games import Game, Losses, play
-from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 REGRET, BATCH = notes_online.NOTES_REGRET, notes_online.NOTES_ONLINE_TO_BATCH
 ENVIRONMENTS = {f"the random environment against {name}" for name in notes_online.LEARNERS}
 LEARNERS = {check.part for check in BATCH.checks}
-MISPRINTED = {check.part for check in REGRET.checks if check.variant == "as printed"}
-
-
-def test_regret_is_reproduced_but_for_the_misprints():
-    claim = few(REGRET, 6)
-    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "not reproduced"}
-    assert failing(claim) == {(part, "as printed") for part in MISPRINTED}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +29,7 @@ def test_regret_is_reproduced_but_for_the_misprints():
 )
 def test_ascent_breaks_every_bound(optimizer, part, monkeypatch):
     mutate(monkeypatch, optimizer, learning_rate=lambda rate: -rate)
-    assert part in {broken for broken, variant in failing(few(REGRET, 12, {part})) if variant != "as printed"}
+    assert_noticed(REGRET, 12, part)
 
 
 class Rising(np.random.Generator):
@@ -48,17 +41,12 @@ class Rising(np.random.Generator):
 
 def test_an_environment_that_is_not_random_is_noticed(monkeypatch):
     monkeypatch.setattr(np.random, "default_rng", lambda seed: Rising(np.random.PCG64(seed)))
-    assert failing(few(REGRET, 1, ENVIRONMENTS)) == {(part, "") for part in ENVIRONMENTS}
-
-
-def test_averages_are_reproduced():
-    assert verdicts_of(few(BATCH, 3)) == {"": "reproduced"}
+    assert_noticed(REGRET, 1, *ENVIRONMENTS)
 
 
 def test_weights_that_have_seen_their_example_are_noticed(monkeypatch):
-    paths = notes_online._paths
-    monkeypatch.setattr(notes_online, "_paths", lambda *given: np.roll(paths(*given), -1, axis=1))
-    assert failing(few(BATCH, 20, LEARNERS)) == {(part, "") for part in LEARNERS}
+    wrap(monkeypatch, notes_online, "_paths", lambda right, *given: np.roll(right(*given), -1, axis=1))
+    assert_noticed(BATCH, 20, *LEARNERS)
 
 
 def test_a_game_by_hand():

@@ -4,23 +4,15 @@ import numpy as np
 import pytest
 
 from benchmarks.claims import notes_weight_decay
-from tests.benchmarks.claim_mutations import failing, few, mutate, verdicts_of
+from tests.benchmarks.claim_mutations import assert_noticed, failing, few, mutate, wrap
 
 CLAIM = notes_weight_decay.NOTES_WEIGHT_DECAY
 SENSITIVITY = "sensitivity to the learning rate"
-QUICK = {check.part for check in CLAIM.checks} - {SENSITIVITY}
-STEPS = {"a step with coupled decay", "in SGD decay is an l2 penalty"}
-
-
-def test_steps_and_sizes_are_reproduced_but_for_two_signs():
-    claim = few(CLAIM, 2, QUICK)
-    assert verdicts_of(claim) == {"as corrected": "reproduced", "as printed": "not reproduced"}
-    assert failing(claim) == {(part, "as printed") for part in STEPS}
 
 
 @pytest.mark.slow
 def test_the_digits_network_is_no_less_sensitive_with_decoupled_decay():
-    assert failing(few(CLAIM, 1, {SENSITIVITY})) == {(SENSITIVITY, "")}
+    assert_noticed(CLAIM, 1, SENSITIVITY)
 
 
 @pytest.mark.parametrize(("spread", "holds"), [(0.1, True), (3.0, False)])
@@ -51,8 +43,7 @@ def test_sensitivity_by_hand():
 )
 def test_the_other_decay_is_noticed(decoupled, part, monkeypatch):
     mutate(monkeypatch, "adamw", options={"decoupled_weight_decay": decoupled})
-    found = {broken for broken, variant in failing(few(CLAIM, 2, {part})) if variant != "as printed"}
-    assert found == {part}
+    assert_noticed(CLAIM, 2, part)
 
 
 @pytest.mark.parametrize(
@@ -60,22 +51,18 @@ def test_the_other_decay_is_noticed(decoupled, part, monkeypatch):
 )
 def test_another_decay_is_noticed(part, monkeypatch):
     mutate(monkeypatch, "adamw", weight_decay=lambda decay: 0.7 * decay)
-    assert failing(few(CLAIM, 2, {part})) == {(part, "")}
+    assert_noticed(CLAIM, 2, part)
 
 
 def test_a_decay_that_is_the_penalty_is_noticed(monkeypatch):
-    true = notes_weight_decay._stepped
-
-    def wrong(optimizer, weights, gradients, hyper, *rest):
+    def wrong(right, optimizer, weights, gradients, hyper, *rest):
         decay, rate = hyper.get("weight_decay", 0.0), {"learning_rate": hyper["learning_rate"]}
-        return true("adam", weights, [one + decay * weights for one in gradients], rate, *rest)
+        return right("adam", weights, [one + decay * weights for one in gradients], rate, *rest)
 
-    monkeypatch.setattr(notes_weight_decay, "_stepped", wrong)
-    part = "in Adam it is not"
-    assert failing(few(CLAIM, 2, {part})) == {(part, "")}
+    wrap(monkeypatch, notes_weight_decay, "_stepped", wrong)
+    assert_noticed(CLAIM, 2, "in Adam it is not")
 
 
 def test_a_rate_that_the_penalty_does_not_share_is_noticed(monkeypatch):
     mutate(monkeypatch, "sgd", learning_rate=lambda rate: 1.01 * rate)
-    part = "in SGD decay is an l2 penalty"
-    assert (part, "as corrected") in failing(few(CLAIM, 3, {part}))
+    assert_noticed(CLAIM, 3, "in SGD decay is an l2 penalty")

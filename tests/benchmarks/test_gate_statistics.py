@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from benchmarks.gate_statistics import (
     LEVEL,
@@ -20,8 +19,6 @@ from benchmarks.gate_statistics import (
     rounds_to_add,
     shown_by,
     signed_rank_interval,
-    simulate,
-    student_quantile,
     within_side_noise,
 )
 from reports.statistics.paired import signed_rank_p_value
@@ -75,11 +72,6 @@ def test_too_few_rounds_have_no_finite_interval():
     assert least_rounds(LEVEL) == 9
     assert signed_rank_interval(np.arange(8.0), LEVEL)[1:] == (-math.inf, math.inf)
     assert math.isfinite(signed_rank_interval(np.arange(9.0), LEVEL)[1])
-
-
-@pytest.mark.parametrize("freedom", [8, 11, 15, 30])
-def test_students_quantile_is_near_enough(freedom: int):
-    assert student_quantile(0.9975, freedom) == pytest.approx(stats.t.ppf(0.9975, freedom), rel=5e-3)
 
 
 @given(noise=st.floats(0.0, 0.5), effect=st.floats(0.01, 1.0))
@@ -188,21 +180,23 @@ def test_what_cannot_be_compared_is_refused(base, head, effect, level, message):
 # --- error rates ---------------------------------------------------------------------------------
 
 
-def test_alarms_are_rare_and_slowdowns_are_found_in_resampled_timings():
-    stored = machine(np.random.default_rng(7), noise=0.015, rounds=60)
-    generator = np.random.default_rng(8)
-    calm = simulate(stored, ROUNDS, ROUNDS, 0.05, LEVEL, 0.0, 500, generator)
-    assert calm.alarms <= 0.01
-    assert calm.equal > 0.8
-    assert simulate(stored, ROUNDS, ROUNDS, 0.05, LEVEL, 0.10, 200, generator).slower >= 0.9
+def enlarged(generator: np.random.Generator, noise: float, slowdown: float) -> str:
+    """The outcome after as many more rounds as the noise of the first asks for, as the gate takes them."""
+    sides, more = np.empty((0, 4, BLOCKS)), ROUNDS
+    while more:
+        sides = np.concatenate([sides, machine(generator, noise, more)])
+        verdict = decide(sides[:, :2], sides[:, 2:] * (1 + slowdown), 0.05)
+        more = rounds_to_add(verdict, 100)
+    return verdict.outcome
 
 
 def test_noise_that_hides_a_slowdown_takes_more_rounds_and_no_more_alarms():
-    stored = machine(np.random.default_rng(9), noise=0.06, rounds=200)
-    generator = np.random.default_rng(10)
-    assert simulate(stored, ROUNDS, ROUNDS, 0.05, LEVEL, 0.10, 100, generator).slower < 0.5
-    assert simulate(stored, ROUNDS, 100, 0.05, LEVEL, 0.10, 100, generator).slower >= 0.9
-    assert simulate(stored, ROUNDS, 100, 0.05, LEVEL, 0.0, 2000, generator).alarms <= 0.01
+    assert shares(0.06, slowdown=0.10, comparisons=100)["slower"] < 0.5
+    generator = np.random.default_rng(9)
+    found = [enlarged(generator, 0.06, slowdown=0.10) for _ in range(100)]
+    assert found.count("slower") >= 90
+    calm = [enlarged(generator, 0.06, slowdown=0.0) for _ in range(1000)]
+    assert calm.count("slower") + calm.count("faster") <= 10
 
 
 def test_more_rounds_are_asked_for_by_the_noise_alone():
@@ -217,7 +211,7 @@ def test_more_rounds_are_asked_for_by_the_noise_alone():
 
 @pytest.mark.parametrize("noise", [0.0, 0.01, 0.03, 0.1])
 def test_false_alarms_stay_below_one_in_a_hundred(noise: float):
-    found = shares(noise, slowdown=0.0, comparisons=10_000)
+    found = shares(noise, slowdown=0.0, comparisons=2500)
     assert found["slower"] + found["faster"] <= 0.01
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.notebook import run_study
-from harness.errors import InputError
+from documents.errors import InputError
 from tests.harness.tiny import SEARCH, TWO_STAGES, write_study
 
 CHANGES = (
@@ -43,7 +43,7 @@ def test_a_study_gives_its_tables_and_figures(tmp_path: Path, capsys: pytest.Cap
     [
         ("digits", {}, "has no study or claim 'digits'; did you mean 'digits_mlp'"),
         ("digits_mlp", {"scale": "huge"}, "has no scale 'huge'"),
-        ("notes.regret", {}, "is a claim that property checks decide: python -m harness checks notes.regret"),
+        ("notes.regret", {}, "is a claim that property checks decide: curvebench claims check notes.regret"),
         ("convex", {"scale": "paper_on_reduced_data"}, "has no scale 'paper_on_reduced_data'"),
     ],
 )

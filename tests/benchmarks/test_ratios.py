@@ -6,18 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.kernels import costs
+from benchmarks.kernels import bandwidth, basis_overhead, costs
 from benchmarks.kernels.interleaving import Ratios
 from benchmarks.kernels.matrices import PRODUCTS
 from benchmarks.kernels.ratios import Compared, Contest, contests, fastest, geometric_mean, main, summary
-from benchmarks.kernels.steps import state_entries
+from benchmarks.kernels.steps import optimizer_step, state_entries
 from optimizers import rules
-from reports.kernel_ratios import read_ratios
-from reports.statistics.medians import median_interval
+from reports.pages.kernel_ratios import read_ratios
+from results.intervals import median_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 (OURS,) = contests(r"sgd\.many_tiny torch")
@@ -83,7 +85,11 @@ def test_the_share_of_the_rate_of_products_is_told():
 # --- costs ---------------------------------------------------------------------------------------
 
 
-def test_costs_are_told_for_the_rules_that_are_asked_for(capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("steps", [1, pytest.param(None, marks=pytest.mark.long)], ids=["eager", "compiled"])
+def test_costs_are_told_for_the_rules_that_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, steps: int | None
+):
+    monkeypatch.setattr(costs, "optimizer_step", partial(optimizer_step, steps=steps))
     assert costs.main(["--rule", "^(sgd|adagrad_full|newton)$", "--repetitions", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]
     few = {line.split()[0]: "few parameters" in line for line in lines}
@@ -107,6 +113,16 @@ def test_the_bytes_of_a_state_are_what_a_hand_counts():
 def test_a_pattern_that_fits_nothing_is_an_error(capsys: pytest.CaptureFixture[str]):
     assert main(["--case", "nothing"]) == 2
     assert "--case 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [main, costs.main, bandwidth.main, basis_overhead.main])
+@pytest.mark.parametrize("number", ["0", "-1", "few"])
+def test_a_number_of_repetitions_that_is_none_is_an_error(
+    command: Callable[[list[str]], int], number: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit, match="2"):
+        command(["--repetitions", number])
+    assert f"{number!r} is not a whole number from 1 on" in capsys.readouterr().err
 
 
 @pytest.mark.slow

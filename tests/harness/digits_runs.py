@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.backends.engine import engine
-from harness.execution import Bundle, execute
+from harness.engine.execution import Bundle, execute
 from harness.seeding import WorkloadRandom, batch_order
 from optimizers import rules
 from workloads.digits import DIGITS_MLP

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from harness.backends.engine import engine
-from harness.execution import execute
-from harness.memory import peak_resident_bytes, resident_bytes
+from harness.engine.execution import execute
+from harness.timing.memory import peak_resident_bytes, resident_bytes
 from optimizers import rules
 from optimizers.bases import CHANGES, Group, bases
 from tests.harness.alone import alone
-from tests.harness.test_execution import make_bundle
+from tests.harness.engine.test_execution import make_bundle
 from tests.harness.toys import TANH
 from workloads.workload import Problem
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from harness.backends.engine import engine
-from harness.execution import Bundle, execute
-from harness.layout import kinds_of, layout, leading_name
+from harness.engine.execution import Bundle, execute
+from harness.engine.layout import layout, leading_name, roles_of
 from optimizers import rules
 from optimizers.bases import CHANGES
-from tests.harness.test_execution import make_bundle
+from tests.harness.engine.test_execution import make_bundle
 from tests.harness.toys import TANH
 from tests.optimizers.bases.test_change import jacobian as shared_of
 from workloads.workload import Problem
@@ -152,11 +152,11 @@ def test_the_layout_of_mixed_blocks() -> None:
     shapes = {"a": (2, 3), "b": (4,), "c": (2, 2), "d": ()}
     changes = {("c",): (CHANGES["auxiliary"], 2), ("a", "b"): (CHANGES["reduced"], 3)}
     lay = layout(
-        shapes, kinds_of(shapes), (("c",), ("a", "b")), {"learning_rate": {"a": 0.5, "b": 0.5}}, changes
+        shapes, roles_of(shapes), (("c",), ("a", "b")), {"learning_rate": {"a": 0.5, "b": 0.5}}, changes
     )
     assert dict(lay.shapes) == {"leading c": (2,), "c": (2, 2), "leading a + b": (3,), "d": ()}
     assert list(lay.parameters) == ["c", "a", "b", "d"]
-    assert lay.kinds["leading c"] == "vector"
+    assert lay.roles["leading c"].kind == "vector"
     assert lay.factors == {"leading a + b": (("learning_rate", 0.5),)}
     assert [(block.start, block.stop, block.first, block.last) for block in lay.blocks] == [
         (0, 4, 0, 6),

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
-from harness.check_jobs import check
+from curvebench.__main__ import main
+from documents.errors import InputError
+from documents.job import job_folder, spec_file
+from documents.method import OptimizerSpec
 from harness.checks import (
     CORRECTED,
     PRINTED,
@@ -29,28 +31,23 @@ from harness.checks import (
     rows,
     verdicts,
 )
-from harness.cli import main
-from harness.errors import InputError
-from harness.jobs import run_job
-from harness.paths import job_folder, spec_file
-from harness.spec import OptimizerSpec
+from harness.stages.check_jobs import check
+from harness.stages.jobs import run_job
 from results.reading import read
-from tests.harness.test_jobs import SWEEP
+from tests.harness.stages.test_jobs import of_stage
 from tests.harness.toy_claims import ToyClaims
 from workloads import idx
 
 WRITTEN = ["checks.parquet", "jobs.parquet", "series.parquet"]
 ROOT = Path(__file__).resolve().parents[2]
-SPEC = dataclasses.replace(
-    SWEEP,
-    stage="checks",
+SPEC = of_stage(
+    "checks",
     study="claims",
     backend="host",
     optimizers=(OptimizerSpec("toy"),),
     workloads=(),
     bases=(),
     seeds=(0,),
-    settings=None,
 )
 
 
@@ -302,21 +299,17 @@ def test_a_job_writes_every_point_of_its_series(toys, tmp_path):
 BREAKS = ('random.random(8).mean()), "==", 1.0', 'random.random(8).mn()), "==", 1.0')
 
 
-def test_a_check_that_raises_fails_the_job_at_its_end_and_keeps_the_rows_of_others(toys, tmp_path, capsys):
+def test_a_claim_whose_check_raises_has_failed_and_the_others_are_kept(toys, tmp_path):
     results = tmp_path / "results"
     toys.write(BREAKS)
-    with pytest.raises(ExceptionGroup, match=r"toy\.mean: it is as said \(as printed\) \(AttributeError"):
-        run(results)
+    run(results)
     folder = job_folder(results, SPEC)
-    assert sorted(path.name for path in folder.iterdir()) == ["failure.parquet", "incomplete.parquet"]
-    reason = pl.read_parquet(folder / "failure.parquet")["reason"].item()
-    assert "toy.mean: it is as said (as printed)" in reason
-    kept = pl.read_parquet(folder / "incomplete.parquet")
-    assert kept.group_by("claim", "variant", maintain_order=True).len().rows() == [
-        ("toy.mean", "", 6),
-        ("toy.mean", CORRECTED, 2),
-        ("toy.other", "", 4),
-    ]
+    ((failure,),) = read(folder, "jobs")["failures"].to_list()
+    assert (failure["what"], failure["outcome"]) == ("toy.mean", "error")
+    assert failure["reason"].startswith("it is as said (as printed): AttributeError")
+    kept = read(folder, "checks").group_by("claim", "variant").len().rows()
+    assert kept == [("toy.other", "", 4)], "a claim is not decided by some of its parts"
+    assert set(read(folder, "series")["claim"]) <= {"toy.other"}
     toys.write()
     run(results)
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -353,11 +346,11 @@ def test_a_claim_without_its_data_is_left_out_of_the_job_which_says_so(no_clothi
 
 
 def test_the_command_leaves_it_out_and_is_bad_input_where_it_is_asked_for(no_clothing, capsys):
-    assert main(["checks"]) == 0
+    assert main(["claims", "check"]) == 0
     told = capsys.readouterr()
     assert "toy.other" not in told.out
     assert "toy.other cannot be checked: Fashion-MNIST needs " in told.err
-    assert main(["checks", "toy.other"]) == 2
+    assert main(["claims", "check", "toy.other"]) == 2
     told = capsys.readouterr()
     assert not told.out
     assert "error: toy.other cannot be checked: Fashion-MNIST needs " in told.err
@@ -368,7 +361,7 @@ def test_the_command_leaves_it_out_and_is_bad_input_where_it_is_asked_for(no_clo
 
 def test_the_command_prints_parts_and_verdicts_and_ends_well_whatever_they_are(toys, capsys):
     toys.write()
-    assert main(["checks", "toy.mean"]) == 0
+    assert main(["claims", "check", "toy.mean"]) == 0
     head, *said = capsys.readouterr().out.splitlines()
     assert head.split() == ["claim", "part", "variant", "instances", "worst", "measure", "verdict"]
     cells = [[cell for cell in line.split("  ") if cell] for line in said]
@@ -384,7 +377,7 @@ def test_the_command_prints_parts_and_verdicts_and_ends_well_whatever_they_are(t
 
 def test_the_command_as_json_says_the_worst_measure_of_every_part(toys, capsys):
     toys.write()
-    assert main(["checks", "--json", "--scale", "paper"]) == 0
+    assert main(["claims", "check", "--json", "--scale", "paper"]) == 0
     mean, other = json.loads(capsys.readouterr().out)
     assert mean["verdicts"] == {PRINTED: "not reproduced", CORRECTED: "reproduced"}
     assert other["verdicts"] == {"": "reproduced"}
@@ -398,7 +391,7 @@ def test_the_command_as_json_says_the_worst_measure_of_every_part(toys, capsys):
 def test_a_part_that_raises_is_no_verdict_and_does_not_end_well(toys, capsys):
     toys.write(BREAKS)
     with pytest.raises(ExceptionGroup, match=r"toy\.mean: it is as said"):
-        main(["checks"])
+        main(["claims", "check"])
     said = capsys.readouterr().out
     assert "not measured" in said
     assert "not reproduced" not in said
@@ -414,13 +407,13 @@ def test_a_part_that_raises_is_no_verdict_and_does_not_end_well(toys, capsys):
 )
 def test_bad_input_of_the_command_is_named(toys, capsys, arguments, said):
     toys.write()
-    assert main(["checks", *arguments]) == 2
+    assert main(["claims", "check", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_broken_module_is_bad_input_of_the_command(toys, capsys):
     toys.write(("CLAIMS = ", "CLAIM = "))
-    assert main(["checks"]) == 2
+    assert main(["claims", "check"]) == 2
     assert "error: benchmarks/claims/toy.py: CLAIMS is not there" in capsys.readouterr().err
 
 

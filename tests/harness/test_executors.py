@@ -21,16 +21,16 @@ from torch._inductor.exc import InvalidCxxCompiler
 import optimizers
 from harness.backends.engine import Engine, engine
 from harness.backends.torch_engine import TorchEngine
-from harness.contestants import find_rule
-from harness.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
-from harness.parity import bundle_of as parity_bundle
-from harness.parity import prepare
-from harness.parity_problems import PROBLEMS, Problem
-from harness.program import Carry, step_of
+from harness.engine.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
+from harness.engine.program import Carry, step_of
+from harness.registry import find_rule
 from harness.seeding import WorkloadRandom, batch_order
+from harness.stages.parity import bundle_of as parity_bundle
+from harness.stages.parity import prepare
+from harness.stages.parity_problems import PROBLEMS, ParityProblem
 from optimizers.rule import Rule
+from tests.harness.engine.test_execution import make_bundle
 from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
-from tests.harness.test_execution import make_bundle
 from tests.harness.toys import TANH
 from workloads import workloads
 from workloads.workload import Workload
@@ -189,7 +189,9 @@ def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload,
 @pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
-def test_the_second_step_compiles_nothing_on_registered_workloads(problem: Problem, variant: str) -> None:
+def test_the_second_step_compiles_nothing_on_registered_workloads(
+    problem: ParityProblem, variant: str
+) -> None:
     made = engine("jax", "float64")
     with made.context():
         prepared = prepare(problem, made)
@@ -565,7 +567,7 @@ def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
     streamed = dataclasses.replace(workload, streamed=True, evaluation_batch=24)
     whole = run(held, backend)
     assert_equal(whole, run(dataclasses.replace(bundle, workload=streamed), backend), 1e-11)
-    monkeypatch.setattr("harness.execution.SENT_BYTES", 1)  # a step at a time
+    monkeypatch.setattr("harness.engine.execution.SENT_BYTES", 1)  # a step at a time
     assert_equal(whole, run(dataclasses.replace(bundle, workload=streamed), backend), 1e-11)
 
 

@@ -1,12 +1,11 @@
 """Golden trajectories: what a run computes changes only together with the trajectory version.
 
-After a change that is meant: raise TRAJECTORY_VERSION in harness/spec.py, run
+After a change that is meant: raise TRAJECTORY_VERSION in documents/job.py, run
 `python -m tests.harness.test_golden`, and say in CHANGELOG.md what changed.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -16,14 +15,17 @@ import numpy as np
 import polars as pl
 import pytest
 
+from documents.job import TRAJECTORY_VERSION
+from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from documents.study import Schedule
 from harness.backends.engine import engine
-from harness.basis_jobs import estimate
-from harness.execution import Clock, execute
-from harness.gradients import sampler
-from harness.job import Cell, Job, LoadedBasis, bundle_of, instance, sampling_of, workload_of
-from harness.spec import TRAJECTORY_VERSION, BasisSpec, JobSpec, OptimizerSpec, WorkloadSpec
+from harness.basis_estimation.gradients import sampler
+from harness.engine.execution import Clock, execute
+from harness.stages.basis_jobs import estimate
+from harness.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, sampling_of, workload_of
 from optimizers.bases import bases
 from results.reading import read
+from tests.harness.stages.test_jobs import SWEEP, after, run
 
 GOLDEN = Path(__file__).parent / "golden.json"
 # Workload, settings, optimizer, and the options of an EGOP basis of full rank (of the digits network there
@@ -45,27 +47,18 @@ CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any] | None]] = {
     ),
 }
 # A job of no study: only what decides the trajectory is filled in.
-SPEC = JobSpec(
-    stage="sweep",
+SPEC = SWEEP.changed(
     study="golden",
     scale="golden",
-    backend="jax",
-    device="cpu",
     optimizers=(),
     workloads=(),
     bases=(),
     seeds=(0, 1000),
     settings=None,
-    tuning={},
     budget={"steps": 6},
     evaluations=2,
-    schedule={"name": "cosine", "warmup": 0.2, "final": 0.1},
-    stop={},
+    schedule=Schedule(name="cosine", warmup=0.2, final=0.1),
     targets={},
-    bundle_memory_bytes=1 << 30,
-    upstream={},
-    sources={},
-    versions={},
 )
 
 
@@ -87,9 +80,7 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
         for number, group in enumerate(json.loads(str(estimated[0]["groups"]))):
             matrices[tuple(group)] = np.stack([arrays[f"matrix{number}"] for arrays in estimated])
     contestant = OptimizerSpec(optimizer, {})
-    spec = dataclasses.replace(
-        SPEC, optimizers=(contestant,), workloads=(workload_spec,), bases=(basis,), backend=backend
-    )
+    spec = SPEC.changed(optimizers=(contestant,), workloads=(workload_spec,), bases=(basis,), backend=backend)
     job = Job(spec, Path("results"), Clock(), 1, "")
     cell = Cell(workload, workload_spec, contestant, basis, [{"learning_rate": 0.03}])
     bundle = bundle_of(job, cell, instances, LoadedBasis(matrices, 0, []))
@@ -99,10 +90,7 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
 
 def small_tables(results: Path) -> dict[str, Any]:
     """What jobs make of lanes: outcomes, kept steps, steps of best values and targets, rates chosen."""
-    from tests.harness.test_jobs import SWEEP, after, run
-
-    sweep = dataclasses.replace(
-        SWEEP,
+    sweep = SWEEP.changed(
         bases=SWEEP.bases[:1],
         seeds=(0, 1, 2),
         stop={"gradient_norm": 1e-3},

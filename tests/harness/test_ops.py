@@ -15,7 +15,7 @@ import torch
 
 from harness.backends.jax_ops import Bases, jax_ops
 from harness.backends.numpy_ops import numpy_ops
-from harness.backends.ops import APART, Ops
+from harness.backends.ops import LARGE, Ops
 from harness.backends.torch_ops import torch_ops
 from tests.harness.operations import CASES, FILTERS, IMAGES, Case
 
@@ -271,7 +271,7 @@ def test_max_pooling_gives_a_tie_to_one_of_the_greatest():
 
 @pytest.mark.parametrize("settings", [1, 3, 8, 11])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("rows", "columns", "forms"), [(APART + 1, APART, 2), (3 * APART, APART - 1, 1)])
+@pytest.mark.parametrize(("rows", "columns", "forms"), [(LARGE + 1, LARGE, 2), (3 * LARGE, LARGE - 1, 1)])
 def test_large_bases_apart_give_the_same_products(
     rows: int, columns: int, forms: int, settings: int, dtype: str
 ):
@@ -296,6 +296,6 @@ def test_large_bases_apart_give_the_same_products(
 
 def test_small_bases_and_those_of_a_gpu_stay_one_array():
     rng = np.random.default_rng(0)
-    large, small = rng.standard_normal((1, APART, APART)), rng.standard_normal((1, APART, APART - 1))
+    large, small = rng.standard_normal((1, LARGE, LARGE)), rng.standard_normal((1, LARGE, LARGE - 1))
     assert isinstance(jax_ops("float32", "gpu").bases(large), jax.Array)
     assert isinstance(jax_ops("float32").bases(small), jax.Array)

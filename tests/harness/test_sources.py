@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from harness.errors import InputError
+from documents.errors import InputError
 from harness.sources import SourceTree, files_hash
 
 
@@ -16,12 +16,12 @@ def packages(tmp_path):
         "optimizers/__init__.py": "raise RuntimeError('must not be imported')\n",
         "optimizers/one.py": "import numpy\nfrom optimizers.shared import helper\n",
         "optimizers/two.py": "from . import shared\n",
-        "optimizers/alone.py": "import harness.plan\n",
+        "optimizers/alone.py": "import harness.planning.plan\n",
         "optimizers/shared.py": "def helper():\n    import optimizers.late\n",
         "optimizers/late.py": "from optimizers import one\n",
         "optimizers/bases/__init__.py": "",
         "optimizers/bases/deep.py": "from ..alone import thing\n",
-        "harness/plan.py": "",
+        "harness/planning/plan.py": "",
     }
     for name, text in files.items():
         path = tmp_path / name

@@ -15,9 +15,9 @@ from harness.backends import torch_engine as torch_engine_module
 from harness.backends.engine import engine
 from harness.backends.torch_native import NATIVE
 from harness.backends.torch_ops import torch_ops
-from harness.execution import Bundle, Trajectories, execute
-from harness.timing import NULL
-from tests.harness.test_execution import make_bundle, same
+from harness.engine.execution import Bundle, Trajectories, execute
+from harness.timing.step_times import NULL
+from tests.harness.engine.test_execution import make_bundle, same
 
 RULES = {name: {**optimizers.rules(), NULL.name: NULL}[name] for name in NATIVE}
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.backends.numpy_ops import numpy_ops
-from harness.layout import kinds_of, layout
+from harness.engine.layout import layout, roles_of
 from optimizers import rules
 from optimizers.rule import Rule
 from tests.optimizers.loops import Hyper, Leaf
@@ -39,6 +39,9 @@ class Entry:
         pytorch, optax: the same algorithm elsewhere; None where there is none.
         tolerance: how near paths in float64 come to the loop, relative and absolute.
         tolerance_float32: the same in float32.
+        tolerance_singular: the same in float64 where statistics never get full rank. Roots by products have
+            no pseudo-inverse: they damp by n eps, at a condition number of 1 / (n eps), and rounding in the
+            null space grows by its root, to about sqrt(eps / n) times the path.
     """
 
     optimizer: str
@@ -54,6 +57,7 @@ class Entry:
     optax: Oracle | None = None
     tolerance: float = 1e-13
     tolerance_float32: float = 1e-5
+    tolerance_singular: float = 1e-7
 
     @property
     def rule(self) -> Rule:
@@ -69,7 +73,7 @@ class Entry:
 
         They follow from the number of parameters and steps alone: rule and loop are given the same.
         """
-        if not self.rule.needs_hessian:
+        if not self.rule.needs:
             return None
         size = sum(value.size for value in params.values())
         rng, values = np.random.default_rng(size), np.linspace(1, 3, size) * (-1) ** np.arange(size)
@@ -78,9 +82,9 @@ class Entry:
 
     def path(self, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
         """The plain loop on every parameter, in the form of `harness.replay`."""
-        kinds = kinds_of({name: value.shape for name, value in params.items()})
+        roles = roles_of({name: value.shape for name, value in params.items()})
         if self.rule.scope == "model":
-            lay = layout({name: value.shape for name, value in params.items()}, kinds)
+            lay = layout({name: value.shape for name, value in params.items()}, roles)
             whole = [lay.flatten(OPS, one, 0) for one in (params, *grads)]
             hessians = self.hessians(params, len(grads))
             given = self.rule.chosen if hessians is None else {**self.rule.chosen, "hessians": hessians}
@@ -88,7 +92,7 @@ class Entry:
             return [lay.unflatten(OPS, point) for point in path]
         paths = {
             name: list(
-                self.loop(Leaf(kinds[name], value, [g[name] for g in grads]), hyper, **self.rule.chosen)
+                self.loop(Leaf(roles[name].kind, value, [g[name] for g in grads]), hyper, **self.rule.chosen)
             )
             for name, value in params.items()
         }

@@ -63,20 +63,18 @@ def jax_float64() -> Iterator[None]:
 
 
 def optax_path(oracle: Oracle, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
-    """The path of Optax in float64, compiled."""
-    import jax
+    """The path of Optax in float64; not compiled whole, which takes longer than its steps."""
     import jax.numpy as jnp
     import optax
 
     with jax_float64():
         transformation = oracle.make(hyper)
-        update = jax.jit(transformation.update)
         values = {name: jnp.asarray(value) for name, value in params.items()}
         state = transformation.init(values)
         path = []
         for grad in grads:
             arrays = {name: jnp.asarray(grad[name]) for name in params}
-            updates, state = update(arrays, state, values)
+            updates, state = transformation.update(arrays, state, values)
             values = optax.apply_updates(values, updates)
             path.append({name: np.asarray(value) for name, value in values.items()})
     return path

@@ -154,13 +154,13 @@ def fallen(optimizer: str, objective: Objective, rate: float, steps: int) -> flo
     online = Online(
         optimizer, objective.start, {"learning_rate": rate, **(how.hyper or {})}, kinds={"w": kind(objective)}
     )
-    needs = rules()[optimizer].needs_hessian
+    needs = rules()[optimizer].needs
     losses = [objective.loss(objective.start)]
     for step in range(steps):
         schedule = 1 - step / steps if how.cools else 1.0
         point = online.gradient_at(schedule)
-        hessian = objective.hessian(point) if needs else None
-        losses.append(objective.loss(online.step(objective.gradient(point), schedule, hessian)))
+        needed = {"hessian": objective.hessian(point)} if needs else {}
+        losses.append(objective.loss(online.step(objective.gradient(point), schedule, **needed)))
     return (min(losses) if how.leaves else losses[-1]) / losses[0]
 
 

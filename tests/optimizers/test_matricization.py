@@ -8,6 +8,7 @@ import pytest
 from harness.backends.numpy_ops import numpy_ops
 from optimizers.gradient_descent import SGD
 from optimizers.matricization import as_matrix, for_matrices
+from workloads.workload import Role
 
 OPS = numpy_ops("float64")
 
@@ -29,6 +30,6 @@ def test_the_first_axis_counts_rows_and_entries_keep_their_order(
 def test_leaves_of_one_order_have_the_same_part() -> None:
     part = for_matrices(lambda order: SGD).part
     assert part is not None
-    assert part("weight", (3, 2)) is part("embedding", (5, 4))
-    assert part("bias", (3,)) is not part("weight", (3, 2))
-    assert part("bias", (3,)).rule.scope == "leaf"
+    assert part(Role("weight"), (3, 2)) is part(Role("embedding"), (5, 4))
+    assert part(Role("bias"), (3,)) is not part(Role("weight"), (3, 2))
+    assert part(Role("bias"), (3,)).rule.scope == "leaf"

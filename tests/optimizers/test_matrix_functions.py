@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -35,12 +36,21 @@ PUBLISHED = (
 )
 
 
+@cache
+def compiled(function: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+    """The function on JAX as one program: operation by operation it takes far longer to compile."""
+    import jax
+
+    return jax.jit(partial(function, engine("jax", dtype).ops))
+
+
 def calculated(backend: str, dtype: str, function: Callable[..., Any], *arrays: np.ndarray) -> Any:
     """A function's results on a backend, on the host; integers stay integers."""
     made = None if backend == "numpy" else engine(backend, dtype)
     ops = numpy_ops(dtype) if made is None else made.ops
     with nullcontext() if made is None else made.context():
-        results = function(ops, *map(ops.asarray, arrays))
+        call = compiled(function, dtype) if backend == "jax" else partial(function, ops)
+        results = call(*map(ops.asarray, arrays))
         if isinstance(results, tuple):
             return tuple(np.array(ops.to_numpy(result)) for result in results)
         return np.array(ops.to_numpy(results))
@@ -307,16 +317,24 @@ def test_damping_may_differ_between_lanes(backend: str):
         assert error(found, wanted) < 1e-12
 
 
+Iterated = Callable[..., Any]
+# by whole roots, and by halved ones: the function, its number and the root that it gives
+ITERATED: list[tuple[Iterated, int, int]] = [
+    *((mf.coupled_newton_inverse_root, root, root) for root in (1, 2, 3, 4, 8)),
+    *((mf.newton_schulz_inverse_root, halvings, 2**halvings) for halvings in (1, 2, 3)),
+]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("root", [1, 2, 3, 4, 8])
-def test_coupled_newton_gives_the_inverse_root(root: int, dtype: str):
+@pytest.mark.parametrize(("function", "number", "root"), ITERATED)
+def test_iterations_give_the_inverse_root(function: Iterated, number: int, root: int, dtype: str):
     values = np.array([50.0, 3.0, 1.0, 0.05])
-    q, matrix = symmetric(11, values)
-    found = calculated(
-        "numpy", dtype, lambda ops, x: mf.coupled_newton_inverse_root(ops, x, root, 20), matrix
-    )
-    assert found.dtype == dtype
-    assert error(found, (q * values ** (-1 / root)) @ q.T) < 10 * ROUNDING[dtype]
+    for seed in (11, 26):
+        q, matrix = symmetric(seed, values)
+        found = calculated("numpy", dtype, lambda ops, x: function(ops, x, number, 20), matrix)
+        assert found.dtype == dtype
+        tolerance = 10 if function is mf.coupled_newton_inverse_root else 20
+        assert error(found, (q * values ** (-1 / root)) @ q.T) < tolerance * ROUNDING[dtype]
 
 
 @given(st.floats(0, 10), st.integers(1, 4))
@@ -325,18 +343,6 @@ def test_coupled_newton_needs_log_of_the_condition_number_and_five_steps(exponen
     steps = int(np.ceil(np.log(10**exponent) / (root * np.log1p(1 / root)) + 1)) + 6
     found = mf.coupled_newton_inverse_root(OPS, np.diag(values), root, steps)
     np.testing.assert_allclose(found, np.diag(values ** (-1 / root)), rtol=1e-9)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("halvings", [1, 2, 3])
-def test_newton_schulz_gives_the_inverse_root(halvings: int, dtype: str):
-    values = np.array([50.0, 3.0, 1.0, 0.05])
-    q, matrix = symmetric(26, values)
-    found = calculated(
-        "numpy", dtype, lambda ops, x: mf.newton_schulz_inverse_root(ops, x, halvings, 20), matrix
-    )
-    assert found.dtype == dtype
-    assert error(found, (q * values ** (-(0.5**halvings))) @ q.T) < 20 * ROUNDING[dtype]
 
 
 @given(st.floats(0, 10), st.integers(1, 3))
@@ -370,18 +376,13 @@ def test_the_inverse_root_in_the_eigenbasis_is_the_inverse_root():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_newton_schulz_roots_do_not_overflow_in_float32(scale: float):
+@pytest.mark.parametrize(
+    ("function", "number"), [(mf.coupled_newton_inverse_root, 4), (mf.newton_schulz_inverse_root, 2)]
+)
+def test_iterated_roots_do_not_overflow_in_float32(function: Iterated, number: int, scale: float):
     ops = numpy_ops("float32")
     matrix = ops.asarray(scale * np.diag([1.0, 0.5]))
-    found = mf.newton_schulz_inverse_root(ops, matrix, 2, 15)
-    np.testing.assert_allclose(found, np.diag([1.0, 0.5**-0.25]) * scale**-0.25, rtol=1e-5)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_coupled_newton_does_not_overflow_in_float32(scale: float):
-    ops = numpy_ops("float32")
-    matrix = ops.asarray(scale * np.diag([1.0, 0.5]))
-    found = mf.coupled_newton_inverse_root(ops, matrix, 4, 15)
+    found = function(ops, matrix, number, 15)
     np.testing.assert_allclose(found, np.diag([1.0, 0.5**-0.25]) * scale**-0.25, rtol=1e-5)
 
 
@@ -634,8 +635,8 @@ def test_backends_agree_with_numpy_and_keep_the_precision(name: str, backend: st
 @pytest.mark.parametrize("name", EVERY)
 def test_a_zero_matrix_gives_finite_values(name: str, backend: str):
     function, (matrix, *others) = EVERY[name]
-    for found in both(calculated(backend, "float64", function, np.zeros_like(matrix), *others)):
-        assert np.all(np.isfinite(found))
+    results = both(calculated(backend, "float64", function, np.zeros_like(matrix), *others))
+    assert all(np.all(np.isfinite(found)) for found in results)
     if name in (
         "newton_schulz",
         "newton_schulz_tall",
@@ -644,8 +645,7 @@ def test_a_zero_matrix_gives_finite_values(name: str, backend: str):
         "newton_schulz_inverse_root",
         "randomized_svd",
     ):
-        for found in both(calculated(backend, "float64", function, np.zeros_like(matrix), *others)):
-            assert not found.any()
+        assert not any(found.any() for found in results)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

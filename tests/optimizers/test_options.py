@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from documents.values import choice, flag, whole
 from optimizers import rules
-from optimizers.options import Option, OptionError, choice, complete, flag, whole
+from optimizers.adafactor import OPTIONS as ADAFACTOR
+from optimizers.options import Option, OptionError, complete
 
 OPTIONS = {
     "way": Option("short", "which way", choice("short", "long")),
@@ -64,3 +66,92 @@ def test_a_rule_without_options_takes_none(optimizer: str) -> None:
     assert rules()[optimizer].choose({}) is rules()[optimizer]
     with pytest.raises(OptionError, match=f"{optimizer} has no option 'steps'.*valid: none"):
         rules()[optimizer].choose({"steps": 5})
+
+
+OTHERS = "others = 'muon' is not one of adamw, adam, momentum, sgd"
+NO_SIMPLEX = "mirror = 'entropy' needs domain = 'simplex' and not '{}'"
+SCHULZ = "'newton_schulz' needs a power of 1/2, 1/4, 1/8 or 1/16, and"
+WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "adafactor": [({name: 1}, f"{name} = 1 is neither true nor false") for name in ADAFACTOR],
+    "adam": [
+        ({"amsgrad": value}, "amsgrad = .* is none of false, true and before_correction")
+        for value in ("after", 1, None)
+    ],
+    "adam_nmf": [
+        ({"rank": 0}, "rank = 0 is not a whole number from 1 on"),
+        ({"rank": 1.5}, "rank = 1.5 is not a whole number from 1 on"),
+        ({"steps": "both"}, "steps = 'both' is not one of alternating, simultaneous"),
+        ({"step": "alternating"}, "did you mean 'steps'"),
+    ],
+    "mirror_descent": [
+        ({"mirror": "burg"}, "mirror = 'burg' is not one of euclidean, entropy"),
+        ({"domain": "cube"}, "domain = 'cube' is not one of space, ball, box, simplex"),
+        ({"mirror": "entropy"}, NO_SIMPLEX.format("space")),
+        *(
+            ({"mirror": "entropy", "domain": domain}, NO_SIMPLEX.format(domain))
+            for domain in ("space", "ball", "box")
+        ),
+    ],
+    "regularized_update_descent": [
+        ({"gradient": "here"}, "gradient = 'here' is not one of exact, polyak, nesterov")
+    ],
+    "muon": [
+        ({"orthogonalization": "qr"}, "orthogonalization = 'qr' is not one of newton_schulz, svd"),
+        ({"coefficients": "best"}, "coefficients = 'best' is not one of cubic, quintic, jordan"),
+        ({"steps": 0}, "steps = 0 is not a whole number from 1 on"),
+        ({"nesterov": 1}, "nesterov = 1 is neither true nor false"),
+        ({"scale": "big"}, "scale = 'big' is not one of none, spectral, adam"),
+        ({"others": "muon"}, OTHERS),
+        ({"nesterow": True}, "did you mean 'nesterov'"),
+    ],
+    "shampoo": [
+        ({"statistics": "mean"}, "statistics = 'mean' is not one of sum, ema"),
+        ({"power": 0}, r"power = 0 is not a number in \(0, 1\], or null"),
+        ({"power": True}, "power = True is not a number"),
+        ({"power": "1/4"}, "power = '1/4' is not a number"),
+        ({"power": 1.5}, "power = 1.5 is not a number"),
+        ({"refresh_every": 0}, "refresh_every = 0 is not a whole number from 1 on"),
+        ({"refresh_every": None}, "refresh_every = None is not a whole number from 1 on"),
+        ({"refreshevery": 2}, "did you mean 'refresh_every'"),
+        ({"root": "svd"}, "root = 'svd' is not one of eigendecomposition, coupled_newton, newton_schulz, tr"),
+        ({"steps": 0}, "steps = 0 is not a whole number from 1 on"),
+        (
+            {"root": "coupled_newton", "power": 0.3},
+            "'coupled_newton' needs a power of which 1 / power is whole",
+        ),
+        ({"root": "newton_schulz", "power": 0.3}, SCHULZ),
+        ({"block_size": 0}, r"block_size = 0 is not a whole number from 1 on, or null \(none is cut\)"),
+        ({"grafting": "adamw"}, "grafting = 'adamw' is not one of none, sgd, adagrad, adam"),
+    ],
+    "soap": [
+        ({"refresh_every": 0}, r"refresh_every = 0 is not a whole number from 1 on, or null \(never after"),
+        ({"basis": "qr"}, "basis = 'qr' is not one of orthogonal_iteration, eigendecomposition"),
+        ({"skip_first_step": 1}, "skip_first_step = 1 is neither true nor false"),
+        ({"maximum_dimension": 2.5}, "maximum_dimension = 2.5 is not a whole number from 1 on"),
+        ({"max_dimension": 4}, "did you mean 'maximum_dimension'"),
+    ],
+    "trust_region_sphere": [({"norm": "l3"}, "norm = 'l3' is not one of l1, l2, linfinity")],
+    "weight_normalization": [({"scale": "fixed"}, "scale = 'fixed' is not one of free, frozen")],
+    "pin_to_sphere": [({"others": "muon"}, OTHERS)],
+    "riemannian_sgd": [({"norm": "l2"}, "has no option 'norm'")],
+    "steepest_descent": [
+        ({"norm": "nuclear"}, "norm = 'nuclear' is not one of frobenius, max, spectral"),
+        ({"principle": "mm"}, "principle = 'mm' is not one of trust_region, majoriz"),
+    ],
+    "sign_descent": [({"norm": "max"}, "has no option 'norm'")],
+    "manifold_muon": [
+        ({"orthogonalization": "qr"}, "orthogonalization = 'qr' is not one of newton_schulz, svd"),
+        ({"dual_steps": 0}, "dual_steps = 0 is not a whole number from 1 on"),
+        ({"others": "muon"}, OTHERS),
+        ({"nesterov": True}, "has no option 'nesterov'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "message"),
+    [(optimizer, *wrong) for optimizer, several in WRONG.items() for wrong in several],
+)
+def test_wrong_options_of_rules_are_refused(optimizer: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=f"{optimizer}.*{message}"):
+        rules()[optimizer].choose(options)

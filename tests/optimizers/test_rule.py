@@ -59,6 +59,7 @@ def test_wrong_hyperparameters_are_refused(optimizer: str, given: dict[str, floa
         ("muon", "momentum", 1.0, "[0, 1)"),
         ("muon", "others_learning_rate", 0.0, "(0, inf)"),
         ("muon", "others_beta2", 1.0, "[0, 1)"),
+        ("newton", "damping", -1.0, "[0, inf)"),
     ],
 )
 def test_values_outside_their_interval_are_refused(
@@ -75,6 +76,29 @@ def test_an_option_brings_its_own_hyperparameters(value: float) -> None:
     assert "beta2" not in rules()["shampoo"].hyperparameters
     with pytest.raises(HyperparameterError, match=r"shampoo: beta2 = \d\.0 is outside \(0, 1\)"):
         rule.complete({"learning_rate": 0.1, "beta2": value})
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "name"),
+    [
+        ("adafactor", {}, "beta1"),
+        ("adafactor", {}, "beta2"),
+        ("adafactor", {"beta2_schedule": False}, "beta2_exponent"),
+        ("adafactor", {"clipping": False}, "clipping_threshold"),
+        ("adafactor", {"parameter_scaling": False}, "parameter_scale_floor"),
+        ("adam_nmf", {}, "initialization_range"),
+        ("mirror_descent", {"domain": "space"}, "radius"),
+        ("mirror_descent", {"domain": "simplex"}, "radius"),
+        ("muon", {"others": "sgd"}, "others_beta1"),
+        ("shampoo", {}, "beta2"),
+        ("shampoo", {"grafting": "adagrad"}, "grafting_beta1"),
+    ],
+)
+def test_hyperparameters_are_those_of_the_options(
+    optimizer: str, options: dict[str, object], name: str
+) -> None:
+    with pytest.raises(HyperparameterError, match=f"{optimizer} has no hyperparameter '{name}'"):
+        rules()[optimizer].choose(options).complete({"learning_rate": 0.1, name: 0.5})
 
 
 def test_zero_is_legal_where_it_means_off() -> None:
@@ -94,7 +118,12 @@ def test_zero_is_legal_where_it_means_off() -> None:
     ],
 )
 def test_intervals(bounds: dict[str, float], value: float, legal: bool) -> None:
-    assert Hyperparameter("x", **bounds).contains(value) is legal  # type: ignore[arg-type]
+    read = Hyperparameter("x", **bounds).read  # type: ignore[arg-type]
+    if legal:
+        assert read(value) == value
+    else:
+        with pytest.raises(ValueError, match=r"is outside [\[(]"):
+            read(value)
 
 
 def test_safe_divide_is_the_pseudo_inverse_of_a_diagonal() -> None:

@@ -12,9 +12,9 @@ from scipy.optimize import linprog
 
 from harness import replay
 from harness.backends.numpy_ops import numpy_ops
-from harness.errors import InputError
 from optimizers import rules
 from optimizers.spheres import NORMS, unit_tangential
+from workloads.workload import Role
 
 OPS = numpy_ops("float64")
 RULES: list[tuple[str, dict[str, Any]]] = [
@@ -238,13 +238,10 @@ def test_a_free_scale_begins_as_gradient_descent() -> None:
 # --- exact cases ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_right_triangles_are_exact(backend: str) -> None:
-    """On JAX but for one unit in the last place: XLA fuses products and sums."""
-
+def test_right_triangles_are_exact() -> None:
     def check(expected: list[float], optimizer: str, w: Any, g: Any, rate: float, **options: str) -> None:
-        (found,) = after(optimizer, w, [g], rate, options, backend)
-        np.testing.assert_allclose(found, expected, rtol=3e-16 if backend == "jax" else 0)
+        (found,) = after(optimizer, w, [g], rate, options)
+        np.testing.assert_array_equal(found, expected)
 
     check([3, 4], "pin_to_sphere", [5, 0], [4, -8], 0.5)
     check([3.2, 2.4], "riemannian_sgd", [4, 0], [7, -6], 0.5)
@@ -262,7 +259,7 @@ def test_right_triangles_are_exact(backend: str) -> None:
 def test_lengths_do_not_drift(optimizer: str, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
     w = rng.standard_normal((3, 4))
-    path = after(optimizer, w, rng.standard_normal((3000, 3, 4)), 0.1, options, kind="weight")
+    path = after(optimizer, w, rng.standard_normal((600, 3, 4)), 0.1, options, kind="weight")
     lengths = np.linalg.norm(w, axis=1)
     for found in path[::100] + path[-1:]:
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-14)
@@ -359,8 +356,8 @@ def test_vectors_are_slices_of_the_first_axis(
 def test_states_hold_a_number_or_a_copy_for_each_vector(optimizer: str, options: dict[str, Any]) -> None:
     part = rules()[optimizer].choose(options).part
     assert part is not None
-    rule = part("weight", (3, 4)).rule
-    assert rule is part("weight", (7, 2)).rule, "rows of any shape are one rule"
+    rule = part(Role("weight"), (3, 4)).rule
+    assert rule is part(Role("weight"), (7, 2)).rule, "rows of any shape are one rule"
     shapes = [array.shape for array in rule.init(OPS, np.ones((2, 3, 4)))]
     assert shapes == ([(2, 3, 4), (2, 3, 1)] if optimizer == "weight_normalization" else [(2, 3, 1)])
 
@@ -378,7 +375,7 @@ def test_the_leading_eigenvector_is_found(optimizer: str, options: dict[str, Any
     w /= np.linalg.norm(w)
     rule = rules()[optimizer].choose(options).part
     assert rule is not None
-    functions = rule("vector", (5,)).rule
+    functions = rule(Role("vector"), (5,)).rule
     state: Any = functions.init(OPS, w)
     steps = 400
     for step in range(steps):
@@ -397,17 +394,3 @@ def test_compiled_programs_find_the_same_ties_at_each_use(norm: str) -> None:
     )
     lengths = np.linalg.norm(path, axis=-1)
     np.testing.assert_allclose(lengths / np.linalg.norm(w, axis=1), 1, rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "options", "message"),
-    [
-        ("trust_region_sphere", {"norm": "l3"}, "norm = 'l3' is not one of l1, l2, linfinity"),
-        ("weight_normalization", {"scale": "fixed"}, "scale = 'fixed' is not one of free, frozen"),
-        ("pin_to_sphere", {"others": "muon"}, "others = 'muon' is not one of adamw, adam, momentum, sgd"),
-        ("riemannian_sgd", {"norm": "l2"}, "riemannian_sgd has no option 'norm'"),
-    ],
-)
-def test_wrong_options_are_refused(optimizer: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        after(optimizer, np.ones(2), [], options=options)

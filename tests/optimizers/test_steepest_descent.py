@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from harness import replay
-from harness.errors import InputError
 
 RATE = 0.5
 NORMS: dict[str, Callable[[np.ndarray], float]] = {
@@ -117,42 +115,10 @@ def test_steps_are_dual_to_the_gradient(seed: int, rows: int, columns: int, rank
 
 
 @pytest.mark.parametrize("principle", PRINCIPLES)
-@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_integers_are_exact_under_the_max_norm(backend: str, principle: str) -> None:
+def test_integers_are_exact_under_the_max_norm(principle: str) -> None:
     grad = np.array([[3.0, -2.0], [0.0, 7.0]])
     factor = 12.0 if principle == "majorization" else 1.0
-    np.testing.assert_array_equal(moved(grad, "max", principle, backend), -0.5 * factor * np.sign(grad))
-
-
-@pytest.mark.parametrize("principle", PRINCIPLES)
-@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_sign_descent_is_the_rule_of_the_max_norm(backend: str, principle: str) -> None:
-    rng = np.random.default_rng(0)
-    shapes = {"matrix": (3, 2), "convolution": (2, 3, 2, 2), "vector": (4,), "scalar": ()}
-    start, *grads = [
-        {name: np.asarray(rng.standard_normal(shape)) for name, shape in shapes.items()} for _ in range(4)
-    ]
-    hyper, options = {"learning_rate": 0.3}, {"principle": principle}
-    one = replay("sign_descent", start, grads, hyper, backend, options=options)
-    other = replay("steepest_descent", start, grads, hyper, backend, options={"norm": "max", **options})
-    for found, expected in zip(one, other, strict=True):
-        for name in shapes:
-            np.testing.assert_array_equal(found[name], expected[name])
-
-
-@pytest.mark.parametrize("shape", [(5,), (5, 1), (1, 5), ()])
-@pytest.mark.parametrize("principle", PRINCIPLES)
-def test_the_spectral_norm_of_a_vector_is_the_euclidean_one(shape: tuple[int, ...], principle: str) -> None:
-    grad = np.asarray(np.random.default_rng(1).standard_normal(shape))
-    found = moved(grad, "spectral", principle)
-    np.testing.assert_allclose(found, moved(grad, "frobenius", principle), rtol=1e-13)
-
-
-def test_a_convolution_is_outputs_by_the_rest() -> None:
-    grad = np.random.default_rng(2).standard_normal((3, 2, 2, 2))
-    for norm in NORMS:
-        found = moved(grad, norm, "majorization").reshape(3, 8)
-        np.testing.assert_allclose(found, moved(grad.reshape(3, 8), norm, "majorization"), rtol=1e-13)
+    np.testing.assert_array_equal(moved(grad, "max", principle), -0.5 * factor * np.sign(grad))
 
 
 @pytest.mark.parametrize("principle", PRINCIPLES)
@@ -166,16 +132,3 @@ def test_scales_at_the_ends_of_the_range(backend: str, norm: str, principle: str
         found = moved(scale * grad, norm, principle, backend)
         np.testing.assert_allclose(found / share, plain, rtol=1e-12)
     np.testing.assert_array_equal(moved(0 * grad, norm, principle, backend), 0.0)
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "options", "message"),
-    [
-        ("steepest_descent", {"norm": "nuclear"}, "norm = 'nuclear' is not one of frobenius, max, spectral"),
-        ("steepest_descent", {"principle": "mm"}, "principle = 'mm' is not one of trust_region, majoriz"),
-        ("sign_descent", {"norm": "max"}, "sign_descent has no option 'norm'"),
-    ],
-)
-def test_wrong_options_are_refused(optimizer: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        replay(optimizer, {"w": np.zeros(2)}, [], {"learning_rate": 0.1}, "numpy", options=options)

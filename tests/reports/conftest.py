@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reports.__main__ import main
-from reports.kernels import draw_kernels
-from reports.plan import ReportPlan, StudyPlan, read_plan
+from curvebench.__main__ import main
+from documents.plan import ReportPlan, StudyPlan
+from reports.figures.study_figures import list_figures
+from reports.pages.kernels import draw_kernels
+from reports.plan import read_plan
+from reports.rendering import templates
 from reports.tables import Tables, read_tables
-from tests.reports.stored_kernels import make_repository, write_stored
+from tests.reports.stored_kernels import history, write_stored
 from tests.reports.synthetic import CONVEX, Shape, write_plan
 
 SHAPES = (Shape(), replace(CONVEX, machines=("m1", "m2")))
+
+
+def words_of(template: str, macro: str, *arguments: Any) -> str:
+    """What a macro says, as text."""
+    said = getattr(templates(markdown=True).get_template(template).module, macro)(*arguments)
+    return " ".join(said.split())
 
 
 @dataclass(frozen=True)
@@ -35,9 +46,37 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     plan_file = write_plan(folder, SHAPES, checks=True)
     for shape in SHAPES:
         assert main(["figures", "--plan", str(plan_file), "--study", shape.name]) == 0
-    assert main(["claims", "--plan", str(plan_file)]) == 0
-    assert main(["site", "--plan", str(plan_file), "--out", str(folder / "site")]) == 0
-    return Report(folder, plan_file, read_plan(plan_file), folder / "site")
+    assert main(["claims", "figures", "--plan", str(plan_file)]) == 0
+    return Report(folder, plan_file, read_plan(plan_file), site_of(plan_file, folder))
+
+
+def site_of(plan: Path, folder: Path) -> Path:
+    """The rendered site of a plan's file, in a folder."""
+    assert main(["site", "--plan", str(plan), "--out", str(folder / "site")]) == 0
+    return folder / "site"
+
+
+def leave_figures_out(folder: Path, *studies: str) -> None:
+    """Let the figures of made-up studies, as a site asks for them, be none."""
+    for name in studies:
+        (folder / "figures" / name).mkdir(parents=True)
+        list_figures([], folder / "figures" / name)
+
+
+def changed_site(report: Report, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """The site of the made-up studies whose plan's file, as JSON, was changed in place."""
+    raw = json.loads(report.plan_file.read_text())
+    change(raw)
+    plan = folder / "plan.json"
+    plan.write_text(json.dumps(raw))
+    return site_of(plan, folder)
+
+
+@pytest.fixture(scope="session")
+def empty_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of a plan without studies, checks and parity."""
+    folder = tmp_path_factory.mktemp("empty")
+    return site_of(write_plan(folder, []), folder)
 
 
 @pytest.fixture(scope="session")
@@ -62,13 +101,12 @@ class KernelReport:
 
 @pytest.fixture(scope="session")
 def kernel_report(tmp_path_factory: pytest.TempPathFactory) -> KernelReport:
-    """A report without studies, with results of two machines; the second stored no spread."""
+    """A report without studies, with results of two machines: of three commits, and of twelve and a step."""
     folder = tmp_path_factory.mktemp("kernels")
-    hashes = make_repository(folder / "repository")
-    write_stored(folder / "stored", hashes, "one")
-    write_stored(folder / "stored", hashes, "two", spread=False)
-    draw_kernels(folder / "stored", folder / "drawn", folder / "repository")
+    hashes = [f"{number:x}" * 40 for number in range(1, 13)]
+    write_stored(folder / "stored", hashes[:3], "one")
+    write_stored(folder / "stored", hashes, "two", spread=False, seconds=history(12, at=6))
+    draw_kernels(folder / "stored", folder / "drawn")
     plan = write_plan(folder, [])
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kernels": str(folder / "drawn")}))
-    assert main(["site", "--plan", str(plan), "--out", str(folder / "site")]) == 0
-    return KernelReport(folder / "site", hashes)
+    return KernelReport(site_of(plan, folder), hashes)

@@ -1,12 +1,14 @@
-"""Results as asv stores them, made up: three commits of a small repository, two machines, a change."""
+"""Results as asv stores them, made up: three commits or more on a machine, and a change."""
 
 from __future__ import annotations
 
 import json
 import math
-import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 LABELS = [
     "step.adam.one_large jax float32",
@@ -17,7 +19,6 @@ COLUMNS = [
     "result", "params", "version", "started_at", "duration", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25",
     "stats_q_75", "stats_number", "stats_repeat", "samples", "profile",
 ]  # fmt: skip
-NAMES = {"time_call": "time", "peakmem_call": "peakmemory", "track_error": "track"}
 DAY = 86_400_000  # milliseconds
 # seconds by commit: the first case becomes twice as slow at the last one, the second stays in its spread
 SECONDS: tuple[list[Any], ...] = (
@@ -27,21 +28,11 @@ SECONDS: tuple[list[Any], ...] = (
 )
 
 
-def make_repository(folder: Path) -> list[str]:
-    """A git repository of three commits; returns their hashes, the oldest first."""
-    folder.mkdir(parents=True)
-    name = ["-c", "user.name=name", "-c", "user.email=name@example.org"]
-    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
-    hashes = []
-    for number in range(3):
-        (folder / "code.py").write_text(f"NUMBER = {number}\n")
-        for arguments in (["add", "--all"], [*name, "commit", "--quiet", "--message", f"change {number}"]):
-            subprocess.run(["git", *arguments], cwd=folder, check=True)
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True
-        )
-        hashes.append(done.stdout.strip())
-    return hashes
+def history(commits: int, at: int) -> list[list[Any]]:
+    """Seconds by commit with 1 % of noise: the first case is 10 % slower from a commit on."""
+    noise = np.random.default_rng(0).lognormal(0, 0.01, (commits, len(LABELS)))
+    noise[at:, 0] *= 1.1
+    return (noise * SECONDS[0]).tolist()
 
 
 def result(commit: str, number: int, values: list[Any], machine: str, spread: bool = True) -> dict[str, Any]:
@@ -81,28 +72,19 @@ def result(commit: str, number: int, values: list[Any], machine: str, spread: bo
     }
 
 
-def write_stored(folder: Path, hashes: list[str], machine: str = "one", spread: bool = True) -> Path:
+def write_stored(
+    folder: Path,
+    hashes: list[str],
+    machine: str = "one",
+    spread: bool = True,
+    seconds: Sequence[list[Any]] = SECONDS,
+) -> Path:
     """Write the results of commits on a machine, as asv lays them out; returns the folder."""
     place = folder / machine
     place.mkdir(parents=True)
-    for number, (commit, values) in enumerate(zip(hashes, SECONDS, strict=True)):
+    for number, (commit, values) in enumerate(zip(hashes, seconds, strict=True)):
         content = result(commit, number, values, machine, spread)
         (place / f"{commit[:8]}-existing-py.json").write_text(json.dumps(content))
         facts = {name: content["params"][name] for name in ("machine", "cpu", "num_cpu", "ram", "os", "arch")}
     (place / "machine.json").write_text(json.dumps(facts | {"version": 1}))
-    benchmarks: dict[str, Any] = {
-        f"asv_cases.Kernel.{name}": {
-            "code": "",
-            "name": f"asv_cases.Kernel.{name}",
-            "param_names": ["case"],
-            "params": [[repr(label) for label in LABELS]],
-            "pretty_name": f"Kernel.{name}",
-            "timeout": 120.0,
-            "type": kind,
-            "unit": {"time": "seconds", "peakmemory": "bytes", "track": "relative"}[kind],
-            "version": "1",
-        }
-        for name, kind in NAMES.items()
-    }
-    (folder / "benchmarks.json").write_text(json.dumps(benchmarks | {"version": 2}))
     return folder

@@ -12,14 +12,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from reports.plan import ConditionPlan
+from documents.claim import ComparisonKey, Condition
+from documents.method import Method
+from reports.claims.censoring import Interval
+from reports.claims.comparison import ClaimComparison
 from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Effect
-from reports.stopped import Between
-from reports.verdicts import Compared
-from results.methods import method_label
 from results.schema import COMPARISONS, TABLES
 from results.writing import write_table
+from tests.results.rows import BASE
 
 HOSTILE = "<script>alert(1)</script>"
 METRICS = {
@@ -77,22 +78,26 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         "name": shape.name,
         "question": "Does the EGOP basis help adaptive methods on a small network?",
         "source": "000 Fig. 1 right, Fig. 15",
-        "setting_notes": ["1,797 images, split as in the paper", "torch takes fewer seeds at this scale"],
+        "notes": ["1,797 images, split as in the paper", "torch takes fewer seeds at this scale"],
         "workloads": [
             {"name": name, "description": f"{name}: a made-up problem", "metrics": METRICS}
             for name in shape.workloads
         ],
-        "methods": [method_label(o, b) for o in shape.optimizers for b in shape.bases],
-        "bases": {basis: {"samples": "1.0 d"} for basis in shape.bases if basis != "identity"},
-        "backends": {backend: {"device": "cpu"} for backend in shape.backends},
-        "seeds": {"tuning": len(shape.tuning_seeds), "final": len(shape.seeds)},
+        "optimizers": [{"name": name} for name in shape.optimizers],
+        "bases": [
+            {"label": basis, "name": basis, "options": {} if basis == "identity" else {"samples": "1.0 d"}}
+            for basis in shape.bases
+        ],
+        "runs_on": {
+            backend: {"device": "cpu", "tuned_on": backend, "final_seeds": max(1, len(shape.seeds))}
+            for backend in shape.backends
+        },
+        "seeds": {"tuning": max(1, len(shape.tuning_seeds)), "final": max(1, len(shape.seeds))},
         "tuning": {
             "protocol": "two_stage_sweep",
-            "coarse": list(RATES),
-            "statistic": "median",
-            "which": "final",
-            "metric": "train_loss",
-            "direction": "minimize",
+            "of": "learning_rate",
+            "coarse": [1e-3, 1.0],
+            "choose": {"statistic": "median", "which": "final", "metric": "train_loss"},
             "shared_across": "none",
         },
         "schedule": {"name": "constant"},
@@ -100,8 +105,9 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         "targets": {"validation_accuracy": 0.9},
         "compare": {"metric": "train_loss", "which": "final"},
         "claims": [claim_of(shape)],
-        "at_most_partly": "",
+        "rules": {f"egop.{shape.name}": RULE},
         "budget": {"steps": STEPS[-1]},
+        "evaluations": 5,
         "tables": str(tables),
         "figures": str(folder / "figures" / shape.name),
     }
@@ -109,7 +115,7 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
 
 def claim_of(shape: Shape) -> dict[str, Any]:
     """A claim about the first optimizer that is not the one that diverges, in its last basis."""
-    method, control = method_label(shape.optimizers[-1], shape.bases[-1]), shape.optimizers[-1]
+    method, control = Method(shape.optimizers[-1], shape.bases[-1]).label, shape.optimizers[-1]
     return {
         "id": f"egop.{shape.name}",
         "sentence": f"{method} ends <i>lower</i> than {control}.",
@@ -124,7 +130,6 @@ def claim_of(shape: Shape) -> dict[str, Any]:
                 "test": "wilcoxon",
             }
         ],
-        "rule": RULE,
     }
 
 
@@ -135,34 +140,31 @@ def compared(
     sign: float = -1.0,
     smallest_effect: float = 0.05,
     most: ArrayLike | None = None,
-) -> Compared:
+    workload: str = "digits_mlp",
+    control: str = "adam",
+    treated: str = "adam @ egop",
+) -> ClaimComparison:
     """Two methods as a claim's only condition compares them; gains are at least `gains`, at most `most`."""
     least = np.asarray(gains, dtype=float)
-    condition = ConditionPlan(
-        metric="train_loss",
-        which="final",
-        relation=relation,
-        methods=("adam @ egop",),
-        than=("adam",),
-        pairs="matched",
-        workload=None,
-        smallest_effect=smallest_effect,
-        effect=effect,
-        test="sign",
-        family="family",
+    condition = Condition.model_validate(
+        {
+            "metric": "final train_loss",
+            relation: ["adam @ egop"],
+            "than": ["adam"],
+            "smallest_effect": f"{100 * smallest_effect:g} %",
+            "effect": effect,
+            "family": "family",
+        }
     )
-    return Compared(
-        claim="claim",
+    return ClaimComparison(
+        key=ComparisonKey("claim", 0, workload, treated, control, workload),
         study="study",
         backend="jax",
-        workload="digits_mlp",
         condition=condition,
-        treated="adam @ egop",
-        control="adam",
         effect=effect,
         sign=sign,
         gains=least,
-        between=Between(least, least if most is None else np.asarray(most, dtype=float)),
+        interval=Interval(least, least if most is None else np.asarray(most, dtype=float)),
     )
 
 
@@ -176,6 +178,7 @@ def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> P
                 "name": "fashion",
                 "reason": "Fashion-MNIST is not on this machine <b>yet</b>",
                 "claims": [claim_of(Shape("fashion"))],
+                "rules": {"egop.fashion": RULE},
             }
         ],
         "parity": write_parity(folder) if shapes else None,
@@ -225,10 +228,9 @@ def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
             judged = judgeable and not in_ulps
             fails = optimizer == DIFFERENT and comparison == "torch against jax"
             difference = 2.5 if in_ulps else 3e-5 if fails or not judged else 4e-16
-            yield {
+            yield BASE["parity"] | {
                 "optimizer": optimizer,
                 "problem": problem,
-                "workload": "quadratic",
                 "basis": "identity",
                 "comparison": comparison,
                 "unit": "ulps" if in_ulps else "relative",
@@ -237,10 +239,6 @@ def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
                 "judged": judged,
                 "tolerance": 1e-10 if judged else None,
                 "holds": not judged or difference <= 1e-10,
-                "steps": 20,
-                "learning_rate": 0.01,
-                "spec_hash": "p" * 16,
-                "machine": "m1",
             }
 
 
@@ -296,7 +294,7 @@ def _checks() -> Iterator[dict[str, Any]]:
                 ">=": value >= limit - tolerance,
                 "==": abs(value - limit) <= tolerance,
             }[relation]
-            yield {
+            yield BASE["checks"] | {
                 "claim": claim,
                 "part": part,
                 "variant": variant,
@@ -309,9 +307,6 @@ def _checks() -> Iterator[dict[str, Any]]:
                 "tolerance": tolerance,
                 "holds": bool(holds),
                 "seconds": 0.002,
-                "scale": "quick",
-                "spec_hash": "c" * 16,
-                "machine": "m1",
             }
 
 
@@ -338,17 +333,8 @@ def _series() -> Iterator[dict[str, Any]]:
         ]
     for about, label, kind, instance, x, y in lines:
         for at, height in zip(x, y, strict=True):
-            yield about | {
-                "variant": "",
-                "instance": instance,
-                "label": label,
-                "kind": kind,
-                "x": at,
-                "y": height,
-                "scale": "quick",
-                "spec_hash": "c" * 16,
-                "machine": "m1",
-            }
+            point: dict[str, Any] = {"instance": instance, "label": label, "kind": kind, "x": at, "y": height}
+            yield BASE["series"] | about | point
 
 
 Cell = tuple[str, str, str, str]  # workload, backend, optimizer, basis
@@ -398,15 +384,13 @@ def _run(
     hit = steps[met[0]] if len(met) else None
     outcome = "diverged" if dies else "reached" if hit else "budget"
     evaluations = 0 if basis == "identity" else BASIS_EVALUATIONS
-    run = {
+    run = BASE["runs"] | {
         "run": name,
         "study": shape.name,
-        "scale": "quick",
         "workload": workload,
         "optimizer": optimizer,
         "basis": basis,
         "backend": backend,
-        "device": "cpu",
         "dtype": "float32",
         "stage": stage,
         "seed": seed,
@@ -437,7 +421,6 @@ def _run(
                 "seconds_kind": None if hit is None else "modelled",
             }
         ],
-        "seconds": None,
         "state_bytes": 1000 * (1 + index),
         "bundle_lanes": 15,
         "spec_hash": f"{index:016x}",
@@ -449,7 +432,6 @@ def _run(
             "step": step,
             "gradient_evaluations": step,
             "examples": step * 30,
-            "seconds": None,
             "metric": key,
             "value": float(value),
         }
@@ -460,20 +442,13 @@ def _run(
 
 
 def _timings(shape: Shape) -> Iterator[dict[str, Any]]:
-    base = {"study": shape.name, "scale": "quick", "device": "cpu", "spec_hash": "t" * 16, "machine": "m1"}
     for workload in shape.workloads:
         for backend in shape.backends:
-            cell = {**base, "workload": workload, "backend": backend}
+            cell = BASE["timings"] | {"study": shape.name, "workload": workload, "backend": backend}
             for repetition in range(7):
                 wobble = 1 + 0.05 * np.sin(repetition)
                 row = {**cell, "repetition": repetition, "steps": 20}
-                yield {
-                    **row,
-                    "optimizer": "null",
-                    "basis": "identity",
-                    "phase": "null_step",
-                    "seconds": 0.02 * wobble,
-                }
+                yield row | {"optimizer": "null", "phase": "null_step", "seconds": 0.02 * wobble}
                 for index, optimizer in enumerate(shape.optimizers):
                     for basis in shape.bases:
                         seconds = (0.02 + 0.004 * index * (2 if basis != "identity" else 1)) * wobble
@@ -486,16 +461,12 @@ def _timings(shape: Shape) -> Iterator[dict[str, Any]]:
 def _memory(shape: Shape) -> Iterator[dict[str, Any]]:
     for workload, backend, optimizer, basis in _cells(shape):
         index = shape.optimizers.index(optimizer)
-        yield {
+        yield BASE["memory"] | {
             "study": shape.name,
-            "scale": "quick",
             "workload": workload,
             "optimizer": optimizer,
             "basis": basis,
             "backend": backend,
-            "device": "cpu",
-            "spec_hash": "t" * 16,
-            "machine": "m1",
             "host_baseline_bytes": 300 * 2**20,
             "host_peak_bytes": (302 + index + (17 if basis != "identity" else 0)) * 2**20,
             "device_peak_bytes": None if backend == "torch" else (1 + index) * 2**20,
@@ -508,14 +479,12 @@ def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
         for backend in shape.backends if stage != "bases" else ("host",):
             for optimizer in shape.optimizers if stage in ("sweep", "final") else (None,):
                 number += 1
-                yield {
+                yield BASE["jobs"] | {
                     "spec_hash": f"{number:016x}",
                     "study": shape.name,
-                    "scale": "quick",
                     "stage": stage,
                     "optimizer": optimizer,
                     "backend": backend,
-                    "device": "cpu",
                     "import_seconds": 2.0,
                     "compile_seconds": 3.0,
                     "data_seconds": 0.5,
@@ -527,10 +496,6 @@ def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
                     "started": f"2026-01-02T03:{number:02d}:00+00:00",
                     "machine": shape.machines[number % len(shape.machines)],
                     "cpu": "Toy CPU at 3 GHz",
-                    "cores": 2,
-                    "threads": 1,
-                    "gpu": None,
-                    "driver": None,
                     "system": "Linux 6.1",
                     "python": "3.11.2",
                     "packages": [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,14 +10,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reports.__main__ import main
-from reports.comparing import MOST_PAIRS, MOST_ROWS, Contest, cells, comparison_page, contests, median_texts
+from documents.plan import StudyPlan
 from reports.measures import study_values
-from reports.pages import pair_rows
-from reports.plan import StudyPlan
+from reports.pages.comparing import (
+    MOST_PAIRS,
+    MOST_ROWS,
+    Matchups,
+    cells,
+    comparison_page,
+    contests,
+    median_texts,
+)
+from reports.pages.study_pages import pair_rows
 from reports.statistics.shares import share_interval
 from reports.tables import Tables, read_tables
-from tests.reports.conftest import Report
+from tests.reports.changing import replace
+from tests.reports.conftest import Report, leave_figures_out, site_of
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
 
 LIMIT = 2_000_000  # bytes of a page
@@ -31,7 +38,7 @@ def studies(report: Report) -> list[tuple[StudyPlan, Tables]]:
 
 
 @pytest.fixture(scope="module")
-def found(studies: list[tuple[StudyPlan, Tables]]) -> list[Contest]:
+def found(studies: list[tuple[StudyPlan, Tables]]) -> list[Matchups]:
     return contests(studies)
 
 
@@ -41,7 +48,7 @@ def stored(page: str) -> str:
     return str(text)
 
 
-def test_every_pair_meets_on_every_workload_backend_and_quantity(found: list[Contest]):
+def test_every_pair_meets_on_every_workload_backend_and_quantity(found: list[Matchups]):
     met = [(contest.study, contest.workload, contest.backend, contest.quantity) for contest in found]
     loss, target = "final training loss", "gradients to validation accuracy 0.9"
     digits = [
@@ -57,14 +64,14 @@ def test_every_pair_meets_on_every_workload_backend_and_quantity(found: list[Con
 
 
 def test_the_numbers_are_those_of_the_study_page(
-    studies: list[tuple[StudyPlan, Tables]], found: list[Contest]
+    studies: list[tuple[StudyPlan, Tables]], found: list[Matchups]
 ):
     study, tables = studies[0]
     rows = pair_rows(study, "digits_mlp", "jax", tables.runs)
     assert rows
     for row in rows:
-        compared = found[0].meetings[row["method"], row["control"]].comparison
-        assert vars(compared) == {name: row[name] for name in vars(compared)}
+        compared = found[0].meetings[row["method"], row["control"]].effect
+        assert compared == row["found"]
 
 
 def test_a_method_whose_control_did_not_run_is_compared_with_nothing(studies: list[tuple[StudyPlan, Tables]]):
@@ -77,20 +84,20 @@ def test_a_method_whose_control_did_not_run_is_compared_with_nothing(studies: li
     assert pair_rows(study, "digits_mlp", "jax", tables.runs.clear()) == []
 
 
-def test_the_two_orders_of_a_pair_tell_the_same_story(found: list[Contest]):
+def test_the_two_orders_of_a_pair_tell_the_same_story(found: list[Matchups]):
     for contest in found:
         assert contest.effect == "ratio"
         for (first, second), meeting in contest.meetings.items():
             other = contest.meetings[second, first]
-            wins, pairs, ties = meeting.comparison.wins, meeting.comparison.count, meeting.effect.ties
-            assert (wins, meeting.effect.losses) == (other.effect.losses, other.comparison.wins)
+            wins, pairs, ties = meeting.effect.wins, meeting.effect.count, meeting.effect.ties
+            assert (wins, meeting.effect.losses) == (other.effect.losses, other.effect.wins)
             assert ties == other.effect.ties >= 0
             assert meeting.effect.open == other.effect.open >= 0
-            assert meeting.least.probability == pytest.approx(1 - other.most.probability)
-            assert meeting.least.probability == pytest.approx((wins + ties / 2) / pairs)
-            assert meeting.most.probability == pytest.approx((wins + ties / 2 + meeting.effect.open) / pairs)
+            assert meeting.least.value == pytest.approx(1 - other.most.value)
+            assert meeting.least.value == pytest.approx((wins + ties / 2) / pairs)
+            assert meeting.most.value == pytest.approx((wins + ties / 2 + meeting.effect.open) / pairs)
             for chance in (meeting.least, meeting.most):
-                assert 0 <= chance.low <= chance.probability <= chance.high <= 1
+                assert 0 <= chance.low <= chance.value <= chance.high <= 1
             if ties == 0:  # Clopper and Pearson's is exact where nothing is counted half
                 exact = share_interval(wins, pairs)
                 assert (meeting.least.low, meeting.least.high) == pytest.approx((exact.low, exact.high))
@@ -106,10 +113,10 @@ def test_rounding_is_no_improvement(studies: list[tuple[StudyPlan, Tables]]):
         ),
     )
     runs = pl.concat([final.filter(pl.col("method") != "adagrad"), twin])
-    [contest, _] = contests([(study, dataclasses.replace(tables, runs=runs))])
+    [contest, _] = contests([(study, replace(tables, runs=runs))])
     meeting = contest.meetings["adagrad", "adam"]
-    assert (meeting.comparison.wins, meeting.effect.losses, meeting.effect.ties) == (0, 0, 10)
-    assert (meeting.least.probability, meeting.most.probability, meeting.comparison.p_value) == (
+    assert (meeting.effect.wins, meeting.effect.losses, meeting.effect.ties) == (0, 0, 10)
+    assert (meeting.least.value, meeting.most.value, meeting.effect.p_value) == (
         0.5,
         0.5,
         1.0,
@@ -120,7 +127,7 @@ def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(
     studies: list[tuple[StudyPlan, Tables]],
 ):
     study, tables = studies[0]
-    stops = dataclasses.replace(study, stop={"train_loss": 0.00025})
+    stops = replace(study, stop={"train_loss": 0.00025})
     [contest, target, *_] = contests([(stops, tables)])
     rows = pair_rows(stops, "digits_mlp", "jax", tables.runs)
     told = {(row["method"], row["control"]): row["found"] for row in rows}
@@ -145,7 +152,7 @@ def test_of_two_runs_that_missed_the_target_nothing_is_known(studies: list[tuple
         .otherwise(pl.col("targets").list.eval(late))
     )
     runs = tables.runs.with_columns(targets=missed, outcome=pl.lit("budget"))
-    [_, target, *_] = contests([(study, dataclasses.replace(tables, runs=runs))])
+    [_, target, *_] = contests([(study, replace(tables, runs=runs))])
     assert cells(target.meetings["adam @ egop", "adagrad"]) == [
         "both missed", "the target", "0 of 10", "0 worse, 10 open", "0 % to 100 %", "0 % to 100 %", "1.00",
     ]  # fmt: skip
@@ -157,7 +164,7 @@ def test_of_two_runs_that_missed_the_target_nothing_is_known(studies: list[tuple
     assert ends.startswith("[0, 0.")
     assert cells(target.meetings["adagrad", "adam"])[0].startswith("≥ ")
     dead = runs.with_columns(outcome=pl.lit("diverged"))
-    [_, target, *_] = contests([(study, dataclasses.replace(tables, runs=dead))])
+    [_, target, *_] = contests([(study, replace(tables, runs=dead))])
     assert cells(target.meetings["adam @ egop", "adagrad"])[0] == "1.0000"  # neither ever gets there
 
 
@@ -174,7 +181,7 @@ def test_a_run_that_was_cut_off_before_the_other_arrived_is_not_worse(
         gradient_evaluations=pl.when(early).then(1).otherwise(pl.col("gradient_evaluations")),
         outcome=pl.lit("budget"),
     )
-    [_, target, *_] = contests([(study, dataclasses.replace(tables, runs=runs))])
+    [_, target, *_] = contests([(study, replace(tables, runs=runs))])
     assert cells(target.meetings["adam", "adagrad"])[2:] == [
         "1 of 10", "0 worse, 9 open", "10 % to 100 %", "0 % to 100 %", "1.00",
     ]  # fmt: skip
@@ -187,21 +194,21 @@ def test_pairs_are_the_seeds_that_both_ran(studies: list[tuple[StudyPlan, Tables
     study, tables = studies[0]
     gone = (pl.col("method") == "adam") & (pl.col("seed") < 103) & (pl.col("stage") == "final")
     runs = tables.runs.filter((pl.col("backend") == "jax") & ~gone)
-    first, *_ = contests([(study, dataclasses.replace(tables, runs=runs))])
-    assert first.meetings["adam", "sgd"].comparison.count == 7
-    assert first.meetings["adagrad", "sgd"].comparison.count == 10
+    first, *_ = contests([(study, replace(tables, runs=runs))])
+    assert first.meetings["adam", "sgd"].effect.count == 7
+    assert first.meetings["adagrad", "sgd"].effect.count == 10
     values = study_values(study, runs.filter(pl.col("stage") == "final"))
     pairs = values.filter(pl.col("seed") >= 103).pivot(on="method", index="seed", values="value")
     ratios = (pairs["adam"] / pairs["sgd"]).to_numpy()
-    assert first.meetings["adam", "sgd"].comparison.median == pytest.approx(float(np.median(ratios)))
+    assert first.meetings["adam", "sgd"].effect.median == pytest.approx(float(np.median(ratios)))
     none = runs.filter(~((pl.col("method") == "adam") & (pl.col("stage") == "final")))
-    first, *_ = contests([(study, dataclasses.replace(tables, runs=none))])
+    first, *_ = contests([(study, replace(tables, runs=none))])
     assert ("adam", "sgd") not in first.meetings
 
 
 def test_one_method_alone_has_nobody_to_meet(studies: list[tuple[StudyPlan, Tables]]):
     study, tables = studies[0]
-    alone = dataclasses.replace(tables, runs=tables.runs.filter(pl.col("method") == "adam"))
+    alone = replace(tables, runs=tables.runs.filter(pl.col("method") == "adam"))
     assert contests([(study, alone)]) == []
 
 
@@ -220,17 +227,11 @@ def test_the_data_is_text_that_ends_no_script(report: Report):
     assert one not in first["pairs"][one]
 
 
-def test_without_scripts_every_pair_stands_in_a_table(report: Report, found: list[Contest]):
+def test_without_scripts_every_pair_stands_in_a_table(report: Report, found: list[Matchups]):
     page = (report.site / "compare.html").read_text()
     table = page.partition("<noscript>")[2].partition("</noscript>")[0]
     assert table.count("<tr>") == 1 + sum(len(contest.meetings) // 2 for contest in found)
     assert "left out" not in table
-
-
-def test_a_report_without_runs_says_so(tmp_path: Path):
-    plan = write_plan(tmp_path, [])
-    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
-    assert "No two methods have final runs" in (tmp_path / "site/compare.html").read_text()
 
 
 def test_a_page_of_30_methods_stays_small_and_so_does_the_largest(tmp_path: Path):
@@ -239,10 +240,8 @@ def test_a_page_of_30_methods_stays_small_and_so_does_the_largest(tmp_path: Path
         optimizers=names, bases=("identity",), backends=("jax",), tuning_seeds=(), seeds=(1, 2, 3, 4, 5)
     )
     plan = write_plan(tmp_path, [shape])
-    (tmp_path / "figures/digits_mlp").mkdir(parents=True)
-    (tmp_path / "figures/digits_mlp/figures.json").write_text("[]")
-    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 0
-    page = (tmp_path / "site/compare.html").read_text()
+    leave_figures_out(tmp_path, shape.name)
+    page = (site_of(plan, tmp_path) / "compare.html").read_text()
     assert len(page.encode()) < LIMIT
     data, table = stored(page), page.partition("<noscript>")[2].partition("</noscript>")[0]
     assert len(json.loads(data)["contests"]) == 2
@@ -258,15 +257,14 @@ def test_what_does_not_fit_is_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ):
-    monkeypatch.setattr("reports.comparing.MOST_PAIRS", 7 * 30)
-    monkeypatch.setattr("reports.comparing.MOST_ROWS", 14)
+    monkeypatch.setattr("reports.pages.comparing.MOST_PAIRS", 7 * 30)
+    monkeypatch.setattr("reports.pages.comparing.MOST_ROWS", 14)
     shown = comparison_page(studies, [])
     assert len(shown["data"]["contests"]) == 7
     target = "gradients to validation accuracy 0.9 of least_squares (convex) on jax"
     assert shown["left_out"] == [target]
     assert shown["rows"] == []
     assert len(shown["rows_left_out"]) == 8
-    assert main(["site", "--plan", str(report.plan_file), "--out", str(tmp_path / "site")]) == 0
-    page = (tmp_path / "site/compare.html").read_text()
+    page = (site_of(report.plan_file, tmp_path) / "compare.html").read_text()
     assert f"Left out, to keep this page small: {target}." in page
     assert "all others being left out to keep the page small (final training loss of digits_mlp" in page

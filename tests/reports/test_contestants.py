@@ -7,8 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from reports.__main__ import main
-from reports.pages import options_of, settings_rows
+from curvebench.__main__ import main
+from reports.formatting import options
+from reports.pages.study_pages import options_of, settings_rows
 from reports.plan import read_plan
 from reports.tables import read_tables
 from results.schema import TABLES
@@ -16,15 +17,20 @@ from results.writing import write_table
 from tests.reports.synthetic import Shape, write_plan
 
 SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(100, 106)), tuning_seeds=(0,))
-CHOSEN = {"rule": "torch:torch.optim.Adam", "arguments": {"amsgrad": True}, "epsilon": 1e-8}
+CHOSEN = {
+    "name": "torch.optim.Adam",
+    "label": "adam",
+    "locator": "torch:torch.optim.Adam",
+    "options": {"arguments": {"amsgrad": True, "eps": 1e-8}, "tuned": ["learning_rate"]},
+}
 
 
 def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     """On paper PyTorch takes JAX' rates; Adam is made a contestant of PyTorch's alone."""
     path = write_plan(tmp_path, [SHAPE])
     raw = json.loads(path.read_text())
-    raw["studies"][0]["optimizers"] = {"sgd": {}, "adam": CHOSEN}
-    raw["studies"][0]["backends"]["torch"]["tuned_on"] = "jax"
+    raw["studies"][0]["optimizers"] = [{"name": "sgd"}, CHOSEN]
+    raw["studies"][0]["runs_on"]["torch"]["tuned_on"] = "jax"
     path.write_text(json.dumps(raw))
     tables = tmp_path / "tables" / SHAPE.name
     runs = pl.read_parquet(tables / "runs.parquet")
@@ -44,8 +50,9 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     assert rows["sgd"]["tuned_on"] == "jax"
     assert "adam" not in {row["method"] for row in settings_rows(study, workload.name, "jax", found.runs)}
     assert options_of(study, "adam @ egop") == {"rule": "torch:torch.optim.Adam", "amsgrad": True}
-    assert "rule torch:torch.optim.Adam" in rows["adam"]["others"]
-    assert rows["adam"]["others"].endswith("with amsgrad")
+    said = options(rows["adam"]["others"])
+    assert "rule torch:torch.optim.Adam" in said
+    assert said.endswith("with amsgrad")
     assert main(["figures", "--plan", str(path), "--study", study.name]) == 0
     assert main(["site", "--plan", str(path), "--out", str(tmp_path / "site")]) == 0
     page = (tmp_path / "site" / f"study_{study.name}.html").read_text()

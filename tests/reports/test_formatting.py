@@ -25,7 +25,7 @@ from reports.formatting import (
     size,
     slug,
 )
-from reports.statistics.medians import median_interval
+from results.intervals import median_interval
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 
+from documents.method import Method
 from reports.measures import (
     backend_pairs,
     best_methods,
@@ -35,9 +35,9 @@ from reports.measures import (
     tuning_runs,
     with_seconds,
 )
-from results.methods import method_label, method_parts
 from results.reading import with_method
 from results.schema import CURVES, MEMORY, RUNS, TIMINGS
+from tests.reports.changing import replace
 from tests.reports.conftest import Report
 
 INFINITE = float("inf")
@@ -66,19 +66,20 @@ def values(frame: pl.DataFrame) -> dict[str, float | None]:
 
 def test_labels_come_apart_as_they_were_put_together():
     for optimizer, basis in (("adam", "identity"), ("adam", "block egop"), ("<b>", "egop")):
-        assert method_parts(method_label(optimizer, basis)) == (optimizer, basis)
+        assert Method.of(Method(optimizer, basis).label) == (optimizer, basis)
 
 
-def test_a_diverged_run_ends_worst_and_a_failed_one_says_nothing():
+def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing():
     table = runs(
         run("good", 1.0),
         run("diverged", 2.0, outcome="diverged"),
         run("nan", NAN),
-        run("error", 3.0, outcome="error"),
+        *(run(name, 3.0, outcome=name) for name in ("error", "out_of_memory", "out_of_time", "interrupted")),
         run("other", final_metrics=[{"name": "validation_loss", "value": 1.0}]),
     )
     assert values(run_values(table, "train_loss", "final", "minimize")) == {
-        "good": 1.0, "diverged": INFINITE, "nan": INFINITE, "error": None, "other": None,
+        "good": 1.0, "diverged": INFINITE, "nan": INFINITE, "error": INFINITE,
+        "out_of_memory": INFINITE, "out_of_time": INFINITE, "interrupted": None, "other": None,
     }  # fmt: skip
     assert values(run_values(table, "train_loss", "final", "maximize"))["diverged"] == -INFINITE
 
@@ -99,12 +100,14 @@ def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_mis
         run("twice", targets=aimed(5), step_evaluations=2),
         run("missed", targets=aimed(None)),
         run("failed", targets=aimed(None), outcome="out_of_memory"),
+        run("missing", targets=aimed(None), outcome="interrupted"),
         run("without"),
     )
     assert values(evaluations_to_target(table, "accuracy")) == {
         "hit": 12.0,
         "twice": 10.0,
         "missed": INFINITE,
+        "failed": INFINITE,
     }
 
 
@@ -117,7 +120,7 @@ def test_seconds_to_a_target_have_the_basis_in_them():
         run("plain", targets=aimed(5, 2.0)),
         run("untimed", targets=aimed(5, None), basis_seconds=3.0),
         run("missed", targets=aimed(None, None), basis_seconds=3.0),
-        run("failed", targets=aimed(None, None), outcome="error"),
+        run("missing", targets=aimed(None, None), outcome="interrupted"),
     )
     assert values(seconds_to_target(table, "a")) == {
         "hit": 5.0, "plain": 2.0, "untimed": None, "missed": INFINITE,
@@ -141,6 +144,7 @@ def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
         run("missed", 0.6, steps=20),
         run("diverged", 0.4, steps=3, outcome="diverged"),
         run("failed", 0.4, steps=3, outcome="error"),
+        run("missing", 0.4, steps=3, outcome="interrupted"),
     )
     found = steps_to_stop(study, table, "train_loss").select("run", "value", "least", "most").rows()
     assert found == [
@@ -148,7 +152,8 @@ def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
         ("at the end", 20.0, 20.0, 20.0),
         ("missed", 21.0, 21.0, INFINITE),  # it would have taken more steps than it had
         ("diverged", INFINITE, INFINITE, INFINITE),
-        ("failed", None, None, None),
+        ("failed", INFINITE, INFINITE, INFINITE),
+        ("missing", None, None, None),
     ]
 
 
@@ -162,7 +167,8 @@ def test_the_steps_to_a_target_are_known_of_runs_that_met_it():
         aimed("missed", None, steps=20),
         aimed("diverged after it", 3, steps=9, outcome="diverged"),
         aimed("diverged", None, steps=3, outcome="diverged"),
-        aimed("failed", 3, steps=3, outcome="error"),
+        aimed("failed", None, steps=3, outcome="error"),
+        aimed("missing", 3, steps=3, outcome="interrupted"),
     )
     found = steps_to_target(table, "train_loss").select("run", "value", "least", "most").rows()
     assert found == [
@@ -170,7 +176,8 @@ def test_the_steps_to_a_target_are_known_of_runs_that_met_it():
         ("missed", 21.0, 21.0, INFINITE),
         ("diverged after it", 3.0, 3.0, 3.0),
         ("diverged", INFINITE, INFINITE, INFINITE),
-        ("failed", None, None, None),
+        ("failed", INFINITE, INFINITE, INFINITE),
+        ("missing", None, None, None),
     ]
 
 
@@ -232,7 +239,7 @@ def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
     )
     assert tuned_as(study, "adam @ egop", "torch", table) == ("adam @ egop", "jax")
     assert tuned_as(study, "sgd", "torch", table) == ("sgd", "torch")  # runs there alone
-    shared = replace(study, tuning={**study.tuning, "shared_across": "bases"})
+    shared = replace(study, shared_across="bases")
     assert tuned_as(shared, "adam @ egop", "torch", table) == ("adam", "jax")
 
     budgets = tuning_budgets(tuning_runs(study, "w", "torch", table)).sort("method")
@@ -270,13 +277,14 @@ def test_curves_meet_at_the_same_steps():
         run("whole", basis_gradient_evaluations=100),
         run("early", outcome="reached", outcome_step=7),
         run("dies", outcome="diverged", outcome_step=10),
-        run("failed", outcome="interrupted"),
+        run("raises", outcome="error"),
+        run("missing", outcome="interrupted"),
     )
     points = (
         curve("whole", (0, 4.0), (10, 2.0), (20, 1.0))
         + curve("early", (0, 4.0), (7, 0.5))
         + curve("dies", (0, 4.0), (10, NAN))
-        + curve("failed", (0, 4.0))
+        + curve("missing", (0, 4.0))
     )
     found = complete_curves(table, pl.DataFrame(points, schema=CURVES), "train_loss", "minimize")
     by_run = {name: group["value"].to_list() for (name,), group in found.group_by(["run"])}
@@ -284,14 +292,15 @@ def test_curves_meet_at_the_same_steps():
         "whole": [4.0, 2.0, 1.0],
         "early": [4.0, 0.5, 0.5],
         "dies": [4.0, INFINITE, INFINITE],
+        "raises": [INFINITE] * 3,
     }
     assert found.filter(pl.col("run") == "whole")["charged_evaluations"].to_list() == [100, 110, 120]
     assert checkpoint_gap(table, pl.DataFrame(points, schema=CURVES)) == 10
     assert checkpoint_gap(table, pl.DataFrame(schema=CURVES)) is None
     bands = curve_bands(found)
-    assert bands["median"].to_list() == [4.0, 2.0, 1.0]
-    assert bands["upper_quartile"].to_list() == [4.0, INFINITE, INFINITE]
-    assert bands["count"].to_list() == [3, 3, 3]
+    assert bands["median"].to_list() == [4.0, INFINITE, INFINITE]
+    assert bands["upper_quartile"].to_list() == [INFINITE] * 3
+    assert bands["count"].to_list() == [4, 4, 4]
 
 
 def test_the_rate_is_at_the_edge_or_inside_or_was_not_tuned():
@@ -311,7 +320,7 @@ def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():
         run("d", 9.0),
     )
     found = sensitivity(run_values(table, "train_loss", "final", "minimize"))
-    assert found.select("learning_rate", "count", "diverged").rows() == [(0.1, 2, 0.5)]
+    assert found.select("learning_rate", "count", "failed").rows() == [(0.1, 2, 0.5)]
 
 
 def test_an_optimizers_own_time_is_its_step_less_the_null_step_of_the_same_repetition():
@@ -340,7 +349,7 @@ def timed(**steps: Sequence[float]) -> pl.DataFrame:
             "phase": "step", "steps": 10, "spec_hash": "h", "machine": None}  # fmt: skip
     rows = []
     for name, seconds in steps.items():
-        optimizer, basis = method_parts(name.replace("_at_", " @ "))
+        optimizer, basis = Method.of(name.replace("_at_", " @ "))
         rows += [
             {**base, "optimizer": optimizer, "basis": basis, "repetition": number, "seconds": value}
             for number, value in enumerate(seconds)

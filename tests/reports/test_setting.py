@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
 from typing import Any
 
 import pytest
 
-from reports.plan import StudyPlan
-from reports.setting import options, setting_rows
+from documents.plan import BackendPlan, StudyPlan
+from documents.study import Schedule, Seeds
+from documents.tuning import Search
+from reports.formatting import options
+from tests.reports.changing import replace
+from tests.reports.conftest import words_of
 
 
-def rows(study: StudyPlan, **settings: Any) -> dict[str, list[str]]:
-    return dict(setting_rows(replace(study, settings={**study.settings, **settings})))
+def rows(study: StudyPlan) -> dict[str, str]:
+    """What a study's page says of its setting, by term."""
+    said = words_of("setting.jinja", "rows", study)
+    return {term: words.strip() for term, words in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", said)}
 
 
 def test_options_of_any_shape_become_a_phrase():
@@ -53,16 +59,17 @@ def test_options_of_any_shape_become_a_phrase():
             "of each layer, estimated anew every 2 epochs, the optimizer starting anew, estimator streaming",
         ),
         ({"name": "own", "sampling": {"a": 1, "b": 2}}, "sampling (a 1, b 2)"),
+        ({"name": "egop", "every": "5 steps"}, "estimated anew every 5 steps, the optimizer starting anew"),
     ],
 )
-def test_bases_are_told_in_words(study: StudyPlan, basis: dict[str, Any], said: str):
-    assert rows(study, bases={"this": basis})["Bases"] == [f"this: {said}"]
+def test_bases_are_told_in_words(basis: dict[str, Any], said: str):
+    assert words_of("setting.jinja", "basis", basis) == said
 
 
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        ({"name": "constant", "warmup": 0.0, "cooldown": 0.0, "final": 0.0}, "constant"),
+        ({"name": "constant", "warmup": 0.0, "cooldown": 0.0}, "constant"),
         ({"name": "cosine", "final": 0.1}, "cosine, to 0.1 times its height"),
         (
             {"name": "constant", "warmup": 0.05, "cooldown": 0.2, "final": 0.0},
@@ -74,55 +81,56 @@ def test_bases_are_told_in_words(study: StudyPlan, basis: dict[str, Any], said: 
         ({"name": "inverse_sqrt"}, "inverse sqrt"),
     ],
 )
-def test_schedules_are_told_in_words(study: StudyPlan, schedule: dict[str, Any], said: str):
-    assert rows(study, schedule=schedule)["Learning rate over a run"] == [said]
+def test_schedules_are_told_in_words(schedule: dict[str, Any], said: str):
+    assert words_of("setting.jinja", "schedule", Schedule.model_validate(schedule)) == said
 
 
 def test_budgets_seeds_tuning_and_backends_are_told_in_words(study: StudyPlan):
-    search = {
-        "protocol": "halton_search",
-        "names": ["learning_rate", "beta1"],
-        "trials": 20,
-        "space": {"beta1": {"low": 0.5, "high": 0.99, "scale": "linear"}},
-        "statistic": "median",
-        "which": "best",
-        "metric": "validation_accuracy",
-        "shared_across": "none",
-    }
-    found = dict(
-        setting_rows(
-            replace(
-                study,
-                tuning=search,
-                stop={"gradient_norm": 1e-8},
-                settings={
-                    "budget": {"epochs": 1, "evaluations": 40},
-                    "seeds": {"tuning": 2, "final": 8},
-                    "backends": {
-                        "jax": {"device": "cpu", "tuned_on": "jax", "final_seeds": 1},
-                        "torch": {"device": "gpu", "tuned_on": "jax", "final_seeds": 3},
-                    },
-                },
-            )
+    axes = {"beta1": (0.5, 0.99, "linear"), "learning_rate": (1e-3, 1.0, "log")}
+    search = Search.model_validate(
+        {
+            "protocol": "halton_search",
+            "budget": 20,
+            "space": {
+                name: dict(zip(("low", "high", "scale"), axis, strict=True)) for name, axis in axes.items()
+            },
+            "choose": "median best validation_accuracy",
+            "shared_across": "none",
+        }
+    )
+    uses = {"jax": ("cpu", 1), "torch": ("gpu", 3)}
+    found = rows(
+        replace(
+            study,
+            tuning=search,
+            stop={"gradient_norm": 1e-8},
+            budget={"epochs": 1},
+            evaluations=40,
+            seeds=Seeds(tuning=2, final=8),
+            runs_on={
+                name: BackendPlan(device=device, tuned_on="jax", final_seeds=seeds)
+                for name, (device, seeds) in uses.items()
+            },
         )
     )
-    assert found["Length of a run"] == ["1 epoch, evaluated 40 times"]
-    assert found["Seeds"] == ["2 to tune, 8 to judge"]
-    assert found["Runs stop"] == ["at a gradient norm of 10⁻⁸ or less"]
-    assert found["Targets"] == ["validation accuracy of 0.9 or more"]
-    assert found["Tuning"] == [
-        "learning rate and beta1: Halton search, 20 settings a method",
-        "beta1 from 0.5 to 0.99, linear scale",
-        "chosen by the median of the best validation accuracy",
-        "each method for itself",
-    ]
-    assert found["Backends"] == [
-        "jax on cpu: 1 final seed",
-        "torch on gpu: 3 final seeds, with the settings chosen on jax",
-    ]
-    assert "Optimizers" not in found
+    assert (
+        found.items()
+        >= {
+            "Length of a run": "1 epoch, evaluated 40 times",
+            "Seeds": "2 to tune, 8 to judge",
+            "Runs stop": "at a gradient norm of 10⁻⁸ or less",
+            "Targets": "validation accuracy of 0.9 or more",
+            "Tuning": "learning rate and beta1: Halton search, 20 settings a method"
+            "<br>beta1 from 0.5 to 0.99, linear scale<br>learning rate from 0.001 to 1, log scale"
+            "<br>chosen by the median of the best validation accuracy"
+            "<br>each method for itself",
+            "Backends": "jax on cpu: 1 final seed"
+            "<br>torch on gpu: 3 final seeds, with the settings chosen on jax",
+        }.items()
+    )
 
 
 def test_what_a_study_does_not_say_has_no_row(study: StudyPlan):
-    bare = replace(study, settings={}, tuning={}, targets={}, stop={})
-    assert setting_rows(bare) == []
+    said = rows(replace(study, targets={}, stop={}))
+    assert said
+    assert not {"Targets", "Runs stop"} & said.keys()

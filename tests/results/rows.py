@@ -11,23 +11,6 @@ import polars as pl
 from results.schema import TABLES
 from results.writing import write_table
 
-STUDY: dict[str, Any] = {  # of plan.json, as little of it as there can be
-    "name": "toy",
-    "methods": ["adam", "adam @ egop"],
-    "workloads": [{"name": "quadratic", "metrics": {"train_loss": {"direction": "minimize"}}}],
-    "backends": {"jax": {"tuned_on": "jax", "final_seeds": 1}},
-    "seeds": {"tuning": 1},
-    "tuning": {
-        "trials": 1,
-        "shared_across": "none",
-        "metric": "train_loss",
-        "which": "final",
-        "direction": "minimize",
-    },
-    "budget": {"steps": 10},
-    "optimizers": {"adam": {}},
-    "tables": "toy",
-}
 RUN = {
     "run": "aaaaaaaaaaaa-0000",
     "study": "toy",

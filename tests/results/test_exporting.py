@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.__main__ import main
-from results.errors import TableError
+from curvebench.__main__ import main
+from documents.errors import InputError
 from results.exporting import export, flattened
 from results.schema import NamedValues
 from tests.results.rows import rows, target, write
@@ -31,7 +31,7 @@ def test_tables_come_back_from_csv(tmp_path: Path, capsys: pytest.CaptureFixture
         "jobs", {"notes": ['no "compiler"', "slow; very"], "packages": [{"name": "numpy", "version": "2.4"}]}
     )
     write(tmp_path / "set/toy", runs=runs, jobs=jobs)
-    assert main(["export", str(tmp_path / "set"), "--out", str(tmp_path / "csv")]) == 0
+    assert main(["tables", "export", str(tmp_path / "set"), "--out", str(tmp_path / "csv")]) == 0
     assert "toy/runs.csv" in capsys.readouterr().out
     back = pl.read_csv(tmp_path / "csv/toy/runs.csv")
     assert back["run"].to_list() == ["aaaaaaaaaaaa-0000", "b"]
@@ -80,10 +80,10 @@ def test_only_the_tables_asked_for_are_written(tmp_path: Path):
 
 
 def test_what_cannot_be_exported_is_named(tmp_path: Path):
-    with pytest.raises(TableError, match=r"--tables rums: no such table \(valid: runs"):
+    with pytest.raises(InputError, match=r"--tables rums: no such table \(valid: runs"):
         export(tmp_path, tmp_path / "out", ["rums"])
-    with pytest.raises(TableError, match="holds no tables"):
+    with pytest.raises(InputError, match="holds no tables"):
         export(tmp_path, tmp_path / "out")
     (tmp_path / "runs.parquet").write_bytes(b"PAR1")
-    with pytest.raises(TableError, match="not a whole Parquet file"):
+    with pytest.raises(InputError, match="not a whole Parquet file"):
         export(tmp_path, tmp_path / "out")

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from results.__main__ import main
-from results.errors import TableError
+from curvebench.__main__ import main
+from documents.errors import InputError
 from results.merging import KEYS, combine, machines, merge, mixed_hardware, model_seconds
 from results.reading import read
 from tests.results.rows import rows, target, write
@@ -84,7 +84,7 @@ def test_different_rows_of_one_name_are_an_error(tmp_path, table, change):
     second = final(tmp_path / "second")
     old = read(second, table)
     write(second, **{table: old.with_columns(**change), "jobs": read(second, "jobs")})
-    with pytest.raises(TableError) as error:
+    with pytest.raises(InputError) as error:
         merge([first, second], tmp_path / "out")
     for word in (f"table {table}", "run a-0", str(first), str(second), "snakemake again"):
         assert word in str(error.value)
@@ -94,7 +94,7 @@ def test_different_rows_of_one_name_are_an_error(tmp_path, table, change):
 def test_a_job_that_has_not_finished_is_named(tmp_path):
     job = final(tmp_path / "job")
     (job / "jobs.parquet").unlink()
-    with pytest.raises(TableError, match=rf"{job}: holds no jobs\.parquet; run snakemake again"):
+    with pytest.raises(InputError, match=rf"{job}: holds no jobs\.parquet; run snakemake again"):
         merge([job], tmp_path / "out")
 
 
@@ -102,7 +102,7 @@ def test_a_damaged_job_is_named(tmp_path):
     job = final(tmp_path / "job")
     file = job / "curves.parquet"
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(TableError, match=f"{file}: not a whole Parquet file"):
+    with pytest.raises(InputError, match=f"{file}: not a whole Parquet file"):
         merge([final(tmp_path / "other"), job], tmp_path / "out")
 
 
@@ -185,7 +185,7 @@ def test_tables_of_one_machine_keep_their_names(tmp_path):
 def test_one_run_computed_differently_on_one_machine_is_an_error(tmp_path):
     first = merged(tmp_path / "first", final(tmp_path / "a"), final(tmp_path / "other", "o-0", "m2"))
     second = merged(tmp_path / "second", final(tmp_path / "b", value=3.0))
-    with pytest.raises(TableError) as error:
+    with pytest.raises(InputError) as error:
         combine([first, second], tmp_path / "out")
     for word in ("table curves", "run a-0@m1", str(first), str(second)):
         assert word in str(error.value)
@@ -194,13 +194,13 @@ def test_one_run_computed_differently_on_one_machine_is_an_error(tmp_path):
 def test_combine_refuses_another_schema_missing_tables_and_its_own_input(tmp_path):
     first = merged(tmp_path / "first", final(tmp_path / "a"))
     second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
-    with pytest.raises(TableError, match="one of the folders to combine"):
+    with pytest.raises(InputError, match="one of the folders to combine"):
         combine([first, second], first)
     read(second, "runs").drop("seed").write_parquet(second / "runs.parquet")
-    with pytest.raises(TableError, match=rf"{second}/runs\.parquet: column seed is missing"):
+    with pytest.raises(InputError, match=rf"{second}/runs\.parquet: column seed is missing"):
         combine([first, second], tmp_path / "out")
     (second / "runs.parquet").unlink()
-    with pytest.raises(TableError, match=rf"{second}/runs\.parquet: no such file"):
+    with pytest.raises(InputError, match=rf"{second}/runs\.parquet: no such file"):
         combine([first, second], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -216,8 +216,8 @@ def test_backends_on_different_machines_are_not_mixed():
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run `python -m results` in a process of its own."""
-    call = [sys.executable, "-m", "results", *map(str, arguments)]
+    """Run `curvebench tables` in a process of its own."""
+    call = [sys.executable, "-m", "curvebench", "tables", *map(str, arguments)]
     return subprocess.run(call, capture_output=True, text=True, cwd=ROOT, env=os.environ.copy(), check=False)
 
 
@@ -233,19 +233,19 @@ def test_the_command_line_merges(tmp_path):
 
 def test_the_command_line_reads_arguments_from_a_file(tmp_path):
     (tmp_path / "arguments").write_text(f"--jobs\n{final(tmp_path / 'a')}\n{final(tmp_path / 'b', 'b-0')}\n")
-    assert main(["merge", "--out", str(tmp_path / "out"), f"@{tmp_path / 'arguments'}"]) == 0
+    assert main(["tables", "merge", "--out", str(tmp_path / "out"), f"@{tmp_path / 'arguments'}"]) == 0
     assert read(tmp_path / "out", "runs").height == 2
 
 
 def test_the_command_line_combines_and_names_the_machines(tmp_path, capsys):
     first = merged(tmp_path / "first", final(tmp_path / "a"))
     second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
-    assert main(["combine", str(tmp_path / "out"), str(first), str(second)]) == 0
+    assert main(["tables", "combine", str(tmp_path / "out"), str(first), str(second)]) == 0
     printed = capsys.readouterr().out
     for line in ("machine m1: Toy CPU", "machine m2: Toy CPU", "several machines: toy at quick scale on jax"):
         assert line in printed
 
 
 def test_the_command_line_prints_errors_and_fails(tmp_path, capsys):
-    assert main(["merge", "--out", str(tmp_path / "out"), "--jobs", str(tmp_path)]) == 1
+    assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path}: holds no jobs.parquet")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from results.errors import TableError
+from documents.errors import InputError
 from results.reading import find_run, metric, named, read, scan
 from results.schema import RUNS
 from results.writing import write_table
@@ -58,9 +58,9 @@ def test_named_pulls_any_field():
 
 
 def test_metric_refuses_to_cover_a_column():
-    with pytest.raises(TableError, match="no column final_metric "):
+    with pytest.raises(InputError, match="no column final_metric "):
         metric(rows("runs", {}), "train_loss", "final_metric")
-    with pytest.raises(TableError, match="already has a column seed"):
+    with pytest.raises(InputError, match="already has a column seed"):
         metric(rows("runs", {}), "seed")
 
 
@@ -87,7 +87,7 @@ def test_no_files_are_an_empty_table():
 def test_a_truncated_file_is_named_with_the_remedy(tmp_path, keep):
     file = write(tmp_path / "job", runs=rows("runs", {})) / "runs.parquet"
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(TableError) as error:
+    with pytest.raises(InputError) as error:
         scan(tmp_path, "runs")
     assert f"{file}: not a whole Parquet file" in str(error.value)
     assert f"delete {file.parent} and run snakemake again" in str(error.value)
@@ -103,7 +103,7 @@ def test_damage_inside_one_of_many_files_is_named(tmp_path):
     content = bytearray(file.read_bytes())
     content[200:2000] = bytes(1800)
     file.write_bytes(content)
-    with pytest.raises(TableError, match=f"{file}: not a whole Parquet file"):
+    with pytest.raises(InputError, match=f"{file}: not a whole Parquet file"):
         read(tmp_path, "curves")
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_forbids_reading(tmp_path, monkeypatch):
         raise PermissionError("Permission denied")
 
     monkeypatch.setattr(pl, "scan_parquet", forbid)  # root may read anything
-    with pytest.raises(TableError, match=r"runs\.parquet: cannot be read .*make it readable"):
+    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*make it readable"):
         scan(tmp_path, "runs")
 
 
@@ -129,16 +129,16 @@ def test_a_file_that_forbids_reading(tmp_path, monkeypatch):
 )
 def test_another_schema_is_refused(tmp_path, change, words):
     change(rows("runs", {})).write_parquet(tmp_path / "runs.parquet")
-    with pytest.raises(TableError, match=rf"runs\.parquet: {words}.*another version"):
+    with pytest.raises(InputError, match=rf"runs\.parquet: {words}.*another version"):
         scan(tmp_path, "runs")
 
 
 def test_missing_folders_and_tables(tmp_path):
-    with pytest.raises(TableError, match="no such folder; run snakemake"):
+    with pytest.raises(InputError, match="no such folder; run snakemake"):
         scan(tmp_path / "nowhere", "runs")
-    with pytest.raises(TableError, match=r"holds no runs\.parquet.*run snakemake"):
+    with pytest.raises(InputError, match=r"holds no runs\.parquet.*run snakemake"):
         scan(tmp_path, "runs")
-    with pytest.raises(TableError, match=r"gone\.parquet: no such file"):
+    with pytest.raises(InputError, match=r"gone\.parquet: no such file"):
         scan([tmp_path / "gone.parquet"], "runs")
 
 
@@ -180,17 +180,17 @@ def test_find_run_prefers_the_whole_name_to_a_beginning(results):
 
 
 def test_find_run_says_what_is_ambiguous_or_unknown(results):
-    with pytest.raises(TableError, match=r"'ab' names 4 runs: abc-0000 in .*toy/abc"):
+    with pytest.raises(InputError, match=r"'ab' names 4 runs: abc-0000 in .*toy/abc"):
         find_run(results, "ab")
-    with pytest.raises(TableError, match=r"no run 'abc-0002'; did you mean abc-000"):
+    with pytest.raises(InputError, match=r"no run 'abc-0002'; did you mean abc-000"):
         find_run(results, "abc-0002")
-    with pytest.raises(TableError, match=r"no run 'xyz'; there are 4, such as abc-0000"):
+    with pytest.raises(InputError, match=r"no run 'xyz'; there are 4, such as abc-0000"):
         find_run(results, "xyz")
 
 
 def test_find_run_whose_curves_are_gone(results):
     (results / "runs" / "toy" / "abc" / "curves.parquet").unlink()
-    with pytest.raises(TableError, match=r"curves\.parquet: no such file.*run snakemake again"):
+    with pytest.raises(InputError, match=r"curves\.parquet: no such file.*run snakemake again"):
         find_run(results, "abc-0000")
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.set_plan import Direction
+from documents.document import Direction
 from results.tuning import chosen_setting, setting_of, tied_settings, tuning_scores
 from tests.results.rows import rows
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from results.errors import TableError
+from documents.errors import InputError
 from results.schema import CURVES, RUNS, TABLES
 from results.writing import replacing, write_table
 from tests.results.rows import rows
@@ -74,7 +74,7 @@ def test_casts_that_keep_every_value(tmp_path):
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 def test_wrong_columns_are_named(tmp_path, frame, words):
-    with pytest.raises(TableError) as error:
+    with pytest.raises(InputError) as error:
         write_table(tmp_path / "curves.parquet", frame, CURVES)
     for word in words:
         assert word in str(error.value)
@@ -84,7 +84,7 @@ def test_wrong_columns_are_named(tmp_path, frame, words):
 @pytest.mark.parametrize("column", ["hyperparameters", "final_metrics"])
 def test_named_values_need_their_fields(tmp_path, column):
     frame = rows("runs", {}).with_columns(pl.Series(column, [[{"key": "beta1", "value": 0.9}]]))
-    with pytest.raises(TableError, match=f"runs: column {column} is List"):
+    with pytest.raises(InputError, match=f"runs: column {column} is List"):
         write_table(tmp_path / "runs.parquet", frame, RUNS)
 
 
@@ -92,7 +92,7 @@ def test_named_values_need_their_fields(tmp_path, column):
 def test_an_unknown_outcome_lists_the_valid_ones(tmp_path, lazy):
     frame = rows("runs", {}).with_columns(outcome=pl.lit("exploded"))
     with pytest.raises(
-        TableError, match=r"table runs: .*'outcome'.*exploded.*valid: reached, budget, diverged"
+        InputError, match=r"table runs: .*'outcome'.*exploded.*valid: reached, budget, diverged"
     ):
         write_table(tmp_path / "runs.parquet", frame.lazy() if lazy else frame, RUNS)
     assert names(tmp_path) == []
@@ -109,7 +109,7 @@ def test_a_failure_in_the_middle_keeps_the_old_file(tmp_path, monkeypatch, call,
         raise failure
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises((KeyboardInterrupt, TableError)):
+    with pytest.raises((KeyboardInterrupt, InputError)):
         write_table(path, rows("curves", {"value": 2.0}), CURVES)
     assert_frame_equal(pl.read_parquet(path), old)
     assert names(tmp_path) == ["curves.parquet"]
@@ -149,7 +149,7 @@ def refuse(folder: Path, number: int) -> None:
     ],
 )
 def test_a_refusal_names_folder_reason_and_remedy(tmp_path, number, remedy):
-    with pytest.raises(TableError) as error:
+    with pytest.raises(InputError) as error:
         refuse(tmp_path, number)
     for word in (str(tmp_path), "runs.parquet", os.strerror(number), remedy):
         assert word in str(error.value)
@@ -159,20 +159,20 @@ def test_a_refusal_names_folder_reason_and_remedy(tmp_path, number, remedy):
 def test_a_full_disk_that_polars_meets(tmp_path, monkeypatch):
     sink = pl.LazyFrame.sink_parquet
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", lambda frame, _: sink(frame, "/dev/full"))
-    with pytest.raises(TableError, match=r"No space left on device.*free space"):
+    with pytest.raises(InputError, match=r"No space left on device.*free space"):
         write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
     assert names(tmp_path) == []
 
 
 def test_a_file_where_a_folder_is_wanted(tmp_path):
     (tmp_path / "results").write_text("")
-    with pytest.raises(TableError, match=r"results: curves\.parquet cannot be written.*move it away"):
+    with pytest.raises(InputError, match=r"results: curves\.parquet cannot be written.*move it away"):
         write_table(tmp_path / "results" / "curves.parquet", rows("curves", {}), CURVES)
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/sys"])
 def test_folders_that_take_no_files(folder):
-    with pytest.raises(TableError, match=rf"{folder}: curves\.parquet cannot be written there \(.+\); "):
+    with pytest.raises(InputError, match=rf"{folder}: curves\.parquet cannot be written there \(.+\); "):
         write_table(Path(folder) / "curves.parquet", rows("curves", {}), CURVES)
 
 
@@ -181,7 +181,7 @@ def test_a_folder_that_forbids_writing(tmp_path, monkeypatch):
         raise PermissionError("Permission denied (os error 13): x")  # as polars raises it: without errno
 
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", forbid)  # root may write anywhere
-    with pytest.raises(TableError, match=r"Permission denied\); make it writable"):
+    with pytest.raises(InputError, match=r"Permission denied\); make it writable"):
         write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
 
 
@@ -200,6 +200,6 @@ def test_a_full_disk_is_named_also_where_the_engine_does_not_name_it(
 
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
     monkeypatch.setattr("results.writing.os.fsync", full)
-    with pytest.raises(TableError, match=r"runs.parquet cannot be written there .*; free space"):
+    with pytest.raises(InputError, match=r"runs.parquet cannot be written there .*; free space"):
         write_table(tmp_path / "runs.parquet", pl.DataFrame(schema=RUNS), RUNS)
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import torch
 
 from harness.backends.jax_ops import jax_ops
 from harness.backends.torch_ops import torch_ops
-from harness.plan import Config, make_plan
+from harness.planning.plan import Config, make_plan
 from tests.workloads.cases import jax_gradient, minibatch, random_of, torch_gradient
 from workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
 from workloads.idx import read_fashion
@@ -195,8 +195,8 @@ def test_loss_accuracy_and_gradient_are_those_of_a_torch_model_from_the_images_o
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pooling": 3}, "pooling = 3 is not one of [1, 2, 4, 7, 14]"),
-        ({"pixel_scale": 0}, "pixel_scale = 0 is not a number above 0"),
+        ({"pooling": 3}, "pooling = 3 is not one of 1, 2, 4, 7, 14"),
+        ({"pixel_scale": 0}, "pixel_scale = 0 is outside (0, inf)"),
         ({"batch_size": 24_001}, "batch_size = 24001 is larger than the 24000 training examples"),
     ],
 )

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads import idx
-from workloads.data import DataDamaged
-from workloads.idx import NAMES, fashion_files, missing_fashion, read_fashion, read_idx
+from workloads.data import DataDamaged, read_content
+from workloads.idx import NAMES, fashion_files, missing_fashion, parse_idx, read_fashion
 from workloads.workload import DataMissing
 
 
@@ -44,7 +44,7 @@ def test_what_is_written_is_read(tmp_path_factory, shape, compressed, seed):
     array = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
     path = tmp_path_factory.mktemp("idx") / ("some-idx-ubyte.gz" if compressed else "some-idx-ubyte")
     path.write_bytes(gzip.compress(idx_bytes(array)) if compressed else idx_bytes(array))
-    found = read_idx(path)
+    found = parse_idx(path, read_content(path))
     assert found.dtype == np.uint8
     assert np.array_equal(found, array)
     assert found.shape == tuple(shape)
@@ -66,7 +66,7 @@ def test_a_damaged_file_is_named(tmp_path, content, message):
     path = tmp_path / "some-idx3-ubyte"
     path.write_bytes(content)
     with pytest.raises(DataDamaged) as caught:
-        read_idx(path)
+        parse_idx(path, read_content(path))
     assert f"{path}: {message}" in str(caught.value)
 
 
@@ -79,7 +79,7 @@ def test_a_damaged_archive_is_named(tmp_path, content):
     path = tmp_path / "some-idx3-ubyte.gz"
     path.write_bytes(content)
     with pytest.raises(DataDamaged, match=r"some-idx3-ubyte\.gz: cannot be read"):
-        read_idx(path)
+        parse_idx(path, read_content(path))
 
 
 def test_missing_files_name_the_folder_the_files_and_the_remedy(nowhere):

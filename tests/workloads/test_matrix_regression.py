@@ -124,7 +124,7 @@ def test_the_masked_loss_starts_at_one_relative_and_vanishes_at_the_solution(nu)
 
 
 def test_a_name_holds_for_its_deviation_alone():
-    with pytest.raises(ValueError, match=r"errors_in_variables_030: nu = 0.5 is not one of \[0.3\]"):
+    with pytest.raises(ValueError, match=r"errors_in_variables_030: nu = 0.5 is not one of 0.3"):
         MASKED[0.3].complete({"nu": 0.5})
 
 

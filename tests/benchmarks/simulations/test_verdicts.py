@@ -16,8 +16,8 @@ from benchmarks.simulations.verdicts import (
     of_claims,
     stopped,
 )
+from reports.claims.verdicts import combined, decided
 from reports.statistics.decisions import Question
-from reports.verdicts import combined, decided
 from tests.reports.synthetic import compared
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,37 +113,33 @@ NONE_OF_THE_CHANGES = {
 }
 
 # Rows and columns may change places, but sums then round differently: test_adafactor.py, not a trait here.
+ADAFACTOR_ENTRY = Entry(
+    optimizer="adafactor",
+    loop=adafactor,
+    hyper={
+        "learning_rate": 0.2,
+        "epsilon": 0.03,
+        "beta2_exponent": 0.6,
+        "clipping_threshold": 1.05,
+        "parameter_scale_floor": 0.05,
+    },
+    symmetry=None,
+    still={"epsilon": 0.0},
+    scale_free={"epsilon": 0.0},
+    pytorch=Oracle(torch_adafactor, hyper={"epsilon": 0.0}, orders=(0, 1, 2)),
+    optax=Oracle(optax_adafactor, orders=(0, 1, 2)),
+)
 ENTRIES = {
-    "adafactor": Entry(
-        optimizer="adafactor",
-        loop=adafactor,
-        hyper={
-            "learning_rate": 0.2,
-            "epsilon": 0.03,
-            "beta2_exponent": 0.6,
-            "clipping_threshold": 1.05,
-            "parameter_scale_floor": 0.05,
-        },
-        symmetry=None,
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
-        pytorch=Oracle(torch_adafactor, hyper={"epsilon": 0.0}, orders=(0, 1, 2)),
-        optax=Oracle(optax_adafactor, orders=(0, 1, 2)),
-    ),
-    "adafactor: none of its changes": Entry(
-        optimizer="adafactor",
-        loop=adafactor,
+    "adafactor": ADAFACTOR_ENTRY,
+    "adafactor: none of its changes": replace(
+        ADAFACTOR_ENTRY,
         hyper={"learning_rate": 0.1, "epsilon": 0.03, "beta1": 0.8, "beta2": 0.95},
-        symmetry=None,
         options=NONE_OF_THE_CHANGES,
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
-        pytorch=Oracle(torch_adam, hyper={"epsilon": 0.0}),  # its epsilon is beside the root
+        pytorch=Oracle(torch_adam, hyper={"epsilon": 0.0}),
         optax=Oracle(optax_adam),
     ),
-    "adafactor: factored Adam": Entry(
-        optimizer="adafactor",
-        loop=adafactor,
+    "adafactor: factored Adam": replace(
+        ADAFACTOR_ENTRY,
         hyper={
             "learning_rate": 0.1,
             "epsilon": 0.03,
@@ -150,9 +147,8 @@ ENTRIES = {
             "beta2": 0.95,
             "parameter_scale_floor": 0.05,
         },
-        symmetry=None,
         options={"first_moment": True, "clipping": False, "beta2_schedule": False},
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
+        pytorch=None,
+        optax=None,
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,26 +73,20 @@ def optax_adagrad(hyper: Hyper) -> Any:
 ADAGRAD = {"learning_rate": 0.4, "epsilon": 0.05, "initial_accumulator": 0.3}
 FROM_NOTHING = {"epsilon": 0.0, "initial_accumulator": 0.0}
 
+ADAGRAD_ENTRY = Entry(
+    optimizer="adagrad",
+    loop=adagrad,
+    hyper=ADAGRAD,
+    symmetry="signed_permutation",
+    still=FROM_NOTHING,
+    scale_free=FROM_NOTHING,
+    pytorch=Oracle(torch_adagrad),
+    optax=Oracle(optax_adagrad, hyper={"epsilon": 0.0}),
+)
 ENTRIES = {
-    "adagrad": Entry(
-        optimizer="adagrad",
-        loop=adagrad,
-        hyper=ADAGRAD,
-        symmetry="signed_permutation",
-        still=FROM_NOTHING,
-        scale_free=FROM_NOTHING,
-        pytorch=Oracle(torch_adagrad),
-        optax=Oracle(optax_adagrad, hyper={"epsilon": 0.0}),
-    ),
-    "adagrad: epsilon inside the root": Entry(
-        optimizer="adagrad",
-        loop=adagrad,
-        hyper=ADAGRAD,
-        options={"epsilon_inside_root": True},
-        symmetry="signed_permutation",
-        still=FROM_NOTHING,
-        scale_free=FROM_NOTHING,
-        optax=Oracle(optax_adagrad),
+    "adagrad": ADAGRAD_ENTRY,
+    "adagrad: epsilon inside the root": replace(
+        ADAGRAD_ENTRY, options={"epsilon_inside_root": True}, optax=Oracle(optax_adagrad), pytorch=None
     ),
     "adagrad_norm": Entry(
         optimizer="adagrad_norm",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,30 +44,22 @@ def adam_nmf(leaf: Leaf, hyper: Hyper, rank: int, steps: str) -> Iterator[np.nda
         yield w
 
 
+ADAM_NMF_ENTRY = Entry(
+    optimizer="adam_nmf",
+    loop=adam_nmf,
+    hyper={"learning_rate": 0.1, "epsilon": 0.03},
+    symmetry="signed_permutation",
+    still={"epsilon": 0.0},
+    scale_free={"epsilon": 0.0},
+)
 ENTRIES = {
-    "adam_nmf": Entry(
-        optimizer="adam_nmf",
-        loop=adam_nmf,
-        hyper={"learning_rate": 0.1, "epsilon": 0.03},
-        symmetry="signed_permutation",
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
-    ),
-    "adam_nmf: rank 2": Entry(
-        optimizer="adam_nmf",
-        loop=adam_nmf,
-        hyper={"learning_rate": 0.1, "epsilon": 0.03},
-        symmetry=None,
-        options={"rank": 2},
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
-    ),
-    "adam_nmf: rank 3, both factors at once": Entry(
-        optimizer="adam_nmf",
-        loop=adam_nmf,
+    "adam_nmf": ADAM_NMF_ENTRY,
+    "adam_nmf: rank 2": replace(ADAM_NMF_ENTRY, symmetry=None, options={"rank": 2}),
+    "adam_nmf: rank 3, both factors at once": replace(
+        ADAM_NMF_ENTRY,
         hyper={"learning_rate": 0.1, "epsilon": 0.03, "initialization_range": 0.7},
         symmetry=None,
         options={"rank": 3, "steps": "simultaneous"},
-        still={"epsilon": 0.0},
+        scale_free=None,
     ),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -141,59 +142,49 @@ def optax_muon(consistent_rms: float | None) -> Callable[[Hyper], Any]:
     return make
 
 
+MUON_ENTRY = Entry(
+    optimizer="muon",
+    loop=muon,
+    hyper=MUON_BESIDE_ADAMW,
+    symmetry="sides",
+    still={"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0},
+    scale_free={"others_epsilon": 0.0},
+    pytorch=Oracle(torch_muon("original"), orders=(0, 1, 2), context=torch_without_bfloat16),
+)
 ENTRIES = {
-    "muon": Entry(
-        optimizer="muon",
-        loop=muon,
-        hyper=MUON_BESIDE_ADAMW,
-        symmetry="sides",
-        still={"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0},
-        scale_free={"others_epsilon": 0.0},
-        pytorch=Oracle(torch_muon("original"), orders=(0, 1, 2), context=torch_without_bfloat16),
-    ),
-    "muon: scaled like Adam": Entry(
-        optimizer="muon",
-        loop=muon,
-        hyper=MUON_BESIDE_ADAMW,
-        symmetry="sides",
+    "muon": MUON_ENTRY,
+    "muon: scaled like Adam": replace(
+        MUON_ENTRY,
         options={"scale": "adam"},
-        still={"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0},
-        scale_free={"others_epsilon": 0.0},
         pytorch=Oracle(torch_muon("match_rms_adamw"), orders=(0, 1, 2), context=torch_without_bfloat16),
     ),
-    "muon: without Nesterov": Entry(
-        optimizer="muon",
-        loop=muon,
-        hyper=MUON_BESIDE_ADAMW,
-        symmetry="sides",
+    "muon: without Nesterov": replace(
+        MUON_ENTRY,
         options={"nesterov": False},
-        still={"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0},
-        scale_free={"others_epsilon": 0.0},
         optax=Oracle(optax_muon(None), hyper={"others_epsilon": 0.0}),
+        pytorch=None,
     ),
-    "muon: exact, unscaled, others by SGD": Entry(
-        optimizer="muon",
-        loop=muon,
+    "muon: exact, unscaled, others by SGD": replace(
+        MUON_ENTRY,
         hyper={**MUON, "others_learning_rate": 0.3},
-        symmetry="sides",
         options={"orthogonalization": "svd", "scale": "none", "others": "sgd"},
         still={"weight_decay": 0.0},
+        scale_free=None,
+        pytorch=None,
     ),
-    "muon: 8 steps of Polar Express, others by momentum": Entry(
-        optimizer="muon",
-        loop=muon,
+    "muon: 8 steps of Polar Express, others by momentum": replace(
+        MUON_ENTRY,
         hyper={**MUON, "others_learning_rate": 0.2, "others_momentum": 0.7},
-        symmetry="sides",
         options={"coefficients": "polar_express", "steps": 8, "others": "momentum"},
         still={"weight_decay": 0.0},
+        scale_free=None,
+        pytorch=None,
     ),
-    "muon: 3 cubic steps, others by Adam": Entry(
-        optimizer="muon",
-        loop=muon,
+    "muon: 3 cubic steps, others by Adam": replace(
+        MUON_ENTRY,
         hyper={**MUON, **{f"others_{name}": value for name, value in ADAM.items()}},
-        symmetry="sides",
         options={"coefficients": "cubic", "steps": 3, "others": "adam"},
         still={"weight_decay": 0.0, "others_epsilon": 0.0},
-        scale_free={"others_epsilon": 0.0},
+        pytorch=None,
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -157,74 +158,62 @@ def inverse_root_of_outer_products(matrices: list[np.ndarray], first: float, exp
     return (u * inverse) @ u.T
 
 
+SHAMPOO_ENTRY = Entry(
+    optimizer="shampoo",
+    loop=shampoo,
+    hyper={"learning_rate": 0.3, "epsilon": 0.05},
+    symmetry="sides",
+    still={"epsilon": 0.0},
+    scale_free={"epsilon": 0.0},
+)
+
+IDEALIZED_SHAMPOO_ENTRY = Entry(
+    optimizer="idealized_shampoo",
+    loop=idealized_shampoo,
+    hyper={"learning_rate": 0.3, "beta2": 0.9, "epsilon": 0.05},
+    symmetry="sides",
+    still={"epsilon": 0.0},
+    scale_free={"epsilon": 0.0},
+)
 ENTRIES = {
-    "shampoo": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
-        hyper={"learning_rate": 0.3, "epsilon": 0.05},
-        symmetry="sides",
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
-    ),
-    "shampoo: running mean": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
+    "shampoo": SHAMPOO_ENTRY,
+    "shampoo: running mean": replace(
+        SHAMPOO_ENTRY,
         hyper={"learning_rate": 0.3, "epsilon": 0.05, "beta2": 0.9},
-        symmetry="sides",
         options={"statistics": "ema"},
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
     ),
-    "shampoo: another power, roots every 3 steps": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
-        hyper={"learning_rate": 0.3, "epsilon": 0.05},
-        symmetry="sides",
-        options={"power": 0.3, "refresh_every": 3},
-        still={"epsilon": 0.0},
+    "shampoo: another power, roots every 3 steps": replace(
+        SHAMPOO_ENTRY, options={"power": 0.3, "refresh_every": 3}, scale_free=None
     ),
-    "shampoo: coupled Newton in 40 steps": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
-        hyper={"learning_rate": 0.3, "epsilon": 0.05},
-        symmetry="sides",
+    "shampoo: coupled Newton in 40 steps": replace(
+        SHAMPOO_ENTRY,
         options={"root": "coupled_newton", "steps": 40},
-        still={"epsilon": 0.0},
         tolerance=1e-11,
         tolerance_float32=1e-4,
+        tolerance_singular=1e-6,
+        scale_free=None,
     ),
-    "shampoo: Newton-Schulz, running mean": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
+    "shampoo: Newton-Schulz, running mean": replace(
+        SHAMPOO_ENTRY,
         hyper={"learning_rate": 0.3, "epsilon": 0.05, "beta2": 0.9},
-        symmetry="sides",
         options={"root": "newton_schulz", "statistics": "ema"},
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
         tolerance=1e-11,
         tolerance_float32=1e-4,
+        tolerance_singular=1e-6,
     ),
-    "shampoo: a tracked basis every 2 steps": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
-        hyper={"learning_rate": 0.3, "epsilon": 0.05},
+    "shampoo: a tracked basis every 2 steps": replace(
+        SHAMPOO_ENTRY,
         symmetry=None,
         options={"root": "tracked_basis", "refresh_every": 2},
-        still={"epsilon": 0.0},
         tolerance=1e-11,
         tolerance_float32=1e-3,
+        scale_free=None,
     ),
-    "shampoo: blocks of 2, the length of SGD": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
-        hyper={"learning_rate": 0.3, "epsilon": 0.05},
-        symmetry=None,
-        options={"block_size": 2, "grafting": "sgd"},
-        still={"epsilon": 0.0},
+    "shampoo: blocks of 2, the length of SGD": replace(
+        SHAMPOO_ENTRY, symmetry=None, options={"block_size": 2, "grafting": "sgd"}, scale_free=None
     ),
-    "shampoo: the length of Adagrad": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
+    "shampoo: the length of Adagrad": replace(
+        SHAMPOO_ENTRY,
         hyper={
             "learning_rate": 0.3,
             "epsilon": 0.05,
@@ -236,9 +225,8 @@ ENTRIES = {
         still={"epsilon": 0.0, "grafting_epsilon": 0.0, "grafting_initial_accumulator": 0.0},
         scale_free={"epsilon": 0.0, "grafting_epsilon": 0.0, "grafting_initial_accumulator": 0.0},
     ),
-    "shampoo: the length of Adam": Entry(
-        optimizer="shampoo",
-        loop=shampoo,
+    "shampoo: the length of Adam": replace(
+        SHAMPOO_ENTRY,
         hyper={
             "learning_rate": 0.3,
             "epsilon": 0.05,
@@ -251,20 +239,11 @@ ENTRIES = {
         still={"epsilon": 0.0, "grafting_epsilon": 0.0},
         scale_free={"epsilon": 0.0, "grafting_epsilon": 0.0},
     ),
-    "idealized_shampoo": Entry(
-        optimizer="idealized_shampoo",
-        loop=idealized_shampoo,
-        hyper={"learning_rate": 0.3, "beta2": 0.9, "epsilon": 0.05},
-        symmetry="sides",
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
-    ),
-    "idealized_shampoo: roots every 3 steps": Entry(
-        optimizer="idealized_shampoo",
-        loop=idealized_shampoo,
-        hyper={"learning_rate": 0.3, "beta2": 0.9, "epsilon": 0.05},
-        symmetry="sides",
+    "idealized_shampoo": IDEALIZED_SHAMPOO_ENTRY,
+    "idealized_shampoo: roots every 3 steps": replace(
+        IDEALIZED_SHAMPOO_ENTRY,
+        hyper={"learning_rate": 0.3, "beta2": 0.9, "epsilon": 1.0},
         options={"refresh_every": 3},
-        still={"epsilon": 0.0},
+        scale_free=None,
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,41 +50,26 @@ def optax_sign(hyper: Hyper) -> Any:
 
 RATE = {"learning_rate": 0.3}
 
+STEEPEST_DESCENT_ENTRY = Entry(
+    optimizer="steepest_descent", loop=steepest_descent, hyper=RATE, symmetry="sides", scale_free={}
+)
 ENTRIES = {
-    "steepest_descent": Entry(
-        optimizer="steepest_descent", loop=steepest_descent, hyper=RATE, symmetry="sides", scale_free={}
-    ),
-    "steepest_descent: frobenius, majorization": Entry(
-        optimizer="steepest_descent",
-        loop=steepest_descent,
-        hyper=RATE,
-        symmetry="sides",
+    "steepest_descent": STEEPEST_DESCENT_ENTRY,
+    "steepest_descent: frobenius, majorization": replace(
+        STEEPEST_DESCENT_ENTRY,
         options={"principle": "majorization"},
         pytorch=Oracle(torch_sgd()),
         optax=Oracle(optax_sgd()),
+        scale_free=None,
     ),
-    "steepest_descent: spectral": Entry(
-        optimizer="steepest_descent",
-        loop=steepest_descent,
-        hyper=RATE,
-        symmetry="sides",
-        options={"norm": "spectral"},
-        scale_free={},
+    "steepest_descent: spectral": replace(STEEPEST_DESCENT_ENTRY, options={"norm": "spectral"}),
+    "steepest_descent: spectral, majorization": replace(
+        STEEPEST_DESCENT_ENTRY, options={"norm": "spectral", "principle": "majorization"}, scale_free=None
     ),
-    "steepest_descent: spectral, majorization": Entry(
-        optimizer="steepest_descent",
-        loop=steepest_descent,
-        hyper=RATE,
-        symmetry="sides",
-        options={"norm": "spectral", "principle": "majorization"},
-    ),
-    "steepest_descent: max": Entry(
-        optimizer="steepest_descent",
-        loop=steepest_descent,
-        hyper=RATE,
+    "steepest_descent: max": replace(
+        STEEPEST_DESCENT_ENTRY,
         symmetry="signed_permutation",
         options={"norm": "max"},
-        scale_free={},
         pytorch=Oracle(torch_sign),
         optax=Oracle(optax_sign),
     ),

@@ -153,10 +153,10 @@ def test_only_seeds_that_both_ran_are_paired():
             "value": [1.0, 2.0, 9.0, 4.0, None],
         }
     )
-    found = paired_values(frame, ["workload"], ["seed"], "method", "value", "a", "b")
-    assert found.select("workload", "seed", "ratio").rows() == [("w", 2, 0.5)]
+    found = paired_values(frame, "value", "a", "b")
+    assert found.select("seed", "difference").rows() == [(2, -2.0)]
     apart = frame.filter((pl.col("method") == "a") | (pl.col("seed") == 1))
-    assert paired_values(apart, ["workload"], ["seed"], "method", "value", "a", "b").is_empty()
+    assert paired_values(apart, "value", "a", "b").is_empty()
 
 
 def test_a_pair_counts_once():
@@ -164,7 +164,7 @@ def test_a_pair_counts_once():
         {"w": ["x"] * 3, "seed": [1, 1, 1], "method": ["a", "b", "b"], "value": [1.0, 2.0, 3.0]}
     )
     with pytest.raises(ValueError, match="more than one value"):
-        paired_values(frame, ["w"], ["seed"], "method", "value", "a", "b")
+        paired_values(frame, "value", "a", "b")
 
 
 def test_pairs_must_match():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.pareto import front_shares, pareto_fronts
+from reports.statistics.pareto import front_shares
 
 INFINITE = float("inf")
 POINTS = st.lists(
@@ -18,44 +18,19 @@ POINTS = st.lists(
 )
 
 
-def points(rows: list[tuple[float, float]], **columns: object) -> pl.DataFrame:
-    frame = pl.DataFrame(rows, schema={"loss": pl.Float64, "seconds": pl.Float64}, orient="row")
-    return frame.with_columns(**columns)  # type: ignore[arg-type]
-
-
-def front(frame: pl.DataFrame, *by: str) -> list[bool]:
-    return pareto_fronts(frame, by, "loss", "seconds")["on_front"].to_list()
-
-
-@pytest.mark.parametrize("by", [(), ("workload",)])
-def test_no_rows_have_an_empty_front(by: tuple[str, ...]):
-    found = pareto_fronts(points([], workload=pl.lit("w")), by, "loss", "seconds")
-    assert found.is_empty()
-    assert found.schema == {
-        "loss": pl.Float64(),
-        "seconds": pl.Float64(),
-        "workload": pl.String(),
-        "on_front": pl.Boolean(),
-    }
+def front(rows: list[tuple[float, float]]) -> list[bool]:
+    """Which of one run each of so many methods are on the front."""
+    return shares(runs({str(number): [row] for number, row in enumerate(rows)}))["on_front"].to_list()
 
 
 def test_a_front_by_hand():
-    frame = points([(1, 9), (2, 5), (2, 6), (3, 5), (4, 1), (5, 1)])
-    assert front(frame) == [True, True, False, False, True, False]
+    assert front([(1, 9), (2, 5), (2, 6), (3, 5), (4, 1), (5, 1)]) == [True, True, False, False, True, False]
 
 
 def test_equal_rows_stay_and_what_is_infinite_does_not():
-    assert front(points([(1, 2), (1, 2), (2, 2)])) == [True, True, False]
-    assert front(points([(INFINITE, 1), (1, 2), (0, INFINITE)])) == [False, True, False]
-    assert front(points([(INFINITE, INFINITE)])) == [False]
-
-
-def test_groups_have_fronts_of_their_own_and_rows_keep_their_order():
-    frame = points([(3, 3), (1, 1), (2, 2), (4, 4)], workload=pl.Series(["u", "v", "u", "v"]))
-    marked = pareto_fronts(frame, ["workload"], "loss", "seconds")
-    assert marked.drop("on_front").equals(frame)
-    assert marked["on_front"].to_list() == [False, True, True, False]
-    assert front(frame) == [False, True, False, False]
+    assert front([(1, 2), (1, 2), (2, 2)]) == [True, True, False]
+    assert front([(INFINITE, 1), (1, 2), (0, INFINITE)]) == [False, True, False]
+    assert front([(INFINITE, INFINITE)]) == [False]
 
 
 @given(POINTS)
@@ -64,25 +39,25 @@ def test_it_is_the_definition(rows):
         np.isfinite(cost) and not any(a <= loss and b <= cost and (a < loss or b < cost) for a, b in rows)
         for loss, cost in rows
     ]
-    assert front(points(rows)) == expected
+    assert front(rows) == expected
 
 
 @given(POINTS, st.randoms(use_true_random=False))
 def test_the_order_of_rows_and_the_unit_do_not_matter(rows, random):
     shuffled = random.sample(rows, len(rows))
-    scaled = points([(2 * loss + 1, 8 * cost) for loss, cost in shuffled])
-    on_front = {row for row, kept in zip(rows, front(points(rows)), strict=True) if kept}
+    scaled = [(2 * loss + 1, 8 * cost) for loss, cost in shuffled]
+    on_front = {row for row, kept in zip(rows, front(rows), strict=True) if kept}
     assert {row for row, kept in zip(shuffled, front(scaled), strict=True) if kept} == on_front
 
 
 def runs(values: dict[str, list[tuple[float, float]]]) -> pl.DataFrame:
-    rows = [("w", name, seed, *each) for name, group in values.items() for seed, each in enumerate(group)]
-    schema = ["workload", "method", "seed", "loss", "seconds"]
+    rows = [(name, seed, *each) for name, group in values.items() for seed, each in enumerate(group)]
+    schema = {"method": str, "seed": int, "loss": float, "seconds": float}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def shares(frame: pl.DataFrame, **options: Any) -> pl.DataFrame:
-    return front_shares(frame, ["workload"], "method", ["seed"], "loss", "seconds", **options)
+    return front_shares(frame, "seconds", **options)
 
 
 def test_the_front_of_medians_and_how_firm_it_is():
@@ -129,7 +104,7 @@ def test_only_shared_seeds_count_and_bad_tables_are_refused():
     frame = runs({"a": [(1.0, 1.0), (2.0, 1.0)], "b": [(3.0, 0.5)]})
     assert shares(frame).select("loss", "count").rows() == [(1.0, 1), (3.0, 1)]
     apart = frame.filter(~((pl.col("method") == "a") & (pl.col("seed") == 0)))
-    with pytest.raises(ValueError, match="a, b: no instance"):
+    with pytest.raises(ValueError, match="a, b: no seed"):
         shares(apart)
     with pytest.raises(ValueError, match="more than one row"):
         shares(pl.concat([frame, frame]))
@@ -138,10 +113,4 @@ def test_only_shared_seeds_count_and_bad_tables_are_refused():
     with pytest.raises(ValueError, match="loss is null or NaN"):
         shares(frame.with_columns(loss=pl.lit(float("nan"))))
     with pytest.raises(ValueError, match="seconds is null or NaN"):
-        pareto_fronts(frame.with_columns(seconds=pl.lit(None, pl.Float64)), [], "loss", "seconds")
-
-
-def test_one_group_needs_no_name():
-    frame = runs({"a": [(1.0, 1.0)], "b": [(2.0, 2.0)]})
-    found = front_shares(frame, [], "method", ["seed"], "loss", "seconds")
-    assert found.select("method", "on_front").rows() == [("a", True), ("b", False)]
+        shares(frame.with_columns(seconds=pl.lit(None, pl.Float64)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 import pytest
@@ -36,82 +34,62 @@ FRAME = pl.DataFrame(
 
 
 def test_an_instance_counts_only_if_every_method_has_a_value():
-    found = instance_ranks(FRAME, ["seed"], "method", "value")
+    found = instance_ranks(FRAME)
     assert found.sort("seed", "method").rows() == [
         (1, "a", 1.0), (1, "b", 2.0), (1, "c", 3.0), (2, "a", 3.0), (2, "b", 1.5), (2, "c", 1.5),
     ]  # fmt: skip
 
 
 def test_more_can_be_better():
-    found = instance_ranks(FRAME.filter(pl.col("seed") == 1), ["seed"], "method", "value", descending=True)
+    found = instance_ranks(FRAME.filter(pl.col("seed") == 1), descending=True)
     assert dict(found.select("method", "rank").rows()) == {"a": 3.0, "b": 2.0, "c": 1.0}
 
 
 def test_all_that_tie_with_the_best_win_and_nobody_wins_where_all_diverged():
-    assert wins(FRAME, ["seed"], "method", "value").rows() == [("a", 1, 2), ("b", 1, 2), ("c", 1, 2)]
+    assert wins(FRAME).rows() == [("a", 1, 2), ("b", 1, 2), ("c", 1, 2)]
     near = FRAME.with_columns(pl.Series("value", [1.0, 1.0005, 3.0, *[float("inf")] * 3, 2.0, 1.0, 1.0]))
-    assert wins(near, ["seed"], "method", "value").rows() == [("a", 1, 3), ("b", 2, 3), ("c", 1, 3)]
+    assert wins(near).rows() == [("a", 1, 3), ("b", 2, 3), ("c", 1, 3)]
     more = FRAME.filter(pl.col("seed") == 2)
-    assert wins(more, ["seed"], "method", "value", descending=True).rows() == [
+    assert wins(more, descending=True).rows() == [
         ("a", 1, 1), ("b", 0, 1), ("c", 0, 1),
     ]  # fmt: skip
-    assert wins(FRAME.filter(pl.col("seed") == 3), ["seed"], "method", "value").is_empty()
+    assert wins(FRAME.filter(pl.col("seed") == 3)).is_empty()
 
 
 def test_workloads_weigh_the_same_however_many_seeds_they_have():
-    found = stratified_mean([[1] * 7, [3] * 5], [3, 3])
-    assert (found.mean, found.count) == (2.0, 12)
+    assert stratified_mean([[1] * 7, [3] * 5], [3, 3])[0] == 2.0
 
 
 def test_ranks_that_never_changed_are_not_certain():
-    found: Any = stratified_mean([[1.0] * 10], [4])
+    mean, low, high = stratified_mean([[1.0] * 10], [4])
+    assert low is not None
+    assert high is not None
     half = 2.262 * (12 / 49 / 2 / 10) ** 0.5
-    assert found.mean - found.low == pytest.approx(half, rel=1e-3)
+    assert mean - low == pytest.approx(half, rel=1e-3)
     # With two ranks more, 1 and 2: one step is as far as a method that was always the best may be off.
     added = np.array([1.0] * 11 + [2.0])
     other = added.mean() - 1 + 2.262 * added.std(ddof=1) / 10**0.5
-    assert found.high - found.mean == pytest.approx(max(half, other), rel=1e-3)
+    assert high - mean == pytest.approx(max(half, other), rel=1e-3)
 
 
 def test_the_best_and_the_worst_mirror_each_other():
     ranks = np.array([1.0, 1, 2, 1, 3, 1, 1])
-    best, worst = (stratified_mean([each], [4]) for each in (ranks, 5 - ranks))
-    assert (best.low, best.high) == pytest.approx((5 - worst.high, 5 - worst.low))  # type: ignore[operator]
+    (_, *best), (_, *worst) = (stratified_mean([each], [4]) for each in (ranks, 5 - ranks))
+    assert best == pytest.approx([5 - worst[1], 5 - worst[0]])  # type: ignore[operator]
 
 
 @given(st.lists(st.lists(st.integers(1, 6), min_size=5, max_size=9), min_size=1, max_size=3))
 def test_the_interval_holds_the_mean(strata: list[list[int]]):
-    found: Any = stratified_mean(strata, [6] * len(strata))
-    assert found.low < found.mean < found.high
+    mean, low, high = stratified_mean(strata, [6] * len(strata))
+    assert low is not None
+    assert high is not None
+    assert low < mean < high
 
 
 def test_few_seeds_give_no_interval():
-    found = stratified_mean([[1.0] * 4, [2.0, 3.0] * 3], [3, 3])
-    assert (found.mean, found.low, found.high) == (1.75, None, None)
+    assert stratified_mean([[1.0] * 4, [2.0, 3.0] * 3], [3, 3]) == (1.75, None, None)
     with pytest.raises(ValueError, match="stratum"):
         stratified_mean([], [])
-
-
-@pytest.mark.parametrize("seeds", [5, 10, 20])
-@pytest.mark.parametrize("workloads", [1, 3])
-@pytest.mark.parametrize("gap", [0.0, 0.5, 1.0, 2.0, 3.0])
-def test_the_interval_of_the_mean_rank_covers_at_few_seeds(gap: float, workloads: int, seeds: int):
-    # Four methods, each worse than the one before by `gap` standard deviations of their noise.
-    random = np.random.default_rng(11)
-
-    def ranks_of(*shape: int) -> np.ndarray:
-        noise = random.normal(size=(*shape, 4)) + gap * np.arange(4)
-        return np.argsort(np.argsort(noise, axis=-1), axis=-1) + 1.0
-
-    true = ranks_of(200_000).mean(axis=0)
-    ranks = ranks_of(800, workloads, seeds)
-    for method in (0, 1):  # the best and one in the middle; the others mirror them
-        intervals: list[Any] = [
-            stratified_mean(list(strata), [4] * workloads) for strata in ranks[..., method]
-        ]
-        covered = np.mean([each.low <= true[method] <= each.high for each in intervals])
-        assert covered > 0.91
-        assert gap > 0 or covered < 0.98
 
 
 @given(st.lists(st.floats(0.1, 10) | st.just(float("inf")), min_size=1, max_size=12))
@@ -123,9 +101,9 @@ def test_tolerant_ranks_sum_to_the_same_and_near_values_tie(values: list[float])
 
 def test_rounding_splits_no_rank_and_a_method_counts_once():
     frame = pl.DataFrame({"seed": [1, 1], "method": ["a", "b"], "value": [1.0, 1.0 + 1e-9]})
-    assert instance_ranks(frame, ["seed"], "method", "value")["rank"].to_list() == [1.5, 1.5]
+    assert instance_ranks(frame)["rank"].to_list() == [1.5, 1.5]
     with pytest.raises(ValueError, match="more than one value"):
-        instance_ranks(pl.concat([frame, frame]), ["seed"], "method", "value")
+        instance_ranks(pl.concat([frame, frame]))
 
 
 def test_methods_are_ordered_by_coverage_of_workloads_then_by_rank():
@@ -136,13 +114,13 @@ def test_methods_are_ordered_by_coverage_of_workloads_then_by_rank():
             "rank": [2.0, 1.0, 2.0, 1.0, 3.0, 2.0, 1.0, 2.0, 3.0, 1.0],
         }
     )
-    found = mean_ranks(ranks, ["stratum"], "method")
+    found = mean_ranks(ranks)
     assert found.select("method", "mean", "strata", "count").rows() == [
         ("b", 1.75, 2, 4), ("a", 2.25, 2, 4), ("c", 1.0, 1, 2),
     ]  # fmt: skip
     assert found["low"].to_list() == [None, None, None]
     certain = pl.DataFrame({"stratum": ["w"] * 12, "method": ["a", "b"] * 6, "rank": [1.0, 2.0] * 6})
-    bounds = mean_ranks(certain, ["stratum"], "method")
+    bounds = mean_ranks(certain)
     assert bounds["low"].to_list()[0] == 1
     assert bounds["high"].to_list()[1] == 2
     assert bounds["seeds"].to_list() == [6, 6]

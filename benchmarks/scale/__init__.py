@@ -1,1 +1,0 @@
-"""Plans and tables of any size, and what planning and reporting them takes."""

@@ -1,0 +1,149 @@
+"""`curvebench list`: all that studies can name, as text, as JSON, or as the page of all optimizers."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from curvebench.command import JSON, STUDIES, argument, command, print_json
+
+PAGE_HEAD = """# Optimizers
+
+Every optimizer of this project, as a study names it, with what may stand below its name
+(`curvebench list --markdown` writes this page). Hyperparameters are those of the default options;
+an option may bring others, which the error for an unknown one lists. `learning_rate` is tuned by the study.
+Sources are the documents of [sources](../sources.md).
+"""
+
+
+@command(
+    "list",
+    JSON,
+    argument("--markdown", action="store_true", help="print the page of all optimizers"),
+    STUDIES,
+)
+def list_names(given: Namespace) -> None:
+    """List workloads, optimizers, bases, backends, studies, claims."""
+    content = catalogue(given.studies)
+    if given.json:
+        print_json(content)
+    else:
+        print(_page(content["optimizers"]) if given.markdown else _text(content))
+
+
+def catalogue(study_folder: Path) -> dict[str, Any]:
+    """All that studies can name, and the studies, in plain JSON types.
+
+    Raises:
+        InputError: for bad studies.
+    """
+    from harness.backends import BACKENDS
+    from harness.checks import claims_by_id, file_of
+    from harness.planning.studies import read_studies
+    from harness.registry import RULES, WORKLOADS, known
+    from optimizers.bases import bases
+
+    rules, problems = known(RULES), known(WORKLOADS)  # first: a broken module is told once, not by study
+    studies = read_studies(study_folder)
+    claims = {
+        claim.id: {**_about(claim, "sentence", "source"), "study": study.name}
+        for study in studies
+        for claim in study.claims
+    }
+    checked = {
+        name: {**_about(claim, "sentence", "source"), "checked in": file_of(module)}
+        for name, (module, claim) in claims_by_id().items()
+    }
+    return {
+        "workloads": {
+            name: {
+                **_about(workload, "description", "source"),
+                "settings": _options(workload.settings),
+                "metrics": {key: metric.direction for key, metric in workload.metrics.items()},
+                "missing": workload.missing(workload.complete({})),
+            }
+            for name, workload in problems.items()
+        },
+        "optimizers": {
+            name: {
+                "source": rule.source,
+                "hyperparameters": {
+                    key: _about(one, "default", "interval", "description")
+                    for key, one in rule.hyperparameters.items()
+                },
+                "options": _options(rule.options),
+            }
+            for name, rule in rules.items()
+        },
+        "bases": {
+            name: {**_about(basis, "description", "source"), "options": _options(basis.options)}
+            for name, basis in bases().items()
+        },
+        "backends": list(BACKENDS),
+        "studies": {
+            study.name: {**_about(study, "question", "source"), "scales": list(study.scales)}
+            for study in studies
+        },
+        "scales": sorted({scale for study in studies for scale in study.scales}),
+        "claims": claims | checked,
+    }
+
+
+def _about(item: Any, *attributes: str) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in attributes}
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _about(one, "default", "description") for key, one in options.items()}
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    for part, items in content.items():
+        lines += ["", part.upper()]
+        if isinstance(items, list):
+            lines.append(f"  {', '.join(items)}")
+            continue
+        for name, item in items.items():
+            said = [item[key] for key in ("description", "question", "sentence") if key in item]
+            lines.append(f"  {name}: {' '.join([*said, '(' + item['source'] + ')'])}")
+            lines += [f"    {line}" for line in _details(item)]
+    return "\n".join(lines[1:])
+
+
+def _details(item: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"{name} = {json.dumps(one['default'])}: {one['description']}"
+        for group in ("settings", "options")
+        for name, one in item.get(group, {}).items()
+    ]
+    for name, one in item.get("hyperparameters", {}).items():
+        default = "must be given" if one["default"] is None else f"{one['default']:g}"
+        lines.append(f"{name} = {default}, in {one['interval']}: {one['description']}")
+    lines += [f"{group}: {', '.join(item[group])}" for group in ("metrics", "scales") if group in item]
+    lines += [f"{key}: {item[key]}" for key in ("study", "checked in", "missing") if item.get(key)]
+    return lines
+
+
+def _page(optimizers: Mapping[str, Mapping[str, Any]]) -> str:
+    return "\n".join([PAGE_HEAD, *(_section(name, one) for name, one in sorted(optimizers.items()))])[:-1]
+
+
+def _section(name: str, one: Mapping[str, Any]) -> str:
+    rows = [
+        f"| `{key}` | {_default(spec)} | {spec['interval']} | {spec['description']} |"
+        for key, spec in one["hyperparameters"].items()
+    ]
+    rows += [
+        f"| `{key}` | {json.dumps(option['default'])} | option | {option['description']} |"
+        for key, option in one["options"].items()
+    ]
+    head = ["| | default | values | |", "| --- | --- | --- | --- |"]
+    return "\n".join([f"## {name}", "", one["source"], "", *head, *rows, ""])
+
+
+def _default(hyperparameter: Mapping[str, Any]) -> str:
+    return "given" if hyperparameter["default"] is None else f"{hyperparameter['default']:g}"

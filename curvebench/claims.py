@@ -1,0 +1,84 @@
+"""`curvebench claims check`, `claims figures` and `verdicts`: whether claims hold."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from curvebench.command import JSON, PLAN, SCALE, argument, command, print_json
+from documents.errors import InputError
+from harness.paths import SITE
+
+
+@command(
+    "claims check",
+    argument("claims", nargs="*", metavar="CLAIM", help="ids of property claims (default: all)"),
+    SCALE,
+    JSON,
+)
+def check(given: Namespace) -> None:
+    """Check claims on random instances, and print their verdicts."""
+    from documents.names import unknown
+    from harness.checks import DEFAULT_SCALE, claims_by_id
+    from harness.stages import check_jobs
+
+    known = {name: claim for name, (_, claim) in claims_by_id().items()}
+    for name in given.claims:
+        if name not in known:
+            raise InputError(unknown("benchmarks/claims", "property claim", name, known))
+    claims = [known[name] for name in dict.fromkeys(given.claims)] or list(known.values())
+    named = [scale for claim in known.values() for part in claim.checks for scale in part.instances]
+    scales = sorted({"quick", DEFAULT_SCALE, *named})
+    if given.scale not in scales:
+        raise InputError(f"--scale: {unknown('benchmarks/claims', 'scale', given.scale, scales)}")
+    claims, skipped = check_jobs.with_data(claims)
+    reasons = [f"{name} cannot be checked: {reason}" for name, reason in skipped.items()]
+    if given.claims and reasons:
+        raise InputError("\n".join(reasons))
+    for reason in reasons:
+        print(reason, file=sys.stderr)
+    found = check_jobs.check(claims, given.scale, "property checks")
+    said = [check_jobs.summary(claim, given.scale, found) for claim in claims]
+    if given.json:
+        print_json(said)
+    else:
+        print("\n".join(check_jobs.lines(said)))
+    found.raise_errors()
+
+
+@command(
+    "claims figures",
+    PLAN,
+    argument("--out", type=Path, help="folder for the figures (default: what the plan says)"),
+)
+def figures(given: Namespace) -> None:
+    """Draw the checks of claims."""
+    from reports.claims.page import check_rows
+    from reports.figures.claim_figures import draw_claims
+    from reports.figures.series import series_rows
+    from reports.plan import read_plan
+
+    checks = read_plan(given.plan).checks
+    if checks is None:
+        raise InputError(f"{given.plan}: no claims are checked in it")
+    out = given.out or checks.figures
+    drawn = draw_claims(checks, check_rows(checks), series_rows(checks), out)
+    print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
+
+
+@command(
+    "verdicts",
+    argument(
+        "--plan", type=Path, default=SITE / "plan.json", help="the report's plan (default: %(default)s)"
+    ),
+    JSON,
+)
+def verdicts(given: Namespace) -> None:
+    """Tell the verdict on every claim of a report."""
+    from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
+    from reports.plan import read_plan
+
+    plan = read_plan(given.plan)
+    told = listed(plan, read_verdicts(plan))
+    print(as_json(told) if given.json else as_text(told))

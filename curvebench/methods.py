@@ -1,0 +1,97 @@
+"""`curvebench compare` and `parity`: which step is faster, and whether backends take the same."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from curvebench.command import JSON, SCALE, STUDIES, argument, command, positive, print_json
+from documents.errors import InputError
+
+
+@command(
+    "compare",
+    argument("study", metavar="STUDY", help="a study file's stem"),
+    argument("first", metavar="FIRST", help="a method, such as adam"),
+    argument("second", metavar="SECOND", help="another, such as 'adam @ egop'"),
+    argument("--backend", required=True, metavar="NAME", help="jax or torch"),
+    SCALE,
+    argument("--workload", metavar="NAME", help="one of the study's (default: all)"),
+    argument(
+        "--rate",
+        type=float,
+        metavar="NUMBER",
+        help="the learning rate of both methods (default: the first that the study tries)",
+    ),
+    argument(
+        "--repetitions", type=positive, default=21, help="stretches of each method (default: %(default)s)"
+    ),
+    JSON,
+    STUDIES,
+)
+def compare(given: Namespace) -> None:
+    """Time two methods of a study in turn, as a ratio."""
+    from dataclasses import asdict
+
+    from harness.timing import comparing
+
+    request = comparing.Request(
+        study=given.study,
+        methods=(given.first, given.second),
+        backend=given.backend,
+        scale=given.scale,
+        workload=given.workload,
+        learning_rate=given.rate,
+        repetitions=given.repetitions,
+        studies=given.studies,
+    )
+    if given.json:
+        print_json([asdict(comparison) for comparison in comparing.compare(request)])
+        return
+    for comparison in comparing.compare(request):
+        print("\n".join(comparing.lines(comparison)), flush=True)
+
+
+@command("parity", argument("optimizers", nargs="*", metavar="OPTIMIZER", help="names (default: all)"), JSON)
+def parity(given: Namespace) -> None:
+    """Compare the backends step by step, in float64."""
+    from dataclasses import asdict
+
+    from documents.names import unknown
+    from harness.registry import RULES
+    from harness.stages.parity import parities
+    from harness.stages.parity_problems import CORE, PROBLEMS, TOLERANCE
+    from results.schema import COMPARISONS
+
+    rules = RULES.own()
+    for name in given.optimizers:
+        if name not in rules:
+            raise InputError(unknown("the suite", "optimizer", name, rules))
+    if not given.json:
+        heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
+        print(_parity_line("optimizer", "problem", heads))
+    rows = []
+    names, problems = (given.optimizers, PROBLEMS) if given.optimizers else (list(rules), CORE)
+    for row in parities(names, problems):
+        rows.append(row)
+        if not given.json and row.comparison == COMPARISONS[-1]:
+            values = [_parity_value(asdict(one) | {"holds": one.holds}) for one in rows[-len(COMPARISONS) :]]
+            print(_parity_line(row.optimizer, row.problem, values), flush=True)
+    if given.json:
+        print_json([{**asdict(row), "holds": row.holds} for row in rows])
+    failed = [row for row in rows if not row.holds]
+    if failed:
+        judged = sum(row.judged for row in rows)
+        raise InputError(f"{len(failed)} of {judged} comparisons differ by more than {TOLERANCE:g}")
+
+
+def _parity_line(optimizer: str, problem: str, values: Sequence[str]) -> str:
+    return f"{optimizer:26} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
+
+
+def _parity_value(row: Mapping[str, Any]) -> str:
+    if row["unit"] == "ulps":
+        return f"{row['first_step']:.2g} to {row['difference']:.2g} ulps"
+    verdict = ("equal" if row["holds"] else "DIFFERENT") if row["judged"] else "as measured"
+    return f"{row['difference']:.1e} {verdict}"

@@ -1,0 +1,313 @@
+"""A random sample of a published set's runs, computed anew and compared: `curvebench sets check --rerun`."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from documents.errors import InputError
+from documents.job import BasesSpec, JobSpec, RunsSpec
+from documents.method import WorkloadSpec
+from documents.plan import ReportPlan, StudyPlan
+from harness.engine.execution import Clock
+from harness.registry import find_workload
+from harness.stages.basis_jobs import estimate_bases
+from harness.stages.job import Job
+from harness.stages.run_jobs import run_lanes
+from optimizers.bases import bases
+from reports.sets.derived import read_set
+from results.outcomes import FINISHED
+from results.provenance import provenance
+from results.reading import read
+
+# What rounding does to a run is measured beside it: lanes whose learning rate is off by so many units in the
+# last place. Allowed are so many times their largest relative spread up to a checkpoint, and a share of the
+# value; how these were chosen: docs/decisions/0021-sets-are-checked-by-re-execution.md.
+TWINS = (-256, -64, -16, -4, 4, 16, 64, 256)
+SPREADS = 5.0
+SHARE = {"float32": 1e-4, "float64": 1e-9}  # of a value
+FLOOR = {"float32": 1e-6, "float64": 1e-12}  # of the largest value on the curve
+CONFIDENCE = 0.95
+MEMORY = 2**31  # bytes that the lanes of a cell may take together
+EXACT = ("hyperparameters", "dtype", "basis_gradient_evaluations")  # of a run, whatever rounding does
+COUNTS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as a table has it: its row of `runs`, and its values by metric and step, empty where not kept."""
+
+    row: Mapping[str, Any]
+    curve: Mapping[tuple[str, int], float]
+
+
+@dataclass(frozen=True)
+class Reexecution:
+    """A run that was computed anew.
+
+    Args:
+        name: study, workload, method, backend, stage and seed, in words.
+        found: what differs, in sentences; empty where all agrees.
+        missing: why it could not be computed; empty where it was.
+        largest: the largest difference over what was allowed; at most 1 where all agrees.
+    """
+
+    name: str
+    found: tuple[str, ...] = ()
+    missing: str = ""
+    largest: float = 0.0
+
+
+def share_found(count: int) -> float:
+    """The share of invented runs of which a sample of so many finds one at least, with `CONFIDENCE`.
+
+    None of `count` independent draws hits a share p with probability (1 - p)^count: 29 runs find 10 %.
+    """
+    return 1.0 if count < 1 else 1.0 - (1.0 - CONFIDENCE) ** (1.0 / count)
+
+
+def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> list[Reexecution]:
+    """Compute some runs of a set anew, tuning runs among them, and compare them with what it has.
+
+    Args:
+        folder: a set that `reports.sets.checking.check` accepts.
+        count: how many; all where it has fewer.
+        seed: of the draw.
+        say: takes a line on each run when it is done.
+
+    Raises:
+        InputError: when the set cannot be read or has no runs.
+    """
+    plan = read_set(folder)
+    drawn = sample(plan, count, seed)
+    cells = []
+    for number, (study, row) in enumerate(drawn, start=1):
+        cell = compute(study, plan.scale, row)
+        cells.append(cell)
+        state = f"agrees, {cell.largest:.2g} of what is allowed"
+        if cell.missing or cell.found:
+            state = f"cannot be computed: {cell.missing}" if cell.missing else "differs"
+        say(f"{number} of {len(drawn)}: {cell.name}: {state}")
+        for difference in cell.found:
+            say(f"  {difference}")
+    return cells
+
+
+def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dict[str, Any]]]:
+    """Runs of a set, drawn without replacement from all of its studies; those that did not end are left out.
+
+    Raises:
+        InputError: when there is none.
+    """
+    ended = pl.col("outcome").is_in([*FINISHED, "diverged"])
+    tables = [(study, read(study.tables, "runs").filter(ended)) for study in plan.studies]
+    places = [(study, runs, number) for study, runs in tables for number in range(len(runs))]
+    if not places:
+        raise InputError(f"{plan.path}: has no runs to compute anew; leave --rerun out")
+    chosen = random.Random(seed).sample(places, min(count, len(places)))
+    return [(study, runs.row(number, named=True)) for study, runs, number in chosen]
+
+
+def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution:
+    """Compute one run of a study anew, with its twins, and compare it with its row and its curve."""
+    basis = "" if row["basis"] == "identity" else f" @ {row['basis']}"
+    name = (
+        f"run {row['run']}, {study.name}: {row['optimizer']}{basis} on {row['workload']}, {row['backend']}, "
+        f"{row['stage']}, learning rate {row['learning_rate']:g}, seed {row['seed']}"
+    )
+    curve = read(study.tables, "curves").filter(run=row["run"])
+    try:
+        with tempfile.TemporaryDirectory() as results:
+            anew = run_cell(study, scale, row, Path(results))
+    except Exception as error:
+        return Reexecution(name, missing=f"{type(error).__name__}: {error}")
+    found, largest = differences(RunRecord(row, _values(curve)), anew)
+    return Reexecution(name, tuple(found), largest=largest)
+
+
+def _values(curve: pl.DataFrame) -> dict[tuple[str, int], float]:
+    return {
+        (metric, step): value for metric, step, value in curve.select("metric", "step", "value").iter_rows()
+    }
+
+
+# --- computing -----------------------------------------------------------------------------------
+
+
+def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path) -> list[RunRecord]:
+    """A run computed anew, and after it its twins, in one bundle.
+
+    What was tuned is as the row has it, all else as the plan has it: what is fixed is checked so.
+
+    Args:
+        results: an empty folder.
+
+    Raises:
+        InputError, DataMissing: when something that the plan names is not here.
+    """
+    optimizer = study.optimizer(row["optimizer"])
+    (basis,) = (one for one in study.bases if one.label == row["basis"])
+    (workload,) = (one for one in study.workloads if one.name == row["workload"])
+    settings = find_workload(workload.name).complete(workload.settings)
+    basis = replace(basis, options=bases()[basis.name].complete(basis.options))
+    recorded = {item["name"]: item["value"] for item in row["hyperparameters"] or []}
+    recorded["learning_rate"] = row["learning_rate"]
+    tuned = {name: recorded[name] for name in optimizer.space or study.tuning.names}
+    rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWINS)]
+    shared: dict[str, Any] = {
+        "study": study.name,
+        "scale": scale,
+        "workloads": (WorkloadSpec(workload.name, settings),),
+        "bases": (basis,),
+        "seeds": (row["seed"],),
+        "sources": {},
+        "versions": {},
+    }
+    upstream: dict[str, tuple[str, ...]] = {}
+    if bases()[basis.name].needs_gradients:
+        first = BasesSpec(stage="bases", backend="host", **shared)
+        _run(first, results, estimate_bases)
+        upstream = {"bases": (first.hash,)}
+    spec = RunsSpec(
+        stage=row["stage"],
+        backend=row["backend"],
+        device=row["device"],
+        optimizers=(optimizer,),
+        tuning=study.tuning,
+        settings=tuple({**tuned, "learning_rate": rate} for rate in rates),
+        budget=study.budget,
+        evaluations=study.evaluations,
+        schedule=study.schedule,
+        stop=study.stop,
+        targets=study.targets,
+        bundle_memory_bytes=MEMORY,
+        upstream=upstream,
+        precision=row["dtype"],
+        **shared,
+    )
+    job = _run(spec, results, run_lanes)
+    runs, curves = (read([job.folder / f"{table}.parquet"], table) for table in ("runs", "curves"))
+    return [RunRecord(one, _values(curves.filter(run=one["run"]))) for one in runs.iter_rows(named=True)]
+
+
+def moved(rate: float, ulps: int, dtype: str) -> float:
+    """A learning rate so many units in the last place of a precision away."""
+    return rate * (1.0 + ulps * float(np.finfo(dtype).eps))
+
+
+def _run(spec: JobSpec, results: Path, stage: Callable[[Job], list[str]]) -> Job:
+    """The job, done; one that fails is no difference, since no run that is drawn has failed."""
+    job = Job(spec, results, Clock(), 1, provenance(1)["machine"])
+    job.folder.mkdir(parents=True, exist_ok=True)
+    stage(job)
+    for failure in job.failures:
+        raise RuntimeError(f"{failure['what']}: {failure['outcome']}: {failure['reason']}")
+    return job
+
+
+# --- comparing -----------------------------------------------------------------------------------
+
+
+def differences(said: RunRecord, anew: Sequence[RunRecord]) -> tuple[list[str], float]:
+    """What a run says otherwise than it and its twins did anew, and the largest difference over the allowed.
+
+    Args:
+        said: the run as it was published.
+        anew: the same run first, then its twins.
+    """
+    found = [
+        f"{name} is {said.row[name]}, and computed anew {anew[0].row[name]}"
+        for name in EXACT
+        if said.row[name] != anew[0].row[name]
+    ]
+    found += [
+        f"{name} is {said.row[name]}, and computed anew {anew[0].row[name]}"
+        for name in COUNTS
+        if not _among(said.row[name], [lane.row[name] for lane in anew])
+    ]
+    largest = 0.0
+    for what, value, values, scale, growth in _pairs(said, anew):
+        share = excess(value, values, scale, growth, said.row["dtype"])
+        largest = max(largest, share)
+        if not share <= 1.0:
+            found.append(
+                f"{what} is {value!r}, and computed anew {values[0]!r}: {share:.3g} of what is allowed"
+            )
+    return found, largest
+
+
+def _among(said: Any, values: Sequence[Any]) -> bool:
+    """Whether a count or word is one of those computed, or a number between them."""
+    if said in values:
+        return True
+    numbers = [value for value in values if isinstance(value, int)]
+    return isinstance(said, int) and bool(numbers) and min(numbers) <= said <= max(numbers)
+
+
+Pair = tuple[str, float, list[float], float, float]
+
+
+def _pairs(said: RunRecord, anew: Sequence[RunRecord]) -> Iterator[Pair]:
+    """What is compared: its name, the number published, those computed, their curve's scale and growth."""
+    scale, growth = _curves(anew)
+    for column in ("final_metrics", "best_metrics"):
+        own, *others = ({item["name"]: item["value"] for item in lane.row[column]} for lane in (said, *anew))
+        for name in sorted({*own, *others[0]}):
+            values = [each.get(name, math.nan) for each in others]
+            most = max((share for (metric, _), share in growth.items() if metric == name), default=0.0)
+            what = f"{column.partition('_')[0]} {name}"
+            yield what, own.get(name, math.nan), values, scale.get(name, 0.0), most
+    for (metric, step), value in said.curve.items():
+        computed = [lane.curve[metric, step] for lane in anew if (metric, step) in lane.curve]
+        most = growth.get((metric, step), 0.0)
+        yield f"{metric} at step {step}", value, computed or [math.nan], scale.get(metric, 0.0), most
+
+
+def _curves(anew: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
+    """The largest value by metric; and by checkpoint the largest relative spread of the twins up to there."""
+    scale: dict[str, float] = {}
+    growth: dict[tuple[str, int], float] = {}
+    most: dict[str, float] = {}
+    for (metric, step), value in sorted(anew[0].curve.items()):
+        values = [lane.curve.get((metric, step), math.nan) for lane in anew[1:]]
+        if math.isfinite(value):
+            scale[metric] = max(scale.get(metric, 0.0), abs(value))
+            spread = max((abs(one - value) for one in values if math.isfinite(one)), default=0.0)
+            most[metric] = max(most.get(metric, 0.0), spread / abs(value) if value else 0.0)
+        growth[metric, step] = most.get(metric, 0.0)
+    return scale, growth
+
+
+def excess(said: float, values: Sequence[float], scale: float, growth: float, dtype: str) -> float:
+    """How far a number lies from the one computed anew, over what is allowed: 1 is just allowed.
+
+    Allowed are `SPREADS` times the spread of the twins, `SHARE` of the value and `FLOOR` of the scale.
+    A number that is not finite is right where one of those computed is the same.
+
+    Args:
+        said: as published.
+        values: computed, the run itself first.
+        scale: the largest value on the run's curve.
+        growth: the largest spread of the twins so far, relative to the value.
+        dtype: the run's precision.
+    """
+    if not math.isfinite(said):
+        same = any(value == said or (math.isnan(value) and math.isnan(said)) for value in values)
+        return 0.0 if same else math.inf
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return math.inf
+    anew = finite[0]
+    if said == anew:
+        return 0.0
+    spread = max(growth * abs(anew), *(abs(value - anew) for value in finite))
+    allowed = SPREADS * spread + SHARE[dtype] * abs(anew) + FLOOR[dtype] * scale
+    return abs(said - anew) / allowed if allowed else math.inf

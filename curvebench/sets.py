@@ -1,0 +1,129 @@
+"""`curvebench sets check`, `publish`, `reproduce` and `compare`: published sets."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import tempfile
+from argparse import ArgumentTypeError, Namespace
+from functools import partial
+from pathlib import Path
+
+from curvebench.command import PLAN, argument, command, positive
+from documents.sets import FOLDER, WAIVERS
+
+SET = argument("folder", type=Path, metavar="FOLDER", help="the set's folder")
+
+
+@command(
+    "sets check",
+    SET,
+    argument("--rerun", type=positive, metavar="N", help="compute N random runs anew (default: none)"),
+    argument("--seed", type=int, help="of the draw (default: drawn, and printed)"),
+)
+def check(given: Namespace) -> int:
+    """Accept or refuse a published set.
+
+    Says why a published set is refused, all reasons at once; the status is then 1. With --rerun some of its
+    runs are computed anew and compared: the status is 1 where one differs, 3 where one cannot be computed.
+    """
+    from reports.sets import checking
+
+    found = checking.check(given.folder)
+    reasons = f"{len(found)} {'reason' if len(found) == 1 else 'reasons'}"
+    said = [f"{given.folder}: refused, {reasons}:", *found] if found else [f"{given.folder}: accepted"]
+    print("\n  ".join(said), flush=True)
+    return 1 if found else _rerun(given) if given.rerun else 0
+
+
+def _rerun(given: Namespace) -> int:
+    from curvebench.rerun import CONFIDENCE, rerun, share_found
+
+    seed = secrets.randbelow(2**32) if given.seed is None else given.seed
+    print(f"computing {given.rerun} runs anew, drawn with --seed {seed}", flush=True)
+    cells = rerun(given.folder, given.rerun, seed, partial(print, flush=True))
+    differ, missing = sum(bool(cell.found) for cell in cells), sum(bool(cell.missing) for cell in cells)
+    done = len(cells) - missing
+    print(f"{done - differ} of {done} agree, {differ} differ, {missing} cannot be computed")
+    if done:
+        found = f"{done} runs find them with a probability of {CONFIDENCE:.0%}"
+        print(f"were {share_found(done):.0%} of all runs invented, {found}")
+    return 1 if differ else 3 if missing else 0
+
+
+@command(
+    "sets publish",
+    PLAN,
+    argument("--name", required=True, help="the set's name, a new one"),
+    argument("--folder", type=Path, default=FOLDER, help="where sets lie (default: %(default)s)"),
+    argument("--readme", type=Path, help="page whose leaderboard becomes the set's (default: none)"),
+    argument(
+        "--waive",
+        nargs="*",
+        default=[],
+        metavar="KIND",
+        help="publish in spite of: " + "; ".join(f"{kind} ({what})" for kind, what in WAIVERS.items()),
+    ),
+)
+def publish(given: Namespace) -> None:
+    """Write the tables of a report as a published set."""
+    from reports.plan import read_plan
+    from reports.sets import publish
+
+    folder = publish.publish(read_plan(given.plan), given.name, given.folder, given.waive, given.readme)
+    print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
+
+
+def _cores(text: str) -> str:
+    if text != "all" and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ArgumentTypeError(f"{text!r} is neither a number above 0 nor all")
+    return text
+
+
+@command(
+    "sets reproduce",
+    argument("claim", metavar="CLAIM", help="the claim's id"),
+    argument(
+        "--published", type=Path, metavar="SET", help=f"the set's folder (default: the newest in {FOLDER})"
+    ),
+    argument("--scale", help="take a set of this scale (default: any)"),
+    argument(
+        "--cores", type=_cores, default="all", help="how many for Snakemake, or all (default: %(default)s)"
+    ),
+    argument(
+        "--results", type=Path, metavar="DIR", help="where to run it (default: .cache/reproduced/CLAIM)"
+    ),
+)
+def reproduce(given: Namespace) -> int:
+    """Run one claim again beside a published set."""
+    from reports.sets import reproduce
+    from reports.sets.derived import read_set
+
+    say = partial(print, flush=True)
+    claim = given.claim
+    published = read_set(given.published or reproduce.choose_set(claim, FOLDER, given.scale, say))
+    reproduce.check_asked(claim, given.scale, published)
+    results = given.results or reproduce.result_folder(claim)
+    config = reproduce.configuration(claim, published, results)
+    with tempfile.TemporaryDirectory() as folder:
+        now, jobs = reproduce.planned(config, Path(folder))
+    for line in reproduce.announced(claim, published, now, jobs):
+        say(line)
+    called = reproduce.command(given.cores, config)
+    say(shlex.join(called))
+    lines = reproduce.compared(claim, published, reproduce.run_again(called, results))
+    say(reproduce.as_text(claim, published, lines))
+    return reproduce.STATUS[reproduce.summed_up(lines)]
+
+
+@command(
+    "sets compare",
+    argument("before", type=Path, metavar="A", help="a published set, or a checkout with a site"),
+    argument("after", type=Path, metavar="B", help="another one"),
+    argument("--out", type=Path, required=True, metavar="FILE", help="the page, FILE.html"),
+)
+def compare(given: Namespace) -> None:
+    """Set two published sets, or two checkouts, side by side."""
+    from reports.sets import regression
+
+    print(regression.compare(given.before, given.after, given.out))

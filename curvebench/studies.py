@@ -1,0 +1,135 @@
+"""`curvebench check`, `plan` and `estimate`: are studies valid, what would they run, and for how long."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from curvebench.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
+from curvebench.runs import announce_threads
+from documents.errors import InputError
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
+
+
+@command("check", STUDY_NAMES, STUDIES)
+def check(given: Namespace) -> None:
+    """Validate studies without computing."""
+    _check_rules()
+    from harness.planning.cautions import cautions
+    from harness.planning.studies import read_studies
+
+    read = read_studies(given.studies, given.names)
+    asked = [
+        study
+        for study in read
+        if not given.names or {study.name, *(claim.id for claim in study.claims)} & {*given.names}
+    ]
+    scales = dict.fromkeys(scale for study in asked or read for scale in study.scales)
+    plans = [(scale, _plan_of(given, scale)) for scale in scales]
+    valid = "1 study is valid" if len(asked) == 1 else f"{len(asked)} studies are valid"
+    if asked:
+        print(f"{valid}: {', '.join(study.name for study in asked)}")
+    for scale, plan in plans:
+        print(plan.summary())
+        print("".join(f"  note: {said}\n" for said in cautions(asked, scale)), end="")
+
+
+def _check_rules() -> None:
+    """Take one step of every optimizer on NumPy, so that a slip in a rule shows before compute is spent.
+
+    Raises:
+        InputError: for optimizers that take no step, and modules of rules or workloads that are broken.
+    """
+    import numpy as np
+
+    from harness.engine.replaying import Online
+    from harness.registry import RULES, WORKLOADS, known, origin
+
+    WORKLOADS.own()
+
+    problems = []
+    ones = {"w": np.ones((2, 3))}
+    for name, rule in known(RULES).items():
+        needed = {need.name: need.example(6) for need in rule.needs}
+        try:
+            Online(name, ones, {"learning_rate": 0.5}).step(ones, 1.0, **needed)
+        except Exception as error:  # whatever a rule of the user's raises
+            defined = origin(RULES, name)
+            files = [
+                *(f"{module.replace('.', '/')}.py" for module in defined.modules),
+                *defined.files.values(),
+            ]
+            problems.append(f"{files[0]}: {name}: a step fails ({type(error).__name__}: {error})")
+    if problems:
+        raise InputError("\n".join(problems))
+
+
+def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
+    """The plan of the studies that a command names, whose errors name the command's options."""
+    from harness.planning.plan import make_plan, read_config
+
+    raw: dict[str, Any] = {"scale": scale, "study_folder": str(given.studies)}
+    raw |= {"studies": given.names} if given.names else {}
+    raw |= {"backends": list(backends)} if backends else {}
+    try:
+        return make_plan(read_config(raw))
+    except InputError as error:
+        text = str(error)
+        for key, option in OPTIONS.items():
+            text = text.replace(f"{key}:", f"{option}:")
+        raise InputError(text) from error
+
+
+@command(
+    "plan",
+    argument(
+        "config", nargs="*", metavar="KEY=VALUE", help="what follows --config of snakemake (default: none)"
+    ),
+    JSON,
+)
+def plan(given: Namespace) -> None:
+    """Tell what would be run, computing and writing nothing."""
+    from harness.planning.plan import make_plan, read_config
+
+    wrong = [text for text in given.config if "=" not in text]
+    if wrong:
+        raise InputError(f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper")
+    pairs = (text.partition("=") for text in given.config)
+    made = make_plan(read_config({key: value for key, _, value in pairs}))
+    if given.json:
+        print_json(made.report.model_dump(mode="json"))
+    else:
+        print(made.summary())
+
+
+@command(
+    "estimate",
+    STUDY_NAMES,
+    SCALE,
+    argument("--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"),
+    JSON,
+    STUDIES,
+)
+def estimate(given: Namespace) -> None:
+    """Estimate what studies cost, from short measurements."""
+    announce_threads(1)
+    from harness.planning.estimating import check_asked, described, estimates, head, line, tail
+    from harness.timing.clocks import limit_threads
+
+    plan = _plan_of(given, given.scale, given.backend)
+    check_asked(plan)
+    limit_threads(1)
+    if given.json:
+        print_json(described(plan, list(estimates(plan))))
+        return
+    print(head(plan))
+    found = []
+    for study in estimates(plan):
+        found.append(study)
+        print(line(study.name, [study]), flush=True)
+    print("\n".join(tail(plan, found)))

@@ -1,0 +1,72 @@
+"""`curvebench tables`: those of jobs as one (merge), of machines as one (combine), as CSV (export)."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from curvebench.command import argument, command
+
+
+@command(
+    "tables merge",
+    argument("--out", type=Path, required=True, metavar="DIR", help="folder for the merged tables"),
+    argument("--jobs", type=Path, required=True, nargs="+", metavar="DIR", help="folders of jobs"),
+)
+def merge(given: Namespace) -> None:
+    """Merge the tables of jobs."""
+    from results import merging
+
+    merging.merge(given.jobs, given.out)
+    print(_summary(given.out))
+
+
+@command(
+    "tables combine",
+    argument("out", type=Path, metavar="OUT", help="folder for the combined tables"),
+    argument("first", type=Path, metavar="A", help="folder of merged tables"),
+    argument("second", type=Path, metavar="B", help="folder of merged tables of another machine"),
+    argument("more", type=Path, nargs="*", metavar="MORE", help="further folders"),
+)
+def combine(given: Namespace) -> None:
+    """Combine merged tables of several machines.
+
+    Every row is kept under its machine; a run is then called <run>@<machine>.
+    """
+    from results import merging
+
+    merging.combine([given.first, given.second, *given.more], given.out)
+    print(_summary(given.out))
+
+
+@command(
+    "tables export",
+    argument("folder", type=Path, metavar="FOLDER", help="a published set, or a folder of tables"),
+    argument("--out", type=Path, required=True, metavar="DIR", help="folder for the CSV files"),
+    argument("--tables", nargs="+", default=[], metavar="TABLE", help="only these, such as runs timings"),
+)
+def export(given: Namespace) -> None:
+    """Write tables as CSV."""
+    from results import exporting
+
+    for path in exporting.export(given.folder, given.out, given.tables):
+        print(path)
+
+
+def _summary(folder: Path) -> str:
+    """What the tables hold: rows, machines, and cells whose runs come from several machines."""
+    import polars as pl
+
+    from results.merging import KEYS, machines, mixed_hardware
+    from results.reading import read, scan
+
+    sizes = {table: scan(folder, table).select(pl.len()).collect().item() for table in KEYS}
+    lines = [f"{folder}: " + ", ".join(f"{size} {table}" for table, size in sizes.items())]
+    for row in machines(read(folder, "jobs")).iter_rows(named=True):
+        gpu = f", {row['gpu']} (driver {row['driver']})" if row["gpu"] else ""
+        lines.append(
+            f"machine {row['machine']}: {row['cpu']}, cores {row['cores']}, threads {row['threads']}{gpu}, "
+            f"{row['system']}: {row['jobs']} jobs"
+        )
+    lines += [f"several machines: {cell}" for cell in mixed_hardware(read(folder, "runs"))]
+    return "\n".join(lines)

@@ -1,0 +1,323 @@
+"""Claims of sources: sentences, the conditions that decide them, and the keys of their comparisons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
+
+from documents.document import Direction, Document, JudgedWords, Which, as_list, is_written
+
+Relation = Literal["better", "no_worse", "same"]
+Effect = Literal["ratio", "difference"]
+Quantity = Literal[
+    "value",
+    "steps_to_stop",
+    "steps_to_target",
+    "seconds_to_nearly_best",
+    "log_linearity",
+    "best_learning_rate",
+    "trend",
+    "rates_won",
+]
+OF_TUNING = ("best_learning_rate", "trend", "rates_won")  # quantities that are of tuning runs
+TO_THRESHOLD = ("steps_to_stop", "steps_to_target")  # those that a run may end without
+COSTS = (*TO_THRESHOLD, "seconds_to_nearly_best")  # those that are costs of final runs: less is better
+
+
+class HasMetrics(Protocol):
+    """A workload as conditions see it."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Its metrics by name."""
+
+
+class ComparisonKey(NamedTuple):
+    """What one comparison of a condition is of: by this alone it is found again.
+
+    Args:
+        claim: id of the claim.
+        condition: its place among the claim's conditions, from 0.
+        workload: label of the workload that the treated method runs on.
+        treated: label of the method that the relation is said of.
+        control: label of the method that it is held against; None where that is the condition's number.
+        control_workload: label of the workload that the control runs on; None for a number.
+    """
+
+    claim: str
+    condition: int
+    workload: str
+    treated: str
+    control: str | None
+    control_workload: str | None
+
+    @property
+    def sides(self) -> tuple[tuple[str, str], ...]:
+        """Workload and method of the treated side and of the control; a number is none."""
+        treated = (self.workload, self.treated)
+        if self.control is None or self.control_workload is None:
+            return (treated,)
+        return (treated, (self.control_workload, self.control))
+
+
+def effect_of(given: Effect | None, direction: str) -> Effect:
+    """How a pair is compared: as it is given, else as a ratio where less is better."""
+    return given or ("ratio" if direction == "minimize" else "difference")
+
+
+def _share(value: Any, info: ValidationInfo) -> Any:
+    """Read `5 %` as 0.05."""
+    if not is_written(info):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not a percentage such as '5 %'")
+    return float(match[1]) / 100.0
+
+
+def _methods_or_number(value: Any) -> Any:
+    if isinstance(value, list | tuple) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise ValueError(f"{value!r} is neither a list of methods, such as [adam], nor a number, such as 0.95")
+
+
+Methods = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+# what a condition holds methods against
+Rivals = Annotated[
+    Annotated[Methods, Tag("methods")] | Annotated[float, Tag("number")],
+    Discriminator(lambda value: "methods" if isinstance(value, list | tuple) else "number"),
+    BeforeValidator(_methods_or_number),
+]
+
+
+class Condition(Document):
+    """A relation between methods that a claim asserts.
+
+    One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
+    pair, or each against each with `pairs: all`; on the same workload, unless `than_on` names another one. It
+    may be a number, against which each method is held. The effect is a ratio where the metric is minimized,
+    else a difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for
+    a cost, the shape of a curve or the tuning runs, or `at_equal` for another cost.
+
+    Args:
+        down_to: the value of the metric down to which `log_linearity` is of its curve.
+        workload: the only one it is about; None for all that have the metric.
+        smallest_effect: the smallest share that matters; None where it is not given.
+        family: comparisons that share Holm's correction; where none is given its claim fills in its own id.
+        at_equal: at what equal cost values are read.
+    """
+
+    judged: JudgedWords = Field(alias="metric")
+    better: Methods | None = None
+    no_worse: Methods | None = None
+    same: Methods | None = None
+    than: Rivals
+    pairs: Literal["matched", "all"] = "matched"
+    workload: str | None = None
+    than_on: str | None = None
+    smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
+    effect: Effect | None = None
+    test: Literal["sign", "wilcoxon"] = "sign"
+    family: str = ""
+    quantity: Quantity = "value"
+    down_to: Annotated[float, Field(gt=0.0)] | None = None
+    at_equal: Literal["steps", "gradients", "seconds"] = "steps"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cost(cls, raw: Any, info: ValidationInfo) -> Any:
+        """Values alone are read at a cost; what is dumped says the usual one of all quantities."""
+        usual = () if is_written(info) else ("steps",)
+        if not isinstance(raw, Mapping) or raw.get("at_equal") in (None, *usual):
+            return raw
+        quantity = raw.get("quantity", "value")
+        if quantity == "log_linearity":
+            raise ValueError("at_equal: log_linearity is of whole curves; leave one out")
+        if quantity in COSTS:
+            raise ValueError(f"at_equal: {quantity} compares costs, not values at a cost; leave one out")
+        if quantity in OF_TUNING:
+            raise ValueError(f"at_equal: it is of final runs, {quantity} of tuning runs; leave one out")
+        return raw
+
+    @model_validator(mode="after")
+    def _quantity(self) -> Condition:
+        if self.quantity == "value":
+            return self
+        if self.effect is not None:
+            raise ValueError(f"effect: {self.quantity} has its own; leave it out")
+        if self.quantity in ("steps_to_stop", "log_linearity") and self.which != "final":
+            raise ValueError(f"metric: {self.quantity} is of runs to their end; say final")
+        if self.quantity in ("steps_to_target", "seconds_to_nearly_best") and self.which != "best":
+            raise ValueError(f"metric: {self.quantity} is of the best value; say best")
+        if self.quantity == "log_linearity" and self.down_to is None:
+            raise ValueError("down_to: is missing; log_linearity is of curves down to a value, such as 1e-12")
+        if self.quantity in ("trend", "rates_won") and self.better is None:
+            raise ValueError(f"quantity: {self.quantity} is of a gain; name the methods in `better`")
+        return self
+
+    @model_validator(mode="after")
+    def _relation(self) -> Condition:
+        if sum(methods is not None for methods in (self.better, self.no_worse, self.same)) != 1:
+            raise ValueError("give exactly one of better, no_worse and same")
+        if self.number is None and self.pairs == "matched" and len(self.methods) != len(self.controls):
+            raise ValueError(
+                f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`; "
+                "give equally many, or pairs: all"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _against(self) -> Condition:
+        """A number, or runs on another workload, can be held against what final runs are at equal steps."""
+        of_values = self.quantity in ("value", "log_linearity")
+        if self.down_to is not None and self.quantity != "log_linearity":
+            raise ValueError("down_to: it is of quantity: log_linearity alone; leave it out")
+        if self.number is not None and (self.at_a_cost or not of_values):
+            asked = "at_equal" if self.at_a_cost else self.quantity
+            raise ValueError(f"than: a number is held against values and log_linearity, not with {asked}")
+        if self.number is not None and self.pairs == "all":
+            raise ValueError("pairs: a number is held against each method as it is; leave it out")
+        if self.than_on is None:
+            return self
+        if self.number is not None:
+            raise ValueError("than_on: a number is of no workload; leave one out")
+        if self.workload in (None, self.than_on):
+            raise ValueError("than_on: name another one in workload, whose runs are held against its runs")
+        if self.at_a_cost or self.of_tuning:
+            asked = "at_equal" if self.at_a_cost else self.quantity
+            raise ValueError(f"than_on: {asked} compares methods on one workload; leave one out")
+        return self
+
+    @property
+    def metric(self) -> str:
+        """The metric that is compared."""
+        return self.judged.metric
+
+    @property
+    def which(self) -> Which:
+        """Whether that is its value at the end of a run or at its best."""
+        return self.judged.which
+
+    @property
+    def relation(self) -> Relation:
+        """How the methods stand to those of `than`, or to its number."""
+        return "better" if self.better else "no_worse" if self.no_worse else "same"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that the relation is said of."""
+        return self.better or self.no_worse or self.same or ()
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The methods of `than`; none where it is a number."""
+        return self.than if isinstance(self.than, tuple) else ()
+
+    @property
+    def number(self) -> float | None:
+        """The number of `than`; None where it lists methods."""
+        return None if isinstance(self.than, tuple) else self.than
+
+    @property
+    def contests(self) -> tuple[tuple[str, str | None], ...]:
+        """What is compared on a workload: each method with its control; None is the number."""
+        if self.number is not None:
+            return tuple((method, None) for method in self.methods)
+        if self.pairs == "all":
+            return tuple((method, other) for method in self.methods for other in self.controls)
+        return tuple(zip(self.methods, self.controls, strict=True))
+
+    @property
+    def of_tuning(self) -> bool:
+        """Whether tuning runs are compared."""
+        return self.quantity in OF_TUNING
+
+    @property
+    def at_a_cost(self) -> bool:
+        """Whether values are read at another equal cost than steps."""
+        return self.at_equal != "steps"
+
+    @property
+    def of_curves(self) -> bool:
+        """Whether more is read of final runs than what they are at their end, at their best or at targets."""
+        return self.quantity in ("log_linearity", "seconds_to_nearly_best") or self.at_a_cost
+
+    @property
+    def direction(self) -> Direction | None:
+        """Whether less of the quantity is better; None where that is the metric's to say."""
+        if self.quantity in ("value", *OF_TUNING):
+            return None
+        return "minimize" if self.quantity in COSTS else "maximize"
+
+    def is_about(self, workload: HasMetrics) -> bool:
+        """Whether methods are compared on a workload: it has the metric, and no other one is named."""
+        return self.metric in workload.metrics and self.workload in (None, workload.name)
+
+    def reads(self, workload: HasMetrics) -> bool:
+        """Whether runs on a workload are compared: it is about the workload, or holds methods against it."""
+        return self.is_about(workload) or self.than_on == workload.name
+
+    def keys(self, claim: str, index: int, workload: str) -> tuple[ComparisonKey, ...]:
+        """The keys of its comparisons on a workload.
+
+        Args:
+            claim: id of the claim that it is a condition of.
+            index: its place there.
+        """
+        other = self.than_on or workload
+        return tuple(
+            ComparisonKey(claim, index, workload, treated, control, None if control is None else other)
+            for treated, control in self.contests
+        )
+
+
+class Claim(Document):
+    """A sentence of a paper with the conditions that decide it: all of them must hold.
+
+    One that `repeats` another has sentence, source and conditions from there (`read_study_file`), and decides
+    nothing. `changed` says how its runs differ, in words that follow a verdict, such as "in float64"; `bases`
+    which basis stands for which.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    conditions: Annotated[
+        tuple[Condition, ...], BeforeValidator(as_list), Field(strict=False, min_length=1, alias="holds_if")
+    ]
+    repeats: str = ""
+    changed: str = ""
+    bases: dict[str, str] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _families(cls, raw: Any) -> Any:
+        """Conditions that name no family share the claim's own."""
+        if not isinstance(raw, Mapping) or not isinstance(raw.get("id"), str):
+            return raw
+        given = as_list(raw.get("holds_if"))
+        filled = [{"family": raw["id"], **one} if isinstance(one, Mapping) else one for one in given]
+        return {**raw, "holds_if": filled} if "holds_if" in raw else raw
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Claim:
+        if bool(self.repeats) != bool(self.changed) or (self.bases and not self.repeats):
+            raise ValueError("repeats, changed and bases: a claim that repeats another says what is changed")
+        return self
+
+    @property
+    def written_rule(self) -> Mapping[str, Any]:
+        """Its id and conditions in plain JSON types, without what is not given, for the hash of its rule."""
+        dumped = self.model_dump(mode="json", exclude_none=True, include={"id", "conditions"})
+        for condition in dumped["holds_if"]:
+            for key, usual in (("quantity", "value"), ("at_equal", "steps")):
+                if condition[key] == usual:  # rules that do not say so are those of before it could be said
+                    del condition[key]
+        return dumped

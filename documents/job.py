@@ -1,0 +1,183 @@
+"""A job as resolved: what is run, from which sources, after which jobs, and where its files lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from documents.document import Document, Precision
+from documents.errors import InputError
+from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from documents.study import Schedule
+from documents.tuning import Tuning
+
+TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/harness/golden)
+UNDECISIVE = {"hash", "claim_rules"}  # no part of a job's hash
+
+
+class JobSpec(Document):
+    """What every job has. Two jobs with equal hashes compute the same tables.
+
+    Args:
+        optimizers: the contestants; of checks, the module of claims, by whose name the job goes.
+        upstream: hash of the job by part: `bases`, `sweep`, `refine`, `final`; of several for timing.
+        sources: SHA-256 by file of everything first-party that decides the result.
+        versions: versions of the backend's packages.
+        hash: the first 16 hexadecimal digits of the SHA-256 of all else but `claim_rules`.
+    """
+
+    stage: str
+    study: str
+    scale: str
+    backend: str
+    device: str = "cpu"
+    optimizers: tuple[OptimizerSpec, ...] = ()
+    workloads: tuple[WorkloadSpec, ...]
+    bases: tuple[BasisSpec, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    upstream: dict[str, tuple[str, ...]] = Field(default={})
+    sources: dict[str, str]
+    versions: dict[str, str]
+    trajectory_version: int = TRAJECTORY_VERSION
+    hash: str = ""
+
+    @model_validator(mode="after")
+    def _hashed(self) -> Self:
+        """Fill in the hash, whatever is given."""
+        decisive = json.dumps(self.model_dump(mode="json", exclude=UNDECISIVE), sort_keys=True)
+        found = hashlib.sha256(decisive.encode()).hexdigest()[:16]
+        object.__setattr__(self, "hash", found)  # the document is frozen
+        return self
+
+    def changed(self, **changes: Any) -> Self:
+        """Another job of the same kind, with a hash of its own."""
+        return type(self).model_validate({**dict(self), **changes})
+
+    def to_json(self) -> str:
+        """The text of its file, a line for each value, so that jobs can be compared with diff."""
+        return self.model_dump_json(indent=1) + "\n"
+
+    @property
+    def name(self) -> str:
+        """The last part of its paths: optimizer, backend and hash."""
+        who = self.optimizers[0].label if len(self.optimizers) == 1 and self.stage != "timing" else "all"
+        return f"{who}.{self.backend}.{self.hash}"
+
+
+class BasesSpec(JobSpec):
+    """Estimates bases, which depend neither on protocol nor on budget."""
+
+    stage: Literal["bases"]
+
+
+class TrainingSpec(JobSpec):
+    """Runs of methods.
+
+    Args:
+        budget: `{"epochs": n}` or `{"steps": n}`.
+        evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
+            before the first step.
+        stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
+        targets: threshold by metric.
+        bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.
+        precision: of all runs; None: each workload's own.
+    """
+
+    budget: dict[str, int]
+    evaluations: int
+    schedule: Schedule
+    stop: dict[str, float]
+    targets: dict[str, float]
+    bundle_memory_bytes: int
+    precision: Precision | None = None
+
+
+class RunsSpec(TrainingSpec):
+    """Runs that tune a method, or those that it is judged by.
+
+    Args:
+        tuning: the protocol, with the optimizer's own search space where it has one.
+        settings: the hyperparameter settings of a sweep (random and Halton search: all of them), or
+            None where refine and final take them from the tables of `upstream`.
+        claim_rules: of final runs the hash of each claim's rule as it was when they were planned. A rule that
+            is changed afterwards shows as changed and runs nothing anew.
+    """
+
+    stage: Literal["sweep", "refine", "final"]
+    tuning: Tuning
+    settings: tuple[dict[str, float], ...] | None = None
+    claim_rules: dict[str, str] = Field(default={})
+
+
+class TimingSpec(TrainingSpec):
+    """Steps of all methods of a backend, timed."""
+
+    stage: Literal["timing"]
+
+
+class ParitySpec(JobSpec):
+    """Compares the backends on some optimizers, for a number of steps."""
+
+    stage: Literal["parity"]
+    steps: int
+
+
+class ChecksSpec(JobSpec):
+    """Checks the claims of a module of benchmarks/claims."""
+
+    stage: Literal["checks"]
+
+
+ANY = TypeAdapter[BasesSpec | RunsSpec | TimingSpec | ParitySpec | ChecksSpec](
+    Annotated[BasesSpec | RunsSpec | TimingSpec | ParitySpec | ChecksSpec, Field(discriminator="stage")]
+)
+
+
+def read_spec(path: Path) -> JobSpec:
+    """Read a spec file and check that its name still carries its hash.
+
+    Raises:
+        InputError: when the file is missing, damaged or edited.
+    """
+    try:
+        spec = ANY.validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"
+        ) from error
+    except ValidationError as error:
+        said = "; ".join(one["msg"] for one in error.errors())
+        raise InputError(f"{path}: not a job spec ({said}); delete it and run snakemake again") from error
+    if spec.hash not in path.name:
+        raise InputError(
+            f"{path}: its content has the hash {spec.hash}, which its name does not carry; "
+            "delete the file and run snakemake again"
+        )
+    return spec
+
+
+def spec_file(results: Path, spec: JobSpec) -> Path:
+    """The spec file of a job."""
+    return results / "specs" / f"{spec.study}.{spec.scale}.{spec.stage}.{spec.name}.json"
+
+
+def job_folder(results: Path, spec: JobSpec) -> Path:
+    """The folder of a job's tables."""
+    return results / "runs" / spec.study / spec.scale / spec.stage / spec.name
+
+
+def upstream_folder(results: Path, spec: JobSpec, stage: str, hash_: str) -> Path:
+    """The folder of a job of an earlier stage of the same study, by its hash.
+
+    Raises:
+        InputError: when it has not been run.
+    """
+    parent = results / "runs" / spec.study / spec.scale / stage
+    found = sorted(parent.glob(f"*.{hash_}"))
+    if not found:
+        raise InputError(f"{parent}: no job with the hash {hash_}; run snakemake, which computes it first")
+    return found[0]

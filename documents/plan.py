@@ -1,0 +1,302 @@
+"""The plan as resolved: which studies there are, what they ask, and where their tables lie.
+
+`plan.json` is exactly the `model_dump_json` of a `ReportPlan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from documents.claim import Claim
+from documents.document import Direction, Document, Judged, Precision, Which
+from documents.errors import InputError
+from documents.method import BasisSpec, Method, OptimizerSpec
+from documents.names import unknown
+from documents.study import Schedule, Seeds
+from documents.tuning import Tuning
+
+Place = Callable[[Path], Path]
+
+
+class MetricPlan(Document):
+    """What a metric means and whether less is better."""
+
+    description: str
+    direction: Direction
+    unit: str = ""
+
+
+class WorkloadPlan(Document):
+    """A workload of a study, its metrics by name and its settings in full.
+
+    Args:
+        name: what tables call it.
+        settings: its settings, completed.
+        dtype: the precision of its runs where the study asks for none.
+    """
+
+    name: str
+    description: str
+    metrics: dict[str, MetricPlan]
+    source: str = ""
+    settings: dict[str, Any] = Field(default={})
+    dtype: Precision = "float32"
+
+
+class BackendPlan(Document):
+    """A backend: the one whose runs chose its learning rates, and on how many seeds methods are judged."""
+
+    device: str
+    tuned_on: str
+    final_seeds: int = Field(ge=1)
+
+
+class Deciding(Document):
+    """A study as far as claims are concerned.
+
+    Args:
+        claims: those that it decides.
+        repeated: claims of other studies, repeated; they decide nothing.
+        rules: the hash of the rule of each of them at the scale.
+        at_most_partly: why no claim can be fully reproduced at this scale; empty where one can.
+    """
+
+    name: str
+    claims: tuple[Claim, ...] = ()
+    repeated: tuple[Claim, ...] = ()
+    rules: dict[str, str] = Field(default={})
+    at_most_partly: str = ""
+
+
+class SkippedStudy(Deciding):
+    """A study that is left out, why, and the claims that it would decide."""
+
+    reason: str
+
+
+class StudyPlan(Deciding):
+    """A study at one scale: its settings in full, and where its tables and figures lie.
+
+    Args:
+        source_figures: which figure shows what one of the source does, by that one's name: a figure's name
+            without its backend, such as `digits_mlp.train_loss.epochs`, or without its workload as well.
+        notes: where the setting departs from the source.
+        runs_on: the backends in the study's order; the first one leads the overview.
+        precision: of all runs; None: each workload's own.
+        targets, stop: threshold by metric; a run goes on past a target and stops at a stop.
+        compare: the headline metric.
+        budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
+        evaluations: how many equal stretches a run is cut into.
+    """
+
+    question: str
+    source: str
+    source_figures: dict[str, str] = Field(default={})
+    notes: tuple[str, ...] = ()
+    workloads: Annotated[tuple[WorkloadPlan, ...], Field(min_length=1)]
+    optimizers: tuple[OptimizerSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    runs_on: dict[str, BackendPlan]
+    seeds: Seeds
+    precision: Precision | None = None
+    tuning: Tuning
+    schedule: Schedule = Schedule()
+    stop: dict[str, float] = Field(default={})
+    targets: dict[str, float] = Field(default={})
+    compare: Judged
+    budget: dict[str, int]
+    evaluations: int
+    tables: Path
+    figures: Path
+
+    @model_validator(mode="after")
+    def _compares_what_is_measured(self) -> StudyPlan:
+        for workload in self.workloads:
+            if self.metric not in workload.metrics:
+                raise ValueError(
+                    f"compare.metric: {unknown(workload.name, 'metric', self.metric, workload.metrics)}"
+                )
+        return self
+
+    @property
+    def metric(self) -> str:
+        """The headline metric."""
+        return self.compare.metric
+
+    @property
+    def which(self) -> Which:
+        """Whether its `final` or `best` value counts."""
+        return self.compare.which
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Names in the study's order."""
+        return tuple(self.runs_on)
+
+    @property
+    def tuned_on(self) -> dict[str, str]:
+        """The backend whose runs chose the learning rates, by backend."""
+        return {name: used.tuned_on for name, used in self.runs_on.items()}
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
+        return tuple(
+            Method(optimizer.label, basis.label).label
+            for basis in self.bases
+            for optimizer in self.optimizers
+        )
+
+    @property
+    def only_repeats(self) -> bool:
+        """Whether all that it is for is to repeat claims of other studies."""
+        return bool(self.repeated) and not self.claims
+
+    @property
+    def direction(self) -> Direction:
+        """Whether less of the headline metric is better."""
+        return self.direction_of(self.metric)
+
+    @property
+    def estimates_anew(self) -> bool:
+        """Whether a run estimates a basis anew, by gradients that are its own."""
+        return any(basis.options.get("every") is not None for basis in self.bases)
+
+    @property
+    def shares_rates(self) -> bool:
+        """Whether the setting that was chosen in the identity basis serves all bases."""
+        return self.tuning.shared_across == "bases"
+
+    def optimizer(self, label: str) -> OptimizerSpec:
+        """The contestant of a label."""
+        return next(one for one in self.optimizers if one.label == label)
+
+    def direction_of(self, metric: str) -> Direction:
+        """Whether less of a metric is better; workloads of one study agree on that."""
+        found = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
+        return found[0].direction if found else "minimize"
+
+    def at(self, place: Place) -> StudyPlan:
+        """The study with another place for each of its folders."""
+        return self.model_copy(update={"tables": place(self.tables), "figures": place(self.figures)})
+
+
+class ProblemPlan(Document):
+    """A small problem on which backends are compared, and what is known of its gradients."""
+
+    label: str
+    description: str
+    full_rank: bool
+    free_of_noise: bool
+    reason: str
+
+
+class ParityPlan(Document):
+    """The comparison of backends: how many steps, the tolerance, the problems, and folders of job tables."""
+
+    steps: int = Field(ge=1)
+    tolerance: float = Field(gt=0)
+    problems: tuple[ProblemPlan, ...]
+    tables: tuple[Path, ...]
+
+    def at(self, place: Place) -> ParityPlan:
+        """The comparison with another place for each of its folders."""
+        return self.model_copy(update={"tables": tuple(map(place, self.tables))})
+
+
+class PartPlan(Document):
+    """A part of a claim, and how many instances are drawn of it."""
+
+    part: str
+    variant: str
+    instances: int = Field(ge=1)
+
+
+class ClaimPlan(Document):
+    """A claim that property checks decide, and the file that does it; `id` is its name.
+
+    `at_most_partly` says why it cannot be fully reproduced, `missing` what data it lacks, so that it is not
+    run; both are empty where nothing is to be said.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    setting: str
+    file: str
+    parts: tuple[PartPlan, ...] = ()
+    at_most_partly: str = ""
+    missing: str = ""
+
+
+class ChecksPlan(Document):
+    """The checks of claims: folders of job tables, and the folder of their figures."""
+
+    claims: tuple[ClaimPlan, ...]
+    tables: tuple[Path, ...]
+    figures: Path
+
+    def at(self, place: Place) -> ChecksPlan:
+        """The checks with another place for each of their folders."""
+        tables = tuple(map(place, self.tables))
+        return self.model_copy(update={"tables": tables, "figures": place(self.figures)})
+
+
+class ReportPlan(Document):
+    """All studies of a report at one scale, and those left out.
+
+    Args:
+        parity: None where what is shown ran on one backend.
+        checks: None where no property of a claim is checked.
+        kernels: the folder of what is shown of kernel speed; None where nothing is stored.
+        code: the hash of the code that shows it.
+        jobs: how many jobs it takes; 0 where that is not known.
+        folders: those of the configuration that are not where they are by default, by their key.
+        published: the name of the published set that it shows, else empty.
+        waived: what was waived for it, sentence by sentence.
+        path: the file that it was read from; no part of the document.
+    """
+
+    scale: str
+    studies: tuple[StudyPlan, ...]
+    skipped: tuple[SkippedStudy, ...] = ()
+    parity: ParityPlan | None = None
+    checks: ChecksPlan | None = None
+    kernels: Path | None = None
+    code: str = ""
+    jobs: int = 0
+    folders: dict[str, str] = Field(default={})
+    published: str = ""
+    waived: tuple[str, ...] = ()
+    path: Annotated[Path, Field(exclude=True)] = Path()
+
+    def study(self, name: str) -> StudyPlan:
+        """The study of that name.
+
+        Raises:
+            InputError: when there is none; lists those there are.
+        """
+        for study in self.studies:
+            if study.name == name:
+                return study
+        names = ", ".join(study.name for study in self.studies) or "none"
+        raise InputError(f"the plan has no study {name!r} (it has: {names})")
+
+    def at(self, place: Place) -> ReportPlan:
+        """The plan with another place for each of its folders."""
+        return self.model_copy(
+            update={
+                "studies": tuple(study.at(place) for study in self.studies),
+                "parity": self.parity and self.parity.at(place),
+                "checks": self.checks and self.checks.at(place),
+                "kernels": self.kernels and place(self.kernels),
+            }
+        )
+
+    def to_json(self) -> str:
+        """The text of `plan.json`."""
+        return self.model_dump_json(indent=1) + "\n"

@@ -1,0 +1,356 @@
+"""The study as people write it: which keys a study file has, of which types, and what is wrong with one.
+
+YAML is read strictly: 1e-3 is a number, and a key that is given twice an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from documents.claim import Claim
+from documents.document import Document, JudgedWords, Positive, Precision, as_list, is_written
+from documents.errors import InputError
+from documents.method import Method
+from documents.names import unknown
+from documents.tuning import Tuning
+
+FIRST_FINAL_SEED = 1000  # tuning seeds lie below it, so that no run is judged by a seed that tuned it
+VALID = 4  # numbers of evaluations that an error offers
+
+Budget = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class Named(Document):
+    """A name with options: `adam`, or `{adam: {beta1: 0.9}}`."""
+
+    name: str
+    options: dict[str, Any]
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"name": value, "options": {}}
+    if isinstance(value, Mapping) and len(value) == 1:
+        name, options = next(iter(value.items()))
+        if options is None or isinstance(options, Mapping):
+            return {"name": name, "options": dict(options or {})}
+    raise ValueError(f"{value!r} is neither a name nor a name with options, such as {{adam: {{beta1: 0.9}}}}")
+
+
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+Item = Annotated[Named, BeforeValidator(_named)]
+Items = Annotated[tuple[Item, ...], Field(strict=False, min_length=1)]
+
+
+class Schedule(Document):
+    """What multiplies the learning rate, for every method alike."""
+
+    name: str = "constant"
+    warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    cooldown: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    final: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_final(cls, raw: Any, info: ValidationInfo) -> Any:
+        if not (is_written(info) and isinstance(raw, Mapping) and "final" in raw):
+            return raw
+        name = raw.get("name", "constant")
+        if name == "constant" and not raw.get("cooldown"):
+            raise ValueError(
+                "final: a constant schedule has none; remove it, give a cooldown, or name another schedule"
+            )
+        if name == "inverse_sqrt":
+            raise ValueError("final: 1 / sqrt(t) has none; remove it, or name another schedule")
+        return raw
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Schedule:
+        if self.cooldown and self.name != "constant":
+            raise ValueError(f"cooldown: it is of a constant schedule, and {self.name} falls by itself")
+        if self.warmup + self.cooldown > 1.0:
+            raise ValueError("cooldown: warmup and cooldown are shares of the steps; together they exceed 1")
+        return self
+
+
+class Stop(Document):
+    """What ends a run before its budget."""
+
+    gradient_norm: Annotated[float, Field(gt=0.0)] | None = None
+
+
+class Compare(Document):
+    """The headline metric of figures and leaderboard."""
+
+    metric: JudgedWords
+
+
+class Seeds(Document):
+    """How many seeds tune, and how many others judge."""
+
+    tuning: Annotated[int, Field(ge=1, le=FIRST_FINAL_SEED)]
+    final: Positive
+
+
+class FinalSeeds(Document):
+    """How many final seeds a backend takes when fewer than the scale's."""
+
+    final: Positive
+
+
+class BackendUse(Document):
+    """How a scale uses a backend: with its own tuning, or with the rates tuned on another one."""
+
+    tuned_on: str | None = None
+    seeds: FinalSeeds | None = None
+    device: Literal["cpu", "gpu"] = "cpu"
+
+
+class Scale(Document):
+    """A size of the study: budget, seeds, backends, and what is said about them on the page."""
+
+    epochs: Budget | None = None
+    steps: Budget | None = None
+    evaluations: Positive
+    seeds: Seeds
+    backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
+    settings: dict[str, dict[str, Any]] = Field(default={})
+    bundle_memory_bytes: Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
+    at_most_partly: str = ""  # why a claim cannot be fully reproduced at this scale
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _budget(self) -> Scale:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give either epochs or steps")
+        ((unit, budget),) = self.budget.items()
+        if budget % self.evaluations:
+            divisors = [n for n in range(1, budget + 1) if budget % n == 0]
+            near = sorted(sorted(divisors, key=lambda n: abs(n - self.evaluations))[:VALID])
+            raise ValueError(
+                f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal stretches "
+                f"(valid near it: {', '.join(map(str, near))})"
+            )
+        return self
+
+    @property
+    def budget(self) -> dict[str, int]:
+        """The length of a run, `{"epochs": n}` or `{"steps": n}`."""
+        return {"epochs": self.epochs} if self.epochs is not None else {"steps": self.steps or 0}
+
+
+class StudyFile(Document):
+    """A whole study file. Names are not looked up here (harness.planning.studies does).
+
+    Keys that it does not give are those of the study file that it is `like`, which lies beside it. Runs have
+    the precision of their workload where none is given.
+    """
+
+    like: str | None = None
+    question: str
+    source: str
+    source_figures: dict[str, str] = Field(default={})
+    setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    workload: Item | None = None
+    workloads: Items | None = None
+    optimizers: Items
+    bases: Items = (Named(name="identity", options={}),)
+    tuning: Tuning
+    schedule: Schedule = Schedule()
+    stop: Stop = Stop()
+    precision: Precision | None = None
+    targets: dict[str, float] = Field(default={})
+    compare: Compare
+    claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
+    scales: Annotated[dict[str, Scale], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _one_of(self) -> StudyFile:
+        if (self.workload is None) == (self.workloads is None):
+            raise ValueError("give either workload (one) or workloads (a list)")
+        return self
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_study_file(path: Path) -> StudyFile:
+    """Read a study file and check its shape.
+
+    Raises:
+        InputError: with a line for each problem.
+    """
+    raw = _whole(path)
+    try:
+        return StudyFile.model_validate(raw)
+    except ValidationError as errors:
+        lines = dict.fromkeys(f"{path}: {_explain(error)}" for error in errors.errors())
+        raise InputError("\n".join(lines)) from errors
+
+
+def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A study file with the keys of the one that it is like, and the rules of claims that it repeats.
+
+    Args:
+        after: the studies that are like this one.
+    """
+    raw: dict[str, Any] = _load(path)
+    other = _other(path, raw["like"], (*after, path.stem)) if "like" in raw else {}
+    if isinstance(raw.get("claims"), list):
+        known = [one for one in as_list(other.get("claims")) if isinstance(one, Mapping)]
+        rules = {str(claim.get("id")): claim for claim in known}
+        raw["claims"] = [_with_rule(path, claim, rules) for claim in raw["claims"]]
+    return {**other, **raw}
+
+
+def _other(path: Path, name: Any, after: tuple[str, ...]) -> dict[str, Any]:
+    """What a study takes from the file that it is like."""
+    names = sorted(other.stem for other in path.parent.glob("*.yaml") if other != path)
+    if name not in names:
+        raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), names)}")
+    if name in after:
+        raise InputError(f"{path}: like: {name} is like this one; one of them must be like none")
+    whole = _whole(path.parent / f"{name}.yaml", after)
+    whole.pop("source_figures", None)  # another study has other figures
+    return whole
+
+
+def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> Any:
+    """A claim of a file; one that repeats another has from there whatever is not its own."""
+    if not isinstance(raw, Mapping) or "repeats" not in raw:
+        return raw
+    place, repeats = f"{path}: claims.{raw.get('id')}", str(raw["repeats"])
+    if repeats not in rules:
+        where = "the study that this one is like"
+        raise InputError(f"{place}.repeats: {unknown(where, 'claim', repeats, rules)}")
+    given = [name for name in ("sentence", "source", "holds_if") if name in raw]
+    if given:
+        raise InputError(f"{place}.{given[0]}: it is that of {repeats}; leave it out")
+    rule, bases = rules[repeats], raw.get("bases")
+    bases = bases if isinstance(bases, Mapping) else {}
+    conditions = [dict(one) for one in as_list(rule.get("holds_if")) if isinstance(one, Mapping)]
+    met: set[str] = set()
+    for condition in conditions:
+        condition.pop("family", None)  # it must not count in another claim's correction
+        for key in ("better", "no_worse", "same", "than"):
+            if isinstance(condition.get(key), list):
+                parts = [Method.of(str(method)) for method in condition[key]]
+                condition[key] = [Method(name, str(bases.get(basis, basis))).label for name, basis in parts]
+                met.update(basis for _, basis in parts)
+    for basis in bases:
+        if basis not in met:
+            raise InputError(f"{place}.bases: {unknown(repeats, 'basis', str(basis), sorted(met))}")
+    return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "holds_if": conditions}
+
+
+def _load(path: Path) -> Any:
+    try:
+        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except DuplicateKeyError as error:
+        found = re.search(r'duplicate key "(.*?)"', str(error.problem))
+        key, line = found[1] if found else "?", error.problem_mark.line + 1
+        raise InputError(f"{path}: {key}: duplicate key at line {line}; keep one of the two") from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise InputError(f"{path}: line {line}: not valid YAML ({error.problem})") from error
+    except YAMLError as error:
+        raise InputError(f"{path}: not valid YAML ({error})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file in UTF-8 ({error.reason}); save it as UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if not isinstance(raw, dict):
+        keys = ", ".join(StudyFile.model_fields)
+        raise InputError(f"{path}: not a study: the file must hold keys and values (keys: {keys})")
+    return raw
+
+
+NOT_A = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "string_type": "text",
+    "dict_type": "a mapping of keys and values",
+    "model_type": "a mapping of keys and values",
+    "model_attributes_type": "a mapping of keys and values",
+    "tuple_type": "a list",
+    "bool_type": "true or false",
+}
+
+
+def _explain(error: Mapping[str, Any]) -> str:
+    """One line for an error of pydantic: the key, what is wrong, what would be right."""
+    location = tuple(part for part in error["loc"] if part not in _TAGS)
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    key = dotted(location)
+    if kind == "extra_forbidden":
+        fields = _fields(StudyFile, error["loc"][:-1])
+        return f"{key}: {unknown(dotted(location[:-1]) or 'a study', 'key', location[-1], fields)}"
+    if kind in NOT_A:
+        return f"{key}: {given!r} is not {NOT_A[kind]}{_quoted_number(given)}"
+    if kind == "missing":
+        return f"{key}: is missing"
+    if kind == "too_short":
+        return f"{key}: is empty or too short; give at least {context['min_length']}"
+    if kind == "literal_error":
+        return f"{key}: {given!r} is not one of {context['expected']}"
+    if kind == "union_tag_invalid":
+        return f"{key}.protocol: {context['tag']!r} is not one of {context['expected_tags']}"
+    if kind == "union_tag_not_found":
+        return f"{key}.protocol: is missing (valid: {', '.join(sorted(_PROTOCOLS))})"
+    if kind == "value_error":
+        return f"{key}: {context['error']}" if key else str(context["error"])
+    return f"{key}: {given!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+_PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
+_TAGS = _PROTOCOLS | {"methods", "number"}
+
+
+def _quoted_number(given: Any) -> str:
+    try:
+        float(given)
+    except (TypeError, ValueError):
+        return ""
+    return f"; write {given} without quotes" if isinstance(given, str) else ""
+
+
+def dotted(location: tuple[str | int, ...]) -> str:
+    """`("scales", "quick", "claims", 0)` as `scales.quick.claims[0]`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def _fields(part: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """The keys that are valid at a place of the file."""
+    candidates: list[type[BaseModel]] = [part]
+    for step in location:
+        if step in _TAGS:
+            candidates = [model for model in candidates if step in _protocols(model)]
+            continue
+        held = [model.model_fields[step] for model in candidates if step in model.model_fields]
+        if held:  # an index or the key of a mapping leads no further down
+            candidates = [model for field in held for model in _models(field.annotation)]
+    return [name for model in candidates for name in model.model_fields]
+
+
+def _protocols(model: type[BaseModel]) -> tuple[str, ...]:
+    return get_args(model.model_fields["protocol"].annotation)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)

@@ -1,0 +1,1 @@
+"""Bases estimated from gradients: before a run, and anew during it."""

@@ -1,0 +1,568 @@
+"""How a bundle of lanes is run: seeds x settings of one workload, rule and basis in one program."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness.backends.engine import Engine
+from harness.backends.numpy_ops import numpy_ops
+from harness.backends.ops import Ops, separate_copies
+from harness.basis_estimation.reestimation import RenewalPlan, renewal
+from harness.engine.derivatives import lane_evaluation, lane_gradient, step_evaluation
+from harness.engine.layout import Layout, end_to_end, layout
+from harness.engine.program import Carry, Constants, Inputs, Program, Update
+from harness.interop.foreign import TorchRule
+from optimizers.bases import Change
+from optimizers.rule import Rule
+from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
+
+SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
+PHASES = ("import", "data", "compile", "step", "evaluation")
+
+
+class Clock:
+    """Seconds by phase, on the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Charge what runs inside to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The lanes that advance together: S problems (one a seed) x K settings.
+
+    Args:
+        problems: one a seed.
+        settings: the workload's settings.
+        randoms: one a seed, for noise; may be left out where the workload has none.
+        orders: (steps, S, batch_size) indices of the minibatches, or None for the full batch.
+        hyperparameters: (K,) values by name, complete.
+        matrices: V by the names of the parameters that a basis changes together, (S, n, r).
+        changes: how it changes them, where it does not rotate them.
+        schedule: (steps,) multipliers of the learning rate.
+        evaluations: how many stretches the steps are cut into; metrics are taken after each.
+        stop_gradient_norm: the gradient norm below which a lane stops, or None.
+        factors: of hyperparameters, by their name, then by parameter name or kind.
+        reestimation: when and how bases are estimated anew, or None.
+    """
+
+    workload: Workload
+    rule: Rule
+    problems: Sequence[Problem]
+    orders: np.ndarray | None
+    hyperparameters: Mapping[str, np.ndarray]
+    schedule: np.ndarray
+    evaluations: int
+    matrices: Mapping[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+    changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
+    stop_gradient_norm: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    randoms: Sequence[Random] = ()
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    reestimation: RenewalPlan | None = None
+
+    def __post_init__(self) -> None:
+        if self.workload.noise is not None and len(self.randoms) != len(self.problems):
+            raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
+        if self.workload.streamed and self.orders is None:
+            raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
+        if self.reestimation is not None and len(self.randoms) != len(self.problems):
+            raise ValueError("a basis that is estimated anew: randoms needs a generator a problem")
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of its parameters."""
+        shapes = {name: value.shape for name, value in self.problems[0].parameters.items()}
+        roles = self.workload.roles(self.settings)
+        changes = {
+            group: (self.changes[group], matrix.shape[-1])
+            for group, matrix in self.matrices.items()
+            if group in self.changes
+        }
+        return layout(shapes, roles, tuple(self.matrices), self.factors, changes)
+
+    @property
+    def gradients_per_step(self) -> int:
+        """Gradient evaluations that a step costs, with those of what the rule needs besides."""
+        return 1 + sum(need.gradient_evaluations(self.layout.entries) for need in self.rule.needs)
+
+    def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
+        """The gradient evaluations of a run that has taken the gradients of so many steps."""
+        own = steps * self.gradients_per_step
+        return own if self.reestimation is None else own + self.reestimation.evaluations(steps)
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """After how many steps bases are estimated anew."""
+        return () if self.reestimation is None else self.reestimation.points
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """Seeds and settings."""
+        return len(self.problems), len(next(iter(self.hyperparameters.values())))
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a minibatch, all of the training split where there is none."""
+        if self.orders is not None:
+            return int(self.orders.shape[2])
+        return len(next(iter(self.problems[0].splits["train"].values())))
+
+    def part(self, seeds: slice, settings: slice) -> Bundle:
+        """Some of its lanes."""
+        return dataclasses.replace(
+            self,
+            problems=self.problems[seeds],
+            orders=None if self.orders is None else self.orders[:, seeds],
+            hyperparameters={name: values[settings] for name, values in self.hyperparameters.items()},
+            matrices={group: matrix[seeds] for group, matrix in self.matrices.items()},
+            randoms=self.randoms[seeds],
+        )
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """What the lanes of a bundle did.
+
+    Args:
+        steps: (C,) the numbers of steps after which metrics were taken; the first is 0.
+        metrics: (C, S, K) by full name.
+        diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
+            gradient was below the threshold; 0 where there was none.
+        state_bytes: bytes of optimizer state of one lane.
+        reestimation_seconds: (S, K) seconds of estimating bases anew.
+    """
+
+    steps: np.ndarray
+    metrics: Mapping[str, np.ndarray]
+    diverged_at: np.ndarray
+    stopped_at: np.ndarray
+    state_bytes: int
+    reestimation_seconds: np.ndarray
+
+
+def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
+    """Seeds and settings that fit into the memory limit: a function of shapes, precision and the limit alone.
+
+    Counted are the basis of a seed, twice where V may be held with V^T; of each lane four copies of its
+    parameters, two of its state, what the rule needs besides the gradient, and twice the activations of the
+    largest split that is evaluated at once, taken as one number for every example and row of a parameter; and
+    a seed's data where it is held on the device. Settings do not share a basis that is estimated anew around
+    each one's iterate.
+    """
+    seeds, settings = bundle.lanes
+    settings = 1 if bundle.points else settings
+    if not bundle.workload.mapped or isinstance(bundle.rule, TorchRule):
+        return 1, 1
+    problem, workload = bundle.problems[0], bundle.workload
+    shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
+    basis = sum(math.prod(shape) * max(1, separate_copies(*shape)) for shape in shapes)
+    held = [split for name, split in problem.splits.items() if is_held(workload, name)]
+    examples = max(len(next(iter(split.values()))) for split in problem.splits.values())
+    at_once = max(bundle.batch_size, min(examples, workload.evaluation_batch or examples))
+    rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
+    total = bundle.layout.total
+    lane = 4 * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
+    lane += sum(need.entries(total) for need in bundle.rule.needs)
+    data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
+    fixed = itemsize * (basis + data)
+    fitting = max(1, min(settings, (memory_limit_bytes - fixed) // (itemsize * lane)))
+    if fitting < settings:
+        return 1, fitting
+    return max(1, min(seeds, memory_limit_bytes // (fixed + itemsize * settings * lane))), settings
+
+
+def state_entries(rule: Rule, lay: Layout) -> int:
+    """The numbers that a rule remembers of one lane."""
+    param = np.broadcast_to(np.float32(0), (1, 1, lay.total))
+    return sum(leaf.size for leaf in leaves(Update(rule, lay).init(numpy_ops("float32"), param)))
+
+
+def leaves(state: Any) -> list[np.ndarray]:
+    """The arrays of a state, which is made of tuples, lists and mappings."""
+    if not isinstance(state, tuple | list | Mapping):
+        return [state]
+    return [
+        leaf for child in (state.values() if isinstance(state, Mapping) else state) for leaf in leaves(child)
+    ]
+
+
+def parts(bundle: Bundle, lanes: tuple[int, int]) -> list[list[Bundle]]:
+    """The bundle cut into nearly equal ones of at most so many seeds (rows) and settings (columns)."""
+    return [
+        [bundle.part(seeds, settings) for settings in cuts(bundle.lanes[1], lanes[1])]
+        for seeds in cuts(bundle.lanes[0], lanes[0])
+    ]
+
+
+def cuts(length: int, most: int) -> list[slice]:
+    """So many lanes cut into nearly equal stretches of at most so many."""
+    bounds = np.linspace(0, length, math.ceil(length / most) + 1).round().astype(int)
+    return [slice(int(low), int(high)) for low, high in itertools.pairwise(bounds)]
+
+
+def is_held(workload: Workload, split: str) -> bool:
+    """Whether a split is held on the device, and not sent in pieces."""
+    if split == "train" and not workload.streamed:
+        return True
+    return workload.evaluation_batch is None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A bundle on its device: the program, what it reads, and where it starts."""
+
+    program: Program
+    carry: Carry
+    constants: Constants
+    splits: Mapping[str, Mapping[str, Any]]
+
+
+def _stacked(bundle: Bundle, split: str, examples: Any = slice(None)) -> dict[str, np.ndarray]:
+    """Some examples of a split: (examples, ...) where seeds share it, else (S, examples, ...)."""
+    first = bundle.problems[0].splits[split]
+    if bundle.workload.shared_data:
+        return {name: values[examples] for name, values in first.items()}
+    return {
+        name: np.stack([problem.splits[split][name][examples] for problem in bundle.problems])
+        for name in first
+    }
+
+
+def load(bundle: Bundle, engine: Engine) -> Loaded:
+    """Move a bundle to its device and build its program; call inside the engine's context."""
+    ops, lay, workload = engine.ops, bundle.layout, bundle.workload
+    seeds, settings = bundle.lanes
+    shared = workload.shared_data
+    per_seed = bundle.orders is not None or not shared
+    program = Program(
+        ops=ops,
+        update=Update(bundle.rule, lay),
+        evaluation=step_evaluation(engine, workload.loss, lay, per_seed, bundle.rule.needs),
+        stop_gradient_norm=bundle.stop_gradient_norm,
+    )
+    splits = {
+        split: {name: ops.asarray(array) for name, array in _stacked(bundle, split).items()}
+        for split in bundle.problems[0].splits
+        if is_held(workload, split)
+    }
+    constants = Constants(
+        data={} if workload.streamed else splits["train"],
+        rows=None if shared or bundle.orders is None else ops.asarray(np.arange(seeds)[:, None]),
+        matrices=tuple(ops.bases(matrix) for matrix in bundle.matrices.values()),
+        hyper={
+            name: ops.asarray(np.asarray(values, np.float64).reshape(1, -1, 1))
+            for name, values in bundle.hyperparameters.items()
+        },
+    )
+
+    def lanes(values: Sequence[np.ndarray]) -> Any:
+        stacked = np.stack(values)[:, None]
+        return ops.asarray(np.repeat(stacked, settings, axis=1))
+
+    params = {name: lanes([p.parameters[name] for p in bundle.problems]) for name in lay.parameters}
+    model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
+    return Loaded(program, program.start(params, model, constants), constants, splits)
+
+
+Evaluate = Callable[[Carry, Constants], dict[str, np.ndarray]]
+
+
+def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
+    """The compiled function of carry and constants that gives declared metrics on the host, (S, K) float64.
+
+    Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
+    values are means weighted by the examples of each piece.
+    """
+    workload, program, constants = bundle.workload, loaded.program, loaded.constants
+    mapped = lane_evaluation(engine, workload.evaluate, per_seed=not workload.shared_data)
+
+    def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        params = program.parameters(carry.coordinates, constants.matrices)
+        return {
+            f"{split}_{key}": value
+            for split, arrays in splits.items()
+            for key, value in mapped(params, carry.model, arrays).items()
+            if f"{split}_{key}" in workload.metrics
+        }
+
+    def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        # A copy: a metric may be a view of parameters, which the next step overwrites.
+        return {name: np.array(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
+
+    if workload.evaluation_batch is not None:
+        return _in_pieces(bundle, engine, loaded.carry, constants, values, host)
+    full_gradient = lane_gradient(engine, workload.loss, per_seed=not workload.shared_data)
+
+    def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        found = values(carry, constants, splits)
+        if GRADIENT_NORM in workload.metrics:
+            params = program.parameters(carry.coordinates, constants.matrices)
+            _, grads, _ = full_gradient(params, carry.model, constants.data, {})
+            flat = end_to_end(program.ops, program.update.layout.parameters, grads, 2)
+            found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
+        return found
+
+    compiled = engine.compiled(whole, loaded.carry, constants, loaded.splits)
+    return lambda carry, constants: host(compiled(carry, constants, loaded.splits))
+
+
+def _in_pieces(
+    bundle: Bundle,
+    engine: Engine,
+    carry: Carry,
+    constants: Constants,
+    values: Callable[..., dict[str, Any]],
+    host: Callable[[Mapping[str, Any]], dict[str, np.ndarray]],
+) -> Evaluate:
+    size = bundle.workload.evaluation_batch
+    assert size is not None
+    counts = {split: len(next(iter(arrays.values()))) for split, arrays in bundle.problems[0].splits.items()}
+    compiled: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {}
+
+    def piece(split: str, start: int) -> dict[str, Any]:
+        stop = min(start + size, counts[split])
+        arrays = _stacked(bundle, split, np.arange(start, stop))
+        return {split: {name: engine.ops.asarray(array) for name, array in arrays.items()}}
+
+    for split, count in counts.items():
+        for start in {0, (count - 1) // size * size}:
+            length = min(size, count - start)
+            if (split, length) not in compiled:
+                compiled[split, length] = engine.compiled(values, carry, constants, piece(split, start))
+
+    def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
+        sums: dict[str, np.ndarray] = {}
+        for split, count in counts.items():
+            for start in range(0, count, size):
+                length = min(size, count - start)
+                found = host(compiled[split, length](carry, constants, piece(split, start)))
+                for name, value in found.items():
+                    sums[name] = sums.get(name, 0.0) + value * (length / count)
+        return sums
+
+    return evaluate
+
+
+def stretches(steps: int, evaluations: int) -> list[int]:
+    """Lengths of the stretches between evaluations: nearly equal, in at most two lengths."""
+    bounds = np.linspace(0, steps, min(evaluations, steps) + 1).round().astype(int)
+    return [int(length) for length in np.diff(bounds)]
+
+
+def cut_at(lengths: Sequence[int], points: Sequence[int]) -> list[list[int]]:
+    """Each stretch's length as those of its parts, cut where bases are estimated anew."""
+    cuts, start = [], 0
+    for length in lengths:
+        inside = [point for point in points if start < point < start + length]
+        bounds = [start, *inside, start + length]
+        cuts.append([high - low for low, high in itertools.pairwise(bounds)])
+        start += length
+    return cuts
+
+
+def stretch_inputs(bundle: Bundle, engine: Engine, start: int, length: int) -> Inputs:
+    """The inputs of steps start + 1 ... start + length; call inside the engine's context.
+
+    Where an optimizer starts anew, its steps are counted from there.
+    """
+    before = 0 if bundle.reestimation is None else bundle.reestimation.before(start)
+    ops = engine.ops
+    order = None if bundle.orders is None else bundle.orders[start : start + length]
+    batch = None
+    if bundle.workload.streamed:
+        assert order is not None, "__post_init__ asks for minibatches"
+        batch = {name: ops.asarray(array) for name, array in _minibatches(bundle, order).items()}
+    return Inputs(
+        step=ops.asarray(np.arange(start + 1, start + length + 1, dtype=np.float64) - before),
+        schedule=ops.asarray(bundle.schedule[start : start + length]),
+        order=None if order is None or batch is not None else ops.asarray(order),
+        batch=batch,
+        noise=_noise(bundle, engine, start, length),
+    )
+
+
+def _minibatches(bundle: Bundle, order: np.ndarray) -> dict[str, np.ndarray]:
+    """Minibatches (steps, S, batch_size, ...) by field, cut on the host."""
+    if bundle.workload.shared_data:
+        return {name: values[order] for name, values in bundle.problems[0].splits["train"].items()}
+    return {
+        name: np.stack(
+            [problem.splits["train"][name][order[:, seed]] for seed, problem in enumerate(bundle.problems)],
+            axis=1,
+        )
+        for name in bundle.problems[0].splits["train"]
+    }
+
+
+def _noise(bundle: Bundle, engine: Engine, start: int, length: int) -> dict[str, Any] | None:
+    """What the losses of a stretch draw from, (steps, S, ...) by name: of each step its own generator."""
+    draw = bundle.workload.noise
+    if draw is None:
+        return None
+    drawn = [
+        [
+            draw(bundle.settings, random(f"noise of step {step}"), bundle.batch_size)
+            for random in bundle.randoms
+        ]
+        for step in range(start + 1, start + length + 1)
+    ]
+    return {
+        name: engine.ops.asarray(np.stack([np.stack([one[name] for one in seeds]) for seeds in drawn]))
+        for name in drawn[0][0]
+    }
+
+
+def pieces_of(bundle: Bundle, length: int) -> list[int]:
+    """A stretch cut into nearly equal pieces, the inputs of each of which fit what is sent at once."""
+    one = 0
+    if bundle.orders is not None:
+        order = bundle.orders[:1]
+        one = order.nbytes
+        if bundle.workload.streamed:
+            one += sum(array.nbytes for array in _minibatches(bundle, order).values())
+    if bundle.workload.noise is not None:
+        drawn = bundle.workload.noise(bundle.settings, np.random.default_rng(0), bundle.batch_size)
+        one += sum(array.nbytes for array in drawn.values()) * len(bundle.problems)
+    return stretches(length, math.ceil(length * one / SENT_BYTES) or 1)
+
+
+def execute(
+    bundle: Bundle,
+    engine: Engine,
+    clock: Clock | None = None,
+    progress: Callable[[int], None] = lambda steps: None,
+) -> Trajectories:
+    """Run every lane of a bundle to its budget.
+
+    Args:
+        bundle: what is run.
+        engine: the backend.
+        clock: takes the seconds by phase.
+        progress: called with the number of steps done after each stretch.
+    """
+    clock = clock or Clock()
+    steps, ops = len(bundle.schedule), engine.ops
+    if bundle.points and bundle.lanes[1] > 1:
+        raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
+    lengths = stretches(steps, bundle.evaluations)
+    pieces = [
+        [piece for part in cut for piece in pieces_of(bundle, part)] for cut in cut_at(lengths, bundle.points)
+    ]
+    with engine.context(), ExitStack() as stack:
+        with clock.phase("data"):
+            loaded = load(bundle, engine)
+            engine.finish(loaded.carry)
+        program, carry, constants = loaded.program, loaded.carry, loaded.constants
+        with clock.phase("compile"):
+            evaluate = evaluator(bundle, engine, loaded)
+            advance = {
+                length: engine.segment(
+                    program, carry, constants, stretch_inputs(bundle, engine, 0, length), steps
+                )
+                for length in sorted({piece for cut in pieces for piece in cut})
+            }
+            renew = None
+            if bundle.reestimation is not None and bundle.points:
+                renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
+        inputs = stack.enter_context(
+            prefetch_inputs(bundle, engine, [piece for cut in pieces for piece in cut])
+        )
+        rows: list[dict[str, np.ndarray]] = []
+        ended = TerminationTracker(bundle)
+        seconds = np.zeros(bundle.lanes)
+        done = 0
+
+        def measure() -> None:
+            with clock.phase("evaluation"):
+                rows.append(evaluate(carry, constants))
+
+        measure()
+        for cut in pieces:
+            for piece in cut:
+                if renew is not None and done in bundle.points:
+                    ended.update(ops, carry, done)
+                    with clock.phase("step"):
+                        carry, constants, taken = renew(done, carry, constants)
+                        engine.finish(carry)
+                    seconds += taken[:, None]
+                with clock.phase("data"):
+                    given = next(inputs)
+                with clock.phase("step"):
+                    carry = advance[piece](carry, constants, given)
+                    engine.finish(carry)
+                done += piece
+            measure()
+            progress(done)
+        state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
+        ended.update(ops, carry, done)
+    return Trajectories(
+        steps=np.concatenate([[0], np.cumsum(lengths)]),
+        metrics={name: np.stack([row[name] for row in rows]) for name in rows[0]},
+        diverged_at=ended.diverged_at,
+        stopped_at=ended.stopped_at,
+        state_bytes=state_bytes,
+        reestimation_seconds=seconds,
+    )
+
+
+class TerminationTracker:
+    """Where lanes diverged and stopped; a carry counts steps from its optimizer's last start."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.diverged_at = np.zeros(bundle.lanes, np.int64)
+        self.stopped_at = np.zeros(bundle.lanes, np.int64)
+
+    def update(self, ops: Ops, carry: Carry, steps: int) -> None:
+        """Take what has happened since the last call, before an optimizer is started after so many steps."""
+        anew = self.bundle.reestimation
+        before = 0 if anew is None else anew.before(steps - 1)
+        for ends, seen in ((self.diverged_at, carry.diverged_at), (self.stopped_at, carry.stopped_at)):
+            found = np.asarray(ops.to_numpy(seen)).astype(np.int64)
+            new = (ends == 0) & (found > 0)
+            ends[new] = found[new] + before
+
+
+@contextmanager
+def prefetch_inputs(bundle: Bundle, engine: Engine, lengths: Sequence[int]) -> Iterator[Iterator[Inputs]]:
+    """The inputs of successive pieces; where they are much work, made while the piece before is run."""
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+
+    def make(number: int) -> Inputs:
+        with engine.context():
+            return stretch_inputs(bundle, engine, int(starts[number]), lengths[number])
+
+    if not bundle.workload.streamed and bundle.workload.noise is None:
+        yield map(make, range(len(lengths)))
+        return
+
+    def prefetched() -> Iterator[Inputs]:
+        waiting = executor.submit(make, 0)
+        for number in range(1, len(lengths) + 1):
+            given = waiting.result()
+            if number < len(lengths):
+                waiting = executor.submit(make, number)
+            yield given
+
+    with ThreadPoolExecutor(1) as executor:
+        yield prefetched()

@@ -1,0 +1,447 @@
+"""What one step of a bundle computes, written once for every backend."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from documents.names import unknown
+from harness.backends.ops import Array, Ops
+from harness.engine.derivatives import Evaluation, StepInfo
+from harness.engine.layout import Layout, Stack, by_name, end_to_end
+from optimizers.options import OptionError
+from optimizers.rule import Part, Rule
+
+
+class Work(IntEnum):
+    """The amortized work before the update of a step."""
+
+    NONE = 0
+    REFRESH = 1
+    START = 2  # of the first step, where a rule begins otherwise than it goes on
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The leaves that one rule updates at once: a stack of the layout, or the whole buffer.
+
+    Args:
+        part: the rule, and what it calls its hyperparameters.
+        stack: the leaves; None where the rule takes the buffer as it is.
+        named: the layout by which the rule takes the whole buffer as arrays by name; None for an array.
+    """
+
+    part: Part
+    stack: Stack | None
+    named: Layout | None = None
+
+    def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The optimizer's hyperparameters, arrays or numbers, as they are for these leaves."""
+        factors = {} if self.stack is None else dict(self.stack.factors)
+        names = {self.part.names.get(name, name): factor for name, factor in factors.items()}
+        return {**values, **{name: values[name] * factor for name, factor in names.items()}}
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.part.rule
+
+    def take(self, ops: Ops, flat: Array) -> Array:
+        """What the rule sees of a buffer (*lanes, total)."""
+        if self.named is not None:
+            return self.named.unflatten(ops, flat)
+        return flat if self.stack is None else self.stack.take(ops, flat)
+
+    def give(self, ops: Ops, seen: Array, lanes: tuple[int, ...]) -> Array:
+        """The part of a buffer (*lanes, entries) that the rule sees so."""
+        if self.named is not None:
+            return self.named.flatten(ops, seen, len(lanes))
+        return ops.reshape(seen, (*lanes, -1))
+
+
+def _end_to_end(ops: Ops, flats: list[Array]) -> Array:
+    return flats[0] if len(flats) == 1 else ops.concatenate(flats, -1)
+
+
+def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
+    """A rule's hyperparameters, `step` and `schedule`, with so many axes and the rate scheduled.
+
+    Args:
+        part: the rule, and what the optimizer calls its hyperparameters.
+        values: arrays (*lanes, 1) by the optimizer's names, `step` and `schedule` among them; and what the
+            rule needs besides, (*lanes, ...).
+        axes: how many axes the rule's arrays have.
+    """
+    names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
+    names |= {"step": "step", "schedule": "schedule"}
+    given = {name: values[other] for name, other in names.items()}
+    given["learning_rate"] = given["learning_rate"] * given["schedule"]
+    numbers = {
+        name: ops.reshape(value, (*value.shape, *(1,) * (axes - value.ndim))) for name, value in given.items()
+    }
+    return numbers | {need.name: values[need.name] for need in part.rule.needs}
+
+
+def updated(
+    ops: Ops,
+    part: Part,
+    grad: Array,
+    state: Any,
+    param: Array,
+    values: Mapping[str, Array],
+    refresh: int,
+) -> tuple[Array, Any]:
+    """A rule's update of what it sees, after its amortized work where this is a step for it."""
+    hyper = hyper_of(ops, part, values, 0 if part.rule.scope == "named" else param.ndim)
+    work = part.rule.start if refresh == Work.START and part.rule.start else part.rule.refresh
+    if refresh and work is not None:
+        state = work(ops, grad, state, hyper)
+    return part.rule.update(ops, grad, state, param, hyper)
+
+
+@dataclass(frozen=True)
+class Update:
+    """A rule bound to a layout: how it sees the flat buffer of shape (*lanes, total)."""
+
+    rule: Rule
+    layout: Layout
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What is updated at once, in buffer order.
+
+        Raises:
+            OptionError: for an option that is wrong for a shape, factors or a basis that the rule cannot
+                take, or a part's need that the whole rule does not declare.
+        """
+        for need in self.rule.needs:
+            if self.layout.blocks and need.change_basis is None:
+                raise OptionError(
+                    f"{self.rule.name}: needs {need.description} of the loss, which is known in the original "
+                    "coordinates alone; run it without a basis"
+                )
+        if self.layout.factors and self.rule.scope in ("model", "named"):
+            raise OptionError(
+                f"{self.rule.name}: has one set of hyperparameters for all parameters; leave factors out"
+            )
+        uniform = self.rule.scope == "entry" and self.rule.part is None and not self.layout.factors
+        if uniform or self.rule.scope == "model":
+            return (Piece(Part(self.rule), None),)
+        if self.rule.scope == "named":
+            return (Piece(Part(self.rule), None, self.layout),)
+        whole = Part(self.rule)
+        part_of = self.rule.part or (lambda role, shape: whole)
+        pieces = []
+        for stack in self.layout.stacks:
+            parts = [part_of(role, stack.shape) for role in stack.roles]
+            first = 0
+            for _, alike in itertools.groupby(parts, id):
+                last = first + len(list(alike))
+                pieces.append(Piece(parts[first], stack.part(first, last)))
+                kind = stack.roles[first].kind
+                for need in parts[first].rule.needs:
+                    if need not in self.rule.needs:
+                        raise OptionError(
+                            f"{self.rule.name}: the rule of a {kind}, {parts[first].rule.name}, needs "
+                            f"{need.name!r}, which the needs of {self.rule.name} do not have"
+                        )
+                for name, _ in stack.factors:
+                    if name not in parts[first].rule.hyperparameters:
+                        owner = f"{self.rule.name}: factors: the rule of a {kind}"
+                        known = parts[first].rule.hyperparameters
+                        raise OptionError(unknown(owner, "hyperparameter", name, known))
+                first = last
+        return tuple(pieces)
+
+    def check_change_of_basis(self) -> tuple[str, ...]:
+        """The fields of its state that change with the coordinates like a gradient.
+
+        Raises:
+            OptionError: where its state cannot go on in other coordinates.
+        """
+        fields = {piece.rule.first_moments for piece in self.pieces}
+        found = fields.pop() if len(fields) == 1 else None
+        if found is None:
+            raise OptionError(
+                f"{self.rule.name}: its state cannot go on in other coordinates; set"
+                " the basis's state: restarted"
+            )
+        return found
+
+    def change_basis(
+        self, ops: Ops, state: Sequence[Any], change: Callable[[Array], Array]
+    ) -> tuple[Any, ...]:
+        """The state in other coordinates: `change` takes a gradient's (S, K, total) to the new ones.
+
+        Raises:
+            OptionError: where its state cannot go on in other coordinates.
+        """
+        states = list(state)
+        for field in self.check_change_of_basis():
+            seen = [getattr(held, field) for held in states]
+            lanes = tuple(seen[0].shape[:2])
+            flats = [piece.give(ops, one, lanes) for piece, one in zip(self.pieces, seen, strict=True)]
+            changed = change(_end_to_end(ops, flats))
+            states = [
+                held._replace(**{field: piece.take(ops, changed)})
+                for piece, held in zip(self.pieces, states, strict=True)
+            ]
+        return tuple(states)
+
+    @property
+    def amortizes(self) -> bool:
+        """Whether any rule has work that is not done at every step alike."""
+        return any(piece.rule.refresh or piece.rule.start for piece in self.pieces)
+
+    @property
+    def cadence(self) -> frozenset[Work]:
+        """The amortized work that steps differ by."""
+        return frozenset(map(self.refreshes, (1, 2, 1 + (self.rule.refresh_every or 1))))
+
+    def refreshes(self, step: int) -> Work:
+        """The amortized work that is done before the update of a step, from 1."""
+        every = self.rule.refresh_every
+        if not self.amortizes:
+            return Work.NONE
+        if step == 1 and any(piece.rule.start for piece in self.pieces):
+            return Work.START
+        due = step == 1 if every is None else (step - 1) % every == 0
+        return Work.REFRESH if due else Work.NONE
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether gradients are taken elsewhere than at the parameters."""
+        return any(piece.rule.gradient_at is not None for piece in self.pieces)
+
+    def point(self, ops: Ops, state: Sequence[Any], flat: Array, values: Mapping[str, Array]) -> Array:
+        """Where the gradient is taken, (*lanes, total); `values` as in `apply`."""
+        if not self.looks_ahead:
+            return flat
+        points = []
+        for piece, held in zip(self.pieces, state, strict=True):
+            param = piece.take(ops, flat)
+            if piece.rule.gradient_at is not None:
+                hyper = hyper_of(ops, piece.part, piece.values(values), param.ndim)
+                param = piece.rule.gradient_at(ops, held, param, hyper)
+            points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
+        return _end_to_end(ops, points)
+
+    def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
+        """The state at the first parameters: one of its rule's for each piece."""
+        return tuple(piece.rule.init(ops, piece.take(ops, flat)) for piece in self.pieces)
+
+    def apply(
+        self,
+        ops: Ops,
+        grad: Array,
+        state: Sequence[Any],
+        flat: Array,
+        values: Mapping[str, Array],
+        refresh: int = Work.NONE,
+    ) -> tuple[Array, tuple[Any, ...]]:
+        """One update; `values` as in `hyper_of`, each number (*lanes, 1)."""
+        flats, states = [], []
+        for piece, held in zip(self.pieces, state, strict=True):
+            param, own = piece.take(ops, flat), piece.values(values)
+            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, refresh)
+            flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
+            states.append(new_state)
+        return _end_to_end(ops, flats), tuple(states)
+
+
+class Carry(NamedTuple):
+    """What a bundle carries from step to step; (S, K) are seeds and settings."""
+
+    coordinates: Array  # (S, K, total), the parameters in the basis
+    state: tuple[Any, ...]  # the rules' state, one a piece of the update
+    model: dict[str, Array]  # model state, each (S, K, ...)
+    diverged_at: Array  # (S, K), the step of the first loss that is not finite; 0 means none
+    stopped_at: Array  # (S, K), the step whose gradient was below the threshold; 0 means none
+
+
+class Constants(NamedTuple):
+    """What a bundle reads at every step."""
+
+    data: dict[
+        str, Array
+    ]  # training arrays, (examples, ...) where seeds share them, else (S, examples, ...);
+    # empty where minibatches are sent
+    rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
+    matrices: tuple[Array, ...]  # V of each block of the layout, (S, n, r)
+    hyper: dict[str, Array]  # each (1, K, 1)
+
+
+class Inputs(NamedTuple):
+    """What differs from step to step; executors add a leading axis of steps."""
+
+    step: Array  # the number of the step, from 1
+    schedule: Array  # the learning rate's multiplier
+    order: Any = None  # (S, batch_size) indices of the minibatch, or None for the full batch
+    batch: Any = None  # the minibatch itself where it is sent, (S, batch_size, ...) by field, else None
+    noise: Any = None  # what the loss draws from, (S, ...) by name, or None
+
+
+def step_of(inputs: Inputs, index: Any) -> Inputs:
+    """The inputs of one step out of those of several."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: array[index] for name, array in value.items()}
+        return None if value is None else value[index]
+
+    return Inputs(*map(one, inputs))
+
+
+def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
+    """The minibatch of each seed, (S, batch_size, ...), or all data where there is no order."""
+    if inputs.batch is not None:
+        return dict(inputs.batch)
+    order = inputs.order
+    if order is None:
+        return constants.data
+    if constants.rows is None:
+        return {name: values[order] for name, values in constants.data.items()}
+    return {name: values[constants.rows, order] for name, values in constants.data.items()}
+
+
+def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
+    """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
+    if isinstance(one, Mapping):
+        return {name: where_lanes(ops, lanes, value, other[name]) for name, value in one.items()}
+    if isinstance(one, tuple):
+        parts = [where_lanes(ops, lanes, *pair) for pair in zip(one, other, strict=True)]
+        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
+    return ops.where(ops.reshape(lanes, (*lanes.shape, *(1,) * (one.ndim - 2))), one, other)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The pure functions of a bundle; a step is `point`, `evaluate` and `apply`.
+
+    Args:
+        ops: the backend's array functions.
+        update: the rule on its layout.
+        evaluation: `evaluation(params, model, batch, noise) -> StepInfo` of lanes; a minibatch and noise have
+            the seeds as their first axis.
+        stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
+    """
+
+    ops: Ops
+    update: Update
+    evaluation: Evaluation
+    stop_gradient_norm: float | None
+
+    def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
+        """Named parameters (S, K, ...) from coordinates (S, K, d)."""
+        return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
+
+    def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
+        """Parameters end to end (S, K, d) from coordinates."""
+        return self.update.layout.to_parameters(self.ops, matrices, coordinates)
+
+    def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
+        """Coordinates (S, K, d) from named parameters or gradients (S, K, ...)."""
+        lay = self.update.layout
+        return lay.to_coordinates(self.ops, matrices, end_to_end(self.ops, lay.parameters, params, 2))
+
+    def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
+        """The carry before the first step: the same point in every basis (000 Sec. 6)."""
+        coordinates = self.coordinates(params, constants.matrices)
+        lanes = tuple(coordinates.shape[:2])
+        state = self.update.init(self.ops, coordinates)
+        return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes))
+
+    def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
+        """Hyperparameters as given, the number of the step and the schedule, each (1, K, 1) or (1, 1, 1)."""
+        one = self.ops.zeros((1, 1, 1))
+        return {**constants.hyper, "schedule": one + inputs.schedule, "step": one + inputs.step}
+
+    def needed(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
+        """What the rule needs besides the gradient, in the coordinates, by name."""
+        ops, lay = self.ops, self.update.layout
+        if not lay.blocks:
+            return info.needs
+
+        def to_coordinates(flat: Array) -> Array:
+            return lay.to_coordinates(ops, matrices, flat)
+
+        return {
+            need.name: need.change_basis(ops, to_coordinates, info.needs[need.name])
+            for need in self.update.rule.needs
+            if need.change_basis is not None
+        }
+
+    def change_basis(
+        self, state: Sequence[Any], old: Sequence[Array], new: Sequence[Array]
+    ) -> tuple[Any, ...]:
+        """The rules' state in the coordinates of new matrices: a first moment m becomes J_new^T (J_old m).
+
+        Raises:
+            OptionError: where the state cannot go on in other coordinates.
+        """
+        lay = self.update.layout
+
+        def change(moment: Array) -> Array:
+            return lay.to_coordinates(self.ops, new, lay.to_parameters(self.ops, old, moment))
+
+        return self.update.change_basis(self.ops, state, change)
+
+    def point(self, carry: Carry, constants: Constants, inputs: Inputs) -> dict[str, Array]:
+        """Where a step evaluates the loss: named parameters (S, K, ...)."""
+        values = self.values(constants, inputs)
+        coordinates = self.update.point(self.ops, carry.state, carry.coordinates, values)
+        return self.parameters(coordinates, constants.matrices)
+
+    def evaluate(
+        self, point: Mapping[str, Array], model: Mapping[str, Array], constants: Constants, inputs: Inputs
+    ) -> StepInfo:
+        """What a step learns there of the loss of its minibatch."""
+        return self.evaluation(point, model, pick(constants, inputs), inputs.noise or {})
+
+    def apply(
+        self,
+        carry: Carry,
+        info: StepInfo,
+        constants: Constants,
+        inputs: Inputs,
+        refresh: int = Work.NONE,
+    ) -> Carry:
+        """The carry after the rule's update, which a lane that stops does not take."""
+        grad = self.coordinates(info.gradient, constants.matrices)
+        values = {**self.values(constants, inputs), **self.needed(info, constants.matrices)}
+        coordinates, state = self.update.apply(
+            self.ops, grad, carry.state, carry.coordinates, values, refresh
+        )
+        model, stopped_at = info.model, self.stopped_at(carry, info, inputs)
+        if self.stop_gradient_norm is not None:
+            held = (carry.coordinates, carry.state, carry.model)
+            new = (coordinates, state, model)
+            coordinates, state, model = where_lanes(self.ops, stopped_at > 0, held, new)
+        return Carry(coordinates, state, model, carry.diverged_at, stopped_at)
+
+    def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
+        """(S, K), where lanes stop by a short gradient; step t begins after t - 1 updates, which it keeps."""
+        if self.stop_gradient_norm is None:
+            return carry.stopped_at
+        ops = self.ops
+        flat = end_to_end(ops, self.update.layout.parameters, info.gradient, 2)
+        is_short = ops.sqrt(ops.sum(ops.square(flat), axis=-1)) < self.stop_gradient_norm
+        return ops.where((carry.stopped_at == 0) & is_short, inputs.step, carry.stopped_at)
+
+    def diverged(self, carry: Carry, losses: Array, steps: Array) -> Carry:
+        """The carry after steps (T,) with losses (S, K, T): it diverges at the first not finite."""
+        ops = self.ops
+        first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)
+        is_new = (carry.diverged_at == 0) & ops.isfinite(first)
+        return carry._replace(diverged_at=ops.where(is_new, first, carry.diverged_at))
+
+    def step(self, carry: Carry, constants: Constants, inputs: Inputs, refresh: int = Work.NONE) -> Carry:
+        """One optimization step of every lane (000 Alg. 2.1 lines 5-6 where there is a basis)."""
+        info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs)
+        carry = self.apply(carry, info, constants, inputs, refresh)
+        return self.diverged(carry, info.loss[..., None], inputs.step[None])

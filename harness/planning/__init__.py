@@ -1,0 +1,1 @@
+"""From study files to jobs: what is run, in which order, from which sources."""

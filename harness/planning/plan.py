@@ -1,0 +1,932 @@
+"""The plan: which jobs answer the chosen studies, from which files to which files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from documents.errors import InputError
+from documents.job import (
+    BasesSpec,
+    ChecksSpec,
+    JobSpec,
+    ParitySpec,
+    RunsSpec,
+    TimingSpec,
+    job_folder,
+    spec_file,
+)
+from documents.method import IDENTITY, BasisSpec, OptimizerSpec, WorkloadSpec
+from documents.names import unknown
+from documents.plan import (
+    BackendPlan,
+    ChecksPlan,
+    ClaimPlan,
+    Deciding,
+    MetricPlan,
+    ParityPlan,
+    PartPlan,
+    ProblemPlan,
+    ReportPlan,
+    SkippedStudy,
+    StudyPlan,
+    WorkloadPlan,
+)
+from documents.sets import check_letters, check_waivers
+from documents.tuning import REFINED_RATES, TwoStageSweep
+from harness.backends import BACKENDS
+from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
+from harness.paths import RESULTS, SITE, STUDY_FOLDER, stored_kernels
+from harness.planning.lookups import looked_up
+from harness.planning.snakemake_io import MERGED, TABLES, Wiring
+from harness.planning.studies import (
+    Study,
+    at_defaults,
+    final_seeds,
+    missing_data,
+    missing_of,
+    read_studies,
+    rule_of,
+    tuning_seeds,
+)
+from harness.registry import RULES, WORKLOADS, find_workload, origin
+from harness.seeding import generator
+from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
+from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
+from harness.stages.supervision import FAILED
+from optimizers import rules
+from optimizers.bases import module_of as basis_module
+from results.temporary import write_texts
+from results.verdicts import rules as rules_of
+from workloads.data import FOLDER_VARIABLE
+
+HOST = "host"  # bases are computed once, by JAX in float64, for every backend
+ALL = "all"  # parity compares every backend with every other
+CLAIMS = "claims"  # what the checks of claims have for a study
+VALUES = "documents.values"  # of all documents the only one that decides what parity and checks compute
+PACKAGES = {
+    "jax": ("jax", "jaxlib", "numpy"),
+    "torch": ("numpy", "torch"),
+    HOST: ("jax", "jaxlib", "numpy"),
+    ALL: ("jax", "jaxlib", "numpy", "torch"),
+}
+SHOWN = "plan.json"  # the site's copy of the plan that it shows
+
+RESULTS_CODE = ("documents/*.py", "results/*.py")
+REPORTS_CODE = ("documents/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
+
+
+# --- what the user asks for ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Config:
+    """The configuration, `snakemake --config scale=paper studies=digits_mlp,egop.convex`.
+
+    Args:
+        scale: the size of the studies.
+        studies: file stems or claim ids, of studies and of property checks; empty for all.
+        repeats: whether studies that only repeat claims of those asked for are run too.
+        backends: names; empty for all that a study uses.
+        results: the folder that specs, runs, tables and figures are written to.
+        site: the folder of the report.
+        study_folder: the folder of the study files.
+        data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
+        name: what `publish` calls the set of tables; no other target needs one.
+        waive: what `publish` lets pass (`documents.sets.WAIVERS`).
+        parity: whether the backends are compared where what is run is on both.
+        readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
+        keep_failed: whether what failed is left as it is, and not tried again.
+        minutes: the most that a bundle of lanes may take; None for no limit.
+    """
+
+    scale: str = "quick"
+    studies: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    results: Path = RESULTS
+    site: Path = SITE
+    study_folder: Path = STUDY_FOLDER
+    data: Path | None = None
+    name: str | None = None
+    waive: tuple[str, ...] = ()
+    repeats: bool = False
+    parity: bool = True
+    readme: Path | None = None
+    keep_failed: bool = False
+    minutes: float | None = None
+
+    @property
+    def other_folders(self) -> dict[str, str]:
+        """The folders that are not where they are by default, by their key."""
+        chosen = {"study_folder": STUDY_FOLDER, "results": RESULTS, "site": SITE}
+        return {key: str(getattr(self, key)) for key, usual in chosen.items() if getattr(self, key) != usual}
+
+
+def read_config(raw: Mapping[str, Any]) -> Config:
+    """Snakemake's configuration, checked as far as it can be without the studies.
+
+    Raises:
+        InputError: for an unknown key, a wrong type or an unknown backend.
+    """
+    keys = [field.name for field in fields(Config)]
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in keys:
+            raise InputError(f"--config {key}: {unknown('curvebench', 'configuration key', key, keys)}")
+        read = READ.get(key, _path)
+        values[key] = read(key, value)
+    config = Config(**values)
+    for name in config.backends:
+        if name not in BACKENDS:
+            raise InputError(f"--config backends: {unknown('the harness', 'backend', name, BACKENDS)}")
+    return config
+
+
+def _set_name(_: str, value: Any) -> str:
+    try:
+        return check_letters(value)
+    except InputError as error:
+        raise InputError(f"--config {error}") from error
+
+
+def _waived(key: str, value: Any) -> tuple[str, ...]:
+    try:
+        return check_waivers(_names(key, value))
+    except InputError as error:
+        raise InputError(f"--config {error}") from error
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InputError(f"--config {key}: {value!r} is not a name or a path")
+    return value
+
+
+def _flag(key: str, value: Any) -> bool:
+    words = {"true": True, "false": False}  # snakemake hands on text
+    flag = words.get(str(value).lower())
+    if flag is None:
+        raise InputError(f"--config {key}: {value!r} is neither true nor false")
+    return flag
+
+
+def _minutes(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InputError(f"--config {key}: {value!r} is not a number above 0")
+    return float(value)
+
+
+def _path(key: str, value: Any) -> Path:
+    return Path(_text(key, value))
+
+
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if (
+        not names
+        or not isinstance(names, list)
+        or not all(isinstance(name, str) and name.strip() for name in names)
+    ):
+        raise InputError(f"--config {key}: {value!r} is not a list of names; leave the key out for all")
+    return tuple(name.strip() for name in names)
+
+
+READ = {
+    "scale": _text,
+    "studies": _names,
+    "backends": _names,
+    "name": _set_name,
+    "waive": _waived,
+    "repeats": _flag,
+    "parity": _flag,
+    "keep_failed": _flag,
+    "minutes": _minutes,
+}  # else a path
+
+
+def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
+    """The studies asked for, by file stem or claim id; `claims` are the ids of property checks.
+
+    One that only repeats claims is among them where it is named, or what it repeats is and `repeats` is set.
+    """
+    by_name = {claim.id: study for study in studies for claim in study.claims}
+    by_name |= {study.name: study for study in studies}
+    known = [*by_name, *claims]
+    for name in config.studies:
+        if name not in known:
+            where = f"{config.study_folder} (or {PACKAGE.replace('.', '/')})"
+            said = unknown(where, "study or claim", name, known).partition(" (valid: ")[0]  # claims are many
+            there = ", ".join(study.name for study in studies)
+            raise InputError(f"--config studies: {said} (studies: {there}; claims: curvebench list)")
+    scales = sorted({scale for study in studies for scale in study.scales})
+    if config.scale not in scales:
+        raise InputError(
+            f"--config scale: {unknown(str(config.study_folder), 'scale', config.scale, scales)}"
+        )
+    wanted = {by_name[name].name for name in config.studies if name in by_name}
+    if not config.studies:
+        wanted = {study.name for study in studies if not study.only_repeats}
+    if config.repeats:
+        shown = {claim.id for study in studies if study.name in wanted for claim in study.claims}
+        wanted |= {study.name for study in studies if study.only_repeats and study.repeated & shown}
+    return tuple(study for study in studies if study.name in wanted)
+
+
+def _why_skipped(study: Study, config: Config) -> str | None:
+    if config.scale not in study.scales:
+        return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
+    own = study.scales[config.scale].backends
+    used = [name for name in own if study.running_on(name)]
+    if not set(config.backends or used).intersection(used):
+        asked = ", ".join(config.backends or own)
+        return f"it does not run on {asked} at this scale (it runs on: {', '.join(used) or 'none'})"
+    return missing_data(study, config.scale)
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """One job with its place in the DAG.
+
+    Args:
+        results: the results folder.
+        lanes: how many runs it holds; for bases how many estimates, for timing how many methods, for checks
+            how many claims.
+        upstream: the jobs whose tables it reads.
+    """
+
+    spec: JobSpec
+    results: Path
+    lanes: int
+    upstream: tuple[PlannedJob, ...] = ()
+
+    @property
+    def spec_path(self) -> Path:
+        """Its spec file."""
+        return spec_file(self.results, self.spec)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its tables."""
+        return job_folder(self.results, self.spec)
+
+    @property
+    def outputs(self) -> tuple[Path, ...]:
+        """The tables that it writes."""
+        return tuple(self.folder / f"{table}.parquet" for table in TABLES[self.spec.stage])
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The tables that it reads; its spec file comes on top."""
+        return tuple(path for job in self.upstream for path in job.outputs)
+
+
+@dataclass(frozen=True)
+class PlannedStudy:
+    """A study with its jobs and what is made of their tables."""
+
+    study: Study
+    backends: tuple[str, ...]
+    jobs: tuple[PlannedJob, ...]
+    plan: StudyPlan
+
+    @property
+    def tables(self) -> Path:
+        """The folder of its merged tables."""
+        return self.plan.tables
+
+    @property
+    def figures(self) -> Path:
+        """The folder of its figures."""
+        return self.plan.figures
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the jobs of one study at one scale."""
+
+    study: Study
+    scale: str
+    results: Path
+    tree: SourceTree
+
+    def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
+        """All jobs that the given backends need, upstream jobs first."""
+        own = self.study.scales[self.scale]
+        tuning_bases = self._bases(tuning_seeds(own), self.study.tried_bases)
+        final_bases = self._bases(self._most_final_seeds(), self.study.bases)
+        tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
+        finals: dict[str, list[PlannedJob]] = {}
+        for backend in backends:
+            for optimizer in self.study.running_on(backend):
+                elsewhere = None if rule_of(optimizer).backend else own.backends[backend].tuned_on
+                tuner = elsewhere or backend
+                key = tuner, optimizer.label
+                if key not in tuned:
+                    tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
+                finals.setdefault(backend, []).append(
+                    self._final(backend, optimizer, (*tuned[key], *final_bases))
+                )
+        timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items()]
+        return (
+            *tuning_bases,
+            *(job for jobs in tuned.values() for job in jobs),
+            *final_bases,
+            *(job for jobs in finals.values() for job in jobs),
+            *timings,
+        )
+
+    def _most_final_seeds(self) -> tuple[int, ...]:
+        own = self.study.scales[self.scale]
+        return max((final_seeds(own, backend) for backend in own.backends), key=len)
+
+    def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
+        """The job that computes bases for some seeds; none where there is only the identity."""
+        bases = tuple(basis for basis in among if basis.name != IDENTITY)
+        if not bases:
+            return ()
+        spec = BasesSpec(stage="bases", **self._common(HOST, (), seeds, (), bases))
+        return (self._job(spec, (), len(spec.workloads) * len(bases) * len(seeds)),)
+
+    def _tuning(
+        self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
+    ) -> tuple[PlannedJob, ...]:
+        """The sweep, and its refinement where the protocol has one."""
+        study, seeds = self.study, tuning_seeds(self.study.scales[self.scale])
+        tuning, tried = study.tuning_of(optimizer), study.tried_bases
+        settings = tuning.settings(generator(study.name, tuning.protocol))
+        cells = len(study.workloads[self.scale]) * len(tried) * len(seeds)
+        common = {**self._common(backend, (optimizer,), seeds, bases, tried), **self._training(backend)}
+        spec = RunsSpec(stage="sweep", tuning=tuning, settings=settings, **common)
+        sweep = self._job(spec, bases, cells * len(settings))
+        if not isinstance(tuning, TwoStageSweep):
+            return (sweep,)
+        common["upstream"] = _by_stage((sweep, *bases))
+        spec = RunsSpec(stage="refine", tuning=tuning, **common)
+        return sweep, self._job(spec, (sweep, *bases), cells * REFINED_RATES)
+
+    def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
+        own = self.study.scales[self.scale]
+        seeds = final_seeds(own, backend)
+        assert not set(seeds).intersection(tuning_seeds(own)), "final seeds must not have tuned"
+        spec = RunsSpec(
+            stage="final",
+            tuning=self.study.tuning_of(optimizer),
+            claim_rules=deciding(self.study, self.scale)["rules"],
+            **self._common(backend, (optimizer,), seeds, upstream),
+            **self._training(backend),
+        )
+        return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(seeds))
+
+    def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
+        seeds = final_seeds(self.study.scales[self.scale], backend)[:1]
+        common = self._common(backend, self.study.running_on(backend), seeds, upstream)
+        spec = TimingSpec(stage="timing", **common, **self._training(backend))
+        return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(spec.optimizers))
+
+    def _common(
+        self,
+        backend: str,
+        optimizers: tuple[OptimizerSpec, ...],
+        seeds: tuple[int, ...],
+        upstream: tuple[PlannedJob, ...],
+        bases: tuple[BasisSpec, ...] | None = None,
+    ) -> dict[str, Any]:
+        """What every job of the study has; in all its bases where none are given."""
+        workload_specs = self.study.workloads[self.scale]
+        used = self.study.bases if bases is None else bases
+        origins = [
+            *(origin(RULES, optimizer.locator) for optimizer in optimizers),
+            *(origin(WORKLOADS, workload.locator) for workload in workload_specs),
+        ]
+        modules = [
+            *(module for one in origins for module in one.modules),
+            *(basis_module(basis.name) for basis in used),
+        ]
+        files = {key: path for one in origins for key, path in one.files.items()}
+        packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
+        return {
+            "study": self.study.name,
+            "scale": self.scale,
+            "backend": backend,
+            "optimizers": optimizers,
+            "workloads": workload_specs,
+            "bases": used,
+            "seeds": seeds,
+            "upstream": _by_stage(upstream),
+            "sources": {
+                **self.tree.sources(modules),
+                **self.tree.outside(files),
+                **self.tree.data_files(workload_specs),
+            },
+            "versions": self.tree.versions(packages),
+        }
+
+    def _training(self, backend: str) -> dict[str, Any]:
+        """What every job of the study that runs methods has."""
+        study, own = self.study, self.study.scales[self.scale]
+        return {
+            "device": own.backends[backend].device,
+            "budget": own.budget,
+            "evaluations": own.evaluations,
+            "schedule": study.schedule,
+            "stop": study.stop,
+            "targets": study.targets,
+            "bundle_memory_bytes": own.bundle_memory_bytes,
+            "precision": study.precision,
+        }
+
+    def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
+        return PlannedJob(spec, self.results, lanes, upstream)
+
+
+def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
+    """The hashes of jobs by their stage."""
+    found: dict[str, tuple[str, ...]] = {}
+    for job in upstream:
+        found[job.spec.stage] = (*found.get(job.spec.stage, ()), job.spec.hash)
+    return found
+
+
+def parity_job(
+    optimizers: tuple[str, ...], problems: tuple[ParityProblem, ...], results: Path, tree: SourceTree
+) -> PlannedJob:
+    """The job that compares the backends on some optimizers; it belongs to no study and no scale."""
+    workload_specs = tuple(problem.workload_spec for problem in problems)
+    basis_specs = tuple(problem.basis_spec for problem in problems)
+    modules = [
+        "harness.stages.parity",
+        VALUES,
+        *(f"harness.backends.{backend}_engine" for backend in BACKENDS),
+        *(module for name in optimizers for module in origin(RULES, name).modules),
+        *(module for spec in workload_specs for module in origin(WORKLOADS, spec.locator).modules),
+        *(basis_module(spec.name) for spec in basis_specs),
+    ]
+    spec = ParitySpec(
+        stage="parity",
+        study="parity",
+        scale=ALL,
+        backend=ALL,
+        optimizers=tuple(map(OptimizerSpec, optimizers)),
+        workloads=workload_specs,
+        bases=basis_specs,
+        steps=STEPS,
+        sources={
+            **tree.sources(modules, (*RULES_AND_WORKLOADS, "harness")),
+            **tree.data_files(workload_specs),
+        },
+        versions=tree.versions(PACKAGES[ALL]),
+    )
+    return PlannedJob(spec, results, len(problems) * len(optimizers))
+
+
+def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
+    """SHA-256 by file of what decides the measures of a module's claims."""
+    name = f"{PACKAGE}.{module}"
+    named = looked_up(tree.root / file for file in tree.sources([name], ("benchmarks",)))
+    return tree.sources(
+        ("harness.checks", VALUES, name, *named), (*RULES_AND_WORKLOADS, "harness", "benchmarks")
+    )
+
+
+def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
+    """The job that checks the claims of a module of benchmarks/claims."""
+    claims = claims_of(module)
+    workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
+    spec = ChecksSpec(
+        stage="checks",
+        study=CLAIMS,
+        scale=scale,
+        backend=HOST,
+        optimizers=(OptimizerSpec(module),),
+        workloads=workload_specs,
+        sources={**_sources_of_checks(module, tree), **tree.data_files(workload_specs)},
+        versions=tree.versions((*PACKAGES[ALL], "scipy")),
+    )
+    lanes = sum(missing_of(at_defaults(claim.workloads)) is None for claim in claims)
+    return PlannedJob(spec, results, lanes)
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that `snakemake reports` will do."""
+
+    config: Config
+    studies: tuple[PlannedStudy, ...]
+    skipped: tuple[tuple[Study, str], ...]
+    parity: tuple[PlannedJob, ...]
+    checks: tuple[PlannedJob, ...]
+    reports_code: str
+    results_code: str
+    kernels: Path | None  # what is shown of kernel speed; None where nothing is stored
+
+    @cached_property
+    def report(self) -> ReportPlan:
+        """What the site shows, with the hash of the code that shows it."""
+        return ReportPlan(
+            scale=self.config.scale,
+            studies=tuple(study.plan for study in self.studies),
+            skipped=tuple(
+                SkippedStudy(reason=reason, **deciding(study, self.config.scale))
+                for study, reason in self.skipped
+            ),
+            parity=describe_parity(self.parity) if self.parity else None,
+            checks=self._checks,
+            code=self.reports_code,
+            jobs=len(self.jobs),
+            kernels=self.kernels,
+            folders=self.config.other_folders,
+        )
+
+    def report_of(self, planned: PlannedStudy) -> ReportPlan:
+        """What the figures of one study show, in the form of the site's."""
+        return ReportPlan(scale=self.config.scale, studies=(planned.plan,))
+
+    @cached_property
+    def _checks(self) -> ChecksPlan | None:
+        """The checks of claims as the report shows them; the name of their figures carries their hash."""
+        if not self.checks:
+            return None
+        described = describe_checks(self.checks)
+        hash_ = _digest([described.model_dump(mode="json"), self.results_code, self.reports_code])
+        figures = self.config.results / "figures" / f"{CLAIMS}.{hash_}"
+        return described.model_copy(update={"figures": figures})
+
+    @property
+    def report_of_claims(self) -> ReportPlan:
+        """What the figures of property checks show, in the form of the site's."""
+        return ReportPlan(scale=self.config.scale, studies=(), checks=self._checks)
+
+    @property
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """All jobs, upstream first."""
+        return (*(job for planned in self.studies for job in planned.jobs), *self.parity, *self.checks)
+
+    @property
+    def report_path(self) -> Path:
+        """The file that tells the report what to show; its name carries its hash."""
+        return self.config.results / "specs" / f"plan.{_digest(self.report.to_json())}.json"
+
+    @property
+    def wiring_path(self) -> Path:
+        """The file of the wiring; its name carries its hash."""
+        return self.config.results / "specs" / f"wiring.{_digest(self.wiring.to_json())}.json"
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """What the Snakefile asks."""
+        tables = {_hash_of(planned.tables): planned for planned in self.studies}
+        figures = {_hash_of(planned.figures): planned for planned in self.studies}
+        merged = [str(study.tables / f"{name}.parquet") for study in self.studies for name in MERGED]
+        return Wiring(
+            summary=self.summary(),
+            results=str(self.config.results),
+            site=str(self.config.site),
+            report_path=str(self.report_path),
+            shown=[
+                *merged,
+                *(str(study.figures) for study in self.studies),
+                *([str(self.kernels)] if self.kernels else []),
+                *(str(path) for job in (*self.parity, *self.checks) for path in job.outputs),
+                *([str(self._checks.figures)] if self._checks else []),
+            ],
+            checks=[str(job.folder / "checks.parquet") for job in self.checks],
+            stored_kernels=str(stored_kernels(self.config.results)),
+            inputs={job.spec.hash: [str(path) for path in job.inputs] for job in self.jobs},
+            seeds={job.spec.hash: f"seeds {job.spec.seeds[0]} to {job.spec.seeds[-1]}" for job in self.jobs},
+            tables={hash_: str(planned.tables) for hash_, planned in (tables | figures).items()},
+            merged_tables={
+                hash_: [str(path) for job in planned.jobs for path in job.outputs]
+                for hash_, planned in tables.items()
+            },
+            merged_folders={
+                hash_: [str(job.folder) for job in planned.jobs] for hash_, planned in tables.items()
+            },
+            keep_failed=self.config.keep_failed,
+            minutes=self.config.minutes,
+            name=self.config.name,
+            waive=list(self.config.waive),
+            readme=str(self.config.readme) if self.config.readme else None,
+        )
+
+    def summary(self) -> str:
+        """The plan for people: jobs and runs by study and stage, and what is skipped."""
+        lines = [f"curvebench, scale {self.config.scale}: {_jobs(self.jobs)}"]
+        for planned in self.studies:
+            stages = [
+                f"{stage} {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
+                for stage in TABLES
+                if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
+            ]
+            lines.append(f"  {planned.study.name} on {' and '.join(planned.backends)}: {'; '.join(stages)}")
+        if self.parity:
+            compared = sum(job.lanes for job in self.parity)
+            lines.append(f"  parity of {' and '.join(BACKENDS)}: {_jobs(self.parity)}, {compared} problems")
+        if self.checks:
+            claims = sum(job.lanes for job in self.checks)
+            lines.append(f"  property checks: {_jobs(self.checks)}, {claims} claims")
+        lines += [f"  skipped {study.name}: {reason}" for study, reason in self.skipped]
+        for claim in self._checks.claims if self._checks else ():
+            lines += [f"  skipped {claim.id}: {claim.missing}"] if claim.missing else []
+        return "\n".join(lines)
+
+
+def _jobs(jobs: Sequence[PlannedJob]) -> str:
+    return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}"
+
+
+LANES = {"bases": "matrices", "timing": "methods"}
+
+
+def make_plan(config: Config, root: Path = ROOT) -> Plan:
+    """The plan of a configuration. Writes nothing, imports neither torch nor jax.
+
+    Args:
+        config: what the user asks for.
+        root: the folder of the first-party packages, whose sources are hashed.
+
+    Raises:
+        InputError: for bad studies or a configuration that they do not know.
+    """
+    planned, skipped = [], []
+    tree = SourceTree(root)
+    reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
+    claims = _property_claims(config, root)
+    studies = read_studies(config.study_folder, () if config.repeats else config.studies)
+    _check_ids(studies, claims)
+    for study in _select(studies, claims, config):
+        reason = _why_skipped(study, config)
+        if reason is not None:
+            skipped.append((study, reason))
+        else:
+            planned.append(_planned(study, config, tree, reports_code, results_code))
+    kernels = _kernels(config.results, reports_code)
+    parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
+    modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
+    checks = tuple(checks_job(module, config.scale, config.results, tree) for module in modules)
+    return Plan(config, tuple(planned), tuple(skipped), parity, checks, reports_code, results_code, kernels)
+
+
+def _property_claims(config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
+    """The claims that property checks decide, with their modules, by id.
+
+    None where each name that is asked for is a study's file: a broken module is then in nobody's way.
+    """
+    files = {path.stem for path in config.study_folder.glob("*.yaml")}
+    if config.studies and files.issuperset(config.studies):
+        return {}
+    return claims_by_id(root / FOLDER.relative_to(ROOT))
+
+
+def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
+    """Check that a name that is asked for can mean one thing only."""
+    homes = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
+    twice = [
+        f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ"
+        for name, (module, _) in claims.items()
+        if name in homes
+    ]
+    if twice:
+        raise InputError("\n".join(twice))
+
+
+def _compared(
+    planned: Iterable[PlannedStudy], config: Config
+) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
+    """The optimizers whose backends are compared, with the problems, by job.
+
+    Those of the studies on all problems; where all studies are shown, the others on a few. None where what is
+    shown ran on one backend, or parity is not asked for.
+    """
+    if not config.parity:
+        return []
+    if not {backend for study in planned for backend in study.backends}.issuperset(BACKENDS):
+        return []
+    used = {optimizer.locator for study in planned for optimizer in study.study.optimizers}
+    shown = [name for name in rules() if name in used]
+    others = [name for name in rules() if name not in used and not config.studies]
+    return [((name,), PROBLEMS) for name in shown] + ([(tuple(others), CORE)] if others else [])
+
+
+def _kernels(results: Path, reports_code: str) -> Path | None:
+    """The folder of what is shown of kernel speed, named by what asv has stored and what renders it."""
+    stored = stored_kernels(results)
+    files = {path for pattern in ("*.json", "*/*.json") for path in stored.glob(pattern)}
+    if not any(path.parent != stored and path.name != "machine.json" for path in files):
+        return None
+    return results / "figures" / f"kernels.{_digest([files_hash(files, stored), reports_code])}"
+
+
+def _planned(
+    study: Study, config: Config, tree: SourceTree, reports_code: str, results_code: str
+) -> PlannedStudy:
+    own = study.scales[config.scale].backends
+    backends = tuple(
+        name for name in own if study.running_on(name) and (not config.backends or name in config.backends)
+    )
+    jobs = Planner(study, config.scale, config.results, tree).jobs(backends)
+    tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
+    described = describe(study, config.scale, backends)
+    figures_hash = _digest([tables_hash, described.model_dump(mode="json"), reports_code])
+    name = f"{study.name}.{config.scale}"
+    folders = {
+        "tables": config.results / "tables" / f"{name}.{tables_hash}",
+        "figures": config.results / "figures" / f"{name}.{figures_hash}",
+    }
+    return PlannedStudy(study, backends, jobs, described.model_copy(update=folders))
+
+
+def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
+    """A sentence on each contestant that does not run on every backend."""
+    only = {spec.label: rule_of(spec).backend for spec in study.optimizers}
+    return [
+        f"{label} is another library's and runs on {backend} alone"
+        + ("." if backend in backends else ", which is not part of this run.")
+        for label, backend in only.items()
+        if backend is not None
+    ]
+
+
+def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
+    """A study as the report shows it, in folders that are not known yet."""
+    own = study.scales[scale]
+    notes = [*study.setting_notes, *([own.note] if own.note else []), *_alone(study, backends)]
+    return StudyPlan(
+        question=study.question,
+        source=study.source,
+        source_figures=dict(study.source_figures),
+        notes=tuple(notes),
+        workloads=tuple(map(_workload_plan, study.workloads[scale])),
+        optimizers=study.optimizers,
+        bases=study.bases,
+        runs_on={
+            name: BackendPlan(
+                device=own.backends[name].device,
+                tuned_on=own.backends[name].tuned_on or name,
+                final_seeds=len(final_seeds(own, name)),
+            )
+            for name in backends
+        },
+        seeds=own.seeds,
+        precision=study.precision,
+        tuning=study.tuning,
+        schedule=study.schedule,
+        stop=dict(study.stop),
+        targets=dict(sorted(study.targets.items())),  # the first one heads pages
+        compare=study.compare,
+        budget=own.budget,
+        evaluations=own.evaluations,
+        tables=Path(),
+        figures=Path(),
+        **deciding(study, scale),
+    )
+
+
+def _workload_plan(spec: WorkloadSpec) -> WorkloadPlan:
+    workload = find_workload(spec.locator)
+    return WorkloadPlan(
+        name=spec.name,
+        description=workload.description,
+        source=workload.source,
+        settings=dict(spec.settings),
+        dtype=workload.dtype,
+        metrics={name: MetricPlan(**asdict(metric)) for name, metric in workload.metrics.items()},
+    )
+
+
+def deciding(study: Study, scale: str) -> dict[str, Any]:
+    """What a study decides at a scale: the fields of `documents.plan.Deciding`."""
+    decided = Deciding(
+        name=study.name,
+        claims=tuple(claim for claim in study.claims if not claim.repeats),
+        repeated=tuple(claim for claim in study.claims if claim.repeats),
+        at_most_partly=study.scales[scale].at_most_partly if scale in study.scales else "",
+    )
+    return {**dict(decided), "rules": rules_of(decided)}
+
+
+def describe_parity(jobs: Iterable[PlannedJob]) -> ParityPlan:
+    """The parity of backends as the report shows it: the problems, and where the tables are."""
+    problems = [
+        ProblemPlan(
+            label=problem.label,
+            description=problem.description,
+            full_rank=problem.full_rank,
+            free_of_noise=problem.free_of_noise,
+            reason=problem.reason,
+        )
+        for problem in PROBLEMS
+    ]
+    return ParityPlan(
+        steps=STEPS,
+        tolerance=TOLERANCE,
+        problems=tuple(problems),
+        tables=tuple(job.folder for job in jobs),
+    )
+
+
+def describe_checks(jobs: Iterable[PlannedJob]) -> ChecksPlan:
+    """The claims that property checks decide as the report shows them, and where the tables are."""
+    modules = {job.spec.optimizers[0].name: job for job in jobs}
+    return ChecksPlan(
+        claims=tuple(
+            ClaimPlan(
+                id=claim.id,
+                sentence=claim.sentence,
+                source=claim.source,
+                setting=claim.setting,
+                file=file_of(module),
+                at_most_partly=claim.at_most_partly,
+                missing=missing_of(at_defaults(claim.workloads)) or "",
+                parts=tuple(
+                    PartPlan(part=check.part, variant=check.variant, instances=check.count(job.spec.scale))
+                    for check in claim.checks
+                ),
+            )
+            for module, job in modules.items()
+            for claim in claims_of(module)
+        ),
+        tables=tuple(job.folder for job in modules.values()),
+        figures=Path(),
+    )
+
+
+def _digest(content: str | list[Any]) -> str:
+    text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _hash_of(folder: Path) -> str:
+    return folder.name.rpartition(".")[2]
+
+
+def _code(root: Path, patterns: Iterable[str]) -> str:
+    return files_hash({path for pattern in patterns for path in root.glob(pattern) if path.is_file()}, root)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_specs(plan: Plan) -> None:
+    """Write the spec files and the report's plan, each only where absent, so that times stay as they are.
+
+    Raises:
+        InputError: when the results folder cannot be written to, before any compute is spent.
+    """
+    files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
+    files[plan.report_path] = plan.report.to_json()
+    files[plan.wiring_path] = plan.wiring.to_json()
+    specs = plan.report_path.parent
+    if plan.report.checks:
+        hash_ = _hash_of(plan.report.checks.figures)
+        files[specs / f"{CLAIMS}.figures.{hash_}.json"] = plan.report_of_claims.to_json()
+    for study in plan.studies:
+        name = f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.figures)}.json"
+        files[specs / name] = plan.report_of(study).to_json()
+    try:
+        for folder in (specs, plan.config.site):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()  # the folder may be there and yet be read-only
+        write_texts({path: text for path, text in files.items() if not path.exists()})
+        shown = plan.config.site / SHOWN
+        if shown.exists() and shown.read_text() != files[plan.report_path]:
+            os.utime(plan.report_path)  # the site shows another plan: newer input has it rendered anew
+        _touch_failed(plan)
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or plan.config.results}: cannot be written ({error.strerror}); make room, or "
+            "give other folders with --config results=FOLDER site=FOLDER"
+        ) from error
+
+
+def _touch_failed(plan: Plan) -> None:
+    """Have jobs of which something failed run again: a spec that is newer than their tables does that."""
+    for job in plan.jobs:
+        if (job.folder / FAILED).exists():
+            os.utime(job.spec_path, (0, 0) if plan.config.keep_failed else None)
+
+
+def prepare(raw: Mapping[str, Any]) -> Plan:
+    """The plan for a Snakefile's `config`, with its spec files in place.
+
+    Raises:
+        InputError: for bad input of any kind.
+    """
+    config = read_config(raw)
+    if config.data is not None:
+        os.environ[FOLDER_VARIABLE] = str(config.data)  # jobs inherit it
+    plan = make_plan(config)
+    write_specs(plan)
+    return plan

@@ -1,0 +1,612 @@
+"""Studies: study files with every name looked up and every default filled in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from documents.claim import Claim, Condition, effect_of
+from documents.document import Judged, Precision
+from documents.errors import InputError
+from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec
+from documents.names import unknown
+from documents.study import FIRST_FINAL_SEED, Named, Scale, Schedule, StudyFile, read_study_file
+from documents.tuning import Axis, Search, Tuning
+from documents.values import completed
+from harness.backends import BACKENDS
+from harness.basis_estimation.transformed_inputs import check_inputs
+from harness.engine.layout import layout
+from harness.engine.program import Update
+from harness.engine.schedules import SHAPES
+from harness.interop.foreign import is_foreign
+from harness.paths import STUDY_FOLDER
+from harness.registry import canonical, find_rule, find_workload
+from optimizers import HyperparameterError, Rule
+from optimizers.bases import Group, OptionError, bases
+from workloads import Metric, Role, Workload
+
+LETTERS = "small letters, digits, _ and -"
+LABEL_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")  # labels become parts of file names
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question with the grid of runs that answers it; its name is its file's stem.
+
+    Args:
+        precision: of all runs; None: each workload's own.
+        compare: the headline metric.
+        settings: each scale's workloads with their settings completed.
+    """
+
+    name: str
+    path: Path
+    question: str
+    source: str
+    source_figures: Mapping[str, str]
+    setting_notes: tuple[str, ...]
+    optimizers: tuple[OptimizerSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    tuning: Tuning
+    schedule: Schedule
+    stop: Mapping[str, float]
+    targets: Mapping[str, float]
+    precision: Precision | None
+    compare: Judged
+    claims: tuple[Claim, ...]
+    scales: Mapping[str, Scale]
+    workloads: Mapping[str, tuple[WorkloadSpec, ...]]
+
+    def running_on(self, backend: str) -> tuple[OptimizerSpec, ...]:
+        """The optimizers that run on a backend: those of other libraries run on one alone."""
+        return tuple(one for one in self.optimizers if rule_of(one).backend in (None, backend))
+
+    def tuning_of(self, optimizer: OptimizerSpec) -> Tuning:
+        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
+        if not optimizer.space:
+            return self.tuning
+        return Search.model_validate({**dict(self.tuning), "space": dict(optimizer.space)})
+
+    @property
+    def tried_bases(self) -> tuple[BasisSpec, ...]:
+        """The bases that tuning tries its settings in."""
+        return tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        """The claims of another study that are repeated here."""
+        return frozenset(claim.repeats for claim in self.claims if claim.repeats)
+
+    @property
+    def only_repeats(self) -> bool:
+        """Whether it has claims, all of them repeated."""
+        return bool(self.claims) and all(claim.repeats for claim in self.claims)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The labels of all methods, basis by basis."""
+        return tuple(
+            Method(optimizer.label, basis.label).label
+            for basis in self.bases
+            for optimizer in self.optimizers
+        )
+
+
+def rule_of(spec: OptimizerSpec) -> Rule:
+    """The rule that a spec names, with its options."""
+    return find_rule(spec.locator).choose(spec.options)
+
+
+def tuning_seeds(scale: Scale) -> tuple[int, ...]:
+    """The seeds that settings are tried on."""
+    return tuple(range(scale.seeds.tuning))
+
+
+def final_seeds(scale: Scale, backend: str) -> tuple[int, ...]:
+    """The seeds that methods are judged on, disjoint from the tuning seeds."""
+    own = scale.backends[backend].seeds
+    count = scale.seeds.final if own is None else own.final
+    return tuple(range(FIRST_FINAL_SEED, FIRST_FINAL_SEED + count))
+
+
+def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
+    """All studies of a folder, by name.
+
+    Args:
+        folder: where the study files lie.
+        names: what is asked for; where each names a file, the other files are not read, so that a broken
+            one is in nobody's way. Claims are found by reading all.
+
+    Raises:
+        InputError: with a line for each problem of each file.
+    """
+    paths = sorted(folder.glob("*.yaml"))
+    if names and set(names) <= {path.stem for path in paths}:
+        paths = [path for path in paths if path.stem in names]
+    if not paths:
+        raise InputError(
+            f"{folder}: holds no study file (*.yaml); name the folder that does, such as {STUDY_FOLDER}"
+        )
+    studies: list[Study] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            studies.append(read_study(path))
+        except InputError as error:
+            problems.append(str(error))
+    homes: dict[str, Path] = {}
+    problems.extend(
+        f"{study.path}: claims: the id {claim.id!r} is also in {homes[claim.id]}; ids must differ"
+        for study in studies
+        for claim in study.claims
+        if homes.setdefault(claim.id, study.path) != study.path
+    )
+    problems.extend(
+        f"{homes[study.name]}: claims: the id {study.name!r} is also the name of {study.path}; rename one"
+        for study in studies
+        if homes.get(study.name, study.path) != study.path
+    )
+    if problems:
+        raise InputError("\n".join(problems))
+    return tuple(studies)
+
+
+def read_study(path: Path) -> Study:
+    """One study, validated against the registries of workloads, optimizers, bases and backends.
+
+    Raises:
+        InputError: with a line for each problem.
+    """
+    file = read_study_file(path)
+    problems: list[str] = []
+
+    def report(key: str, what: object) -> None:
+        problems.append(f"{path}: {key}: {what}")
+
+    if set(path.stem) - LABEL_LETTERS:
+        report("file name", f"{path.stem!r} is not made of {LETTERS}; it becomes a part of file names")
+    for name in file.scales:
+        if set(name) - LABEL_LETTERS:
+            report("scales", f"{name!r} is not made of {LETTERS}; it becomes a part of file names")
+
+    known = _known_workloads(file, path.parent, report)
+    for claim in _repeated(claim.id for claim in file.claims):
+        report("claims", f"the id {claim!r} is given twice; ids must differ")
+    names = {workload.name for _, workload in known.values()}
+    metrics = _shared_metrics(workload for _, workload in known.values())
+    optimizers_ = _optimizers(file, path.parent, report)
+    bases_ = _bases(file, report)
+    if known:
+        _check_metrics(file, metrics, report)
+    if len(optimizers_) == len(file.optimizers) and len(bases_) == len(file.bases):  # else methods lack
+        _check_methods(file, optimizers_, bases_, report)
+    if len(known) == len(_entries(file)):
+        _check_workloads(file, names, report)
+    _check_costs(file, bases_, report)
+    for name, scale in file.scales.items():
+        _check_scale(f"scales.{name}", scale, report)
+    settings = {name: _settings(file, known, name, report) for name in file.scales}
+    for specs in settings.values():
+        _check_layouts(specs, optimizers_, bases_, report)
+    if file.schedule.name not in SHAPES:
+        report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
+    if problems:
+        raise InputError("\n".join(dict.fromkeys(problems)))  # several scales may share a problem
+    return Study(
+        name=path.stem,
+        path=path,
+        question=file.question,
+        source=file.source,
+        source_figures=file.source_figures,
+        setting_notes=file.setting_notes,
+        optimizers=optimizers_,
+        bases=bases_,
+        tuning=file.tuning,
+        schedule=file.schedule,
+        stop=file.stop.model_dump(exclude_none=True),
+        targets=file.targets,
+        precision=file.precision,
+        compare=file.compare.metric,
+        claims=file.claims,
+        scales=file.scales,
+        workloads=settings,
+    )
+
+
+Report = Callable[[str, object], None]
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _check_costs(file: StudyFile, bases_: Iterable[BasisSpec], report: Report) -> None:
+    """Costs on the way to a target know the gradients of a basis that is estimated before the run alone."""
+    charged = [condition for claim in file.claims for condition in claim.conditions if condition.at_a_cost]
+    if not file.targets and not charged:
+        return
+    for basis in bases_:
+        if basis.options.get("every") is not None:
+            report(
+                f"bases.{basis.label}",
+                "its gradients during a run are not charged to times to targets nor to at_equal; leave out "
+                "every, or targets and at_equal",
+            )
+
+
+def _entries(file: StudyFile) -> tuple[Named, ...]:
+    return (file.workload,) if file.workload is not None else file.workloads or ()
+
+
+def _workloads_key(file: StudyFile) -> str:
+    return "workload" if file.workload is not None else "workloads"
+
+
+def _known_workloads(file: StudyFile, folder: Path, report: Report) -> dict[str, tuple[str, Workload]]:
+    """Each workload with its locator, by the name in the study file."""
+    key = _workloads_key(file)
+    for name in _repeated(entry.name for entry in _entries(file)):
+        report(key, f"{name!r} is listed twice; list each workload once")
+    found = {}
+    for entry in _entries(file):
+        locator = canonical(entry.name, folder)
+        try:
+            found[entry.name] = (locator, find_workload(locator))
+        except InputError as error:
+            report(key, error)
+    for name in _repeated(workload.name for _, workload in found.values()):
+        report(key, f"two workloads are called {name!r}; rename one")
+    return found
+
+
+def _shared_metrics(known: Iterable[Workload]) -> dict[str, Metric]:
+    """The metrics that all workloads of the study give."""
+    tables = [workload.metrics for workload in known]
+    first = tables[0] if tables else {}
+    return {name: metric for name, metric in first.items() if all(name in table for table in tables)}
+
+
+def _settings(
+    file: StudyFile, known: Mapping[str, tuple[str, Workload]], scale: str, report: Report
+) -> tuple[WorkloadSpec, ...]:
+    """The workloads with their settings at a scale, whose own settings stand above the study's."""
+    own = file.scales[scale].settings
+    for name in own:
+        if name not in known:
+            report(f"scales.{scale}.settings", unknown("the study", "workload", name, known))
+    specs = []
+    for entry in _entries(file):
+        if entry.name not in known:
+            continue
+        locator, workload = known[entry.name]
+        key = f"{_workloads_key(file)}.{entry.name}"
+        try:
+            settings = workload.complete({**entry.options, **own.get(entry.name, {})})
+        except ValueError as error:
+            report(key, error)
+            continue
+        specs.append(WorkloadSpec(workload.name, settings, locator))
+    return tuple(specs)
+
+
+def _optimizers(file: StudyFile, folder: Path, report: Report) -> tuple[OptimizerSpec, ...]:
+    specs = []
+    for entry in file.optimizers:
+        locator = canonical(entry.name, folder)
+        try:
+            rule = find_rule(locator)
+        except InputError as error:
+            report("optimizers", error)
+            continue
+        key = f"optimizers.{entry.name}"
+        spec = _optimizer(file, entry, locator, rule, key, report)
+        if spec is not None:
+            specs.append(spec)
+    for label in _repeated(spec.label for spec in specs):
+        report("optimizers", f"two optimizers are called {label!r}; give each its own `label:`")
+    return tuple(specs)
+
+
+ABOUT = ("label", "factors", "space")  # what is said of a contestant, and not to its rule
+
+
+def _optimizer(
+    file: StudyFile, entry: Named, locator: str, rule: Rule, key: str, report: Report
+) -> OptimizerSpec | None:
+    """One entry of a study's optimizers; None, and a report, where something is wrong."""
+    label = _label(entry, rule.name, key, report)
+    factors = _factors(entry.options.get("factors", {}), f"{key}.factors", report)
+    given = {name: value for name, value in entry.options.items() if name not in ABOUT}
+    space = _space(file, entry.options.get("space"), f"{key}.space", report)
+    if space is None:
+        return None
+    tuned = {name: (axis.low, axis.high) for name, axis in space.items()} or file.tuning.bounds
+    both = [name for name in given if name in tuned]
+    for name in both:
+        report(f"{key}.{name}", "is tuned by this study; remove it here or there")
+    if is_foreign(locator):
+        options, given = {"arguments": given, "tuned": list(tuned)}, {}
+    else:
+        options = {name: given.pop(name) for name in rule.options if name in given}
+    try:
+        rule = rule.choose(options)
+    except OptionError as error:
+        report(key, error)
+        return None
+    valid = {**rule.hyperparameters, **rule.options, **dict.fromkeys(ABOUT)}
+    strange = [name for name in given if name not in valid]
+    for name in strange:
+        report(key, unknown(rule.name, "hyperparameter or option", name, valid))
+    if strange or both or factors is None or label is None:
+        return None
+    fixed = _complete(rule, given, tuned, key, report)
+    if fixed is None:
+        return None
+    names = sorted(space, key=lambda name: name != "learning_rate")  # which comes first
+    axes = {name: space[name].model_dump() for name in names}
+    return OptimizerSpec(rule.name, fixed, rule.chosen, label, factors, axes, locator)
+
+
+def _space(file: StudyFile, value: Any, key: str, report: Report) -> dict[str, Axis] | None:
+    """An optimizer's own search space, empty where it has none; None, and a report, where it is wrong."""
+    if value is None:
+        return {}
+    if not isinstance(file.tuning, Search):
+        report(key, f"{file.tuning.protocol} tunes the learning rate alone; leave the space out")
+        return None
+    if not isinstance(value, Mapping) or "learning_rate" not in value:
+        report(key, "is no mapping of hyperparameters to axes with learning_rate among them")
+        return None
+    try:
+        return {str(name): Axis.model_validate(axis) for name, axis in value.items()}
+    except ValidationError as error:
+        report(key, "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()))
+        return None
+
+
+def _factors(value: Any, key: str, report: Report) -> dict[str, dict[str, float]] | None:
+    """Factors by hyperparameter, then by parameter name or kind."""
+    if isinstance(value, Mapping) and all(map(_are_numbers, value.values())):
+        return {str(name): {str(one): float(by[one]) for one in by} for name, by in value.items()}
+    report(
+        key,
+        f"{value!r} is no mapping of hyperparameters to factors by parameter or kind, such as "
+        "{weight_decay: {bias: 0.0}}",
+    )
+    return None
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(one, (int, float)) and not isinstance(one, bool) for one in value.values()
+    )
+
+
+def _label(entry: Named, name: str, key: str, report: Report) -> str | None:
+    """What tables call an entry: its `label`, or its name; None where that is none."""
+    label = entry.options.get("label", name)
+    if label == "null":
+        report(f"{key}.label", "'null' is what tables call a step without an optimizer; take another")
+        return None
+    if isinstance(label, str) and label and not set(label) - LABEL_LETTERS:
+        return label
+    report(f"{key}.label", f"{label!r} is not made of {LETTERS}")
+    return None
+
+
+def _complete(
+    rule: Rule,
+    given: Mapping[str, Any],
+    tuned: Mapping[str, tuple[float, float]],
+    key: str,
+    report: Report,
+) -> dict[str, float] | None:
+    """The fixed hyperparameters with their defaults; the tuned ones are checked at both ends."""
+    try:
+        for ends in zip(*tuned.values(), strict=True):
+            at = dict(zip(tuned, ends, strict=True))
+            completed(rule.name, "hyperparameter", rule.hyperparameters, at, HyperparameterError)
+        return rule.complete(given, tuple(tuned))
+    except HyperparameterError as error:
+        report(key, error)
+        return None
+
+
+def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
+    specs = []
+    for entry in file.bases:
+        if entry.name not in bases():
+            report("bases", unknown("the suite", "basis", entry.name, bases()))
+            continue
+        options = {name: value for name, value in entry.options.items() if name != "label"}
+        key = f"bases.{entry.name}"
+        label = _label(entry, entry.name, key, report)
+        if label is None:
+            continue
+        if (entry.name == IDENTITY) != (label == IDENTITY):
+            report(f"{key}.label", f"{label!r}: the label 'identity' belongs to the identity basis")
+            continue
+        try:
+            specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(options)))
+        except OptionError as error:
+            report(f"bases.{label}", error)
+    for label in _repeated(spec.label for spec in specs):
+        report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
+    tried = file.tuning.tried_in
+    for label in tried or ():
+        if label not in (known := [spec.label for spec in specs]):
+            report("tuning.tried_in", unknown("the study", "basis", label, known))
+    if tried and file.tuning.shared_across == "none":
+        report("tuning.tried_in", "each basis chooses for itself; leave it out, or say shared_across: bases")
+    elif tried and IDENTITY not in tried:
+        report("tuning.tried_in", "the identity basis chooses for all; add identity")
+    if file.tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in file.bases}:
+        report("tuning.shared_across", "needs the identity basis, whose choice is shared; add it to bases")
+    return tuple(specs)
+
+
+def _check_layouts(
+    specs: Iterable[WorkloadSpec],
+    optimizers_: Sequence[OptimizerSpec],
+    bases_: Iterable[BasisSpec],
+    report: Report,
+) -> None:
+    """Check that workloads have the parameters that bases rotate and that have rates of their own."""
+    for spec in specs:
+        workload = find_workload(spec.locator)
+        roles = workload.roles(spec.settings)
+        kinds = {name: role.kind for name, role in roles.items()}
+        drawn = workload.sample_parameters(spec.settings, np.random.default_rng(0))
+        shapes = {name: value.shape for name, value in drawn.items()}
+        for basis in bases_:
+            try:
+                groups = bases()[basis.name].groups(basis.options, shapes, kinds)
+                check_inputs(workload, ((group.names, group.change) for group in groups))
+            except (OptionError, InputError) as error:
+                report(f"bases.{basis.label}", f"{spec.name}: {error}")
+                continue
+            anew = bases()[basis.name].reestimation(basis.options)
+            carried = anew is not None and anew.carries_state
+            for optimizer in optimizers_:
+                _check_leaves(optimizer, spec.name, shapes, roles, groups, carried, report)
+
+
+def _check_leaves(
+    optimizer: OptimizerSpec,
+    workload: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    roles: Mapping[str, Role],
+    groups: Sequence[Group],
+    carried: bool,
+    report: Report,
+) -> None:
+    factors, key = optimizer.factors, f"optimizers.{optimizer.label}.factors"
+    try:
+        changes = {group.names: (group.change, 1) for group in groups}  # how many columns does not matter
+        made = layout(shapes, roles, [group.names for group in groups], factors, changes)
+    except ValueError as error:
+        report(key, f"{workload}: {error}")
+        return
+    try:
+        update = Update(rule_of(optimizer), made)
+        assert update.pieces  # an option may be wrong for a shape
+        if carried:
+            update.check_change_of_basis()
+    except OptionError as error:
+        report(f"optimizers.{optimizer.label}", f"{workload}: {error}")
+
+
+def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
+    used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
+    used |= {f"targets.{metric}": metric for metric in file.targets}
+    used |= {key: condition.metric for key, condition in _conditions(file.claims)}
+    for key, metric in used.items():
+        if metric not in metrics:
+            owner = "the study" if len(_entries(file)) == 1 else "the list of what all workloads measure"
+            report(key, unknown(owner, "metric", metric, metrics))
+    stops = file.stop.model_dump(exclude_none=True)
+    for key, condition in _conditions(file.claims):
+        named = _named(condition)
+        untried = [name for name in sorted({*named}) if not file.tuning.tries(Method.of(name).basis)]
+        if condition.of_tuning and untried:
+            report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
+        if condition.quantity == "steps_to_stop" and condition.metric not in stops:
+            report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
+        if condition.quantity == "steps_to_target" and condition.metric not in file.targets:
+            report(f"{key}.quantity", f"there is no target of {condition.metric}; give it in targets")
+        judged = metrics.get(condition.metric)
+        if judged is not None:
+            _check_number(key, condition, judged.direction, stops, report)
+
+
+def _check_number(
+    key: str, condition: Condition, direction: str, stops: Mapping[str, float], report: Report
+) -> None:
+    """Check that a number can be what a condition asks of a metric, which runs may stop at."""
+    straight, stop = condition.quantity == "log_linearity", stops.get(condition.metric)
+    if straight and stop is not None and stop >= (condition.down_to or 0):
+        report(f"{key}.down_to", f"runs stop at {stop:g} before they get there; give more than that")
+    if straight and direction == "maximize":
+        report(f"{key}.quantity", f"{condition.metric} does not fall to 0; take one that is minimized")
+    if condition.number is None:
+        return
+    ratio = effect_of(condition.effect, direction) == "ratio"
+    if straight and not 0 < condition.number < 1 - (condition.smallest_effect or 0.0):
+        asked = f"{condition.number:g}, and better by the smallest effect, is no log-linearity to ask for"
+        report(f"{key}.than", f"{asked}; both are between 0 and 1, and so is their sum")
+    elif ratio and not straight and condition.number <= 0:
+        remedy = "give a positive number, or effect: difference"
+        report(f"{key}.than", f"a ratio to {condition.number:g} says nothing; {remedy}")
+
+
+def _named(condition: Condition) -> list[str]:
+    """The methods that a condition names."""
+    return [*condition.controls, *condition.methods]
+
+
+def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
+    return [
+        (f"claims.{claim.id}.holds_if[{index}]", condition)
+        for claim in claims
+        for index, condition in enumerate(claim.conditions)
+    ]
+
+
+def _check_methods(
+    file: StudyFile,
+    optimizers_: Iterable[OptimizerSpec],
+    bases_: Iterable[BasisSpec],
+    report: Report,
+) -> None:
+    methods = [Method(optimizer.label, basis.label).label for basis in bases_ for optimizer in optimizers_]
+    for key, condition in _conditions(file.claims):
+        for name in _named(condition):
+            if name not in methods:
+                report(key, unknown("the study", "method", name, methods))
+
+
+def _check_workloads(file: StudyFile, known: Iterable[str], report: Report) -> None:
+    """Check that conditions are about workloads of the study."""
+    for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
+        for where, name in (("workload", condition.workload), ("than_on", condition.than_on)):
+            if name is not None and name not in known:
+                report(f"{key}.{where}", unknown("the study", "workload", name, known))
+
+
+def _check_scale(key: str, scale: Scale, report: Report) -> None:
+    tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
+    for name, use in scale.backends.items():
+        if name not in BACKENDS:
+            report(f"{key}.backends", unknown("the harness", "backend", name, BACKENDS))
+        if use.tuned_on is not None and use.tuned_on not in tuners:
+            report(
+                f"{key}.backends.{name}.tuned_on",
+                unknown("this scale", "backend with its own tuning", use.tuned_on, tuners),
+            )
+        if use.seeds is not None and use.seeds.final > scale.seeds.final:
+            report(
+                f"{key}.backends.{name}.seeds.final",
+                f"{use.seeds.final} is more than the scale's final seeds; use at most {scale.seeds.final}",
+            )
+
+
+def missing_data(study: Study, scale: str) -> str | None:
+    """Why a study cannot run here: what data is missing and how to get it; None when all is there."""
+    return missing_of(study.workloads[scale])
+
+
+def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
+    """What data of some workloads is missing and how to get it; None when all is there."""
+    reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
+    return "; ".join(reason for reason in reasons if reason) or None
+
+
+def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
+    """Workloads by name with the settings that they have where nobody chooses."""
+    return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))

@@ -1,0 +1,95 @@
+"""The bases stage: gradient samples and eigenbases, on the host in float64, one file a seed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from traceback import print_exception
+
+import numpy as np
+
+from documents.method import BasisSpec, WorkloadSpec
+from harness.backends.engine import Engine
+from harness.basis_estimation.gradients import Sampler, estimated, sampler
+from harness.paths import basis_file
+from harness.progress import Progress
+from harness.sources import check_unchanged
+from harness.stages.job import Instance, Job, basis_name, groups_of, instance, sampling_of, workload_of
+from harness.stages.supervision import FAULTS, NOTHING, FailedBefore, Lanes, failure_of
+from optimizers.bases import bases
+from results.writing import NotWritten, replacing
+
+
+def estimate_bases(job: Job) -> list[str]:
+    """Estimate every basis of the spec for every workload and seed, where it is not there; returns notes."""
+    spec = job.spec
+    engine = job.engine("float64", backend="jax", device="cpu")
+    wanted = [basis for basis in spec.bases if bases()[basis.name].needs_gradients]
+    progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
+    for number, (workload, basis) in enumerate(itertools.product(spec.workloads, wanted)):
+        place = Lanes(number)
+        name = basis_name(basis, workload.name)
+        failure = job.attendance.lost.get(place) or job.attendance.not_tried(name)
+        files = {seed: basis_file(job.folder, workload.name, basis.label, seed) for seed in spec.seeds}
+        if not all(file.exists() for file in files.values()):
+            try:
+                if failure is not None:
+                    raise FailedBefore(failure)
+                job.attendance.journal.begin(place)
+                _estimate_seeds(job, engine, workload, basis, files)
+            except NotWritten:
+                raise
+            except FAULTS as error:
+                print_exception(error)
+                job.fail(name, failure_of(error))
+        progress.advance(1, f"({basis.label} on {workload.name})")
+    job.attendance.journal.begin(NOTHING)
+    return engine.notes
+
+
+def _estimate_seeds(
+    job: Job, engine: Engine, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
+) -> None:
+    """Estimate a basis for each seed whose file is not there, and write it."""
+    sample = None
+    for seed, file in files.items():
+        if file.exists():
+            continue
+        with job.clock.phase("data"):
+            one = instance(workload_of(workload), workload.settings, seed)
+        if sample is None:
+            with job.clock.phase("compile"):
+                sample = sampler(sampling_of(basis, workload, one), engine, one.problem, one.random)
+        with job.clock.phase("step"):
+            arrays = estimate(basis, workload, one, sample)
+        check_unchanged(job.spec)
+        with replacing(file) as temporary:
+            np.savez(temporary, allow_pickle=False, **arrays)
+
+
+def estimate(
+    basis: BasisSpec, workload: WorkloadSpec, one: Instance, sample: Sampler
+) -> dict[str, np.ndarray]:
+    """One basis as arrays: `groups` and `changes` (JSON), `matrix0`, `eigenvalues0`, ..., and what it cost.
+
+    `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart.
+    """
+    start = time.perf_counter()
+    kind, random = bases()[basis.name], one.random("egop basis")
+    groups = groups_of(basis, workload, one)
+    found, count = estimated(
+        groups,
+        lambda group: kind.estimator(basis.options, group, random),
+        sample(one.problem, one.random),
+    )
+    arrays: dict[str, np.ndarray] = {}
+    for number, (matrix, eigenvalues) in enumerate(found):
+        arrays[f"matrix{number}"], arrays[f"eigenvalues{number}"] = matrix, eigenvalues
+    arrays["groups"] = np.array(json.dumps([group.names for group in groups]))
+    arrays["changes"] = np.array(json.dumps([group.change.name for group in groups]))
+    arrays["gradient_evaluations"] = np.array(count)
+    arrays["seconds"] = np.array(time.perf_counter() - start)
+    return arrays

@@ -1,0 +1,234 @@
+"""Rows of the runs and curves tables from the trajectories of a bundle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from harness.engine.execution import Bundle, Trajectories
+from harness.planning.studies import rule_of
+from harness.stages.job import Cell, Job, LoadedBasis, precision_of
+from harness.stages.supervision import Failure, Lanes
+from results import schema
+from workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one lane did: the checkpoints that it kept, and how it ended."""
+
+    steps: np.ndarray  # (C,) kept checkpoints
+    values: Mapping[str, np.ndarray]  # metric to (C,) values
+    outcome: str
+    outcome_step: int | None
+    total_steps: int  # updates made
+    gradients: int  # steps whose gradient was taken
+
+
+def lane_of(
+    trajectories: Trajectories, seed: int, setting: int, targets: Mapping[str, float], workload: Workload
+) -> Lane:
+    """The record of one lane: the curve up to its divergence or stop, and its outcome.
+
+    A lane that stops at its t-th gradient has made t - 1 updates; the checkpoint after it, whose values are
+    those of the stop, is recorded at that step.
+    """
+    steps = trajectories.steps
+    values = {name: table[:, seed, setting] for name, table in trajectories.metrics.items()}
+    total = int(steps[-1])
+    diverged = int(trajectories.diverged_at[seed, setting])
+    stopped = int(trajectories.stopped_at[seed, setting])
+    if not diverged and not np.isfinite(values["train_loss"][-1]):
+        diverged = total
+    end = diverged or (stopped - 1 if stopped else total)
+    kept = int(np.searchsorted(steps, end)) + 1
+    steps = np.minimum(steps[:kept], end)
+    values = {name: value[:kept] for name, value in values.items()}
+    if diverged:
+        return Lane(steps, values, "diverged", diverged, diverged, diverged)
+    if stopped:
+        return Lane(steps, values, "reached", end, end, stopped)
+    reached = [
+        steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
+        for metric, threshold in targets.items()
+        if metric in values
+    ]
+    met = [step for step in reached if step is not None]
+    if met:
+        return Lane(steps, values, "reached", min(met), total, total)
+    return Lane(steps, values, "budget", None, total, total)
+
+
+def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
+    """The first checkpoint's step at which a target is met, or None."""
+    met = values <= threshold if direction == "minimize" else values >= threshold
+    return int(steps[np.argmax(met)]) if met.any() else None
+
+
+def best(steps: np.ndarray, values: np.ndarray, direction: str) -> tuple[float, int]:
+    """The best value of a curve and its step; NaN and the first step where no value is a number."""
+    if np.isnan(values).all():
+        return float("nan"), int(steps[0])
+    index = int(np.nanargmin(values) if direction == "minimize" else np.nanargmax(values))
+    return float(values[index]), int(steps[index])
+
+
+def _named(values: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+class RunTables(NamedTuple):
+    """Rows of the tables of runs, and of their curves."""
+
+    curves: pl.DataFrame
+    runs: pl.DataFrame  # stored last: where they are, the curves are
+
+
+def rows(
+    job: Job, cell: Cell, bundle: Bundle, trajectories: Trajectories, basis: LoadedBasis, lanes: Lanes
+) -> RunTables:
+    """The rows of lanes that were run together."""
+    spec, workload = job.training, cell.workload
+    batch = _batch(cell, bundle)
+    direction = {name: metric.direction for name, metric in workload.metrics.items()}
+    runs: list[dict[str, Any]] = []
+    curves: list[pl.DataFrame] = []
+    for s, k in np.ndindex(*bundle.lanes):
+        lane = lane_of(trajectories, s, k, spec.targets, workload)
+        gradients = int(bundle.evaluations_of(np.array(lane.gradients)))
+        bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
+        seed = lanes.first_seed + s
+        runs.append(
+            {
+                **_identity(job, cell, lanes.cell, seed, lanes.first_setting + k),
+                "outcome": lane.outcome,
+                "outcome_step": lane.outcome_step,
+                "reason": None,
+                "steps": lane.total_steps,
+                "gradient_evaluations": gradients,
+                "basis_gradient_evaluations": basis.gradient_evaluations,
+                "basis_seconds": basis.seconds[seed] + float(trajectories.reestimation_seconds[s, k]),
+                "examples": gradients * batch,
+                "final_metrics": _named({name: float(v[-1]) for name, v in lane.values.items()}),
+                "best_metrics": [
+                    {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
+                ],
+                "targets": [
+                    _target(metric, at, steps_to(lane.steps, lane.values[metric], at, direction[metric]))
+                    for metric, at in spec.targets.items()
+                    if metric in lane.values
+                ],
+                "state_bytes": trajectories.state_bytes,
+                "bundle_lanes": math.prod(bundle.lanes),
+            }
+        )
+        evaluations = bundle.evaluations_of(lane.steps)
+        curves += [
+            _curve(runs[-1]["run"], lane.steps, evaluations, batch, name, values)
+            for name, values in lane.values.items()
+        ]
+    return RunTables(pl.concat(curves), pl.DataFrame(runs, schema=schema.RUNS))
+
+
+def failed_rows(
+    job: Job,
+    cell: Cell,
+    number: int,
+    lanes: Sequence[tuple[int, int]],
+    failure: Failure,
+    built: tuple[Bundle, LoadedBasis] | None = None,
+) -> RunTables:
+    """The rows of lanes (seed, setting) that failed: without curves, their targets not reached.
+
+    What they cost is that of their steps and of their basis, where the cell's bundle and basis were `built`.
+    """
+    steps, gradients = failure.step or 0, 0
+    if built is not None:
+        gradients = int(built[0].evaluations_of(np.array(steps)))
+    runs = [
+        {
+            **_identity(job, cell, number, seed, setting),
+            "outcome": failure.outcome,
+            "outcome_step": failure.step,
+            "reason": failure.reason,
+            "steps": steps,
+            "gradient_evaluations": gradients,
+            "basis_gradient_evaluations": built[1].gradient_evaluations if built else 0,
+            "basis_seconds": built[1].seconds[seed] if built else 0.0,
+            "examples": gradients * _batch(cell, built[0]) if built else 0,
+            "final_metrics": [],
+            "best_metrics": [],
+            "targets": [
+                _target(metric, threshold, None)
+                for metric, threshold in job.training.targets.items()
+                if metric in cell.workload.metrics
+            ],
+            "state_bytes": None,
+            "bundle_lanes": len(lanes),
+        }
+        for seed, setting in lanes
+    ]
+    return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
+
+
+def _batch(cell: Cell, bundle: Bundle) -> int:
+    """How many examples a gradient is of."""
+    train = bundle.problems[0].splits["train"]
+    return cell.workload_spec.settings.get("batch_size") or len(next(iter(train.values())))
+
+
+def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dict[str, Any]:
+    """What names a run: the lane of a seed and a setting, by their numbers, in the job's cell of a number."""
+    spec, settings = job.spec, len(cell.settings)
+    place = (number * len(spec.seeds) + seed) * settings + setting
+    hyper = rule_of(cell.optimizer).complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
+    return {
+        "run": f"{spec.hash[:12]}-{place:04d}",
+        "study": spec.study,
+        "scale": spec.scale,
+        "workload": cell.workload.name,
+        "optimizer": cell.optimizer.label,
+        "basis": cell.basis.label,
+        "backend": spec.backend,
+        "device": spec.device,
+        "dtype": precision_of(job.training, cell.workload),
+        "stage": spec.stage,
+        "seed": spec.seeds[seed],
+        "learning_rate": float(hyper["learning_rate"]),
+        "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),
+        "seconds": None,
+        "spec_hash": spec.hash,
+        "machine": job.machine,
+    }
+
+
+def _target(metric: str, threshold: float, steps: int | None) -> dict[str, Any]:
+    return {
+        "metric": metric,
+        "threshold": threshold,
+        "steps": steps,
+        "seconds": None,
+        "seconds_kind": None,
+    }
+
+
+def _curve(
+    run: str, steps: np.ndarray, evaluations: np.ndarray, batch: int, metric: str, values: np.ndarray
+) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "run": [run] * len(steps),
+            "step": steps,
+            "gradient_evaluations": evaluations,
+            "examples": evaluations * batch,
+            "seconds": [None] * len(steps),
+            "metric": [metric] * len(steps),
+            "value": values,
+        },
+        schema=schema.CURVES,
+    )

@@ -1,0 +1,281 @@
+"""The stages sweep, refine and final: every cell's lanes as bundles, written as runs and curves."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import print_exception
+
+import numpy as np
+import polars as pl
+
+from documents.job import RunsSpec
+from documents.method import Method
+from harness.backends.engine import Engine
+from harness.engine.execution import Bundle, cuts, execute, lanes_per_bundle
+from harness.planning import tuning
+from harness.progress import Progress
+from harness.sources import check_unchanged
+from harness.stages.job import (
+    PARTS,
+    Cell,
+    Instance,
+    Job,
+    LoadedBasis,
+    bundle_of,
+    instance,
+    load_basis,
+    precision_of,
+    workload_of,
+)
+from harness.stages.records import RunTables, failed_rows, rows
+from harness.stages.supervision import FAULTS, Failure, Lanes, failure_of
+from results import schema
+from results.reading import read
+from results.writing import write_table
+
+
+def run_lanes(job: Job) -> list[str]:
+    """Run all lanes of a job that are not done, and write its tables; returns notes.
+
+    A bundle that raises, or takes its process with it, is tried again setting by setting; where that fails
+    all seeds of the setting have failed. A cell whose problem or basis cannot be made has failed as a whole.
+    """
+    spec = job.spec
+    with job.clock.phase("data"):
+        cells = _cells(job)
+    progress = Progress(
+        f"{spec.study} {spec.stage} {spec.optimizers[0].label} on {spec.backend}",
+        sum(len(cell.settings) for cell in cells) * len(spec.seeds),
+    )
+    engines: dict[str, Engine] = {}
+    instances: dict[str, list[Instance]] = {}
+
+    def engine_of(dtype: str) -> Engine:
+        if dtype not in engines:
+            engines[dtype] = job.engine(dtype)
+        return engines[dtype]
+
+    def instances_of(cell: Cell) -> list[Instance]:
+        if cell.workload.name not in instances:
+            instances.clear()  # only one workload's problems are held at a time
+            settings = cell.workload_spec.settings
+            made = [instance(cell.workload, settings, seed) for seed in spec.seeds]
+            instances[cell.workload.name] = made
+        return instances[cell.workload.name]
+
+    tables = [
+        table
+        for number, cell in enumerate(cells)
+        for table in _CellRun(job, cell, number, engine_of, instances_of, progress).tables()
+    ]
+    nothing = RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(schema=schema.RUNS))
+    for name, frames in zip(RunTables._fields, zip(nothing, *tables, strict=True), strict=True):
+        frame = pl.concat(frames).sort("run", maintain_order=True)
+        write_table(job.folder / f"{name}.parquet", frame, schema.TABLES[name])
+    return sorted({note for engine in engines.values() for note in engine.notes})
+
+
+def _cells(job: Job) -> list[Cell]:
+    """The cells of a job; one whose tuning is missing has no settings."""
+    spec = job.spec
+    settings = _settings(job)
+    return [
+        Cell(workload_of(workload), workload, spec.optimizers[0], basis, settings[workload.name, basis.label])
+        for workload in spec.workloads
+        for basis in spec.bases
+    ]
+
+
+def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]]]:
+    """What each workload and basis tries: the spec's own settings, or what the upstream tables say."""
+    spec = job.spec
+    assert isinstance(spec, RunsSpec)
+    if spec.settings is not None:
+        return {(one.name, basis.label): spec.settings for one in spec.workloads for basis in spec.bases}
+    runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
+    direction = workload_of(spec.workloads[0]).metrics[spec.tuning.choose.metric].direction
+    found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
+    if spec.stage == "refine":
+        found = tuning.refine(runs, spec.tuning, direction)
+    else:
+        chosen = tuning.choose(runs, spec.tuning, direction)
+        found = {group: [setting] for group, setting in chosen.items()}
+    return {
+        (one.name, basis.label): found.get((one.name, spec.tuning.chooser(basis.label)), ())
+        for one in spec.workloads
+        for basis in spec.bases
+    }
+
+
+@dataclass
+class _CellRun:
+    """One cell of a job: what is done of it is stored, and the rest is run bundle by bundle.
+
+    Args:
+        number: of the cell in its job.
+        engine_of: the engine of a precision.
+        instances_of: the problems of a cell, by seed.
+    """
+
+    job: Job
+    cell: Cell
+    number: int
+    engine_of: Callable[[str], Engine]
+    instances_of: Callable[[Cell], list[Instance]]
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        cell, seeds = self.cell, self.job.spec.seeds
+        self.lanes = Lanes(self.number, 0, len(seeds), 0, len(cell.settings))
+        key = json.dumps([cell.workload.name, cell.basis.label, seeds, list(map(dict, cell.settings))])
+        self.folder = self.job.folder / PARTS / hashlib.sha256(key.encode()).hexdigest()[:16]
+        self.done = self._stored("runs")
+
+    def tables(self) -> list[RunTables]:
+        """The rows of all lanes of the cell."""
+        attendance, building = self.job.attendance, Lanes(self.number)
+        if not self.cell.settings:
+            self.job.fail(self._name, Failure("interrupted", "no run that tunes it came to its end"))
+            return []
+        if sum(map(len, map(_pairs, self.done))) == len(_pairs(self.lanes)):
+            return [self._read(lanes) for lanes in self.done]
+        if attendance.ended:
+            return self._kept(attendance.ended)
+        for lanes in self._stored("failed"):  # tried again
+            self._file(lanes, "failed").unlink()
+        failure = attendance.lost.get(building)
+        if failure is None:
+            engine = self.engine_of(precision_of(self.job.training, self.cell.workload))
+            attendance.journal.begin(building)
+            try:
+                whole, basis = self._built()
+                itemsize = np.dtype(precision_of(self.job.training, self.cell.workload)).itemsize
+                size = lanes_per_bundle(whole, itemsize, self.job.training.bundle_memory_bytes)
+            except FAULTS as error:
+                print_exception(error)
+                failure = failure_of(error)
+        if failure is not None:
+            return self._left(self.lanes, failure)
+        return [
+            table
+            for seeds, settings in itertools.product(*map(cuts, whole.lanes, size))
+            for table in self._attempt(
+                Lanes(self.number, seeds.start, seeds.stop, settings.start, settings.stop),
+                whole,
+                basis,
+                engine,
+            )
+        ]
+
+    def _built(self) -> tuple[Bundle, LoadedBasis]:
+        job, cell = self.job, self.cell
+        with job.clock.phase("data"):
+            dtype = precision_of(job.training, cell.workload)
+            basis = load_basis(job, cell.workload.name, cell.basis, job.spec.seeds, dtype)
+            return bundle_of(job, cell, self.instances_of(cell), basis), basis
+
+    def _attempt(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> list[RunTables]:
+        """The rows of some lanes: read where they are stored, else run together, else setting by setting."""
+        if lanes in self.done:
+            return [self._read(lanes)]
+        attendance = self.job.attendance
+        failure = attendance.lost.get(lanes)
+        partly_done = any(lanes.holds(one) for one in self.done)
+        if failure is None and not partly_done:
+            attendance.journal.begin(lanes)
+            try:
+                table = self._executed(lanes, whole, basis, engine)
+            except FAULTS as error:
+                print_exception(error)
+                failure = failure_of(error, attendance.journal.read()[1])
+            else:
+                check_unchanged(self.job.spec)
+                for name, frame in table._asdict().items():
+                    write_table(self._file(lanes, name), frame, schema.TABLES[name])
+                return [table]
+        settings = lanes.by_setting()
+        if len(settings) > 1:
+            return [table for one in settings for table in self._attempt(one, whole, basis, engine)]
+        assert failure is not None, "lanes of one setting are done as a whole"
+        return self._left(lanes, failure, (whole, basis))
+
+    def _executed(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> RunTables:
+        """Run lanes together."""
+        part = whole.part(
+            slice(lanes.first_seed, lanes.end_seed), slice(lanes.first_setting, lanes.end_setting)
+        )
+        trajectories = execute(part, engine, self.job.clock, self._reporter(lanes, len(part.schedule)))
+        return rows(self.job, self.cell, part, trajectories, basis, lanes)
+
+    def _left(
+        self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None = None
+    ) -> list[RunTables]:
+        """What is done of lanes, and rows that say of the others how they failed, which are stored."""
+        done = [one for one in self.done if lanes.holds(one)]
+        left = sorted(set(_pairs(lanes)).difference(*map(_pairs, done)))
+        table = failed_rows(self.job, self.cell, self.number, left, failure, built)
+        write_table(self._file(lanes, "failed"), table.runs, schema.RUNS)
+        self._fail(lanes, len(left), failure)
+        return [*map(self._read, done), table]
+
+    def _kept(self, ended: Failure) -> list[RunTables]:
+        """What is done, what failed as it did, and of the rest that nothing is computed any more."""
+        tables, failed = list(map(self._read, self.done)), self._stored("failed")
+        for lanes in failed:
+            runs = read([self._file(lanes, "failed")], "runs")
+            self._fail(lanes, len(runs), Failure(*runs.select("outcome", "reason", "outcome_step").row(0)))
+            tables.append(RunTables(pl.DataFrame(schema=schema.CURVES), runs))
+        left = sorted(set(_pairs(self.lanes)).difference(*map(_pairs, [*self.done, *failed])))
+        if left:
+            self._fail(self.lanes, len(left), ended)
+            tables.append(failed_rows(self.job, self.cell, self.number, left, ended))
+        return tables
+
+    def _fail(self, lanes: Lanes, count: int, failure: Failure) -> None:
+        """Record that so many of the lanes failed."""
+        self.progress.advance(count, f"({self._name})")
+        at = ""
+        if lanes.end_setting - lanes.first_setting < len(self.cell.settings):
+            at = f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
+        self.job.fail(f"{self._name}{at}, {count} of {len(_pairs(self.lanes))} runs", failure)
+
+    def _read(self, lanes: Lanes) -> RunTables:
+        self.progress.advance(len(_pairs(lanes)), f"({self._name}, done before)")
+        return RunTables(*(read([self._file(lanes, name)], name) for name in RunTables._fields))
+
+    def _stored(self, table: str) -> list[Lanes]:
+        """The lanes of the cell of which a table is stored; temporary names, which have a dot, are not."""
+        end = f".{table}.parquet"
+        names = [path.name.removesuffix(end) for path in self.folder.glob(f"[0-9]*{end}")]
+        return sorted(Lanes(self.number, *map(int, name.split("-"))) for name in names)
+
+    def _file(self, lanes: Lanes, table: str) -> Path:
+        return self.folder / f"{'-'.join(map(str, lanes[1:]))}.{table}.parquet"
+
+    @property
+    def _name(self) -> str:
+        method = Method(self.cell.optimizer.label, self.cell.basis.label)
+        return f"{method.label} on {self.cell.workload.name}"
+
+    def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
+        """Turns the steps done by lanes into their share of the job's work."""
+        before = 0
+
+        def report(done: int) -> None:
+            nonlocal before
+            self.job.attendance.journal.step(done)
+            self.progress.advance(len(_pairs(lanes)) * (done - before) / steps)
+            before = done
+
+        return report
+
+
+def _pairs(lanes: Lanes) -> list[tuple[int, int]]:
+    """The seed and the setting of each lane, by number."""
+    seeds, settings = range(lanes.first_seed, lanes.end_seed), range(lanes.first_setting, lanes.end_setting)
+    return list(itertools.product(seeds, settings))

@@ -1,0 +1,1 @@
+"""Step times and memory: pinned clocks, interleaved methods."""

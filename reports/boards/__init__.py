@@ -1,0 +1,1 @@
+"""The leaderboard: methods scored and ranked over problem instances."""

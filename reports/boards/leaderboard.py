@@ -1,0 +1,474 @@
+"""The leaderboard: the methods of studies at one scale on one backend, ranked over problem instances."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from documents.method import Method
+from documents.plan import StudyPlan, WorkloadPlan
+from documents.tuning import TwoStageSweep
+from reports.measures import (
+    best_methods,
+    complete_interval,
+    evaluations_to_target,
+    final_runs,
+    median_by_method,
+    nearly_best_decades,
+    outcome_counts,
+    peak_memory,
+    seconds_to_target,
+    step_pairs,
+    study_values,
+    target_of,
+    tuning_budgets,
+    tuning_runs,
+)
+from reports.statistics.profiles import score_intervals
+from reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
+from reports.statistics.shares import joined, share_interval
+from reports.tables import Tables
+from results.intervals import LEVEL, MedianInterval
+
+Studies = Sequence[tuple[StudyPlan, Tables]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One workload of one study; `seeds` is the most that a method has."""
+
+    study: str
+    workload: str
+    metric: str
+    which: str
+    direction: str
+    target: tuple[str, float] | None
+    stop: float | None
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """`successes` of `count`, and an interval of the chance behind them.
+
+    Over workloads whose chances differ there is no exact interval: `low` and `high` are then None.
+    """
+
+    successes: int
+    count: int
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def value(self) -> float | None:
+        """The share; None of nothing."""
+        return self.successes / self.count if self.count else None
+
+
+@dataclass(frozen=True)
+class TuningBudget:
+    """What choosing a method's setting took, by runs of the method `tuner` (itself unless rates are shared).
+
+    `evaluations` are gradient evaluations, those of the basis included.
+    """
+
+    tuner: str
+    runs: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Overall:
+    """A number over the workloads of a board, and its interval, which is None with few seeds.
+
+    `seeds` is the least number of seeds of a workload.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    workloads: int = 0
+    seeds: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method on a workload.
+
+    Args:
+        value: the headline metric.
+        best: whether no other median is better.
+        evaluations, seconds: to the target, the basis included; None without a target, or where steps were
+            not timed.
+        wins: instances on which the method is the best or ties with it, of those that all methods ran.
+        reached, diverged: final runs; `reached` is None without a target.
+        decades: of learning rates that do nearly as well as the best (`nearly_best_decades`), over tuning
+            seeds; None where the rate was not swept.
+        tuning: None where the method was not tuned.
+    """
+
+    value: MedianInterval
+    best: bool
+    evaluations: MedianInterval | None
+    seconds: MedianInterval | None
+    wins: Count
+    reached: Count | None
+    diverged: Count
+    decades: MedianInterval | None
+    tuning: TuningBudget | None
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """A method; `entries` follows the board's columns, with None where the method took no part.
+
+    Args:
+        score: the area under the performance profile; None where no study of the board has a target.
+        rank: by the score, ties averaged.
+        mean_rank: over `count` instances.
+        wins, reached, diverged, tuning: sums over workloads; None where there is nothing to add.
+        gradients, seconds: to target over the fewest of any method: the middle, the least and the greatest
+            over workloads, which is no interval; None where the method took part in none with a target.
+        decades: the mean over the workloads where the rate was swept; None where it never was.
+    """
+
+    method: str
+    studies: tuple[str, ...]
+    entries: tuple[Entry | None, ...]
+    score: Overall | None
+    rank: Overall | None
+    mean_rank: Overall | None
+    wins: Count | None
+    reached: Count | None
+    diverged: Count
+    gradients: Overall | None
+    seconds: Overall | None
+    step: MedianInterval | None
+    memory: int | None
+    decades: Overall | None
+    tuning: TuningBudget | None
+
+    @property
+    def basis(self) -> str:
+        """The basis of the method."""
+        return Method.of(self.method).basis
+
+
+@dataclass(frozen=True)
+class Board:
+    """Best method first; those that met fewer workloads come after those that met more.
+
+    Args:
+        reference: the method over whose step the steps of the others are given.
+        memory: where the peak memory was measured: `device` where each method has one, else `host`.
+    """
+
+    backend: str
+    columns: tuple[Column, ...]
+    rows: tuple[MethodRow, ...]
+    reference: str | None
+    memory: str
+    level: float = LEVEL
+
+    @property
+    def studies(self) -> tuple[str, ...]:
+        """The studies whose workloads are its columns."""
+        return tuple(dict.fromkeys(column.study for column in self.columns))
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Those of all methods, row by row."""
+        return [entry for row in self.rows for entry in row.entries if entry is not None]
+
+    @property
+    def scored(self) -> bool:
+        """Whether a study of the board has a target."""
+        return any(column.target is not None for column in self.columns)
+
+    @property
+    def tuned_equally(self) -> bool:
+        """Whether on every workload the same number of runs chose the setting of each method."""
+        return all(
+            len({entry.tuning.runs if entry.tuning else 0 for entry in entries if entry is not None}) <= 1
+            for entries in zip(*(row.entries for row in self.rows), strict=True)
+        )
+
+
+def leaderboards(studies: Studies) -> list[Board]:
+    """A board for each backend and set of methods, in the order of the studies.
+
+    A rank among three methods says nothing beside one among ten, so that only studies of the same methods
+    share a board: one more study leaves the ranks of the others as they are. Those that only repeat claims of
+    other studies have none.
+    """
+    studies = [(study, tables) for study, tables in studies if not study.only_repeats]
+    backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
+    contests: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
+    for study, tables in studies:
+        contests.setdefault(frozenset(study.methods), []).append((study, tables))
+    boards = [leaderboard(contest, backend) for backend in backends for contest in contests.values()]
+    return [board for board in boards if board.columns]
+
+
+def leaderboard(studies: Studies, backend: str) -> Board:
+    """Compare every method on one backend.
+
+    The score is the area under the performance profile of gradient evaluations to target, the median over
+    seeds on each workload (see `reports.statistics.profiles`). Beside it stands the mean rank by the
+    headline metric: inside a workload, methods are ranked on every problem instance (seed) that all of them
+    ran, 1 being best; ranks are averaged over seeds, then over workloads with equal weight (see
+    `reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the mean rank.
+    """
+    cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
+    ranks = board_ranks(studies, backend)
+    means = mean_ranks(ranks).to_dicts() if len(ranks) else []
+    mean_rank = {
+        row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds", "count")))
+        for row in means
+    }
+    scores = _scores(cells)
+    order = list(dict.fromkeys(method for cell in cells for method in cell.entries))
+    place = {method: number for number, method in enumerate(mean_rank)}
+
+    def standing(method: str) -> tuple[float, float, int]:
+        workloads = mean_rank[method].workloads if method in mean_rank else 0
+        score = scores[method][0].value if method in scores else 0.0
+        return -workloads, -score, place.get(method, len(place))
+
+    reference = next((study.methods[0] for study, _ in studies if study.methods), None)
+    steps, (memory, peaks) = _steps(studies, backend, reference), _peaks(studies, backend, order)
+    gradients, seconds = (_over_fewest(cells, cost) for cost in ("evaluations", "seconds"))
+    rows = []
+    for method in sorted(order, key=standing):
+        entries = tuple(cell.entries.get(method) for cell in cells)
+        own = [entry for entry in entries if entry is not None]
+        score, rank = scores.get(method, (None, None))
+        rows.append(
+            MethodRow(
+                method=method,
+                studies=tuple(dict.fromkeys(cell.column.study for cell in cells if method in cell.entries)),
+                entries=entries,
+                score=score,
+                rank=rank,
+                mean_rank=mean_rank.get(method),
+                wins=_sum([entry.wins for entry in own if entry.wins.count]),
+                reached=_sum([entry.reached for entry in own if entry.reached is not None]),
+                diverged=_sum([entry.diverged for entry in own]) or Count(0, 0),
+                gradients=gradients.get(method),
+                seconds=seconds.get(method),
+                step=steps.get(method),
+                memory=peaks.get(method),
+                decades=_mean_decades([entry.decades for entry in own if entry.decades is not None]),
+                tuning=_sum_of_tuning([entry.tuning for entry in own if entry.tuning is not None]),
+            )
+        )
+    return Board(backend, tuple(cell.column for cell in cells), tuple(rows), reference, memory)
+
+
+# --- one workload --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A workload of a study: its column, entries by method, and times to target."""
+
+    column: Column
+    entries: dict[str, Entry]
+    times: pl.DataFrame
+
+
+Finished = tuple[StudyPlan, WorkloadPlan, Tables, pl.DataFrame, pl.DataFrame]
+
+
+def _finished(studies: Studies, backend: str) -> Iterator[Finished]:
+    """Each workload that has headline values: study, workload, tables, final runs and their values."""
+    for study, tables in studies:
+        for workload in study.workloads:
+            runs = final_runs(tables.runs, workload.name, backend)
+            values = study_values(study, runs).drop_nulls("value")
+            if len(values):
+                yield study, workload, tables, runs, values
+
+
+def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
+    """The methods' ranks on every problem instance of a board, by the headline metric.
+
+    Returns:
+        Columns stratum (study and workload), seed, method, rank.
+    """
+    found = [
+        instance_ranks(values, study.direction == "maximize").with_columns(
+            stratum=pl.lit(f"{study.name}/{workload.name}")
+        )
+        for study, workload, _, _, values in _finished(studies, backend)
+    ]
+    schema = {"seed": pl.Int64(), "method": pl.String(), "rank": pl.Float64(), "stratum": pl.String()}
+    return pl.concat([pl.DataFrame(schema=schema), *found])
+
+
+def _cell(
+    study: StudyPlan,
+    workload: WorkloadPlan,
+    tables: Tables,
+    runs: pl.DataFrame,
+    values: pl.DataFrame,
+    backend: str,
+) -> _Cell:
+    """The cell of a workload from its final runs and their headline values."""
+    won = {
+        row["method"]: _count(row["wins"], row["count"])
+        for row in wins(values, study.direction == "maximize").to_dicts()
+    }
+    summary = median_by_method(values)
+    best = best_methods(study, {method: value.median for method, value in summary.items()})
+    target = target_of(study, workload)
+    empty = runs.clear().with_columns(value=pl.lit(0.0))
+    reached = evaluations_to_target(runs, target[0]) if target else empty
+    clocked = seconds_to_target(runs, target[0]) if target else empty
+    totals = {row["method"]: row for row in outcome_counts(runs).to_dicts()}
+    decades = _decades(study, tuning_runs(study, workload.name, backend, tables.runs, own=True))
+    budgets = {
+        row.pop("method"): TuningBudget(**row)
+        for row in tuning_budgets(tuning_runs(study, workload.name, backend, tables.runs)).to_dicts()
+    }
+    entries = {}
+    for method in (method for method in study.methods if method in summary):
+        evaluations, total = reached.filter(method=method)["value"], totals[method]
+        there = int(evaluations.is_finite().sum())
+        entries[method] = Entry(
+            value=summary[method],
+            best=method in best,
+            evaluations=complete_interval(evaluations),
+            seconds=complete_interval(clocked.filter(method=method)["value"]),
+            wins=won.get(method, Count(0, 0)),
+            reached=_count(there, len(evaluations)) if len(evaluations) else None,
+            diverged=_count(total["failed"], total["count"] - total["missing"]),
+            decades=decades.get(method),
+            tuning=budgets.get(method),
+        )
+    column = Column(
+        study=study.name,
+        workload=workload.name,
+        metric=study.metric,
+        which=study.which,
+        direction=study.direction,
+        target=target,
+        stop=study.stop.get(study.metric),
+        seeds=max(value.count for value in summary.values()),
+    )
+    # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
+    times = reached.filter(pl.col("method").is_in(list(entries))).select(
+        submission="method",
+        workload=pl.lit(f"{study.name}/{workload.name}"),
+        study="seed",
+        seconds=pl.col("value").clip(lower_bound=1.0),
+    )
+    return _Cell(column, entries, times)
+
+
+def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
+    """Of every method whose learning rates were swept, from its own tuning runs."""
+    if not isinstance(study.tuning, TwoStageSweep):
+        return {}
+    return median_by_method(nearly_best_decades(study_values(study, own), study.direction))
+
+
+def _count(successes: int, count: int) -> Count:
+    if not count:
+        return Count(successes, count)
+    share = share_interval(successes, count)
+    return Count(successes, count, share.low, share.high)
+
+
+# --- over workloads ------------------------------------------------------------------------------
+
+
+def _scores(cells: Sequence[_Cell]) -> dict[str, tuple[Overall, Overall]]:
+    """Score and rank of every method; where others ran and it has no result, it missed its target."""
+    times = [cell.times for cell in cells if len(cell.times)]
+    if not times:
+        return {}
+    found = {}
+    for row in score_intervals(pl.concat(times), paired=True).to_dicts():
+        bounds = ("low", "high", "rank_low", "rank_high")
+        low, high, rank_low, rank_high = (
+            row[name] if row["studies"] >= LEAST_SEEDS else None for name in bounds
+        )
+        found[row["submission"]] = (
+            Overall(row["score"], low, high, seeds=row["studies"]),
+            Overall(row["rank"], rank_low, rank_high, seeds=row["studies"]),
+        )
+    return found
+
+
+def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, MedianInterval]:
+    """Each method's step over the reference's: the geometric mean over workloads, by repetition."""
+    if reference is None:
+        return {}
+    pairs = [
+        step_pairs(
+            tables.timings.filter(pl.col("backend") == backend),
+            {method: reference for method in study.methods if method != reference},
+        ).select("method", "repetition", "value")
+        for study, tables in studies
+    ]
+    over = pl.concat(pairs).group_by("method", "repetition", maintain_order=True)
+    return median_by_method(over.agg(pl.col("value").log().mean().exp()))
+
+
+def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
+    """Where memory was measured, and each method's peak on the workload that takes most."""
+    peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
+    found = peaks.filter(pl.col("method").is_in(methods))
+    kind = "device" if len(found) and not found["device"].has_nulls() else "host"
+    return kind, dict(found.group_by("method").agg(pl.col(kind).max()).iter_rows())
+
+
+def _over_fewest(cells: Sequence[_Cell], cost: str) -> dict[str, Overall]:
+    """Each method's cost to target over the least of any method, over workloads."""
+    ratios: dict[str, list[float]] = {}
+    for cell in cells:
+        spent = {
+            method: interval.median
+            for method, entry in cell.entries.items()
+            if (interval := getattr(entry, cost)) is not None
+        }
+        for method, value in spent.items():
+            ratios.setdefault(method, []).append(ratio_to_least(value, min(spent.values())))
+    return {
+        method: Overall(statistics.median(own), min(own), max(own), workloads=len(own))
+        for method, own in ratios.items()
+    }
+
+
+def ratio_to_least(value: float, least: float) -> float:
+    """A cost over the least: infinite for a target that was missed, 1 for the least even where it is 0."""
+    if math.isinf(value):
+        return math.inf
+    return 1.0 if value == least else value / least if least else math.inf
+
+
+def _sum(counts: Sequence[Count]) -> Count | None:
+    """The counts of several workloads as one; its interval if there is one workload only."""
+    if len(counts) <= 1:
+        return counts[0] if counts else None
+    return Count(sum(count.successes for count in counts), sum(count.count for count in counts))
+
+
+def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
+    """The mean over workloads, its interval joined from theirs (`reports.statistics.shares.joined`)."""
+    if not swept:
+        return None
+    return Overall(*joined([(each.median, each.low, each.high) for each in swept]), workloads=len(swept))
+
+
+def _sum_of_tuning(parts: Sequence[TuningBudget]) -> TuningBudget | None:
+    if not parts:
+        return None
+    tuners = ", ".join(dict.fromkeys(part.tuner for part in parts))
+    return TuningBudget(tuners, sum(part.runs for part in parts), sum(part.evaluations for part in parts))

@@ -1,0 +1,276 @@
+"""Comparisons of methods seed by seed, as the conditions of claims ask for them, and what their gains say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf, log
+
+import numpy as np
+import polars as pl
+
+from documents.claim import TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
+from documents.errors import InputError
+from documents.plan import StudyPlan, WorkloadPlan
+from reports.claims.censoring import (
+    EffectBounds,
+    Interval,
+    both_stopped,
+    bounds_of,
+    exponential,
+    paired_effects,
+    with_bounds,
+)
+from reports.claims.outcome_measures import (
+    gains_over_rates,
+    log_linearity,
+    seconds_to_nearly_best,
+    values_at_equal_cost,
+)
+from reports.formatting import plain
+from reports.measures import steps_to_stop, steps_to_target, study_values
+from reports.statistics.decisions import Finding, Question, decide, seeds_needed, tells_nothing
+from reports.statistics.paired import Effect
+from reports.statistics.ranks import NEGLIGIBLE
+from reports.tables import Tables
+from results.verdicts import ALPHA
+
+NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
+COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
+
+
+@dataclass(frozen=True)
+class ClaimComparison:
+    """A method and what a condition holds it against, seed by seed, on one backend.
+
+    Args:
+        sign: 1 where more of the metric is better, else -1.
+        gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm; of a
+            trend Kendall's tau. Runs that stopped count with their threshold.
+        interval: between what each gain lies, where runs that stopped censor it.
+        stop: the threshold at which runs stop, or the target; None without, or where it plays no part.
+    """
+
+    key: ComparisonKey
+    study: str
+    backend: str
+    condition: Condition
+    effect: Effect
+    sign: float
+    gains: np.ndarray
+    interval: Interval
+    stop: float | None = None
+
+    @property
+    def claim(self) -> str:
+        """The claim's id."""
+        return self.key.claim
+
+    @property
+    def workload(self) -> str:
+        """The workload of the treated method."""
+        return self.key.workload
+
+    @property
+    def treated(self) -> str:
+        """The method that the relation is said of."""
+        return self.key.treated
+
+    @property
+    def control(self) -> str:
+        """What it is held against as readers see it: a method, one on another workload, or a number."""
+        if self.key.control is None:
+            return plain(self.condition.number or 0.0)
+        elsewhere = self.key.control_workload != self.key.workload
+        return f"{self.key.control} on {self.key.control_workload}" if elsewhere else self.key.control
+
+    @property
+    def margin(self) -> float:
+        """The smallest gain that matters, above 0."""
+        given = self.condition.smallest_effect
+        share = NEGLIGIBLE if given is None else given
+        return -log(1 - share) if self.effect == "ratio" else share
+
+    @property
+    def question(self) -> Question:
+        """What is asked of the gains."""
+        return Question(self.condition.relation, self.margin, self.condition.test)
+
+    @property
+    def p_value(self) -> float:
+        """Of the question, not corrected; 1 without pairs."""
+        return self.question.p_value(*self.interval) if len(self.gains) else 1.0
+
+    def finding(self, adjusted: float) -> Finding:
+        """What the gains say, wherever in their intervals they lie, with a corrected p-value."""
+        return decide(self.question, self.interval.low, adjusted, ALPHA, self.interval.high)
+
+    def seeds_needed(self, family: int) -> int | None:
+        """About how many seeds would decide; None where none would, or more than can be told."""
+        return seeds_needed(self.question, self.interval.low, family, ALPHA, self.interval.high)
+
+    def as_effect(self, gain: float) -> float:
+        """A gain as the effect that readers see: treated / control, or treated - control."""
+        return self._unlogged(self.sign * gain)
+
+    def _unlogged(self, effect: float) -> float:
+        return effect if self.effect == "difference" else exponential(effect)
+
+    @property
+    def bounds(self) -> EffectBounds:
+        """The median effect that readers see, with its interval and as far as it is known; needs a pair."""
+        effects = self.interval if self.sign > 0 else self.interval.negated
+        words, where = both_stopped(self.stop)
+        words = NEITHER.get(self.condition.quantity, words)
+        return bounds_of(effects, self.effect, self._unlogged, (words, where))
+
+    @property
+    def beyond_seeds(self) -> bool:
+        """Whether no number of seeds like these would decide, because runs that stopped are censored."""
+        return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
+
+    @property
+    def censoring(self) -> str:
+        """What is censored of the gains and keeps them from deciding, in words; empty where nothing is."""
+        unknown, of, where = self.interval.unknown, len(self.gains), plain(self.stop or 0)
+        if unknown and self.condition.quantity in TO_THRESHOLD:
+            words = (
+                f"{unknown} of {of} pairs met {where} in neither run, which the steps to it cannot tell apart"
+            )
+        elif unknown:
+            value = f"the {self.condition.which} value"
+            words = f"{unknown} of {of} pairs stopped at {where} in both, which {value} cannot tell apart"
+        elif self.beyond_seeds:
+            words = (
+                f"{self.interval.bounded} of {of} pairs, of which one run stopped at {where}, are bounds only"
+            )
+        else:
+            return ""
+        why_not = "these runs cannot decide it, and more seeds would not either: "
+        return (why_not if self.beyond_seeds else "") + words
+
+    @property
+    def allowed(self) -> tuple[float, float]:
+        """Between what effects the claim holds, as readers see them; infinite without a bound."""
+        least = self.margin if self.condition.relation == "better" else -self.margin
+        most = self.margin if self.condition.relation == "same" else inf
+        low, high = sorted((self.as_effect(least), self.as_effect(most)))
+        return low, high
+
+
+def comparisons(study: StudyPlan, claim: Claim, tables: Tables, backend: str) -> Iterator[ClaimComparison]:
+    """Every comparison that a claim asks for, on one backend; without pairs where runs are missing."""
+    own = tables.runs.filter(pl.col("backend") == backend)
+    final, tuning = own.filter(pl.col("stage") == "final"), own.filter(pl.col("stage") != "final")
+    for number, condition in enumerate(claim.conditions):
+        for workload in _workloads(study, claim, condition):
+            values = _values_by_workload(study, tables, final, condition, workload.name)
+            tried = tuning.filter(pl.col("workload") == workload.name)
+            for key in condition.keys(claim.id, number, workload.name):
+                if condition.of_tuning:
+                    gains = gains_over_rates(study, tried, condition, key.treated, str(key.control))
+                    effect: Effect = "ratio" if condition.quantity == "best_learning_rate" else "difference"
+                    interval = Interval(gains, gains)
+                    yield ClaimComparison(key, study.name, backend, condition, effect, 1.0, gains, interval)
+                    continue
+                if condition.at_a_cost:
+                    here = final.filter(workload=workload.name)
+                    sides = key.treated, str(key.control)
+                    values = {workload.name: values_at_equal_cost(study, tables, here, condition, *sides)}
+                yield _of_finals(study, values, backend, condition, key)
+
+
+def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[WorkloadPlan]:
+    """The workloads of a study that a condition is about.
+
+    Raises:
+        InputError: when one that it names is missing, and the claim does not repeat another one.
+    """
+    about = [workload for workload in study.workloads if condition.is_about(workload)]
+    lacking = condition.than_on not in (None, *(workload.name for workload in study.workloads))
+    if (lacking or not about) and not claim.repeats:  # which may be on some of its workloads
+        absent = condition.than_on if lacking else condition.workload
+        where = f"on {absent}" if absent else "on any workload"
+        raise InputError(
+            f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "
+            "which the plan does not have; give the plan with all workloads of the study"
+        )
+    return about
+
+
+def _values_by_workload(
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition, workload: str
+) -> dict[str, pl.DataFrame]:
+    """What a condition compares of final runs at equal steps, by the workloads of both sides."""
+    if condition.of_tuning or condition.at_a_cost:
+        return {}
+    named = final.filter(pl.col("method").is_in([*condition.methods, *condition.controls]))
+    return {
+        name: _values(study, tables, named.filter(pl.col("workload") == name), condition)
+        for name in dict.fromkeys((workload, condition.than_on or workload))
+    }
+
+
+def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition) -> pl.DataFrame:
+    """What a condition compares of final runs on one workload and backend, at equal steps."""
+    if condition.quantity == "steps_to_stop":
+        return steps_to_stop(study, final, condition.metric)
+    if condition.quantity == "steps_to_target":
+        return steps_to_target(final, condition.metric)
+    if condition.quantity == "seconds_to_nearly_best":
+        return seconds_to_nearly_best(study, tables, final, condition.metric)
+    if condition.quantity == "log_linearity":
+        return log_linearity(tables, final, condition.metric, condition.down_to or 0.0)
+    return study_values(study, final, condition.metric, condition.which)
+
+
+def _of_finals(
+    study: StudyPlan,
+    values: Mapping[str, pl.DataFrame],
+    backend: str,
+    condition: Condition,
+    key: ComparisonKey,
+) -> ClaimComparison:
+    """What final runs say of a comparison.
+
+    Args:
+        values: by workload, with columns method, seed and value.
+    """
+    direction = condition.direction or study.direction_of(condition.metric)
+    effect = effect_of(condition.effect, direction)
+    stop = _threshold(study, condition)
+    where = (
+        f"study {study.name}: claim {key.claim}: {condition.metric} of {key.treated} and "
+        f"{key.control or condition.number} on {key.workload}"
+    )
+    sides = []
+    for workload, method in key.sides:
+        side = values[workload].filter(pl.col("method") == method).drop_nulls("value")
+        if condition.quantity not in TO_THRESHOLD:
+            side = with_bounds(side, direction, stop)
+        if side["seed"].is_duplicated().any():
+            raise InputError(f"{where}: a seed has more than one final run; merge tables of one plan only")
+        sides.append(side.select("seed", *COLUMNS))
+    if key.control is None:  # no stop bounds a number
+        number = pl.lit(condition.number, pl.Float64)
+        sides.append(sides[0].with_columns(value=number, least=number, most=number))
+    pairs = sides[0].join(sides[1], on="seed", suffix=" of the control").sort("seed")
+    (seen, *left), (other, *right) = (
+        [pairs[f"{column}{side}"].to_numpy().astype(float) for column in COLUMNS]
+        for side in ("", " of the control")
+    )
+    if effect == "ratio" and min(seen.min(initial=inf), other.min(initial=inf)) < 0:
+        raise InputError(f"{where}: a ratio of negative values says nothing; give effect: difference")
+    sign = 1.0 if direction == "maximize" else -1.0
+    held = paired_effects(Interval(seen, seen), Interval(other, other), effect)
+    effects = paired_effects(Interval(*left), Interval(*right), effect)
+    interval = effects if sign > 0 else effects.negated
+    return ClaimComparison(key, study.name, backend, condition, effect, sign, sign * held.low, interval, stop)
+
+
+def _threshold(study: StudyPlan, condition: Condition) -> float | None:
+    """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
+    if condition.quantity == "steps_to_target":
+        return study.targets[condition.metric]
+    of_values = condition.quantity in ("value", "steps_to_stop")
+    return study.stop.get(condition.metric) if of_values else None

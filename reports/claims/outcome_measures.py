@@ -1,0 +1,310 @@
+"""What conditions compare beside values of final runs: values at equal cost, costs, curves, tuning runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from documents.claim import Condition
+from documents.errors import InputError
+from documents.plan import StudyPlan
+from reports.measures import CELL, run_values, step_seconds
+from reports.plan import NEARLY_BEST
+from reports.statistics.paired import Direction
+from reports.statistics.ranks import tied
+from reports.tables import Tables
+from results.outcomes import failed, missing
+from results.reading import naming_damage, scan, table_files
+from results.tuning import worst
+
+LEAST_RATES = 3  # of a trend, and of rates won
+LEAST_POINTS = 3  # of a line
+AROUND = 10.0  # times the control's best learning rate, up and down: the range of `rates_won`
+
+
+# --- at equal cost -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _CostedRun:
+    """A final run as its cost is counted.
+
+    Args:
+        start: what its basis cost before the first step.
+        step: what a step costs, in the same unit; NaN where it was not timed.
+    """
+
+    name: str
+    seed: int
+    start: float
+    step: float
+    failed_at: int | None
+
+    def total(self, steps: int) -> float:
+        """What so many steps cost, the basis included."""
+        return self.start + steps * self.step
+
+    def affords(self, budget: float) -> int:
+        """The steps that a budget pays for; none where the basis alone costs more."""
+        return max(0, int((budget - self.start) / self.step * (1 + 1e-12))) if self.step > 0 else 0
+
+
+def values_at_equal_cost(
+    study: StudyPlan,
+    tables: Tables,
+    final: pl.DataFrame,
+    condition: Condition,
+    treated: str,
+    control: str,
+) -> pl.DataFrame:
+    """The values of two methods where the cheaper of both runs of a seed ends, what bases cost charged.
+
+    Read is the last evaluation within that budget; a method whose basis alone costs more stands at its start.
+    A run that reached its stop keeps its value, one that failed within the budget counts as the worst.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend, with `method`.
+        condition: its `at_equal` is gradients or seconds.
+
+    Returns:
+        Columns method, seed, value, null where a step was not timed; seeds that both methods have.
+    """
+    names = (treated, control)
+    runs = {name: {run.seed: run for run in _runs(tables, final, condition, name)} for name in names}
+    longest = max(final["steps"].to_list(), default=0)
+    budget = int(study.budget.get("steps") or longest)
+    curves = _curves(tables, final.filter(pl.col("method").is_in(names)), condition.metric)
+    rows = []
+    for seed in sorted(runs[treated].keys() & runs[control].keys()):
+        both = {name: runs[name][seed] for name in names}
+        least = float(np.min([run.total(budget) for run in both.values()]))  # NaN where one is
+        for name, run in both.items():
+            value = None if np.isnan(least) else _read(study, condition, run, curves.get(run.name), least)
+            rows.append({"method": name, "seed": seed, "value": value})
+    return pl.DataFrame(rows, schema={"method": pl.String, "seed": pl.Int64, "value": pl.Float64})
+
+
+def _runs(tables: Tables, final: pl.DataFrame, condition: Condition, method: str) -> Iterator[_CostedRun]:
+    own = final.filter(~missing(), pl.col("method") == method).with_columns(failed=failed())
+    if condition.at_equal == "gradients":
+        own = own.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
+    else:
+        own = _timed(tables, own).with_columns(start="basis_seconds")
+    for run in own.iter_rows(named=True):
+        step = float("nan") if run["each"] is None else float(run["each"])
+        failed_at = (run["outcome_step"] or 0) if run["failed"] else None
+        yield _CostedRun(run["run"], run["seed"], float(run["start"] or 0), step, failed_at)
+
+
+def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs with the column `each`: the seconds of a step on their machine, null where it was not timed."""
+    cell = [*CELL, "machine"]
+    timed = step_seconds(tables.timings).select(*cell, each="median")
+    return runs.join(timed, on=cell, how="left", maintain_order="left")
+
+
+def _recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Columns run, step and value of a metric, in order."""
+    with naming_damage(table_files(tables.folder, "curves")):
+        return (
+            scan(tables.folder, "curves")
+            .filter(pl.col("metric") == metric)
+            .join(runs.select("run").lazy(), on="run", how="semi")
+            .select("run", "step", "value")
+            .sort("run", "step")
+            .collect(engine="streaming")
+        )
+
+
+def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Steps and values of a metric by run."""
+    return {
+        str(run): (own["step"].to_numpy(), own["value"].to_numpy())
+        for (run,), own in _recorded(tables, runs, metric).group_by(["run"], maintain_order=True)
+    }
+
+
+def _read(
+    study: StudyPlan,
+    condition: Condition,
+    run: _CostedRun,
+    curve: tuple[np.ndarray, np.ndarray] | None,
+    budget: float,
+) -> float | None:
+    """The final or best value of a curve within a budget."""
+    direction = study.direction_of(condition.metric)
+    if curve is None:
+        return None if run.failed_at is None else worst(direction)
+    steps, values = curve
+    affordable = run.affords(budget)
+    seen = values[steps <= affordable]
+    dead = run.failed_at is not None and run.failed_at <= affordable
+    if condition.which == "final":
+        value = np.nan if dead or not len(seen) else seen[-1]
+    else:
+        finite = seen[~np.isnan(seen)]
+        value = np.nan if not len(finite) else finite.min() if direction == "minimize" else finite.max()
+    if np.isnan(value):
+        return worst(direction)
+    stop = study.stop.get(condition.metric)
+    if stop is None:
+        return float(value)
+    return float(max(value, stop) if direction == "minimize" else min(value, stop))
+
+
+# --- costs ---------------------------------------------------------------------------------------
+
+
+def seconds_to_nearly_best(
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, metric: str
+) -> pl.DataFrame:
+    """Seconds, those of the basis included, until a run first has 99.5 % of its own best value (000 App. B).
+
+    Of a metric that is minimized that is the best value over 0.995. The seconds are modelled: steps times the
+    timed step. A run that failed did not converge: infinite.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend, with `method`.
+        metric: one that is nowhere negative.
+
+    Returns:
+        The rows of `final` that are not missing with a column `value`, null where no step was timed.
+    """
+    value = pl.col("value").fill_nan(None)
+    near = value >= NEARLY_BEST * value.max().over("run")
+    if study.direction_of(metric) == "minimize":
+        near = value * NEARLY_BEST <= value.min().over("run")
+    steps = _recorded(tables, final, metric).filter(near).group_by("run").agg(first=pl.col("step").min())
+    joined = _timed(tables, final.filter(~missing())).join(steps, on="run", how="left", maintain_order="left")
+    charged = pl.col("first") * pl.col("each") + pl.col("basis_seconds").fill_null(0)
+    took = pl.when(failed()).then(pl.lit(float("inf"))).otherwise(charged)
+    return joined.with_columns(value=took).drop("first", "each")
+
+
+# --- curves --------------------------------------------------------------------------------------
+
+
+def log_linearity(tables: Tables, final: pl.DataFrame, metric: str, down_to: float) -> pl.DataFrame:
+    """How straight a metric falls to a value on a logarithmic axis over steps: 1 where it converges linearly.
+
+    The coefficient of determination of a line through the logarithms of a run's evaluations from its start
+    to the first that is at most `down_to`. A run that does not end there, or is not finite on the way, has 0;
+    one that is there before its third evaluation tells nothing.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend, with `method`.
+        metric: one that is minimized.
+        down_to: above 0.
+
+    Returns:
+        The rows of `final` that are not missing with a column `value`.
+    """
+    curves = _curves(tables, final, metric)
+    known = final.filter(~missing())
+    values = [
+        0.0 if lost or run not in curves else _straightness(*curves[run], down_to)
+        for run, lost in known.select("run", failed()).iter_rows()
+    ]
+    return known.with_columns(pl.Series("value", values, dtype=pl.Float64))
+
+
+def _straightness(steps: np.ndarray, values: np.ndarray, down_to: float) -> float | None:
+    """The share of the variance of log(values) down to a value that a line over steps explains."""
+    from scipy.stats import linregress
+
+    if not values[-1] <= down_to:
+        return 0.0
+    end = int(np.argmax(values <= down_to)) + 1
+    steps, values = steps[:end], np.where(values[:end] == 0, down_to, values[:end])  # 0 has no logarithm
+    if not np.isfinite(values).all():
+        return 0.0
+    return float(linregress(steps, np.log(values)).rvalue) ** 2 if end >= LEAST_POINTS else None
+
+
+# --- over learning rates -------------------------------------------------------------------------
+
+
+def gains_over_rates(
+    study: StudyPlan, tuning: pl.DataFrame, condition: Condition, treated: str, control: str
+) -> np.ndarray:
+    """What a condition on learning rates says of each tuning seed, above 0 for the treated method.
+
+    Both methods are judged on the learning rates that both tried.
+
+    Args:
+        tuning: the runs of sweeps on one workload and backend, with `method`.
+        condition: its quantity: `best_learning_rate` gives the logarithm of the ratio of the best rates, of
+            equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it;
+            `rates_won` the share of learning rates at which the treated method is better, less the share at
+            which it is worse, of those within a factor of ten of the control's best.
+
+    Returns:
+        Shape (seeds,).
+    """
+    direction = study.direction_of(condition.metric)
+    values = run_values(
+        tuning, condition.metric, condition.which, direction, study.stop.get(condition.metric)
+    ).drop_nulls("value")
+    sides = [
+        values.filter(method=name).group_by("seed", "learning_rate").agg(pl.col("value").median())
+        for name in (treated, control)
+    ]
+    keys = ["seed", "learning_rate"]
+    pairs = sides[0].join(sides[1], on=keys, suffix="_control").sort(keys)
+    gains = []
+    for (_,), own in pairs.group_by(["seed"], maintain_order=True):
+        rates, left, right = (own[name].to_numpy() for name in ("learning_rate", "value", "value_control"))
+        gains.append(OVER_RATES[condition.quantity](rates, left, right, direction))
+    return np.array([gain for gain in gains if not np.isnan(gain)])
+
+
+def _best_rate(rates: np.ndarray, values: np.ndarray, direction: Direction) -> float:
+    return float(rates[np.argmin(values) if direction == "minimize" else np.argmax(values)])
+
+
+def _best_rates(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """The logarithm of the ratio of the two best rates."""
+    return float(np.log(_best_rate(rates, left, direction)) - np.log(_best_rate(rates, right, direction)))
+
+
+def _rates_won(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """The share of rates, near the right's best, at which the left is better, less that where it is worse.
+
+    Near ties count as ties. NaN where the right diverged everywhere, or too few rates are left.
+    """
+    if not np.isfinite(right).any():
+        return float("nan")
+    near = np.abs(np.log(rates / _best_rate(rates, right, direction))) <= np.log(AROUND) * (1 + 1e-9)
+    near &= np.isfinite(left) | np.isfinite(right)
+    if near.sum() < LEAST_RATES:
+        return float("nan")
+    less = (left < right) & ~tied(left, right)
+    more = (left > right) & ~tied(left, right)
+    return float(np.mean(less[near]) - np.mean(more[near])) * (1 if direction == "minimize" else -1)
+
+
+def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """Kendall's tau-b of rates and gains; NaN where too few rates are left at which a run did not diverge."""
+    from scipy.stats import kendalltau
+
+    some = np.isfinite(left) | np.isfinite(right)
+    rates, left, right = rates[some], left[some], right[some]
+    if len(rates) < LEAST_RATES:
+        return float("nan")
+    if direction == "maximize":
+        gains = left - right
+    elif min(left.min(), right.min()) < 0:
+        raise InputError("a trend of ratios of negative values says nothing; take another metric")
+    else:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = np.where(left == right, 0.0, np.log(right) - np.log(left))
+    return float(kendalltau(rates, gains).statistic) if len(set(gains)) > 1 else 0.0
+
+
+OVER_RATES = {"best_learning_rate": _best_rates, "trend": _trend, "rates_won": _rates_won}

@@ -1,0 +1,169 @@
+"""The page of claims: each with its verdict and what that rests on, by the document that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from documents.claim import ComparisonKey
+from documents.errors import InputError
+from documents.plan import ChecksPlan, ReportPlan, StudyPlan
+from documents.sources import OTHER, source_of, sources
+from reports.failures import failed_check, reasons_of
+from results.reading import read
+from results.schema import VERDICTS
+from results.verdicts import share_of_limit
+
+Rows = list[dict[str, Any]]
+Ties = Mapping[tuple[str, str, str], int]  # how many rates tied, by workload, backend and method
+PART = ("claim", "part", "variant")
+
+
+def check_rows(plan: ChecksPlan) -> pl.DataFrame:
+    """The measures of all claims, with `share`, how much each takes of what its claim allows.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    rows = read([folder / "checks.parquet" for folder in plan.tables], "checks")
+    rows = rows.with_columns(pl.col("variant", "relation").cast(pl.String))
+    about = rows.select("value", "relation", "limit", "tolerance").iter_rows()
+    shares = [share_of_limit(*measure) for measure in about]
+    return rows.with_columns(pl.Series("share", shares, dtype=pl.Float64))
+
+
+def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
+    """Check that each claim that property checks decide, that has its data and did not fail, has measures.
+
+    Raises:
+        InputError: when one has none.
+    """
+    measured = set(rows["claim"] if rows is not None else ())
+    claims = plan.checks.claims if plan.checks else ()
+    unmeasured = [claim for claim in claims if not claim.missing and claim.id not in measured]
+    reasons = reasons_of(plan.checks) if plan.checks and unmeasured else {}
+    unknown = [claim.id for claim in unmeasured if not failed_check(claim, reasons)]
+    if unknown:
+        remedy = "show another set" if plan.published else "run snakemake again"
+        raise InputError(f"{plan.path}: the tables hold no measure of {min(unknown)}; {remedy}")
+
+
+def parts_of(rows: pl.DataFrame) -> Rows:
+    """One row a part and variant, in the order of the table: its worst measure, and how many miss."""
+    instances = rows.unique([*PART, "instance"], maintain_order=True)
+    seconds = instances.group_by(PART).agg(pl.col("seconds").sum(), pl.len().alias("instances"))
+    worst = rows.sort("share", descending=True, maintain_order=True).group_by(PART).first()
+    counts = rows.group_by(PART, maintain_order=True).agg(
+        pl.len().alias("measures"),
+        (~pl.col("holds")).sum().alias("missed"),
+        pl.col("holds").all().alias("part_holds"),
+    )
+    worst = worst.select(*PART, "source", "quantity", "value", "relation", "limit", "tolerance", "share")
+    ordered = counts.join(worst, on=PART, maintain_order="left")
+    found: Rows = ordered.join(seconds, on=PART, maintain_order="left").to_dicts()
+    return found
+
+
+def claims_page(
+    plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, figures: Rows, ties: Mapping[str, Ties]
+) -> dict[str, Any]:
+    """Everything on the page.
+
+    Args:
+        plan: what is shown.
+        rows: as `check_rows` gives them; None where no claim is checked.
+        verdicts: as `reports.claims.verdict_list.listed` gives them.
+        figures: of all studies and of the checks; those of kinds "claim" and "series" are shown.
+        ties: of each study that decides a claim, as `reports.pages.study_pages.tied_rates` gives them.
+    """
+    checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
+    studies = {study.name: study for study in plan.studies}
+    parts = parts_of(rows) if rows is not None else []
+    check_measured(plan, rows)
+    claims: Rows = []
+    for verdict in verdicts:
+        about = checked.get(verdict["id"])
+        own = [part for part in parts if part["claim"] == verdict["id"]]
+        backends = [verdict["backend"], *(other["backend"] for other in verdict["others"])]
+        drawn = {
+            figure["backend"]: figure
+            for figure in figures
+            if figure["kind"] == "claim" and figure["workload"] == verdict["id"]
+        }
+        verdict = {
+            **verdict,
+            **_of_study(studies.get(verdict["study"]), verdict, ties.get(verdict["study"], {})),
+        }
+        claims.append(
+            {
+                **verdict,
+                "about": about,
+                "document": source_of(verdict["source"]),
+                "deciding": next(
+                    (each for each in verdict["comparisons"] if each["key"] == verdict["deciding"]), None
+                ),
+                "estimates": [
+                    {"level": comparison["level"], "count": comparison["seeds"]}
+                    for comparison in verdict["comparisons"]
+                    if comparison["level"] is not None
+                ],
+                "rule_changed": verdict["rule_of_runs"] not in (None, verdict["rule"]),
+                "as_printed": next(
+                    (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),
+                    None,
+                ),
+                "series": [
+                    figure
+                    for figure in figures
+                    if figure["kind"] == "series" and figure["workload"] == verdict["id"]
+                ],
+                "figures": [drawn[name] for name in dict.fromkeys([*backends, *drawn]) if name in drawn],
+                "parts": own,
+                "took": sum(part["seconds"] for part in own),
+            }
+        )
+    found = {claim["document"].anchor for claim in claims}
+    return {
+        "claims": claims,
+        "documents": [document for document in (*sources(), OTHER) if document.anchor in found],
+        "counts": {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS},
+        "printed": {
+            verdict: sum(claim["as_printed"] == verdict for claim in claims)
+            for verdict in VERDICTS
+            if any(claim["as_printed"] == verdict for claim in claims)
+        },
+        "machines": rows["machine"].unique().sort().to_list() if rows is not None else [],
+    }
+
+
+def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -> dict[str, Any]:
+    """The setting under which a study decides a claim, and its comparisons, with what they rest on."""
+    if study is None:
+        return {"plan": None, "at_most_partly": "", "notes": (), "comparisons": []}
+    conditions = [
+        condition for claim in study.claims if claim.id == verdict["id"] for condition in claim.conditions
+    ]
+    of_tuning = {number for number, condition in enumerate(conditions) if condition.of_tuning}
+    comparisons = [
+        {
+            **comparison,
+            "of_tuning": comparison["key"]["condition"] in of_tuning,
+            "tied": [
+                (comparison[name], ties[workload, verdict["backend"], method])
+                for name, (workload, method) in zip(
+                    ("treated", "control"), ComparisonKey(**comparison["key"]).sides, strict=False
+                )
+                if comparison["key"]["condition"] not in of_tuning
+                and (workload, verdict["backend"], method) in ties
+            ],
+        }
+        for comparison in verdict["comparisons"]
+    ]
+    return {
+        "plan": study,
+        "at_most_partly": study.at_most_partly,
+        "notes": study.notes,
+        "comparisons": comparisons,
+    }

@@ -1,0 +1,201 @@
+"""`curvebench verdicts`: the verdict on every claim of a report, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import inf
+from typing import Any
+
+import polars as pl
+
+from documents.claim import ComparisonKey
+from documents.plan import ReportPlan
+from documents.sets import FOLDER
+from reports import formatting
+from reports.claims.comparison import ClaimComparison
+from reports.claims.page import check_rows
+from reports.claims.rerun import claim_with_repeats, command_of
+from reports.claims.verdicts import Verdicts, claim_verdicts
+from reports.places import claim_figure
+from reports.tables import read_tables
+
+HEADS = ("claim", "verdict", "estimate [interval]", "p (Holm)", "seeds", "why")
+NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
+
+
+def read_verdicts(plan: ReportPlan) -> Verdicts:
+    """The verdicts on all claims of a plan, from its tables.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    deciding = [study for study in plan.studies if study.claims or study.repeated]
+    tables = {study.name: read_tables(study.tables) for study in deciding}
+    return claim_verdicts(plan, tables, check_rows(plan.checks) if plan.checks else None)
+
+
+def again_beside(claim: str, plan: ReportPlan) -> str:
+    """What reruns a claim of a published set and sets both beside each other."""
+    return f"curvebench sets reproduce {claim} --published {(FOLDER / plan.published).as_posix()}"
+
+
+def leading(plan: ReportPlan, found: Verdicts) -> pl.DataFrame:
+    """The rows that speak for a claim: on its study's first backend, and where misprinted as corrected."""
+    first = {study.name: study.backends[0] for study in plan.studies}
+    lead = pl.col("backend").is_null() | (
+        pl.col("backend") == pl.col("study").replace_strict(first, default=None, return_dtype=pl.String)
+    )
+    return found.claims.filter(lead & (pl.col("variant") != "as printed"))
+
+
+def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
+    """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
+
+    `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
+    ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
+    words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
+    median. A comparison has its `key`; `deciding` is the key of the one that the estimate is of, which
+    `decided_by` names, and `asks` says what the claim asks of its median effect; `beyond_seeds` tells that no
+    number of seeds would decide a comparison.
+
+    `figure` is a path from the site's folder, None where nothing is drawn. `others` holds the verdict as
+    printed, where a statement is misprinted, and those on other backends; `repeats` what became of the claim
+    in other settings.
+    """
+    rows = _without_enums(leading(plan, found))
+    others = _without_enums(found.claims).join(
+        rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
+    )
+    sentences = sentences_of(plan)
+    compared: dict[tuple[str, str], dict[ComparisonKey, dict[str, Any]]] = {}
+    for finding, one in zip(_without_enums(found.findings).to_dicts(), found.comparisons, strict=True):
+        about = finding.pop("claim"), finding.pop("backend")
+        compared.setdefault(about, {})[one.key] = finding | _effect_of(one)
+    verdicts = []
+    for row in rows.iter_rows(named=True):
+        about = row["claim"], row["backend"]
+        own, key = compared.get(about, {}), found.deciding.get(about)
+        deciding = own[key] if key else {}
+        verdicts.append(
+            {
+                **{NAMES.get(name, name): value for name, value in row.items()},
+                "sentence": sentences[row["claim"]],
+                "figure": _figure(row, list(own.values())),
+                "comparisons": list(own.values()),
+                "repeats": [
+                    {**asdict(repeat), "reversed": list(repeat.reversed)}
+                    for repeat in found.repeats.get(about, ())
+                ],
+                "others": others.filter(claim=row["claim"])
+                .select("variant", "backend", "verdict")
+                .to_dicts(),
+                "page": f"claims.html#claim-{formatting.slug(row['claim'])}",
+                "command": again_beside(row["claim"], plan)
+                if plan.published
+                else command_of(row["claim"], plan.scale, plan.folders),
+                "command_with_repeats": claim_with_repeats(row["claim"], plan),
+                "deciding": deciding.get("key"),
+                "decided_by": contest(deciding) if deciding else None,
+                **{name: deciding.get(name) for name in ("shown", "range", "asks")},
+                "beyond_seeds": any(one["finding"] == "open" and one["beyond_seeds"] for one in own.values()),
+            }
+        )
+    return verdicts
+
+
+def _effect_of(one: ClaimComparison) -> dict[str, Any]:
+    """The key of a comparison and what is known of its median effect, in numbers and words."""
+    found: dict[str, Any] = {"key": one.key._asdict()}
+    if not len(one.gains):
+        unknown = dict.fromkeys(("at_least", "at_most", "shown", "range", "asks"))
+        return found | unknown | {"beyond_seeds": False}
+    bounds = one.bounds
+    shown, interval = bounds.words
+    return found | {
+        "at_least": bounds.floor.median,
+        "at_most": bounds.ceiling.median,
+        "shown": shown,
+        "range": interval,
+        "asks": _asks(one),
+        "beyond_seeds": one.beyond_seeds,
+    }
+
+
+def _asks(one: ClaimComparison) -> str:
+    """What a claim asks of the median effect, in words."""
+    low, high = one.allowed
+    write = formatting.ratio if one.effect == "ratio" else formatting.signed
+    if high == inf:
+        return f"at least {write(low)}"
+    open_below = low <= 0 if one.effect == "ratio" else low == -inf
+    return f"at most {write(high)}" if open_below else f"{write(low)} to {write(high)}"
+
+
+def contest(comparison: Mapping[str, Any]) -> str:
+    """A comparison in words: `adam @ egop / adam on digits_mlp`; with − where its effect is a difference."""
+    sign = "/" if comparison["effect"] == "ratio" else "−"
+    treated, control, where = comparison["treated"], comparison["control"], f"on {comparison['workload']}"
+    elsewhere = comparison["key"]["control_workload"] not in (None, comparison["workload"])
+    return f"{treated} {where} {sign} {control}" if elsewhere else f"{treated} {sign} {control} {where}"
+
+
+def sentences_of(plan: ReportPlan) -> dict[str, str]:
+    """What each claim of a plan says, by id."""
+    of_studies = [*(study.claims for study in plan.studies), *(study.claims for study in plan.skipped)]
+    sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
+    return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
+
+
+def _figure(row: dict[str, Any], compared: list[dict[str, Any]]) -> str | None:
+    """Where the site keeps the claim's figure; None of a claim that nothing was measured of."""
+    if row["backend"] is not None:
+        drawn = any(one["seeds"] for one in compared)
+        return claim_figure(row["claim"], row["study"], row["backend"]) if drawn else None
+    return None if row["verdict"] == "not run" else claim_figure(row["claim"], None, None)
+
+
+def _without_enums(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its enums as text."""
+    enums = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Enum)]
+    return frame.with_columns(pl.col(enums).cast(pl.String))
+
+
+def as_json(verdicts: list[dict[str, Any]]) -> str:
+    """The list for programs; what is infinite or not a number is null, which JSON can say."""
+    return json.dumps(formatting.json_value(verdicts), indent=1, ensure_ascii=False)
+
+
+def as_text(verdicts: list[dict[str, Any]]) -> str:
+    """The list for people: a table, and a line on each claim that is not decided."""
+    rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        why = textwrap.wrap(row[-1], 60) or [""]
+        lines.append("  ".join([*cells, why[0]]).rstrip())
+        lines += [" " * (sum(widths) + 2 * len(widths)) + more for more in why[1:]]
+    return "\n".join(lines)
+
+
+def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
+    estimate = formatting.number(verdict["estimate"])
+    if verdict["estimate"] is None and verdict["shown"]:
+        estimate = f"{verdict['shown']} {verdict['range']}"
+    elif verdict["low"] is not None:
+        estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
+    of = verdict["decided_by"]
+    why = verdict["reason"]
+    if of:
+        why += f"; the estimate is of {of}, of which the claim asks {verdict['asks']}"
+    if verdict["seeds_needed"] is not None:
+        why += f"; about {verdict['seeds_needed']} seeds would do"
+    if verdict["seeds"] and verdict["rule_of_runs"] is None:
+        why += "; its runs were planned without this claim, or under several rules"
+    elif verdict["seeds"] and verdict["rule_of_runs"] != verdict["rule"]:
+        why += "; the rule was changed after the runs were planned"
+    p_value = formatting.NONE if verdict["p"] is None else formatting.p_value(verdict["p"])
+    return verdict["id"], verdict["verdict"], estimate, p_value, str(verdict["seeds"]), why

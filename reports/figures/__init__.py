@@ -1,0 +1,1 @@
+"""Figures in SVG, in a light and a dark variant."""

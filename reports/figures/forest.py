@@ -1,0 +1,211 @@
+"""Forest plots: the comparisons of a study's claims, each with its interval and what the claim allows."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+from documents.method import IDENTITY, Method
+from documents.plan import StudyPlan
+from reports.claims.comparison import ClaimComparison, comparisons
+from reports.figures.palette import GHOST, MUTED, PAPER, TEXT, look_of
+from reports.figures.study_figures import Axes, Drawn, figure_words, plain_ticks, save, styled
+from reports.formatting import metric_name, percent, plain
+from reports.plan import reading
+from reports.statistics.ranks import NEGLIGIBLE
+from reports.tables import Tables
+
+LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
+WIDTH, LABELS, LINE, HEAD = 8.6, 2.7, 0.24, 0.3  # of the figure, of texts, of a row and of a head; inches
+PANEL_MARGINS = (0.1, 0.62)  # above and below the rows of a panel, inches
+LETTERS = 125  # of a head
+CLAIMED_FACTOR = {"no_worse": "at most {} times as much", "same": "within a factor of {} of each other"}
+OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}  # of an axis
+CLAIMED = {
+    "better": "better by {} or more",
+    "no_worse": "at most {} worse",
+    "same": "within {} of each other",
+}
+
+
+class Panel(NamedTuple):
+    """The comparisons that share an axis: all ratios, or the differences of one metric."""
+
+    label: str
+    logarithmic: bool
+    groups: list[tuple[str, list[ClaimComparison]]]
+
+    @property
+    def height(self) -> float:
+        """Of the rows and heads, inches."""
+        return sum(HEAD + LINE * len(rows) for _, rows in self.groups)
+
+    @property
+    def null(self) -> float:
+        """Where there is no effect."""
+        return 1.0 if self.logarithmic else 0.0
+
+
+def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
+    """Draw the comparisons of every claim of a study on every backend, where there are pairs.
+
+    What is drawn rests on this study's runs alone. Corrected p-values and findings are not drawn: a family
+    may span studies, so that only the whole report knows them.
+
+    Args:
+        out: is made where it is missing.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    return [
+        _forest(claim.id, backend, compared, out)
+        for claim in study.claims
+        for backend in study.backends
+        for compared in [
+            [one for one in comparisons(study, claim, tables, backend) if len(one.gains)],
+        ]
+        if compared
+    ]
+
+
+def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
+    found: dict[tuple[str, str], Panel] = {}
+    for one in compared:
+        metric = f"{reading(one.condition)} {metric_name(one.condition.metric)}"
+        ratios = one.effect == "ratio"
+        named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
+        label = "ratio of the two" if ratios else named
+        panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
+        head = f"{metric} on {one.workload}: {_claimed(one)}"
+        if not panel.groups or panel.groups[-1][0] != head:
+            panel.groups.append((head, []))
+        panel.groups[-1][1].append(one)
+    return list(found.values())
+
+
+def _claimed(one: ClaimComparison) -> str:
+    """What a claim asks of a comparison, in words."""
+    margin = NEGLIGIBLE if one.condition.smallest_effect is None else one.condition.smallest_effect
+    if one.effect == "ratio" and one.condition.relation != "better":
+        return CLAIMED_FACTOR[one.condition.relation].format(f"{1 / (1 - margin):.4g}")
+    amount = percent(margin, 1).replace(".0 %", " %") if one.effect == "ratio" else plain(margin)
+    return CLAIMED[one.condition.relation].format(amount)
+
+
+def _forest(claim: str, backend: str, compared: Sequence[ClaimComparison], out: Path) -> Drawn:
+    panels = _panels(compared)
+    top, bottom = PANEL_MARGINS
+    height = sum(top + panel.height + bottom for panel in panels)
+    with styled((WIDTH, height), None, len(panels), 1, squeeze=False) as (figure, grid):
+        above = 0.0
+        for panel, axes in zip(panels, grid[:, 0], strict=True):
+            above += top
+            left, right = LABELS / WIDTH, 1 - 0.25 / WIDTH
+            axes.set_position(
+                (left, 1 - (above + panel.height) / height, right - left, panel.height / height)
+            )
+            above += panel.height + bottom
+            _panel(axes, panel)
+        of = {"kind": "claim", "workload": claim, "backend": backend, "metric": "effect"}
+        counts = [len(one.gains) for one in compared]
+        facts = {
+            "counts": (min(counts), max(counts)),
+            "open": any(one.bounds.median is None for one in compared),
+            "beyond": any(_beyond(one) for one in compared),
+            "groups": [
+                (head, [(_label(one), one.bounds) for one in rows])
+                for panel in panels
+                for head, rows in panel.groups
+            ],
+        }
+        return save(figure, out, f"{claim}.{backend}", **of, **figure_words("forest", of | facts))
+
+
+def _panel(axes: Axes, panel: Panel) -> None:
+    low, high = _limits(panel)
+    if panel.logarithmic:
+        axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.set_ylim(panel.height, 0)
+    axes.axvline(panel.null, color=TEXT.light, linewidth=1)
+    top, ticks, labels = 0.0, [], []
+    for head, rows in panel.groups:
+        axes.annotate(
+            textwrap.shorten(head, LETTERS, placeholder="…"), (0, 1 - (top + 0.05) / panel.height),
+            xycoords="axes fraction", ha="left", va="top", xytext=(-72 * (LABELS - 0.1), 0),
+            textcoords="offset points", fontsize=9, color=TEXT.light, zorder=5,
+            bbox={"facecolor": PAPER.light, "edgecolor": "none", "pad": 1},
+        )  # fmt: skip
+        top += HEAD
+        for one in rows:
+            _row(axes, one, top + LINE / 2, low, high)
+            ticks.append(top + LINE / 2)
+            labels.append(_label(one))
+            top += LINE
+    plain_ticks(axes, 2.2)
+    axes.set_yticks(ticks, [textwrap.shorten(label, 46, placeholder="…") for label in labels], fontsize=8.5)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.set(xlabel=panel.label, ylabel="")
+
+
+def _label(one: ClaimComparison) -> str:
+    """What a row compares, short where it is a method with itself on another workload."""
+    sign = "/" if one.effect == "ratio" else "−"
+    control = one.control if one.key.control != one.treated else f"on {one.key.control_workload}"
+    return f"{one.treated} {sign} {control}"
+
+
+def _row(axes: Axes, one: ClaimComparison, middle: float, low: float, high: float) -> None:
+    """What the claim allows as a band, the interval, and the estimate; an arrow where it leaves the axis."""
+    optimizer, basis = Method.of(one.treated)
+    look, effect = look_of(optimizer), one.bounds
+    colour = look.ink.light
+    least, most = (min(max(end, low), high) for end in one.allowed)
+    axes.fill_betweenx(
+        [middle - 0.44 * LINE, middle + 0.44 * LINE], least, most, color=GHOST.light, alpha=0.35, linewidth=0
+    )
+    for end in one.allowed:
+        if low < end < high:
+            axes.plot(
+                [end, end], [middle - 0.44 * LINE, middle + 0.44 * LINE], color=MUTED.light, linewidth=1
+            )
+    ends = [min(max(end, low), high) for end in (effect.low, effect.high)]
+    axes.plot(ends, [middle, middle], color=colour, linewidth=1.8, zorder=3, clip_on=False)
+    for end, edge, marker in ((effect.low, low, "<"), (effect.high, high, ">")):
+        if (end < edge) if marker == "<" else (end > edge):
+            axes.plot(edge, middle, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
+    if effect.median is None:  # runs that stopped leave open where in its interval it lies
+        return
+    if not low <= effect.median <= high:  # the arrow stands for it
+        return
+    inside = colour if basis == IDENTITY else PAPER.light
+    axes.plot(
+        effect.median, middle, marker=look.mark, color=colour, markerfacecolor=inside, markersize=6.5,
+        markeredgewidth=1.6, clip_on=False, zorder=5,
+    )  # fmt: skip
+
+
+def _limits(panel: Panel) -> tuple[float, float]:
+    """The ends of the axis: the null, all that is allowed and all that was found, as far as it is finite."""
+    seen = [panel.null]
+    for _, rows in panel.groups:
+        for one in rows:
+            effect = one.bounds
+            seen += [*one.allowed, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
+    if panel.logarithmic:
+        seen = [value for value in seen if LEAST <= value <= MOST]
+        room = max((max(seen) / min(seen)) ** 0.06, 1.05)
+        return min(seen) / room, max(seen) * room
+    seen = [value for value in seen if isfinite(value)]
+    room = 0.06 * (max(seen) - min(seen)) or 1.0
+    return min(seen) - room, max(seen) + room
+
+
+def _beyond(one: ClaimComparison) -> bool:
+    effect = one.bounds
+    if one.effect == "ratio":
+        return effect.low < LEAST or effect.high > MOST
+    return not (isfinite(effect.low) and isfinite(effect.high))

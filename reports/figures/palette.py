@@ -1,0 +1,91 @@
+"""Colours, marks and dashes: a colour and a mark an optimizer, dashes a basis, for light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from documents.method import IDENTITY, Method
+
+
+@dataclass(frozen=True)
+class Ink:
+    """One colour of a figure in both themes, as hexadecimal RGB."""
+
+    light: str
+    dark: str
+
+
+TEXT = Ink("#1b1e23", "#e8eaed")
+MUTED = Ink("#5b626c", "#a3abb6")
+GRID = Ink("#e3e6ea", "#30363e")
+GHOST = Ink("#c9ced5", "#48505a")  # the other methods, for comparison
+PAPER = Ink("#fdfdfc", "#14171b")  # of the page; figures are transparent
+
+# Hues of Okabe and Ito (jfly.uni-koeln.de/color), so light or dark that every kind of sight tells them apart.
+BLUE = Ink("#05309c", "#3d7bff")
+VERMILLION = Ink("#e8500a", "#ee8a5c")
+GREEN = Ink("#0da28b", "#9ff5dd")
+PURPLE = Ink("#681a58", "#c93f96")
+GOLD = Ink("#665000", "#f5d820")
+SKY = Ink("#1e7099", "#31bff9")
+INKS = (BLUE, VERMILLION, GREEN, PURPLE, GOLD, SKY)
+BROWN = Ink("#8c5a3c", "#c99b7c")  # of what is no optimizer
+SLATE = Ink("#6b6f9c", "#a9adde")
+
+MARKS = ("o", "s", "D", "^", "v")  # as matplotlib names them; a row of the table below each
+MARKS_OF_OTHERS = ("P", "X", "p", "h", "<", ">")
+OPTIMIZERS = (
+    ("adagrad", "adam", "adamw", "momentum", "sgd", "nesterov"),
+    ("rmsprop", "soap", "shampoo", "sign_descent", "riemannian_sgd", "nesterov_lookahead"),
+    ("adagrad_norm", "adam_atan2", "idealized_shampoo", "steepest_descent", "pin_to_sphere",
+     "mirror_descent"),
+    ("adagrad_full", "adam_nmf", "muon", "regularized_update_descent", "trust_region_sphere",
+     "exponentiated_gradient"),
+    ("adafactor", "newton", "manifold_muon", "weight_normalization"),
+)  # fmt: skip
+
+DASHES = ("5 2", "1.5 1.5", "7 2 1.5 2", "3 1 1 1 1 1", "10 2.5", "1 3")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an optimizer is drawn: its colour and its mark, which no other known optimizer has both of."""
+
+    ink: Ink
+    mark: str
+
+
+LOOKS: Mapping[str, Look] = {
+    name: Look(ink, mark)
+    for mark, row in zip(MARKS, OPTIMIZERS, strict=True)
+    for ink, name in zip(INKS, row, strict=False)
+}
+
+
+def look_of(optimizer: str) -> Look:
+    """The optimizer's colour and mark: fixed for known names, from a checksum of the name for others."""
+    place = crc32(optimizer.encode())
+    other = Look(INKS[place % len(INKS)], MARKS_OF_OTHERS[place // len(INKS) % len(MARKS_OF_OTHERS)])
+    return LOOKS.get(optimizer, other)
+
+
+def ink_of(optimizer: str) -> Ink:
+    """The optimizer's colour."""
+    return look_of(optimizer).ink
+
+
+def dashes_of(methods: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """The on and off lengths of every basis among the methods: empty (solid) for the identity."""
+    bases = dict.fromkeys(Method.of(method)[1] for method in methods)
+    others = [basis for basis in bases if basis != IDENTITY]
+    dashed = {basis: DASHES[number % len(DASHES)] for number, basis in enumerate(others)}
+    return {IDENTITY: ()} | {basis: tuple(map(float, text.split())) for basis, text in dashed.items()}
+
+
+def dark(svg: str) -> str:
+    """The dark variant of a figure that was drawn in the light colours."""
+    for ink in (TEXT, MUTED, GRID, GHOST, PAPER, *INKS, BROWN, SLATE):
+        svg = svg.replace(ink.light, ink.dark)
+    return svg

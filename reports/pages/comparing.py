@@ -1,0 +1,223 @@
+"""Any two methods of a report side by side: what the page of comparisons lets readers choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Any
+
+import polars as pl
+
+from documents.plan import StudyPlan
+from reports.claims.censoring import (
+    Interval,
+    PairedEffect,
+    both_stopped,
+    paired_effect,
+    paired_gains,
+    with_bounds,
+)
+from reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
+from reports.measures import evaluations_to_target, final_runs, median_by_method, study_values
+from reports.statistics.paired import Direction, Effect, effect_for
+from reports.statistics.ranks import NEGLIGIBLE
+from reports.statistics.shares import Share, probability_of_improvement
+from reports.tables import Tables
+from results.intervals import MedianInterval
+
+MOST_PAIRS = 12_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
+MOST_ROWS = 1_500  # of the table for readers without scripts, of about 400 bytes each
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Two methods on the instances that both ran, seen from the first one.
+
+    Args:
+        effect: of the first beside the second, as far as it is known.
+        least, most: the chance that the first is better, all pairs that are open being worse, or better.
+    """
+
+    effect: PairedEffect
+    least: Share
+    most: Share
+
+
+@dataclass(frozen=True)
+class Matchups:
+    """One quantity on one workload and backend: each method's median, and how each pair compares.
+
+    Args:
+        whole: whether the quantity is counted, and shown without decimals.
+        stop: the threshold at which runs stop; None without.
+        meetings: by the two methods' names, in both orders; those that share no instance are missing.
+    """
+
+    study: str
+    workload: str
+    backend: str
+    quantity: str
+    direction: Direction
+    effect: Effect
+    whole: bool
+    stop: float | None
+    medians: dict[str, MedianInterval]
+    meetings: dict[tuple[str, str], Pairing]
+
+
+def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
+    """Every comparison of two methods: headline metric, then targets, of each workload and backend."""
+    return [
+        contest
+        for study, tables in studies
+        for workload in study.workloads
+        for backend in study.backends
+        for contest in _contests(study, workload.name, backend, tables.runs)
+    ]
+
+
+def _contests(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Iterator[Matchups]:
+    final = final_runs(runs, workload, backend)
+    stop, direction = study.stop.get(study.metric), study.direction
+    values = with_bounds(study_values(study, final).drop_nulls("value"), direction, stop)
+    name = f"{study.which} {metric_name(study.metric)}"
+    empty = Matchups(study.name, workload, backend, name, direction, "ratio", False, stop, {}, {})
+    if values["method"].n_unique() > 1:
+        yield _filled(empty, study.methods, values, both_stopped(stop))
+    for metric, threshold in study.targets.items():
+        name = f"gradients to {metric_name(metric)} {plain(threshold)}"
+        aimed = replace(empty, quantity=name, direction="minimize", whole=True, stop=None)
+        values = evaluations_to_target(final, metric)
+        if values["method"].n_unique() > 1:
+            yield _filled(aimed, study.methods, values, ("both missed", "the target"))
+
+
+def _filled(
+    empty: Matchups, methods: Sequence[str], values: pl.DataFrame, unknown_words: tuple[str, str]
+) -> Matchups:
+    """A contest with its medians and meetings.
+
+    Args:
+        values: the runs with columns value, and least and most, between what it lies.
+        unknown_words: what is said where nothing is known of two methods, as `EffectBounds` has it.
+    """
+    if values.select("method", "seed").is_duplicated().any():
+        raise ValueError(
+            f"study {empty.study}: a method has more than one final run of {empty.workload} on a seed"
+        )
+    direction = empty.direction
+    effect = effect_for(values["value"].to_numpy(), direction)
+    found = median_by_method(values)
+    runs = {name: values.filter(method=name) for name in methods if name in found}
+    meetings = {}
+    for first, second in permutations(runs, 2):
+        treated = runs[first].join(runs[second], on="seed", how="semi", maintain_order="left")
+        control = treated.select("seed").join(runs[second], on="seed", maintain_order="left")
+        if not len(treated):
+            continue
+        left, right = (
+            Interval(side["least"].to_numpy(), side["most"].to_numpy()) for side in (treated, control)
+        )
+        found_effect = paired_effect(left, right, direction, effect, unknown_words, NEGLIGIBLE)
+        chances = map(probability_of_improvement, paired_gains(left, right, direction, effect, NEGLIGIBLE))
+        meetings[first, second] = Pairing(found_effect, *chances)
+    return replace(empty, effect=effect, medians={name: found[name] for name in runs}, meetings=meetings)
+
+
+def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
+    """What the page of comparisons shows.
+
+    Where a report is so large that the page would not stay below 2 MB, whole contests are left out from the
+    end, of the data that readers choose from and, at a lower limit, of the table for readers without scripts.
+
+    Args:
+        shown: methods to begin with, the first two that there are.
+
+    Returns:
+        `data` for the script (texts only), `left_out` of it, `rows` of the table without scripts and
+        `rows_left_out` of that, `methods`, and `comparisons` for what their intervals cover.
+    """
+    found = contests(studies)
+    methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
+    data, left_out = _fitting(found, MOST_PAIRS)
+    table, rows_left_out = _fitting(found, 2 * MOST_ROWS)
+    return {
+        "methods": methods,
+        "data": {
+            "methods": methods,
+            "shown": list(dict.fromkeys([*shown, *methods]))[:2],
+            "contests": [_texts(contest, methods) for contest in data],
+        },
+        "left_out": [_title(contest) for contest in left_out],
+        "rows": [
+            {"contest": contest, "first": first, "second": second, "meeting": meeting}
+            for contest in table
+            for (first, second), meeting in contest.meetings.items()
+            if methods.index(first) < methods.index(second)
+        ],
+        "rows_left_out": [_title(contest) for contest in rows_left_out],
+        "comparisons": [meeting.effect for contest in found for meeting in contest.meetings.values()],
+        "bounded": any(not meeting.effect.exact for one in found for meeting in one.meetings.values()),
+    }
+
+
+def _fitting(found: Sequence[Matchups], most: int) -> tuple[list[Matchups], list[Matchups]]:
+    """The first contests that hold no more than `most` meetings, and the others."""
+    held = 0
+    for place, contest in enumerate(found):
+        held += len(contest.meetings)
+        if held > most:
+            return list(found[:place]), list(found[place:])
+    return list(found), []
+
+
+def _title(contest: Matchups) -> str:
+    return f"{contest.quantity} of {contest.workload} ({contest.study}) on {contest.backend}"
+
+
+def _texts(contest: Matchups, methods: Sequence[str]) -> dict[str, Any]:
+    """A contest in the texts that readers see; methods are numbers, to keep the page small.
+
+    `pairs` holds, by the first method and then the second, what `cells` returns.
+    """
+    pairs: dict[int, dict[int, list[str]]] = {}
+    for (first, second), meeting in contest.meetings.items():
+        pairs.setdefault(methods.index(first), {})[methods.index(second)] = cells(meeting)
+    return {
+        "study": contest.study,
+        "workload": contest.workload,
+        "backend": contest.backend,
+        "quantity": contest.quantity,
+        "better": "less is better" if contest.direction == "minimize" else "more is better",
+        "effect": contest.effect,
+        "medians": {
+            methods.index(method): median_texts(contest, value) for method, value in contest.medians.items()
+        },
+        "pairs": pairs,
+    }
+
+
+def median_texts(contest: Matchups, value: MedianInterval) -> list[str]:
+    """A method's median, or that it stopped there, and its interval."""
+    if contest.whole:
+        middle, low, high = counts((value.median, value.low, value.high))
+        return [middle, f"[{low}, {high}]"]
+    stopped = contest.stop is not None and value.median == contest.stop
+    middle = f"stopped at {plain(contest.stop)}" if stopped else number(value.median)
+    return [middle, interval(value.low, value.high)]
+
+
+def cells(meeting: Pairing) -> list[str]:
+    """How two methods compare: the effect, its interval; wins of the first, the rest; chance, interval; p."""
+    effect, least, most = meeting.effect, meeting.least, meeting.most
+    rest = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]
+    chances = [percent(least.value), percent(most.value)]
+    return [
+        *effect.words,
+        f"{effect.wins} of {effect.count}",
+        ", ".join(f"{pairs} {word}" for pairs, word in rest if pairs or word == "worse"),
+        " to ".join(dict.fromkeys(chances)),
+        f"{percent(least.low)} to {percent(most.high)}",
+        p_value(effect.p_value),
+    ]

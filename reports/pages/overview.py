@@ -1,0 +1,232 @@
+"""Which method to use for what: on every workload the first at the target and the one that ends best."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any, Literal
+
+import polars as pl
+
+from documents.method import IDENTITY
+from documents.plan import StudyPlan, WorkloadPlan
+from reports.claims.censoring import PairedEffect, effect_by_seed
+from reports.measures import (
+    complete_interval,
+    evaluations_to_target,
+    final_runs,
+    seconds_to_target,
+    study_values,
+    target_of,
+)
+from reports.statistics.medians import medians
+from reports.statistics.paired import Direction
+from reports.statistics.ranks import NEGLIGIBLE, tied
+from reports.statistics.selection import best_set
+from reports.statistics.shares import Share, share_interval
+from reports.tables import Tables
+from results.intervals import MedianInterval, median_interval
+from results.verdicts import ALPHA
+
+
+@dataclass(frozen=True)
+class BestMethods:
+    """The methods that may be the best by one measure, the one with the best median first.
+
+    Args:
+        beaten: how many others are out of the question.
+        least: the smallest p-value that the number of seeds permits.
+    """
+
+    methods: tuple[str, ...]
+    beaten: int
+    least: float
+
+    @property
+    def method(self) -> str:
+        """The one with the best median."""
+        return self.methods[0]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The others that may be the best."""
+        return self.methods[1:]
+
+
+@dataclass(frozen=True)
+class Winner:
+    """How the best method ends on a workload, and what the target took it, the sampling of its basis charged.
+
+    Args:
+        measure: what it is the best at: getting to the target, or the end after equal steps.
+        value: the headline metric.
+        effect: beside the baseline, seed by seed; None for the baseline itself.
+        evaluations, seconds: to the target; None without a target, or where steps were not timed.
+        basis: gradient evaluations before the first step; 0 without a basis.
+        reached: runs that reached the target; None without one.
+    """
+
+    measure: Literal["target", "end"]
+    best: BestMethods
+    value: MedianInterval
+    effect: PairedEffect | None
+    evaluations: MedianInterval | None
+    seconds: MedianInterval | None
+    basis: int
+    reached: Share | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What may be said of one workload.
+
+    Args:
+        backend: the study's first.
+        baseline: the study's first method, with which losses are compared.
+        target: the metric and threshold; None where the study has none.
+        ends: the method that ends best after equal steps.
+        use: the method to use: the first at the target, its sampling charged; without a target, or where half
+            of the runs of every method miss it, the one that ends best.
+        shared: whether other studies have the workload too.
+        differences: what its study does in another way than those, by name; empty where it only repeats.
+        claimed: whether a claim on this workload, which asks for fewer comparisons, is borne out.
+    """
+
+    study: StudyPlan
+    workload: WorkloadPlan
+    backend: str
+    baseline: str
+    target: tuple[str, float] | None
+    use: Winner
+    ends: Winner
+    shared: bool
+    differences: Mapping[str, Any]
+    claimed: bool
+
+    @property
+    def seeds(self) -> int:
+        """Of the method that ends best."""
+        return self.ends.value.count
+
+    @property
+    def agree(self) -> bool:
+        """Whether the method to use is the one that ends best."""
+        return self.use.best.method == self.ends.best.method
+
+    @property
+    def winners(self) -> tuple[Winner, ...]:
+        """The method to use and, where it is another one, the one that ends best."""
+        return (self.use,) if self.agree else (self.use, self.ends)
+
+
+def answers(studies: Sequence[tuple[StudyPlan, Tables]], borne_out: Collection[str] = ()) -> list[Answer]:
+    """One answer a workload of a study, on the study's first backend; none where there are no final runs.
+
+    Args:
+        borne_out: ids of claims that are reproduced, or partly.
+    """
+    found: list[Answer] = []
+    for study, tables in studies:
+        for workload in study.workloads:
+            final = final_runs(tables.runs, workload.name, study.backends[0])
+            values = study_values(study, final).drop_nulls("value")
+            if len(values):
+                claimed = any(
+                    condition.is_about(workload)
+                    for claim in study.claims
+                    if claim.id in borne_out
+                    for condition in claim.conditions
+                )
+                found.append(_answer(study, workload, final, values, claimed))
+    return [replace(answer, **_among(answer, found)) for answer in found]
+
+
+def _answer(
+    study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, values: pl.DataFrame, claimed: bool
+) -> Answer:
+    there = set(values["method"])
+    baseline = next(method for method in study.methods if method in there)
+    target = target_of(study, workload)
+    times = evaluations_to_target(final, target[0]) if target else final.clear()
+
+    def winner(measure: Literal["target", "end"], best: BestMethods) -> Winner:
+        runs = final.filter(method=best.method)
+        evaluations = times.filter(method=best.method)["value"] if len(times) else pl.Series(dtype=pl.Float64)
+        return Winner(
+            measure=measure,
+            best=best,
+            value=median_interval(values.filter(method=best.method)["value"].to_numpy()),
+            effect=None if best.method == baseline else effect_by_seed(study, values, best.method, baseline),
+            evaluations=complete_interval(evaluations),
+            seconds=complete_interval(seconds_to_target(runs, target[0])["value"]) if target else None,
+            basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
+            reached=share_interval(int(evaluations.is_finite().sum()), len(evaluations))
+            if len(evaluations)
+            else None,
+        )
+
+    ends = winner("end", best_methods_of(values, study.direction, study.methods))
+    use = ends
+    if len(times):
+        sign = 1 if study.direction == "minimize" else -1
+        at_end = dict(medians(values, ["method"], "value").select("method", "median").iter_rows())
+        order = sorted(
+            (name for name in study.methods if name in at_end), key=lambda name: sign * at_end[name]
+        )
+        first = best_methods_of(times, "minimize", order)  # of two that are as soon, the one that ends best
+        fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
+        if isfinite(fewest.median):
+            use = winner("target", first)
+    return Answer(study, workload, study.backends[0], baseline, target, use, ends, False, {}, claimed)
+
+
+def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[str]) -> BestMethods:
+    """The methods that may be the best; of medians that tie, the one that is named first leads.
+
+    Args:
+        values: columns method, seed, value.
+        order: names of methods.
+    """
+    chosen = best_set(values, direction, ALPHA, NEGLIGIBLE)
+    # of a ring in which each beats the next nobody is kept, and all may be the best
+    kept = set(chosen.filter("kept")["method"]) or set(chosen["method"])
+    finished = set(values.filter(pl.col("value").is_finite())["method"])  # others are not the best
+    beaten, kept = len(chosen) - len(kept), kept & finished or kept
+    found = dict(medians(values, ["method"], "value").select("method", "median").iter_rows())
+    sign = 1 if direction == "minimize" else -1
+    best = sorted((name for name in order if name in kept), key=lambda name: sign * found[name])
+    lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))
+    methods = (lead, *(name for name in best if name != lead))
+    return BestMethods(methods, beaten, float(chosen["least"].max()))  # type: ignore[arg-type]
+
+
+def _among(answer: Answer, found: Sequence[Answer]) -> dict[str, Any]:
+    """Whether the workload is shared, and how the answer's study differs from the others that have it.
+
+    A study that only repeats claims says what it repeats, and the others are not compared with it.
+    """
+    others = [other for other in found if other is not answer and other.workload.name == answer.workload.name]
+    own = {} if answer.study.only_repeats else _choices(answer)
+    theirs = [_choices(other) for other in others if not other.study.only_repeats]
+    differing = {name: value for name, value in own.items() if any(other[name] != value for other in theirs)}
+    if "settings" in differing:
+        differing["settings"] = {
+            name: value
+            for name, value in own["settings"].items()
+            if any(other["settings"].get(name) != value for other in theirs)
+        }
+    return {"shared": bool(others), "differences": differing}
+
+
+def _choices(answer: Answer) -> dict[str, Any]:
+    """What studies of one workload may do in other ways."""
+    study = answer.study
+    return {
+        "settings": answer.workload.settings,
+        "budget": study.budget,
+        "shares_rates": study.shares_rates,
+        "bases": [basis.label for basis in study.bases if basis.label != IDENTITY],
+        "methods": len(study.methods),
+        "precision": study.precision or "",
+    }

@@ -1,0 +1,245 @@
+"""The static site: renders the pages and copies figures, style and script into one folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from documents.plan import ReportPlan, StudyPlan
+from documents.sources import sources
+from reports import formatting
+from reports.boards.differences import draw_differences, rank_differences
+from reports.boards.leaderboard import Board, board_ranks, leaderboards
+from reports.claims.page import check_rows, claims_page
+from reports.claims.rerun import study_commands
+from reports.claims.verdict_list import listed
+from reports.claims.verdicts import claim_verdicts
+from reports.failures import failures_of
+from reports.figures.palette import dark
+from reports.figures.study_figures import AXES, Drawn
+from reports.pages.comparing import cells, comparison_page
+from reports.pages.kernel_ratios import ratio_tables, read_ratios
+from reports.pages.kernels import CHANGES_SHOWN, COMMITS_SHOWN, read_kernels, site_files
+from reports.pages.overview import answers
+from reports.pages.parity import jobs_of, parity_page, parity_rows
+from reports.pages.study_pages import (
+    CAUSES,
+    Rows,
+    final_seeds,
+    machine_warnings,
+    provenance_page,
+    read_figures,
+    run_metrics,
+    run_pages,
+    study_page,
+    tied_rates,
+    when_and_where,
+)
+from reports.places import CLAIM_FIGURES, figure_folder
+from reports.rendering import templates
+from reports.statistics.steps import LEAST as STEP_LEAST
+from reports.tables import Tables, read_tables
+
+STATIC = Path(__file__).parent.parent / "static"
+SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
+BOARD_FIGURES = "board_figures"  # those of the leaderboard, which are drawn with the site
+WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
+
+
+def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Path:
+    """Render every page into a folder and return the path of the first one.
+
+    Files of an earlier rendering that are no longer part of the site are removed; others are left alone.
+
+    Args:
+        tell: is told what is done next.
+
+    Raises:
+        InputError: when a study's tables or figures are missing or damaged.
+    """
+    tell(f"tables of {len(plan.studies)} studies")
+    studies = [(study, read_tables(study.tables)) for study in plan.studies]
+    figures = {study.name: read_figures(study.figures) for study in plan.studies}
+    runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
+    tell("leaderboard")
+    boards = leaderboards(studies)
+    parity = parity_page(plan.parity, parity_rows(plan.parity)) if plan.parity else None
+    checks = check_rows(plan.checks) if plan.checks else None
+    tell("verdicts")
+    verdicts = claim_verdicts(plan, {study.name: tables for study, tables in studies}, checks)
+    claim_figures = read_figures(plan.checks.figures) if plan.checks else []
+    drawn = [*claim_figures, *(figure for own in figures.values() for figure in own)]
+    ties = {study.name: tied_rates(study, tables) for study, tables in studies if study.claims}
+    claims = claims_page(plan, checks, listed(plan, verdicts), drawn, ties)
+    others = pl.concat([jobs_of(plan.parity), jobs_of(plan.checks)])
+    failures = failures_of(pl.concat([*(tables.jobs for _, tables in studies), others]))
+
+    kernels = read_kernels(plan.kernels)
+    warnings = machine_warnings(studies)
+
+    environment = templates()
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    environment.globals |= {
+        "plan": plan,
+        "any_claims": bool(claims["claims"]),
+        "study_file": study_file,
+        "runs_file": runs_file,
+        "runs_link": lambda study, method: runs_link(runs[study], study, method),
+        "final_seeds": final_seeds,
+        "causes": CAUSES,
+        "axes": AXES,
+        "verdict_of": {claim["id"]: claim["verdict"] for claim in claims["claims"]},
+    }
+    held = ("reproduced", "partly reproduced")
+    borne_out = [claim["id"] for claim in claims["claims"] if claim["verdict"] in held]
+    pages: dict[str, str] = {}
+
+    def render(name: str, template: str, **context: Any) -> None:
+        pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
+
+    tell("overview")
+    render(
+        "index.html",
+        "index",
+        answers=answers(studies, borne_out),
+        boards=boards,
+        where=when_and_where(studies, others),
+        parity=parity,
+        claims=claims,
+        studies=studies,
+        failures=failures,
+        warnings=warnings,
+    )
+    for place, (study, tables) in enumerate(studies, start=1):
+        tell(f"{study_file(study.name)}, study {place} of {len(studies)}")
+        context = study_page(study, tables, figures[study.name])
+        render(
+            study_file(study.name),
+            "study",
+            folder=figure_folder(study.name),
+            commands=study_commands(study, plan),
+            **context,
+        )
+        for number, rows in enumerate(runs[study.name]):
+            render(
+                runs_file(study.name, number),
+                "runs",
+                study=study,
+                rows=rows,
+                number=number,
+                total=len(runs[study.name]),
+                metrics=run_metrics(study),
+            )
+    diagrams = [_diagram(studies, board) for board in boards]
+    for diagram in diagrams:
+        if diagram is not None:
+            figure, light = diagram
+            pages[f"{BOARD_FIGURES}/{figure.name}.light.svg"] = light
+            pages[f"{BOARD_FIGURES}/{figure.name}.dark.svg"] = dark(light)
+    render(
+        "leaderboard.html",
+        "leaderboard",
+        boards=boards,
+        diagrams=[diagram and diagram[0] for diagram in diagrams],
+        folder=BOARD_FIGURES,
+        warnings=warnings,
+    )
+    tell("compare.html")
+    leaders = [row.method for row in boards[0].rows[:2]] if boards else []
+    render("compare.html", "compare", cells=cells, **comparison_page(studies, leaders))
+    stored = read_ratios()
+    render(
+        "kernels.html",
+        "kernels",
+        kernels=kernels,
+        columns=COMMITS_SHOWN,
+        changes_shown=CHANGES_SHOWN,
+        step_least=STEP_LEAST,
+        beside=ratio_tables(stored),
+        measured=stored.select("measured", "processor", "versions").unique(maintain_order=True).to_dicts(),
+    )
+    if parity:
+        not_compared = [failure for failure in failures if failure["stage"] == "parity"]
+        render("parity.html", "parity", not_compared=not_compared, **parity)
+    render("methods.html", "methods", documents=sources())
+    if environment.globals["any_claims"]:
+        folders_of = {study.name: figure_folder(study.name) for study in plan.studies}
+        render("claims.html", "claims", figure_folders=folders_of, claim_figures=CLAIM_FIGURES, **claims)
+    render("provenance.html", "provenance", **provenance_page(studies, others))
+    folders = [(figure_folder(study.name), study.figures, figures[study.name]) for study in plan.studies]
+    if plan.checks:
+        folders.append((CLAIM_FIGURES, plan.checks.figures, claim_figures))
+    tell(f"{len(pages)} files to {out}")
+    _write(out, pages, plan, folders)
+    return out / "index.html"
+
+
+def _diagram(studies: Sequence[tuple[StudyPlan, Tables]], board: Board) -> tuple[Drawn, str] | None:
+    """How a board's methods differ, as a figure; None where no instance has all of them."""
+    own = [(study, tables) for study, tables in studies if study.name in board.studies]
+    found = rank_differences(board_ranks(own, board.backend))
+    return draw_differences(found, ", ".join(board.studies), board.backend) if found else None
+
+
+def study_file(name: str) -> str:
+    """The page of a study."""
+    return f"study_{formatting.slug(name)}.html"
+
+
+def runs_file(name: str, number: int = 0) -> str:
+    """A page of a study's runs, counted from 0."""
+    return f"runs_{formatting.slug(name)}{f'_{number + 1}' if number else ''}.html"
+
+
+def runs_link(pages: list[Rows], study: str, method: str) -> str:
+    """The first run of a method."""
+    for number, rows in enumerate(pages):
+        if any(row["method"] == method for row in rows):
+            return f"{runs_file(study, number)}#{formatting.slug(method)}"
+    return runs_file(study)
+
+
+def _write(
+    out: Path, pages: Mapping[str, str], plan: ReportPlan, figures: Sequence[tuple[str, Path, Rows]]
+) -> None:
+    """Write pages and drawings (texts by path) and copies.
+
+    Args:
+        figures: the site's folder, the folder they come from, and their list.
+    """
+    copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
+    if not plan.published:  # whose folders are beside its own plan, not beside this site
+        copies[SHOWN] = plan.path
+    copies |= site_files(plan.kernels)
+    for folder, source, drawn in figures:
+        for figure in drawn:
+            for theme in ("light", "dark"):
+                name = f"{figure['name']}.{theme}.svg"
+                copies[f"{folder}/{name}"] = source / name
+    out.mkdir(parents=True, exist_ok=True)
+    written = sorted([*pages, *copies])
+    _remove_stale(out, set(written))
+    for name, source in copies.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, out / name)
+    for name, text in pages.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(text)
+    (out / WRITTEN).write_text(json.dumps(written, indent=1) + "\n")
+
+
+def _remove_stale(out: Path, kept: set[str]) -> None:
+    try:
+        before = json.loads((out / WRITTEN).read_text())
+    except (OSError, ValueError):
+        return
+    inside = out.resolve()
+    for name in set(before) - kept:
+        path = (out / name).resolve()
+        if path.is_relative_to(inside):
+            path.unlink(missing_ok=True)

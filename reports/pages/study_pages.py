@@ -1,0 +1,448 @@
+"""What each page of the site shows, as plain data: the templates only lay it out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from documents.claim import TO_THRESHOLD
+from documents.errors import InputError
+from documents.method import Method
+from documents.plan import StudyPlan, WorkloadPlan
+from reports.claims.censoring import both_stopped, censored_at, effect_by_seed, paired_effect
+from reports.figures.fronts import standings
+from reports.figures.study_figures import MANIFEST
+from reports.figures.targets import target_tables
+from reports.measures import (
+    CELL,
+    backend_pairs,
+    best_methods,
+    checkpoint_gap,
+    chosen_rates,
+    complete_interval,
+    evaluations_to_target,
+    final_runs,
+    median_by_method,
+    outcome_counts,
+    own_seconds,
+    peak_memory,
+    references,
+    seconds_to_target,
+    step_ratios,
+    step_seconds,
+    steps_to_stop,
+    steps_to_target,
+    study_values,
+    tuned_as,
+)
+from reports.statistics.paired import effect_for
+from reports.statistics.shares import share_interval
+from reports.tables import Tables
+from results.intervals import MedianInterval, median_interval
+from results.merging import machines
+from results.outcomes import failed
+from results.schema import TUNING
+from results.tuning import tied_settings
+
+Rows = list[dict[str, Any]]
+CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
+STAGES = ("bases", "sweep", "refine", "final", "timing", "parity", "checks")
+RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
+
+
+def read_figures(folder: Path) -> Rows:
+    """The list of a study's figures.
+
+    Raises:
+        InputError: when it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        figures: Rows = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error}); run snakemake, or curvebench figures, which writes it"
+        ) from error
+    return figures
+
+
+def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any]:
+    """Everything on the page of a study."""
+    parts = []
+    for workload in study.workloads:
+        backends = [_backend(study, workload, backend, tables, figures) for backend in study.backends]
+        parts.append(
+            {
+                "workload": workload,
+                "backends": [part for part in backends if part["results"] or part["figures"]],
+                "agreement": agreement_rows(study, workload.name, tables.runs),
+            }
+        )
+    return {
+        "study": study,
+        "parts": parts,
+        "seconds": job_seconds(tables.jobs),
+        "counts": _counts(tables),
+        "warnings": tables.warnings,
+    }
+
+
+def _backend(
+    study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables, figures: Rows
+) -> dict[str, Any]:
+    """What a study's page shows of one workload on one backend."""
+    results = results_rows(study, workload, backend, tables.runs)
+    costs = cost_rows(study, workload, backend, tables)
+    return {
+        "name": backend,
+        "figures": [
+            figure
+            for figure in figures
+            if figure["workload"] == workload.name and figure["backend"] == backend
+        ],
+        "results": results,
+        "estimates": [
+            estimate
+            for row in results
+            for estimate in (
+                *(metric["value"] for metric in row["metrics"]),
+                *(target["value"] for target in row["targets"]),
+                *(steps["value"] for steps in row["steps"]),
+            )
+        ],
+        "targets": target_tables(study, workload, backend, tables.runs),
+        "standings": standings(study, workload, backend, tables),
+        "settings": settings_rows(study, workload.name, backend, tables.runs),
+        "pairs": pair_rows(study, workload.name, backend, tables.runs),
+        "costs": costs,
+        "cost_estimates": [
+            estimate
+            for row in costs
+            for estimate in (
+                *(row[key] for key in ("evaluations", "basis_seconds")),
+                *(target["seconds"] for target in row["targets"]),
+            )
+            if not isinstance(estimate, float)
+        ],
+        "step_estimates": [row[key] for row in costs for key in ("step", "ratio", "own")],
+        "gap": evaluation_gap(study, final_runs(tables.runs, workload.name, backend), tables.checkpoints),
+    }
+
+
+def evaluation_gap(study: StudyPlan, runs: pl.DataFrame, checkpoints: pl.DataFrame) -> int | None:
+    """The most steps between two evaluations: curves of published sets hold some of them only."""
+    found = checkpoint_gap(runs, checkpoints)
+    longest: Any = study.budget.get("steps") or runs["steps"].max()
+    return found if found is None or longest is None else min(found, math.ceil(longest / study.evaluations))
+
+
+def _counts(tables: Tables) -> dict[str, Any]:
+    """How many runs of each stage and backend there are, and how many seeds the final ones have."""
+    return {
+        "stages": Counter(tables.runs["stage"].to_list()),
+        "seeds": {
+            backend: final_seeds(tables, backend) for backend in tables.runs["backend"].unique().sort()
+        },
+    }
+
+
+def final_seeds(tables: Tables, backend: str) -> int:
+    """The number of seeds of the final runs on a backend."""
+    final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == backend))
+    return final["seed"].n_unique()
+
+
+def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    return {row["method"]: row for row in frame.iter_rows(named=True)}
+
+
+def compared_steps(study: StudyPlan, workload: WorkloadPlan) -> list[tuple[str, str]]:
+    """The steps that claims of a study compare on a workload: each quantity with its metric."""
+    compared = [
+        (condition.quantity, condition.metric)
+        for claim in (*study.claims, *study.repeated)
+        for condition in claim.conditions
+        if condition.quantity in TO_THRESHOLD and condition.reads(workload)
+    ]
+    return list(dict.fromkeys(compared))
+
+
+def _steps(study: StudyPlan, quantity: str, metric: str, final: pl.DataFrame) -> pl.DataFrame:
+    """Final runs with `value`, the steps after which each met its threshold; infinite where it did not."""
+    stopped = quantity == "steps_to_stop"
+    found = steps_to_stop(study, final, metric) if stopped else steps_to_target(final, metric)
+    return found.with_columns(value=pl.col("most")).drop_nulls("value")
+
+
+def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame) -> Rows:
+    """One row a method: its metrics, the headline first, targets, steps that claims compare, failures."""
+    final = final_runs(runs, workload.name, backend)
+    shown = dict.fromkeys([(study.metric, study.which), *((name, "final") for name in workload.metrics)])
+    columns = {which: median_by_method(study_values(study, final, *which)) for which in shown}
+    targets = [
+        ({"name": name}, evaluations_to_target(final, name))
+        for name in study.targets
+        if name in workload.metrics
+    ]
+    steps = [
+        ({"quantity": quantity, "name": name}, _steps(study, quantity, name, final))
+        for quantity, name in compared_steps(study, workload)
+    ]
+    totals = _by_method(outcome_counts(final))
+    headline = columns[study.metric, study.which]
+    best = best_methods(study, {method: value.median for method, value in headline.items()})
+    rows = []
+    for method in [method for method in study.methods if method in totals]:
+        total = totals[method]
+        counted = total["count"] - total["missing"]
+        rows.append(
+            {
+                "method": method,
+                "best": method in best,
+                "count": total["count"],
+                "missing": total["missing"],
+                "failed": share_interval(total["failed"], counted) if counted else None,
+                "metrics": [
+                    {"name": name, "which": which, "value": found.get(method), "stop": study.stop.get(name)}
+                    for (name, which), found in columns.items()
+                ],
+                "targets": [{**named, **_reached(values, method)} for named, values in targets],
+                "steps": [{**named, **_reached(values, method)} for named, values in steps],
+            }
+        )
+    return rows
+
+
+def _reached(costs: pl.DataFrame, method: str) -> dict[str, Any]:
+    """The median of what a threshold cost one method's runs, and how many met it."""
+    values = costs.filter(method=method)["value"].to_numpy()
+    met = int((values < math.inf).sum())
+    return {
+        "value": median_interval(values) if len(values) else None,
+        "reached": share_interval(met, len(values)) if len(values) else None,
+    }
+
+
+def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
+    """The chosen learning rate of each method, where it lies among those tried, and how many of them tie."""
+    rates = _by_method(chosen_rates(runs.filter(workload=workload, backend=backend)))
+    tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))
+    final = _by_method(final_runs(runs, workload, backend))
+    rows: Rows = []
+    for method in [method for method in study.methods if method in rates]:
+        tuner, tuned_on = tuned_as(study, method, backend, tuning)
+        hyperparameters = {item["name"]: item["value"] for item in final[method]["hyperparameters"] or []}
+        rows.append(
+            {
+                **rates[method],
+                "others": hyperparameters | options_of(study, method),
+                "tuned_on": tuned_on,
+                "tied": _tied(study, tuning.filter(method=tuner, backend=tuned_on)),
+            }
+        )
+    return rows
+
+
+def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
+    """What was chosen for a method besides hyperparameters, by name."""
+    given = study.optimizer(Method.of(method).optimizer).chosen
+    given.pop("tuned", None)  # they stand beside, as hyperparameters
+    given |= given.pop("arguments", {})
+    return {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, bool) or not isinstance(value, (int, float))
+    }
+
+
+def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
+    """How many settings tied in the choice of a method's, itself included; None where it is not known."""
+    if not len(judged):
+        return None
+    metric = study.tuning.choose.metric
+    return len(tied_settings(judged, metric, study.tuning.choose.which, study.direction_of(metric)))
+
+
+def tied_rates(study: StudyPlan, tables: Tables) -> dict[tuple[str, str, str], int]:
+    """With how many rates a chosen one tied in tuning, itself included, by workload, backend and method.
+
+    Only those that tied with others.
+    """
+    return {
+        (workload.name, backend, row["method"]): row["tied"]
+        for workload in study.workloads
+        for backend in study.backends
+        for row in settings_rows(study, workload.name, backend, tables.runs)
+        if (row["tied"] or 0) > 1
+    }
+
+
+def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
+    """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
+    values = study_values(study, final_runs(runs, workload, backend))
+    there = set(values["method"])
+    rows: Rows = []
+    for method in study.methods:
+        optimizer, _ = Method.of(method)
+        if method == optimizer or not {method, optimizer} <= there:
+            continue
+        found = effect_by_seed(study, values, method, optimizer)
+        if found is not None:
+            rows.append({"method": method, "control": optimizer, "found": found})
+    return rows
+
+
+def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables) -> Rows:
+    """What a run of each method costs: gradient evaluations and seconds, the basis apart and with it."""
+    final = final_runs(tables.runs, workload.name, backend)
+    timings = tables.timings.filter(workload=workload.name, backend=backend)
+    step, own = _by_method(step_seconds(timings)), _by_method(own_seconds(timings))
+    ratio = _by_method(step_ratios(timings, references(study.methods)))
+    memory = _by_method(peak_memory(tables.memory.filter(workload=workload.name, backend=backend)))
+    targets = [(name, seconds_to_target(final, name)) for name in study.targets if name in workload.metrics]
+    rows = []
+    for method in study.methods:
+        runs = final.filter(pl.col("method") == method)
+        if not len(runs):
+            continue
+        whole = runs.filter(~failed())
+        kept = whole if len(whole) else runs
+        rows.append(
+            {
+                "method": method,
+                "count": len(runs),
+                "evaluations": median_interval(kept["gradient_evaluations"].to_numpy()),
+                "basis_evaluations": runs["basis_gradient_evaluations"].fill_null(0).max(),
+                "basis_seconds": _basis_seconds(runs["basis_seconds"].drop_nulls()),
+                "targets": [
+                    {
+                        "name": name,
+                        "seconds": complete_interval(values.filter(pl.col("method") == method)["value"]),
+                    }
+                    for name, values in targets
+                ],
+                "step": step.get(method),
+                "ratio": ratio.get(method),
+                "own": own.get(method),
+                "memory": memory.get(method),
+                "state_bytes": runs["state_bytes"].max(),
+            }
+        )
+    return rows
+
+
+def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
+    """The interval over seeds, one number where all are the same (one measurement), None without a basis."""
+    distinct = seconds.unique().to_list()
+    if distinct in ([], [0.0]):
+        return None
+    return float(distinct[0]) if len(distinct) == 1 else median_interval(seconds.to_numpy())
+
+
+def agreement_rows(study: StudyPlan, workload: str, runs: pl.DataFrame) -> Rows:
+    """The headline metric on the study's two backends, for runs that share seed and learning rate."""
+    final = runs.filter((pl.col("workload") == workload) & (pl.col("stage") == "final"))
+    values = study_values(study, final)
+    paired = backend_pairs(values)
+    names = sorted(values["backend"].unique())
+    effect = effect_for(values["value"].to_numpy(), study.direction)  # one for the whole table
+    stop = study.stop.get(study.metric)
+    rows: Rows = []
+    for method in study.methods if len(names) > 1 else ():
+        mine = values.filter(pl.col("method") == method)
+        if mine["backend"].n_unique() < 2:
+            continue
+        rates = {
+            name: mine.filter(pl.col("backend") == name)["learning_rate"].unique().to_list()
+            for name in names[:2]
+        }
+        both = paired.filter(pl.col("method") == method)
+        left, right = (
+            censored_at(both[side].to_numpy(), study.direction, stop) for side in ("left", "right")
+        )
+        rows.append(
+            {
+                "method": method,
+                "backends": names[:2],
+                "rates": rates,
+                "count": len(both),
+                "found": paired_effect(left, right, study.direction, effect, both_stopped(stop))
+                if len(both)
+                else None,
+            }
+        )
+    return rows
+
+
+def job_seconds(jobs: pl.DataFrame) -> Rows:
+    """Seconds of all jobs by stage and cause, with a last row for all stages."""
+    causes = [pl.col(f"{cause}_seconds").sum() for cause in CAUSES]
+    sums = [*causes, pl.col("total_seconds").sum(), pl.len().alias("jobs"), pl.col("peak_memory_bytes").max()]
+    stages = {row["stage"]: row for row in jobs.group_by("stage").agg(sums).iter_rows(named=True)}
+    order = [*(stage for stage in STAGES if stage in stages), *sorted(set(stages) - set(STAGES))]
+    rows = [stages[stage] for stage in order]
+    return [*rows, {"stage": "all", **jobs.select(sums).row(0, named=True)}] if rows else []
+
+
+def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:
+    """The final runs of a study, ordered by method and cut into pages; one empty page where none ran."""
+    place = {method: number for number, method in enumerate(study.methods)}
+    final = runs.filter(pl.col("stage") == "final")
+    order = pl.col("method").replace_strict(place, default=len(place), return_dtype=pl.Int64)
+    final = final.sort(order, *CELL, "seed", "run")
+    rows = [_run_row(study, row) for row in final.iter_rows(named=True)]
+    return [rows[start : start + RUNS_A_PAGE] for start in range(0, max(len(rows), 1), RUNS_A_PAGE)]
+
+
+def _run_row(study: StudyPlan, row: Mapping[str, Any]) -> dict[str, Any]:
+    final = {item["name"]: item["value"] for item in row["final_metrics"] or []}
+    best = {item["name"]: item["value"] for item in row["best_metrics"] or []}
+    return {**row, "metrics": [(final.get(name), best.get(name)) for name in run_metrics(study)]}
+
+
+def run_metrics(study: StudyPlan) -> list[str]:
+    """The metric columns of a page of runs."""
+    return list(dict.fromkeys(name for workload in study.workloads for name in workload.metrics))
+
+
+def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
+    """Machines, environments and jobs of all studies and of `others`; a warning where hardware is mixed."""
+    if not studies and others.is_empty():
+        return {"machines": [], "warnings": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
+    jobs = pl.concat([*(tables.jobs for _, tables in studies), others]).unique(maintain_order=True)
+    said = pl.element().str.replace("^null: ", "the gradient alone: ")  # the step without an optimizer
+    jobs = jobs.with_columns(pl.col("notes").list.eval(said))
+    environments = {row["environment_hash"]: row for row in jobs.iter_rows(named=True)}
+    notes = Counter(note for row in jobs["notes"].to_list() for note in row or [])
+    return {
+        "machines": machines(jobs).to_dicts(),
+        "warnings": machine_warnings(studies),
+        "environments": list(environments.values()),
+        "jobs": jobs.sort("started", "spec_hash").to_dicts(),
+        "seconds": job_seconds(jobs),
+        "notes": sorted(notes.items()),
+    }
+
+
+def machine_warnings(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[str]:
+    """What readers must know of the machines of every study."""
+    return [f"{study.name}: {sentence}" for study, tables in studies for sentence in tables.warnings]
+
+
+def when_and_where(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
+    """First and last start of a job (UTC), hardware, and the commits, for the overview."""
+    if not studies and others.is_empty():
+        return {}
+    jobs = pl.concat([*(tables.jobs for _, tables in studies), others])
+    return {
+        "first": jobs["started"].min(),
+        "last": jobs["started"].max(),
+        "hardware": jobs.select("cpu", "cores", "gpu", "system").unique(maintain_order=True).to_dicts(),
+        "commits": jobs.select("commit", "dirty").unique(maintain_order=True).drop_nulls("commit").to_dicts(),
+    }

@@ -1,0 +1,1 @@
+"""Published sets: written, verified, compared and run again."""

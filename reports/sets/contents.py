@@ -1,0 +1,157 @@
+"""What goes into a published set: the tables that a report shows, long curves thinned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from documents.errors import InputError
+from documents.plan import ReportPlan, StudyPlan
+from reports.figures.series import series_rows
+from reports.pages.parity import jobs_of
+from reports.sets.files import CURVE_POINTS, PROVENANCE, SPECIAL, STUDY_TABLES
+from results.merging import machines
+from results.reading import naming_damage, read, scan, table_files, with_method
+
+MOST_CURVE_ROWS = 200_000  # of a study; about 2 MB
+Frames = Mapping[str, pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into a set.
+
+    Args:
+        frames: tables by the folder in the set that holds them.
+        thinned: the studies whose curves hold some of the checkpoints only.
+        whole: those of them of which the curves that claims are decided by hold all.
+    """
+
+    frames: Mapping[str, Frames]
+    thinned: tuple[str, ...]
+    whole: tuple[str, ...] = ()
+
+    @property
+    def jobs(self) -> pl.DataFrame:
+        """The jobs of all folders."""
+        return all_jobs(frames["jobs"] for frames in self.frames.values())
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return sum(len(frames["runs"]) for frames in self.frames.values() if "runs" in frames)
+
+
+def gather(plan: ReportPlan) -> Contents:
+    """The tables that a report shows, the curves of final runs only.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    frames: dict[str, Frames] = {}
+    about = plan.path.parent / PROVENANCE
+    before = json.loads(about.read_text())["thinned_curves"] if plan.published else []
+    cut = []
+    for study in plan.studies:
+        if study.name in SPECIAL:
+            raise InputError(
+                f"study {study.name}: a set keeps a folder of that name; rename the study's file"
+            )
+        own = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
+        final = own["runs"].filter(pl.col("stage") == "final").select("run").lazy()
+        with naming_damage(table_files(study.tables, "curves")):
+            every = scan(study.tables, "curves").join(final, on="run", how="semi", maintain_order="left")
+            curves = every.collect(engine="streaming")
+        own["curves"] = thinned(curves, curves_of_claims(study, own["runs"]))
+        cut += [study.name] * (study.name in before or len(own["curves"]) < len(curves))
+        frames[study.name] = own
+    for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
+        if part is not None:
+            rows = read([folder / f"{where}.parquet" for folder in part.tables], where)
+            frames[where] = {where: rows, "jobs": jobs_of(part)}
+    if plan.checks is not None:
+        frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
+    if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
+        raise InputError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
+    return Contents(frames, tuple(cut), tuple(name for name in cut if _has_long(frames[name]["curves"])))
+
+
+def _has_long(curves: pl.DataFrame) -> bool:
+    """Whether curves have more checkpoints of a run and metric than thinned ones."""
+    return bool((curves.group_by("run", "metric").len()["len"] > CURVE_POINTS).any())
+
+
+def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs and metrics whose curves claims of a study are decided by, columns run and metric.
+
+    Args:
+        runs: with optimizer and basis.
+    """
+    named = with_method(runs).select("run", "workload", "method")
+    found = [
+        named.filter(workload=workload.name)
+        .filter(pl.col("method").is_in([*condition.methods, *condition.controls]))
+        .select("run", metric=pl.lit(condition.metric))
+        for claim in (*study.claims, *study.repeated)
+        for condition in claim.conditions
+        for workload in study.workloads
+        if condition.of_curves and condition.reads(workload)
+    ]
+    return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
+
+
+def thinned(
+    curves: pl.DataFrame,
+    whole: pl.DataFrame | None = None,
+    most: int = MOST_CURVE_ROWS,
+    points: int = CURVE_POINTS,
+) -> pl.DataFrame:
+    """The curves, or where they have more than `most` rows `points` checkpoints a run and metric.
+
+    Those that stay lie evenly among the run's checkpoints; the first and the last are always among them.
+
+    Args:
+        whole: columns run and metric, of curves that keep all checkpoints; None for none.
+    """
+    if len(curves) <= most:
+        return curves
+    of = ["run", "metric"]
+    place = pl.col("step").rank("ordinal").over(of).cast(pl.Int64) - 1
+    count = pl.len().over(of).cast(pl.Int64)
+    share = place * (points - 1)
+    kept = (share // (count - 1)) != ((share - (points - 1)) // (count - 1))
+    rows = curves.with_row_index("row")
+    parts = [rows.filter((count <= points) | (place == 0) | kept)]
+    if whole is not None:
+        parts.append(rows.join(whole, on=of, how="semi"))
+    return pl.concat(parts).unique("row").sort("row").drop("row")
+
+
+def all_jobs(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The jobs of all folders of a set, each once."""
+    return pl.concat(tables).unique(maintain_order=True)
+
+
+def provenance_of(jobs: pl.DataFrame, runs: int) -> dict[str, Any]:
+    """What `provenance.json` says of the jobs: machines, environments, commits, and when they ran.
+
+    Args:
+        jobs: the table `jobs` of all studies.
+        runs: how many runs there are.
+    """
+    environments = jobs.select("environment_hash", "python", "packages").unique(
+        "environment_hash", maintain_order=True
+    )
+    return {
+        "runs": runs,
+        "jobs": len(jobs),
+        "first_started": jobs["started"].min(),
+        "last_started": jobs["started"].max(),
+        "commits": jobs.select("commit", "dirty").unique().sort("commit", "dirty").to_dicts(),
+        "machines": machines(jobs).to_dicts(),
+        "environments": environments.to_dicts(),
+    }

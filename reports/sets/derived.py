@@ -1,0 +1,147 @@
+"""What follows from the tables of a published set: verdicts, leaderboard, and its pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from documents.errors import InputError
+from documents.plan import ReportPlan
+from reports.boards.leaderboard import leaderboards
+from reports.boards.table import board_table
+from reports.claims.verdict_list import read_verdicts
+from reports.plan import read_plan
+from reports.rendering import templates
+from reports.sets.files import CURVE_POINTS, PLAN, as_json
+from reports.tables import read_tables
+from results.schema import TABLES
+
+NOTICE = """\
+The tables of this folder are published under the licence Creative Commons Attribution 4.0 International
+(CC BY 4.0): https://creativecommons.org/licenses/by/4.0/legalcode
+
+You may share and change them for any purpose, if you name their source (curvebench, the name of this set
+and its commit, as in provenance.json), link to the licence, and say what you changed.
+"""
+
+
+def read_set(folder: Path) -> ReportPlan:
+    """The plan of a published set.
+
+    Raises:
+        InputError: when the folder holds none.
+    """
+    plan = read_plan(folder / PLAN)
+    if not plan.published:
+        raise InputError(f"{folder / PLAN}: the plan of a report, not of a published set; publish it first")
+    return plan
+
+
+def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
+    """The tables that follow from those of the runs: claims, findings and leaderboard.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    found = read_verdicts(plan)
+    boards = leaderboards([(study, read_tables(study.tables)) for study in plan.studies])
+    board = board_table(boards, plan.scale)
+    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
+
+
+def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> dict[str, str]:
+    """The files of a set that follow word by word from its plan, its provenance and its leaderboard.
+
+    Args:
+        plan: the set's.
+        about: what `provenance.json` holds.
+        board: the table `leaderboard`.
+    """
+    flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
+    return {
+        "leaderboard.csv": board.select(flat).write_csv(),
+        "leaderboard.json": as_json([_with_words(row) for row in board.to_dicts()]),
+        "leaderboard.schema.json": as_json(json_schema("leaderboard")),
+        "LICENSE": NOTICE,
+        "README.md": page("published.md.jinja", plan, board, about=about, points=CURVE_POINTS),
+    }
+
+
+WORDS = ("Infinity", "-Infinity", "NaN")  # which float() reads, in Python and pandas
+
+
+def _with_words(value: Any) -> Any:
+    """A value as JSON can say it, with words for what is infinite or not a number, inside it too."""
+    if isinstance(value, dict):
+        return {key: _with_words(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_words(each) for each in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    infinity, minus_infinity, nan = WORDS
+    return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
+
+
+def json_schema(table: str) -> dict[str, Any]:
+    """The JSON Schema of a table's rows: null is missing, and numbers that are not finite are `WORDS`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": table,
+        "description": f"null: not measured, or nothing to measure; {', '.join(WORDS)}: not finite",
+        "type": "array",
+        "items": _object(TABLES[table].items()),
+    }
+
+
+def _object(fields: Any) -> dict[str, Any]:
+    properties = {name: _json_type(dtype) for name, dtype in fields}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _json_type(dtype: Any) -> dict[str, Any]:
+    if isinstance(dtype, pl.List):
+        return {"type": ["array", "null"], "items": _json_type(dtype.inner)}
+    if isinstance(dtype, pl.Struct):
+        return _object((field.name, field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.Enum):
+        return {"enum": [*dtype.categories, None]}
+    if dtype == pl.Float64:
+        return {"anyOf": [{"type": ["number", "null"]}, {"enum": list(WORDS)}]}
+    kinds = {pl.String: "string", pl.Int64: "integer", pl.Boolean: "boolean"}
+    return {"type": [kinds[dtype], "null"]}
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+
+def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> str:
+    """A page in Markdown that shows the leaderboard of the backend that leads.
+
+    Args:
+        template: its file.
+        plan: the set's.
+        board: the table `leaderboard`.
+        more: what else the template asks for.
+    """
+    environment = templates(markdown=True)
+    environment.filters["cell"] = _cell  # nothing else escapes names
+    lead = plan.studies[0].backends[0] if plan.studies else None
+    groups = board.filter(pl.col("backend").eq_missing(pl.lit(lead, pl.String))).group_by(
+        "studies", maintain_order=True
+    )
+    boards = [(studies, rows.to_dicts()) for (studies,), rows in groups]
+    return environment.get_template(template).render(plan=plan, lead=lead, boards=boards, **more)
+
+
+def _cell(text: str) -> str:
+    """A name inside a Markdown table, shown as it is."""
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|&" else letter for letter in text)

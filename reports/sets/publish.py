@@ -1,0 +1,197 @@
+"""Publishing a report's tables as a set: `curvebench sets publish`, and what a set says, computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from documents.errors import InputError
+from documents.plan import ReportPlan
+from documents.sets import WAIVERS, between_markers, check_name, check_page, check_waivers
+from reports import formatting
+from reports.claims.verdict_list import read_verdicts
+from reports.figures.series import series_rows
+from reports.sets.checking import flaws
+from reports.sets.contents import Contents, gather, provenance_of
+from reports.sets.derived import derived, page, read_set, texts
+from reports.sets.files import LICENCE, PLAN, PROVENANCE, as_json, new_set, seal, write_text
+from reports.sets.objections import Objection, Revision, changed_rules, in_short, objections, unclean
+from reports.tables import read_tables
+from results.provenance import PROJECT, commit
+from results.reading import read
+from results.schema import TABLES
+from results.verdicts import RULE_VERSION, rules
+from results.writing import write_table
+
+
+def publish(
+    plan: ReportPlan,
+    name: object,
+    folder: Path,
+    waive: Sequence[str] = (),
+    readme: Path | None = None,
+    code: Revision | None = None,
+) -> Path:
+    """Write a report's tables and what follows from them as a published set.
+
+    A set that is published already is computed anew from its own tables, under another name, such as after a
+    change of the statistics.
+
+    Args:
+        plan: what is published.
+        name: the set's; the folder of that name below `folder` must not be there.
+        waive: kinds of objections that are let pass, and told in the set.
+        readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
+        code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
+            it; None to ask git.
+
+    Returns:
+        The set's folder.
+
+    Raises:
+        InputError: for a name, a waiver or a page that will not do.
+        InputError: when something stands in the way, or a table is missing or damaged.
+    """
+    name, waive = check_name(name, folder), check_waivers(waive)
+    code = commit(PROJECT) if code is None else code
+    if readme is not None:
+        check_page(readme)
+        if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
+            raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
+    contents = gather(plan)
+    claims = read_verdicts(plan).claims
+    renewed = _by_todays_rule(plan)
+    rules_today = {
+        name: rule for each in (*renewed.studies, *renewed.skipped) for name, rule in each.rules.items()
+    }
+    tried = {study.name: study.tuning.tried_in for study in plan.studies}
+    today = pl.col("claim").replace_strict(rules_today, default=pl.col("rule"), return_dtype=pl.String)
+    found = [
+        *unclean(code),
+        *(
+            each
+            for where, frames in contents.frames.items()
+            for each in objections(where, frames, tried.get(where))
+        ),
+        *changed_rules(claims.with_columns(rule=today)),
+    ]
+    if refused := [each for each in found if each.kind not in waive]:
+        raise InputError("\n".join(_refusal(name, refused)))
+    with new_set(folder, name) as stage:
+        _write(stage, _moved(renewed, name, found), contents, _provenance(name, plan, contents, found, code))
+        if told := flaws(stage):
+            raise InputError("\n".join([f"{name}: not published; whoever checks it would refuse it:", *told]))
+    if readme is not None:
+        link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
+        board = read([folder / name / "leaderboard.parquet"], "leaderboard")
+        shown = page("readme.md.jinja", read_set(folder / name), board, name=name, folder=link)
+        write_text(readme, between_markers(readme.read_text(), readme, [shown]))
+    return folder / name
+
+
+def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
+    yield f"{name}: not published"
+    for kind in WAIVERS:
+        own = [each for each in found if each.kind == kind]
+        yield from (f"  {each.sentence}" for each in own)
+        for remedy in dict.fromkeys(each.remedy for each in own):
+            yield f"    remedy: {remedy}; or publish with waive={kind}, which the set then says"
+
+
+def drawn(plan: ReportPlan, folder: Path, tell: Callable[[str], None]) -> ReportPlan:
+    """A set's plan with the figures, which a set does not hold, drawn into a folder.
+
+    Args:
+        tell: is told what is done next.
+
+    Raises:
+        InputError: when a table is missing or damaged, or has no measure of a claim.
+    """
+    from reports.claims.page import check_measured, check_rows
+    from reports.figures.all_figures import draw_figures
+    from reports.figures.claim_figures import draw_claims
+
+    rows = check_rows(plan.checks) if plan.checks else None
+    check_measured(plan, rows)
+    studies = []
+    for number, study in enumerate(plan.studies, start=1):
+        tell(f"figures of {study.name}, study {number} of {len(plan.studies)}")
+        figures = folder / "studies" / formatting.slug(study.name)
+        tables = read_tables(study.tables)
+        draw_figures(study, tables, figures)
+        studies.append(study.model_copy(update={"figures": figures}))
+    checks = plan.checks
+    if checks is not None and rows is not None:
+        tell("figures of property checks")
+        checks = checks.model_copy(update={"figures": folder / "claims"})
+        draw_claims(checks, rows, series_rows(checks), checks.figures)
+    return plan.model_copy(update={"studies": tuple(studies), "checks": checks})
+
+
+def _write(stage: Path, plan: ReportPlan, contents: Contents, provenance: Mapping[str, Any]) -> None:
+    """Write everything, the plan as it is to stand in the set."""
+    for where, frames in contents.frames.items():
+        for table, frame in frames.items():
+            write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
+    write_text(stage / PLAN, plan.to_json())
+    own = read_set(stage)
+    tables = derived(own)  # from the set as it lies there, as whoever checks it computes them
+    for table, frame in tables.items():
+        write_table(stage / f"{table}.parquet", frame, TABLES[table])
+    write_text(stage / PROVENANCE, as_json(provenance))
+    for file, text in texts(own, provenance, tables["leaderboard"]).items():
+        write_text(stage / file, text)
+    seal(stage)
+
+
+def _by_todays_rule(plan: ReportPlan) -> ReportPlan:
+    """A plan with the hash of each claim of a study as the rule stands today; an older set's has another."""
+    return plan.model_copy(
+        update={
+            kind: tuple(each.model_copy(update={"rules": rules(each)}) for each in getattr(plan, kind))
+            for kind in ("studies", "skipped")
+        }
+    )
+
+
+def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPlan:
+    """The plan with its folders as they are called in the set."""
+    studies = (
+        study.model_copy(update={"tables": Path(study.name), "figures": Path("figures", study.name)})
+        for study in plan.studies
+    )
+    checks = {"tables": (Path("checks"),), "figures": Path("figures/claims")}
+    return plan.model_copy(
+        update={
+            "studies": tuple(studies),
+            "parity": plan.parity and plan.parity.model_copy(update={"tables": (Path("parity"),)}),
+            "checks": plan.checks and plan.checks.model_copy(update=checks),
+            "kernels": None,
+            "folders": {},  # of the publisher's machine
+            "published": name,
+            "waived": tuple(in_short(found)),
+        }
+    )
+
+
+def _provenance(
+    name: str, plan: ReportPlan, contents: Contents, found: Sequence[Objection], code: Revision
+) -> dict[str, Any]:
+    revision, dirty = code
+    return {
+        "name": name,
+        "scale": plan.scale,
+        "published": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": revision,
+        "dirty": dirty,
+        "licence": LICENCE,
+        "rule_version": RULE_VERSION,
+        "waived": [each.told for each in found],
+        "thinned_curves": list(contents.thinned),
+        "whole_curves": list(contents.whole),
+        **provenance_of(contents.jobs, contents.runs),
+    }

@@ -1,0 +1,185 @@
+"""The command line: list, check, plan, run and show."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from curvebench.runs import BARS, bars
+from optimizers.gradient_descent import SGD
+from results.schema import CURVES, RUNS
+from results.writing import write_table
+from tests.harness.tiny import write_study
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDIES = ["--studies", str(ROOT / "benchmarks/studies")]
+
+
+def test_list_names_all_that_studies_can_name(capsys):
+    assert main(["list", *STUDIES]) == 0
+    said = capsys.readouterr().out
+    for part in ("digits_mlp", "adamw", "egop", "jax, torch", "quick", "egop.linear-network"):
+        assert part in said
+    assert "learning_rate = must be given, in (0, inf): step size" in said
+    assert "beta1 = 0.9, in [0, 1)" in said
+
+
+def test_list_as_json_holds_the_same(capsys):
+    assert main(["list", "--json", *STUDIES]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert list(content) == ["workloads", "optimizers", "bases", "backends", "studies", "scales", "claims"]
+    assert content["optimizers"]["adam"]["hyperparameters"]["beta2"]["default"] == 0.999
+    assert content["optimizers"]["adam"]["hyperparameters"]["learning_rate"]["default"] is None
+    assert content["workloads"]["digits_mlp"]["metrics"]["validation_accuracy"] == "maximize"
+    assert content["claims"]["egop.convex"]["study"] == "convex"
+
+
+def test_check_says_what_a_run_would_hold(tmp_path, capsys):
+    write_study(tmp_path)
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 study is valid: tiny" in said
+    assert "sweep 2 jobs, 16 runs" in said
+
+
+def test_check_reports_every_problem_on_a_line_of_its_own(tmp_path, capsys):
+    write_study(tmp_path, ("[sgd, adam]", "[sdg, adam]"), ("{name: constant}", "{name: flat}"))
+    assert main(["check", "--studies", str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("tiny.yaml: optimizers: " in line for line in lines) == 1
+    assert sum("tiny.yaml: schedule.name: " in line for line in lines) == 1
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_check_takes_the_studies_that_are_named_and_leaves_broken_others_alone(tmp_path, capsys):
+    write_study(tmp_path)
+    (tmp_path / "broken.yaml").write_text("question: none\n")
+    assert main(["check", "tiny", "--studies", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 study is valid: tiny" in said
+    assert "broken" not in said
+    assert main(["check", "tinny", "--studies", str(tmp_path)]) == 2
+    (tmp_path / "broken.yaml").unlink()
+    capsys.readouterr()
+    assert main(["check", "tinny", "--studies", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "error: STUDY: " in said
+    assert "did you mean 'tiny'? (studies: tiny; claims: curvebench list)" in said
+
+
+def test_a_misspelt_optimizer_is_one_error_with_the_claims_that_name_it(tmp_path, capsys):
+    write_study(tmp_path, ("optimizers: [sgd, adam]", "optimizers: [sgd, adan]"))
+    assert main(["check", "--studies", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "optimizers: the suite has no optimizer 'adan'" in line
+
+
+def test_plan_tells_what_a_configuration_would_run_and_writes_nothing(tmp_path, capsys):
+    write_study(tmp_path / "studies")
+    folders = [f"study_folder={tmp_path / 'studies'}", f"results={tmp_path / 'results'}"]
+    config = [*folders, "studies=tiny", "parity=false"]
+    assert main(["plan", *config]) == 0
+    said = capsys.readouterr().out
+    assert main(["plan", *config, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert said.startswith(f"curvebench, scale quick: {told['jobs']} jobs\n  tiny on ")
+    assert [study["name"] for study in told["studies"]] == ["tiny"]
+    assert told["parity"] is None
+    assert not (tmp_path / "results").exists()
+    assert main(["plan", "quick"]) == 2
+    assert "'quick' is not KEY=VALUE" in capsys.readouterr().err
+
+
+def test_the_command_loads_no_library_and_check_no_backend():
+    code = (
+        "import sys\nfrom curvebench.__main__ import main\n"
+        "print(*{'numpy', 'polars', 'pydantic'} & set(sys.modules))\nmain(['check'])\n"
+        "print(*{'torch', 'jax', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    first, *_, last = done.stdout.splitlines()
+    assert first == last == ""
+
+
+def test_show_prints_settings_metrics_and_curve(tmp_path, capsys):
+    run = {
+        **dict.fromkeys(RUNS),
+        "run": "abc-0001",
+        "optimizer": "adam",
+        "learning_rate": 0.02,
+        "hyperparameters": [{"name": "beta1", "value": 0.9}],
+        "outcome": "diverged",
+        "outcome_step": 7,
+        "final_metrics": [{"name": "train_loss", "value": 0.25}],
+        "best_metrics": [{"name": "train_loss", "value": 0.125, "step": 3}],
+        "targets": [
+            {"metric": "train_loss", "threshold": 0.2, "steps": 3, "seconds": None, "seconds_kind": None}
+        ],
+    }
+    job = tmp_path / "runs" / "job"
+    write_table(job / "runs.parquet", pl.DataFrame([run], schema=RUNS), RUNS)
+    rows = [
+        {**dict.fromkeys(CURVES), "run": "abc-0001", "step": step, "metric": "train_loss", "value": value}
+        for step, value in enumerate([4.0, 0.125, 0.25])
+    ]
+    write_table(job / "curves.parquet", pl.DataFrame(rows, schema=CURVES), CURVES)
+    assert main(["show", "abc", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for part in ("adam", "0.02", "beta1", "diverged", "final 0.25, best 0.125 at step 3"):
+        assert part in said
+    assert "target train_loss 0.2: reached after 3 steps" in said
+    assert "4 to 0.25" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([1.0, 10.0, 100.0], BARS[0] + BARS[4] + BARS[-1]),  # logarithmic, and round half to even
+        ([-1.0, 0.0, 1.0], BARS[0] + BARS[4] + BARS[-1]),
+        ([2.0, 2.0], BARS[0] * 2),
+        ([1.0, math.nan, math.inf, 2.0], BARS[0] + "!!" + BARS[-1]),
+        ([math.nan], "!"),
+    ],
+)
+def test_bars_draw_a_curve_in_characters(values, line):
+    assert bars(values) == line
+
+
+def test_long_curves_are_thinned_with_both_ends():
+    drawn = bars(list(range(1, 1001)), width=10)
+    assert len(drawn) == 10
+    assert (drawn[0], drawn[-1]) == (BARS[0], BARS[-1])
+
+
+@pytest.mark.parametrize("arguments", [[], ["lsit"], ["sets"], ["run"], ["run", "spec", "--threads", "0"]])
+def test_a_wrong_command_is_answered_with_its_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: curvebench" in capsys.readouterr().err
+
+
+def test_help_teaches_by_examples(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    for command in ("curvebench list", "check convex", "sets reproduce egop.convex", "show ", "snakemake -n"):
+        assert command in said
+
+
+def test_a_rule_that_cannot_take_a_step_is_named_before_compute(monkeypatch, capsys):
+    broken = dataclasses.replace(SGD, update=lambda ops, grad, state, param, hyper: (ops.sgn(grad), state))
+    monkeypatch.setattr("optimizers.rules", lambda: {"sgd": broken})
+    monkeypatch.setattr("harness.interop.rules", lambda: {"sgd": broken})
+    assert main(["check"]) == 2
+    said = capsys.readouterr().err
+    assert "optimizers/gradient_descent.py: sgd: a step fails (AttributeError" in said
+    assert "sgn" in said

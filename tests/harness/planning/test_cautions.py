@@ -1,0 +1,75 @@
+"""What `check` says of valid studies: claims that their seeds cannot bear out, periods that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from curvebench.__main__ import main
+from harness.planning.cautions import cautions
+from harness.planning.studies import read_studies
+from tests.harness.tiny import write_study
+
+SEEDS = "seeds: {tuning: 2, final: 3}"
+ON_TORCH = "torch: {tuned_on: jax, seeds: {final: 2}}"
+ENOUGH = ((SEEDS, "seeds: {tuning: 2, final: 5}"), (ON_TORCH, "torch: {tuned_on: jax}"))
+METHODS = "better: [adam @ egop], than: [adam]"
+WITHOUT_COSTS = (("targets: {train_loss: 1e-3}\n", ""), ("stop: {gradient_norm: 1e-8}\n", ""))
+
+
+def said(folder: Path, *changes: tuple[str, str]) -> list[str]:
+    write_study(folder, *changes)
+    return cautions(read_studies(folder), "quick")
+
+
+def test_a_claim_is_out_of_reach_where_no_p_value_of_its_pairs_is_small_enough(tmp_path: Path):
+    jax, torch = said(tmp_path)
+    assert jax == (
+        f"{tmp_path / 'tiny.yaml'}: tiny.claim cannot be reproduced on jax: with 3 pairs of runs no p-value "
+        "is below 0.12 after Holm's correction for 1 comparison; 5 seeds can reach 0.05"
+    )
+    assert "on torch: with 2 pairs of runs no p-value is below 0.25" in torch
+    assert said(tmp_path, *ENOUGH) == []
+
+
+def test_all_comparisons_of_a_family_count(tmp_path: Path):
+    all_pairs = (METHODS, "better: [adam @ egop, sgd @ egop], than: [adam, sgd], pairs: all")
+    one, _ = said(tmp_path, *ENOUGH, all_pairs)
+    assert "with 5 pairs of runs no p-value is below 0.12 after Holm's correction for 4 comparisons; 7" in one
+    apart = (METHODS, "better: [adam @ egop, sgd @ egop], than: [adam, sgd], family: shared")
+    write_study(tmp_path, *ENOUGH, apart)
+    write_study(tmp_path, *ENOUGH, apart, ("tiny.claim", "other.claim"), name="other")
+    found = cautions(read_studies(tmp_path), "quick")
+    assert len(found) == 4
+    assert all("correction for 4 comparisons" in each for each in found)
+
+
+def test_claims_about_tuning_count_tuning_seeds_where_there_are_any(tmp_path: Path):
+    rates = (METHODS + ", smallest_effect: 5 %", f"{METHODS}, quantity: best_learning_rate")
+    (jax,) = said(tmp_path, rates)  # torch takes the rates of jax, and has no tuning runs
+    assert "on jax: with 2 pairs of runs" in jax
+
+
+@pytest.mark.parametrize(
+    ("every", "told"),
+    [
+        ("20 steps", "every 20 steps: never anew in a run of 20 steps"),
+        ("6 steps", "every 6 steps: does not divide 20 steps; the last basis serves 2 of them"),
+        ("4 steps", "every 4 steps: does not fit the 5 steps between evaluations"),
+        ("10 steps", ""),
+        ("1 epoch", ""),  # how many steps that is, only the data say
+    ],
+)
+def test_a_period_that_does_not_fit_is_said(tmp_path: Path, every: str, told: str):
+    basis = ("sampling: {normal: 1.0}", f"sampling: {{normal: 1.0}}, every: {every}")
+    found = said(tmp_path, *ENOUGH, *WITHOUT_COSTS, basis)
+    assert len(found) == bool(told)
+    assert all(told in each for each in found)
+
+
+def test_check_prints_them_below_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    write_study(tmp_path)
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  note: ")]
+    assert len(notes) == 2

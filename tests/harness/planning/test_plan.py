@@ -1,0 +1,564 @@
+"""The plan: which jobs there are, what they depend on, and what a change of the sources changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from documents.errors import InputError
+from documents.job import ANY, job_folder, read_spec, spec_file
+from documents.plan import BackendPlan, PartPlan, ReportPlan
+from harness.planning.plan import Config, make_plan, prepare, read_config, write_specs
+from harness.stages.parity_problems import CORE, PROBLEMS
+from optimizers import rules
+from tests.harness.tiny import write_study
+from tests.harness.toy_claims import ToyClaims
+from workloads import idx
+
+ROOT = Path(__file__).resolve().parents[3]
+SEARCH = (
+    "protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]",
+    "protocol: halton_search\n  budget: 5\n  space: {learning_rate: {low: 1e-3, high: 1, scale: log}}",
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_study(tmp_path / "studies")
+    return Config(results=tmp_path / "results", site=tmp_path / "site", study_folder=tmp_path / "studies")
+
+
+def stages(plan):
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    return Counter((job.spec.stage, job.spec.backend) for job in jobs)
+
+
+def by_name(plan, stage, optimizer=None, backend=None):
+    return [
+        job
+        for job in plan.jobs
+        if job.spec.stage == stage
+        and (optimizer is None or job.spec.optimizers[0].name == optimizer)
+        and (backend is None or job.spec.backend == backend)
+    ]
+
+
+def test_settings_may_be_tried_in_the_identity_basis_alone(config):
+    before = {job.spec.hash for job in by_name(make_plan(config), "final")}
+    shared = ("shared_across: bases", "shared_across: bases\n  tried_in: identity")
+    write_study(config.study_folder, shared)
+    plan = make_plan(config)
+    assert [job.spec.seeds for job in by_name(plan, "bases")] == [(1000, 1001, 1002)]
+    for stage, labels in (("sweep", ["identity"]), ("refine", ["identity"]), ("final", ["identity", "egop"])):
+        for job in by_name(plan, stage):
+            assert [basis.label for basis in job.spec.bases] == labels
+    assert not before & {job.spec.hash for job in by_name(plan, "final")}
+    write_specs(plan)
+    assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tried_in"] == ["identity"]
+
+
+def test_a_study_becomes_jobs_by_stage_and_backend(config):
+    assert stages(make_plan(config)) == {
+        ("bases", "host"): 2,
+        ("sweep", "jax"): 2,
+        ("refine", "jax"): 2,
+        ("final", "jax"): 2,
+        ("final", "torch"): 2,
+        ("timing", "jax"): 1,
+        ("timing", "torch"): 1,
+    }
+
+
+def test_jobs_depend_on_what_they_read(config):
+    plan = make_plan(config)
+    tuning_bases, final_bases = by_name(plan, "bases")
+    (sweep,), (refine,) = by_name(plan, "sweep", "adam"), by_name(plan, "refine", "adam")
+    (final,) = by_name(plan, "final", "adam", "torch")
+    assert tuning_bases.spec.seeds == (0, 1)
+    assert final_bases.spec.seeds == (1000, 1001, 1002)
+    assert sweep.spec.upstream == {"bases": (tuning_bases.spec.hash,)}
+    assert refine.spec.upstream == {"sweep": (sweep.spec.hash,), "bases": (tuning_bases.spec.hash,)}
+    assert final.spec.upstream == {
+        "sweep": (sweep.spec.hash,),
+        "refine": (refine.spec.hash,),
+        "bases": (final_bases.spec.hash,),
+    }
+    assert final.spec.seeds == (1000, 1001)
+    assert final.spec.settings is refine.spec.settings is None
+    assert sweep.spec.settings == ({"learning_rate": 0.01}, {"learning_rate": 0.1})
+    (timing,) = by_name(plan, "timing", backend="torch")
+    assert timing.spec.upstream["final"] == tuple(
+        job.spec.hash for job in by_name(plan, "final", backend="torch")
+    )
+    assert set(final.inputs) == {path for job in (sweep, refine, final_bases) for path in job.outputs}
+
+
+def test_every_job_comes_after_those_it_reads(config):
+    seen: set[str] = set()
+    for job in make_plan(config).jobs:
+        assert {upstream.spec.hash for upstream in job.upstream} <= seen
+        seen.add(job.spec.hash)
+
+
+def test_every_method_gets_the_same_budget(config):
+    lanes: dict[str, int] = {}
+    for job in make_plan(config).jobs:
+        if job.spec.stage in ("sweep", "refine"):
+            name = job.spec.optimizers[0].name
+            lanes[name] = lanes.get(name, 0) + job.lanes
+    assert lanes == {"sgd": 2 * 2 * (2 + 6), "adam": 2 * 2 * (2 + 6)}  # bases, seeds, rates
+
+
+def test_a_search_has_no_refinement_and_the_same_points_for_all(config):
+    write_study(config.study_folder, SEARCH)
+    plan = make_plan(config)
+    assert not by_name(plan, "refine")
+    sgd, adam = by_name(plan, "sweep")
+    assert sgd.spec.settings == adam.spec.settings
+    assert len(sgd.spec.settings) == 5
+
+
+def test_the_identity_alone_needs_no_basis_job(config):
+    egop = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
+    write_study(config.study_folder, (egop, "bases: [identity]"), ("adam @ egop", "sgd"))
+    plan = make_plan(config)
+    assert not by_name(plan, "bases")
+    assert all("bases" not in job.spec.upstream for job in plan.jobs)
+
+
+def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
+    both, torch = make_plan(config), make_plan(Config(**{**vars(config), "backends": ("torch",)}))
+    assert not by_name(torch, "final", backend="jax")
+    assert by_name(torch, "sweep", backend="jax")
+    assert {job.spec.hash for job in torch.jobs} < {job.spec.hash for job in both.jobs}
+
+
+def test_what_cannot_run_is_skipped_with_the_reason(config):
+    write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other"), name="other")
+    plan = make_plan(config)
+    ((study, reason),) = plan.skipped
+    assert (study.name, reason) == ("other", "it has no scale 'quick' (it has: huge)")
+    (left_out,) = plan.report.skipped
+    assert (left_out.name, left_out.reason) == ("other", reason)
+    assert "skipped other: it has no scale 'quick'" in plan.summary()
+
+
+def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
+    assert "digits_mlp" in {study.name for study, _ in plan.skipped}
+    for study, reason in plan.skipped:
+        assert study.name.startswith("digits_")
+        assert "optdigits.tra" in reason
+        assert "CURVEBENCH_DATA" in reason
+
+
+def test_a_study_is_chosen_by_its_name_or_a_claim(config):
+    write_study(config.study_folder, ("tiny.claim", "other.claim"), name="other")
+    for name in ("tiny", "tiny.claim"):
+        plan = make_plan(read_config({"studies": name, "study_folder": str(config.study_folder)}))
+        assert [planned.study.name for planned in plan.studies] == ["tiny"]
+
+
+REPEATED = """\
+like: tiny
+precision: float32
+claims:
+  - {id: tiny.again, repeats: tiny.claim, changed: in float32}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"studies": "tiny"}, ["tiny"]),
+        ({"studies": "tiny", "repeats": "true"}, ["again", "tiny"]),
+        ({"studies": "tiny", "repeats": "false"}, ["tiny"]),
+        ({"studies": "tiny.claim", "repeats": True}, ["again", "tiny"]),
+        ({"studies": "other", "repeats": True}, ["other"]),
+        ({"studies": "again"}, ["again"]),
+    ],
+)
+def test_what_only_repeats_claims_is_run_where_it_is_asked_for(config, asked, found):
+    (config.study_folder / "again.yaml").write_text(REPEATED)
+    write_study(config.study_folder, ("tiny.claim", "other.claim"), name="other")
+    plan = make_plan(read_config({**asked, "study_folder": str(config.study_folder)}))
+    assert [planned.study.name for planned in plan.studies] == found
+
+
+def test_all_studies_without_those_that_only_repeat(config):
+    (config.study_folder / "again.yaml").write_text(REPEATED)
+    for repeats, found in ((False, ["tiny"]), (True, ["again", "tiny"])):
+        plan = make_plan(dataclasses.replace(config, repeats=repeats))
+        assert [planned.study.name for planned in plan.studies] == found
+    with pytest.raises(InputError, match="--config repeats: 'yes' is neither true nor false"):
+        read_config({"repeats": "yes"})
+
+
+def test_parity_is_left_out_where_it_is_not_asked_for(config):
+    assert make_plan(config).parity
+    assert not make_plan(dataclasses.replace(config, parity=False)).parity
+    assert read_config({"parity": "false"}).parity is False
+
+
+def test_a_page_is_rewritten_only_where_it_is_named(config):
+    assert make_plan(config).wiring.readme_option == []
+    named = make_plan(dataclasses.replace(config, readme=Path("README.md")))
+    assert named.wiring.readme_option == ["--readme", "README.md"]
+
+
+def test_a_precision_is_part_of_what_runs_alone_and_no_key_where_there_is_none(config):
+    (config.study_folder / "again.yaml").write_text(REPEATED)
+    plan = make_plan(dataclasses.replace(config, repeats=True))
+    again, tiny = ({job.spec.stage: job.spec for job in planned.jobs} for planned in plan.studies)
+    assert {stage: getattr(spec, "precision", None) for stage, spec in again.items()} == {
+        "bases": None,
+        **dict.fromkeys(("sweep", "refine", "final", "timing"), "float32"),
+    }
+    for stage in ("sweep", "refine", "final", "timing"):
+        assert '"precision": "float32"' in again[stage].to_json()
+        assert '"precision": null' in tiny[stage].to_json()
+        assert ANY.validate_json(again[stage].to_json()) == again[stage]
+        assert tiny[stage].changed(precision="float32").hash != tiny[stage].hash
+    shown, _ = plan.report.studies
+    assert (shown.precision, shown.repeated[0].repeats) == ("float32", "tiny.claim")
+
+
+def test_the_default_plan_is_about_thirty_jobs_a_study():
+    plan = make_plan(Config(study_folder=ROOT / "benchmarks/studies"))
+    # tables and figures of each study, the figures of claims, the kernels and the site
+    jobs = len(plan.jobs) + 2 * len(plan.studies) + 3
+    assert len(plan.studies) >= 3
+    assert jobs <= 27 * len(plan.studies) + 30  # parity and property checks beside them
+
+
+def test_paths_are_those_of_the_harness_and_match_the_rules(config):
+    plan = make_plan(config)
+    for job in plan.jobs:
+        assert job.spec_path == spec_file(config.results, job.spec)
+        assert job.folder == job_folder(config.results, job.spec)
+        who, backend, hash_ = job.folder.name.split(".")
+        study, scale = {"parity": ("parity", "all"), "checks": ("claims", "quick")}.get(
+            job.spec.stage, ("tiny", "quick")
+        )
+        values = {"study": study, "scale": scale, "optimizer": who, "backend": backend, "hash": hash_}
+        assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
+        assert plan.wiring.table(job.spec.stage, "jobs").format(**values) == str(job.folder / "jobs.parquet")
+
+
+def test_specs_are_written_once_and_can_be_read_back(config):
+    plan = make_plan(config)
+    write_specs(plan)
+    for job in plan.jobs:
+        assert read_spec(job.spec_path).hash == job.spec.hash
+        os.utime(job.spec_path, (1, 1))
+    write_specs(plan)
+    assert all(job.spec_path.stat().st_mtime == 1 for job in plan.jobs)
+    assert json.loads(plan.report_path.read_text())["studies"][0]["name"] == "tiny"
+
+
+def test_the_report_is_told_what_it_shows(config):
+    (study,) = make_plan(config).report.studies
+    assert study.methods == ("sgd", "adam", "sgd @ egop", "adam @ egop")
+    assert study.runs_on["torch"] == BackendPlan(device="cpu", tuned_on="jax", final_seeds=2)
+    assert str(study.compare) == "final train_loss"
+    assert study.workloads[0].metrics["train_loss"].direction == "minimize"
+    assert study.workloads[0].dtype == "float64"
+    assert study.tuning.trials == 8
+    assert (study.budget, study.evaluations) == ({"steps": 20}, 4)
+
+
+@pytest.mark.parametrize("studies", [(), ("digits_mlp_fair", "notes.regret")])
+def test_the_plan_is_read_back_as_it_was_written(config, studies):
+    asked = dataclasses.replace(config, study_folder=ROOT / "benchmarks/studies", studies=studies)
+    report = make_plan(asked).report
+    assert report.studies
+    assert ReportPlan.model_validate_json(report.to_json()) == report
+
+
+def hashes(config, root):
+    """The hash of every job, table and figure by what it is."""
+    plan = make_plan(config, root)
+    found = {}
+    for job in plan.jobs:
+        who = job.spec.optimizers[0].name if len(job.spec.optimizers) == 1 else str(job.spec.seeds)
+        found[f"{job.spec.stage} {who} {job.spec.backend}"] = job.spec.hash
+    for planned in plan.studies:
+        found["tables"], found["figures"] = planned.tables.name, planned.figures.name
+    return found | {"report": plan.report_path.name}
+
+
+ADAM_JOBS = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
+ADAM_JOBS |= {"parity adam all", "parity (0,) all"}  # the second compares all that no study has
+AFTER_ANY = {"timing (1000,) jax", "timing (1000,) torch", "tables", "figures", "report"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("optimizers/adam.py", "adam"),
+        ("optimizers/adagrad.py", "parity of others"),
+        ("workloads/digits.py", "parity of shown"),
+        ("harness/backends/torch_ops.py", "parity"),
+        ("curvebench/studies.py", "nothing"),
+        ("workloads/convex.py", "all"),
+        ("optimizers/bases/egop.py", "all but others"),
+        ("reports/plan.py", "report"),
+        ("documents/sources.toml", "report"),
+        ("documents/values.py", "all"),
+        ("documents/plan.py", "tables"),
+    ],
+)
+def test_touching_a_source_changes_what_depends_on_it_and_undoing_changes_nothing(
+    config, tmp_path, file, changed
+):
+    root = tmp_path / "copy"
+    for folder in ("curvebench", "documents", "harness", "optimizers", "workloads", "reports"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("site", "__pycache__"))
+    shutil.copytree(ROOT / "results", root / "results", ignore=lambda *_: {"runs", "specs", "tables", "logs"})
+    before = hashes(config, root)
+    original = (root / file).read_text()
+    (root / file).write_text(original + "\n# a remark\n")
+    after = hashes(config, root)
+    expected = {
+        "adam": ADAM_JOBS | AFTER_ANY,
+        "nothing": set(),
+        "parity of others": {"parity (0,) all", "report"},
+        "parity": {name for name in before if name.startswith("parity")} | {"report"},
+        "parity of shown": {"parity sgd all", "parity adam all", "report"},
+        "all": set(before),
+        "all but others": set(before) - {"parity (0,) all"},  # whose problems are in no such basis
+        "report": {"figures", "report"},
+        "tables": {"tables", "figures", "report"},
+    }[changed]
+    assert {name for name in before if before[name] != after[name]} == expected
+    (root / file).write_text(original)
+    assert hashes(config, root) == before
+
+
+def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_for(config):
+    def compared(**changes):
+        plan = make_plan(dataclasses.replace(config, **changes))
+        jobs = [job for job in plan.jobs if job.spec.stage == "parity"]
+        assert bool(plan.report.parity) == bool(jobs)
+        shown = [str(path) for job in jobs for path in job.outputs]
+        assert set(shown) == {path for path in plan.wiring.shown if "/runs/parity/" in path}
+        return {optimizer.name: len(job.spec.workloads) for job in jobs for optimizer in job.spec.optimizers}
+
+    on_all, on_few = len(PROBLEMS), len(CORE)
+    assert compared() == {name: on_all if name in ("sgd", "adam") else on_few for name in rules()}
+    assert compared(studies=("tiny",)) == {"adam": on_all, "sgd": on_all}
+    assert compared(backends=("jax",)) == {}  # nothing to compare with
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
+    root = tmp_path / "root"
+    for folder in ("documents", "harness", "optimizers", "workloads"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    made = ToyClaims(root, monkeypatch)
+    made.write()
+    made.write(('"toy.', '"late.'), name="late")
+    return made
+
+
+def checks(config, toys, **changes):
+    plan = make_plan(dataclasses.replace(config, **changes), toys.root)
+    jobs = {job.spec.optimizers[0].name: job for job in plan.jobs if job.spec.stage == "checks"}
+    assert bool(plan.report.checks) == bool(jobs)
+    shown = [str(path) for job in jobs.values() for path in job.outputs]
+    assert set(shown) == {path for path in plan.wiring.shown if "/runs/claims/" in path}
+    return plan, jobs
+
+
+def test_the_plan_names_the_parts_of_claims_and_how_many_instances_are_drawn(config, toys):
+    parts = checks(config, toys)[0].report.checks.claims[2].parts
+    assert parts[0] == PartPlan(part="it is between 0 and 1", variant="", instances=3)
+
+
+def test_every_module_of_claims_is_a_job_unless_studies_are_asked_for(config, toys):
+    plan, jobs = checks(config, toys)
+    assert {name: (job.spec.study, job.spec.scale, job.lanes) for name, job in jobs.items()} == {
+        "late": ("claims", "quick", 2),
+        "toy": ("claims", "quick", 2),
+    }
+    assert jobs["toy"].folder.name.startswith("toy.host.")
+    assert {"torch", "jax", "scipy", "numpy"} < set(jobs["toy"].spec.versions)
+    assert [claim.id for claim in plan.report.checks.claims] == [
+        *("late.mean", "late.other", "toy.mean", "toy.other"),
+    ]
+    assert "property checks: 2 jobs, 4 claims" in plan.summary()
+    assert str(plan.report.checks.figures) in plan.wiring.shown
+    assert set(checks(config, toys, backends=("jax",))[1]) == {"late", "toy"}
+    assert not checks(config, toys, studies=("tiny",))[1]
+
+
+def test_a_property_claim_asks_for_the_job_of_its_module(config, toys):
+    plan, jobs = checks(config, toys, studies=("toy.other",))
+    assert set(jobs) == {"toy"}
+    assert not plan.studies
+    plan, jobs = checks(config, toys, studies=("toy.mean", "toy.other", "tiny.claim"))
+    assert set(jobs) == {"toy"}
+    assert [planned.study.name for planned in plan.studies] == ["tiny"]
+    said = r"has no study or claim 'toy\.men'; did you mean 'toy\.mean'.*curvebench list"
+    with pytest.raises(InputError, match=said):
+        checks(config, toys, studies=("toy.men",))
+
+
+def test_the_data_of_a_claim_are_part_of_its_job_and_without_them_it_is_skipped(
+    config, toys, tmp_path, monkeypatch
+):
+    toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    there, jobs = checks(config, toys)
+    spec = jobs["toy"].spec
+    assert [workload.name for workload in spec.workloads] == ["fashion_small"]
+    assert len([name for name in spec.sources if name.startswith("data:")]) == 4
+    assert not any(claim.missing for claim in there.report.checks.claims)
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "nowhere")
+    plan, jobs = checks(config, toys)
+    assert jobs["toy"].spec.hash != spec.hash
+    assert jobs["toy"].lanes == 1
+    missing = {claim.id: claim.missing for claim in plan.report.checks.claims}
+    assert "apt-get install dataset-fashion-mnist" in missing.pop("toy.other")
+    assert not any(missing.values())
+    assert "skipped toy.other: Fashion-MNIST needs " in plan.summary()
+
+
+def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
+    plan, _ = checks(config, toys)
+    write_specs(plan)
+    figures = plan.report.checks.figures
+    hash_ = figures.suffix.removeprefix(".")
+    assert plan.wiring.claims().format(hash=hash_) == str(figures)
+    written = Path(plan.wiring.claims_plan().format(hash=hash_)).read_bytes()
+    assert ReportPlan.model_validate_json(written).checks == plan.report.checks
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("benchmarks/claims/toy.py", {"toy"}),
+        ("harness/checks.py", {"late", "toy"}),
+        ("harness/progress.py", set()),
+        ("documents/values.py", {"late", "toy"}),
+        ("documents/plan.py", set()),
+        ("optimizers/adam.py", set()),
+    ],
+)
+def test_touching_a_module_of_claims_reruns_its_job_alone(config, toys, file, changed):
+    def run():
+        plan, jobs = checks(config, toys)
+        return {name: job.spec.hash for name, job in jobs.items()}, plan.report.checks.figures
+
+    before, figures = run()
+    path = toys.root / file
+    original = path.read_text()
+    path.write_text(original + "\n# a remark\n")
+    after, other_figures = run()
+    assert {name for name in before if before[name] != after[name]} == changed
+    assert (figures != other_figures) == (bool(changed) or file.startswith("documents/"))
+    path.write_text(original)
+    assert run() == (before, figures)
+
+
+def test_optimizers_that_claims_find_by_name_are_sources_of_their_jobs(config, toys):
+    toys.write(
+        (
+            '    yield Measure("least"',
+            "    from harness import Online\n\n    print(Online, 'adam')\n    yield Measure(\"least\"",
+        ),
+    )
+    _, jobs = checks(config, toys)
+    found = set(jobs["toy"].spec.sources)
+    assert {"optimizers/adam.py", "harness/engine/replaying.py", "harness/engine/program.py"} < found
+    assert "optimizers/shampoo.py" not in found
+    assert "optimizers/adam.py" not in jobs["late"].spec.sources
+
+
+def test_a_broken_module_of_claims_is_in_the_way_of_those_who_ask_for_claims_alone(config, toys):
+    toys.write(("CLAIMS = ", "CLAIM = "))
+    assert not checks(config, toys, studies=("tiny",))[1]
+    for studies in ((), ("late.mean",), ("tiny.claim",)):
+        with pytest.raises(InputError, match=r"benchmarks/claims/toy\.py: CLAIMS is not there"):
+            checks(config, toys, studies=studies)
+
+
+def test_a_name_means_one_thing_only(config, toys):
+    toys.write(("toy.mean", "tiny.claim"))
+    with pytest.raises(InputError, match=r"claims/toy\.py: the id 'tiny\.claim' is also in .*tiny\.yaml"):
+        checks(config, toys)
+
+
+def test_parsing_imports_neither_torch_nor_jax_nor_other_heavy_packages():
+    heavy = ("torch", "jax", "scipy", "sklearn", "seaborn", "polars")
+    code = (
+        "import sys\nfrom harness.planning.plan import make_plan, read_config\nmake_plan(read_config({}))\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_data_folder_of_the_configuration_reaches_the_workloads(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("CURVEBENCH_DATA", "elsewhere")
+    folders = {key: str(getattr(config, key)) for key in ("results", "site", "study_folder")}
+    prepare({**folders, "data": str(tmp_path / "data")})
+    assert os.environ["CURVEBENCH_DATA"] == str(tmp_path / "data")
+
+
+def test_the_content_of_data_files_is_part_of_the_hash(tmp_path, monkeypatch):
+    """Two folders of data give two sets of jobs, and no result of one is served for the other."""
+    for number, folder in enumerate(("one", "other")):
+        (tmp_path / folder).mkdir()
+        for name in ("optdigits.tra", "optdigits.tes"):
+            (tmp_path / folder / name).write_text(f"{number}\n")
+    seen = []
+    for folder in ("one", "other", "one"):
+        monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / folder))
+        plan = make_plan(
+            Config(scale="paper", studies=("digits_mlp",), study_folder=ROOT / "benchmarks/studies")
+        )
+        assert {"data:optdigits.tra", "data:optdigits.tes"} < set(plan.jobs[0].spec.sources)
+        seen.append({job.spec.hash for planned in plan.studies for job in planned.jobs})
+    assert seen[0] == seen[2]
+    assert not seen[0] & seen[1]
+
+
+def test_a_broken_study_is_in_the_way_of_those_who_ask_for_it_alone(config):
+    (config.study_folder / "broken.yaml").write_text("question: ?\n")
+    alone = dataclasses.replace(config, studies=("tiny",))
+    assert [planned.study.name for planned in make_plan(alone).studies] == ["tiny"]
+    for studies in ((), ("broken",)):
+        with pytest.raises(InputError, match=r"broken\.yaml"):
+            make_plan(dataclasses.replace(config, studies=studies))
+
+
+def test_stored_kernel_results_are_part_of_what_is_shown(config):
+    def shown(plan):
+        return [path for path in plan.wiring.shown if Path(path).name.startswith("kernels.")]
+
+    empty = make_plan(config)
+    assert empty.report.kernels is None
+    assert shown(empty) == []
+    stored = config.results / "kernels" / "machine"
+    stored.mkdir(parents=True)
+    (stored / "machine.json").write_text("{}")
+    assert make_plan(config).kernels is None, "no commit is measured yet"
+    (stored / "aaaaaaaa-existing.json").write_text("{}")
+    one = make_plan(config)
+    assert shown(one) == [str(one.report.kernels)]
+    assert make_plan(config).report_path == one.report_path
+    (stored / "bbbbbbbb-existing.json").write_text("{}")
+    two = make_plan(config)
+    assert two.report.kernels != one.report.kernels
+    assert two.report_path != one.report_path, "the site is rendered anew"

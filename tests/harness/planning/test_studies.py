@@ -1,0 +1,539 @@
+"""Study files become studies with every name looked up and every default filled in."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from documents.errors import InputError
+from documents.method import Method
+from documents.tuning import Axis, Search
+from harness.paths import STUDY_FOLDER
+from harness.planning.studies import Study, final_seeds, missing_data, read_studies, read_study, tuning_seeds
+from optimizers import rules
+from optimizers.bases import bases
+from tests.harness.tiny import write_study
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_names_are_resolved_and_defaults_filled_in(tmp_path):
+    study = read_study(write_study(tmp_path))
+    assert study.name == "tiny"
+    settings = {"batch_size": None, "n": 8, "d": 4, "alpha": 2.0, "start_scale": 1.0}
+    assert study.workloads["quick"][0].settings == settings
+    assert study.optimizers[1].hyperparameters == {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    assert study.bases[1].options == bases()["egop"].complete(
+        {"samples": "2.0 d", "sampling": {"normal": 1.0}}
+    )
+    assert study.tuning.model_dump() == {
+        "protocol": "two_stage_sweep",
+        "of": "learning_rate",
+        "coarse": (0.01, 0.1),
+        "choose": {"statistic": "median", "which": "final", "metric": "train_loss"},
+        "shared_across": "bases",
+        "tried_in": None,
+    }
+    assert study.tuning.names == ("learning_rate",)
+    assert study.schedule.model_dump() == {"name": "constant", "warmup": 0.0, "cooldown": 0.0, "final": 0.0}
+    assert study.claims[0].conditions[0].smallest_effect == 0.05
+
+
+def test_methods_are_labelled_by_optimizer_and_basis(tmp_path):
+    assert read_study(write_study(tmp_path)).methods == ("sgd", "adam", "sgd @ egop", "adam @ egop")
+    assert Method("adam", "identity").label == "adam"
+
+
+def test_two_bases_of_one_kind_take_labels(tmp_path):
+    labelled = "bases: [identity, egop, {egop: {samples: 8, label: egop-few}}]"
+    path = write_study(
+        tmp_path,
+        ("bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]", labelled),
+    )
+    assert [basis.label for basis in read_study(path).bases] == ["identity", "egop", "egop-few"]
+
+
+def test_a_rule_comes_twice_with_other_options_and_labels(tmp_path):
+    variants = "[adam, shampoo, {shampoo: {label: shampoo-ema, statistics: ema, beta2: 0.9}}]"
+    study = read_study(write_study(tmp_path, ("[sgd, adam]", variants)))
+    assert [one.label for one in study.optimizers] == ["adam", "shampoo", "shampoo-ema"]
+    _, plain, averaged = study.optimizers
+    assert plain.options == {name: option.default for name, option in rules()["shampoo"].options.items()}
+    assert plain.hyperparameters == {"epsilon": 1e-6}
+    assert averaged.options == {**plain.options, "statistics": "ema"}
+    assert averaged.hyperparameters == {"epsilon": 1e-6, "beta2": 0.9}
+    assert "shampoo-ema @ egop" in study.methods
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("{statistics: mean}", "shampoo: statistics = 'mean' is not one of sum, ema"),
+        ("{refresh_every: 0}", "refresh_every = 0 is not a whole number from 1 on"),
+        ("{beta2: 0.9}", "shampoo has no hyperparameter or option 'beta2'"),
+        ("{power: 2}", r"power = 2 is not a number in \(0, 1\]"),
+        ("{label: a/b}", "label: 'a/b' is not made of"),
+    ],
+)
+def test_wrong_options_of_a_rule_are_said(tmp_path, options: str, said: str):
+    with pytest.raises(InputError, match=said):
+        read_study(write_study(tmp_path, ("[sgd, adam]", f"[adam, {{shampoo: {options}}}]")))
+
+
+def test_a_scale_may_change_a_workload(tmp_path):
+    path = write_study(tmp_path, ("    steps: 20", "    settings: {least_squares: {d: 2}}\n    steps: 20"))
+    assert read_study(path).workloads["quick"][0].settings["d"] == 2
+
+
+def test_final_seeds_have_not_tuned(tmp_path):
+    scale = read_study(write_study(tmp_path)).scales["quick"]
+    assert tuning_seeds(scale) == (0, 1)
+    assert final_seeds(scale, "jax") == (1000, 1001, 1002)
+    assert final_seeds(scale, "torch") == (1000, 1001)
+
+
+def test_all_problems_of_all_files_are_reported_together(tmp_path):
+    write_study(tmp_path, ("[sgd, adam]", "[sdg, adma]"), name="first")
+    write_study(tmp_path, ("tiny.claim", "other"), ("steps: 20", "steps: 0"), name="second")
+    with pytest.raises(InputError) as caught:
+        read_studies(tmp_path)
+    lines = str(caught.value).splitlines()
+    assert any("first.yaml" in line and "'sdg'" in line and "'sgd'" in line for line in lines)
+    assert any("first.yaml" in line and "'adma'" in line and "'adam'" in line for line in lines)
+    assert any("second.yaml" in line and "scales.quick.steps" in line for line in lines)
+
+
+def test_claim_ids_are_unique_across_files(tmp_path):
+    write_study(tmp_path, name="first")
+    write_study(tmp_path, name="second")
+    with pytest.raises(InputError, match=r"second.yaml: claims: the id 'tiny.claim' is also in .*first.yaml"):
+        read_studies(tmp_path)
+
+
+def test_the_projects_own_studies_are_as_the_papers_say():
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    digits, convex, linear = studies["digits_mlp"], studies["convex"], studies["linear_network"]
+    assert {claim.id for study in studies.values() for claim in study.claims} >= {
+        "egop.digits-mlp",
+        "egop.convex",
+        "egop.linear-network",
+    }
+    assert digits.scales["paper"].epochs == 200
+    assert digits.scales["paper"].seeds.model_dump() == {"tuning": 50, "final": 50}
+    assert digits.workloads["paper"][0].settings["source"] == "full"
+    asked = {"blocks": "weights", "samples": "1.0 d", "sampling": "initialization", "rank": None}
+    assert asked.items() <= digits.bases[1].options.items()
+    assert convex.scales["paper"].steps == 1000
+    # the paper has 5 trials, which could not decide six comparisons
+    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 5, "final": 20}
+    assert convex.stop == {"gradient_norm": 1e-8}
+    assert convex.bases[1].options["samples"] == "5.0 d"
+    assert convex.tuning.shared_across == "none"
+    assert {spec.name: spec.settings["alpha"] for spec in convex.workloads["paper"]} == {
+        "log_sum_exp": 1.5,
+        "least_squares": 2.0,
+        "logistic_regression": 2.0,
+    }
+    assert linear.scales["paper"].epochs == 1000
+    assert linear.schedule.name == "cosine"
+    assert linear.bases[1].options["samples"] == "2.0 d"
+    assert linear.workloads["paper"][0].settings["widths"] == [10, 50, 30, 10]
+    for study in (digits, convex, linear):
+        assert [one.name for one in study.optimizers] == ["sgd", "momentum", "adagrad", "adam", "adamw"]
+        assert missing_data(study, "quick") is None
+
+
+def test_the_studies_beside_soap_and_shampoo_are_as_the_paper_says():
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    masked, factored = studies["errors_in_variables"], studies["matrix_factorization"]
+    for study in (masked, factored):
+        assert [one.name for one in study.optimizers] == ["adagrad", "adam", "shampoo", "soap"]
+        assert [one.options.get("refresh_every") for one in study.optimizers[2:]] == [1, 1]
+        assert study.optimizers[3].hyperparameters["weight_decay"] == 0.0
+        assert study.tuning.shared_across == "none"
+        assert study.scales["paper"].steps == 1000
+        assert study.scales["paper"].seeds.tuning == 5
+    assert masked.schedule.name == "cosine"
+    assert masked.bases[1].options["samples"] == 1000
+    for study in (masked, factored):
+        assert study.bases[1].options["blocks"] == "all"
+        assert study.bases[1].options["sampling"] == {"normal": 1.0}
+    assert [spec.settings["nu"] for spec in masked.workloads["paper"]] == [0.0, 0.3, 1.0]
+    assert {spec.settings["n"] for spec in masked.workloads["paper"]} == {10}
+    assert factored.schedule.name == "constant"
+    assert factored.bases[1].options["samples"] == "2.0 d"
+    keys = ("n", "m", "rank", "condition", "alpha", "noise", "start_power")
+    for spec, power in zip(factored.workloads["paper"], ("1/2", "-1/2"), strict=True):
+        assert [spec.settings[key] for key in keys] == [20, 20, 5, 2.0, 0.5, 0.01, power]
+
+
+def test_the_studies_on_clothing_are_as_the_papers_say():
+    """001 D.1 to D.5 and 000 C.1 to C.6, and what AMBIGUITIES chose."""
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    small, large, decay = (studies[name] for name in ("fashion_small", "auxiliary_rank", "auxiliary_decay"))
+    asked = {"blocks": "weights", "samples": 4000, "sampling": "initialization", "rank": None}
+    assert asked.items() <= small.bases[1].options.items()
+    (spec,) = small.workloads["paper"]
+    assert (spec.settings["batch_size"], spec.settings["pooling"]) == (300, 2)
+    assert (small.scales["paper"].epochs, small.scales["paper"].seeds.tuning) == (40, 10)
+    (spec,) = large.workloads["paper"]
+    assert (spec.settings["batch_size"], spec.settings["pooling"]) == (300, 1)
+    assert large.workloads["paper_shortened"] == large.workloads["paper"]
+    assert (large.scales["paper"].epochs, large.scales["paper"].seeds.tuning) == (80, 1)
+    assert [one.hyperparameters["weight_decay"] for one in large.optimizers] == [0.01]
+    assert [one.hyperparameters["weight_decay"] for one in decay.optimizers] == [0.0, 1e-4, 0.01]
+    same = {"blocks": ["W1"], "complement": "auxiliary", "estimator": "randomized"}
+    assert all(same.items() <= basis.options.items() for basis in large.bases[1:])
+    ranks = [round(float(basis.options["rank"].removesuffix(" d")) * 78_400) for basis in large.bases[1:]]
+    assert ranks == [78, 392, 784, 1000]
+    assert [basis.options["samples"] for basis in large.bases[1:]] == ["0.01 d"] * 3 + ["0.1 d"]
+    assert large.tuning.tried_in == ("identity",)
+
+
+def test_the_studies_of_parts_of_a_basis_are_as_the_papers_say():
+    """000 Sec. 5, Fig. 14, C.6."""
+    studies = {study.name: study for study in read_studies(ROOT / STUDY_FOLDER)}
+    linear, digits = studies["linear_network_bases"], studies["digits_bases"]
+    what = [
+        (one.label, *(one.options[key] for key in ("blocks", "samples", "rank"))) for one in linear.bases[1:]
+    ]
+    assert what == [
+        ("global", "all", "2.0 d", None),
+        ("block", "weights", "2.0 d", None),
+        ("first_layer", ["W1"], "2.0 d", None),
+        ("leading", "all", "2.0 d", "0.1 d"),
+        ("fewer_samples", "all", "0.5 d", None),
+        ("more_samples", "all", "10.0 d", None),
+    ]
+    assert linear.bases[4].options["complement"] == "random"
+    assert linear.schedule.name == "cosine"
+    assert (linear.scales["paper"].epochs, linear.scales["paper"].seeds.tuning) == (1000, 10)
+    what = [
+        (one.label, *(one.options[key] for key in ("blocks", "samples", "rank"))) for one in digits.bases[1:]
+    ]
+    assert what == [
+        ("block", "weights", "1.0 d", None),
+        ("leading", "weights", "1.0 d", "0.1 d"),
+        ("fewer_samples", "weights", "0.1 d", None),
+        ("more_samples", "weights", "10.0 d", None),
+    ]
+    assert digits.scales["paper"].epochs == 200
+
+
+def test_log_sum_exp_in_two_dimensions_is_as_the_paper_says():
+    study = read_study(ROOT / STUDY_FOLDER / "logsumexp_2d.yaml")
+    (spec,) = study.workloads["paper"]
+    assert (spec.settings["d"], spec.settings["n"], spec.settings["alpha"]) == (2, 100, 1.5)
+    assert [one.name for one in study.optimizers] == ["adagrad"]
+    assert isinstance(study.tuning, Search)
+    assert study.tuning.space == {"learning_rate": Axis(low=30.0, high=30.0, scale="linear")}
+    assert (study.scales["paper"].steps, study.targets) == (1000, {"train_suboptimality": 1e-10})
+    assert study.tuning.shared_across == "bases"
+
+
+def test_studies_are_frozen(tmp_path):
+    study = read_study(write_study(tmp_path))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        study.name = "other"  # type: ignore[misc]
+
+
+LIKE = """\
+like: tiny
+question: Does it run with rates of its own?
+tuning:
+  protocol: two_stage_sweep
+  of: learning_rate
+  coarse: [1e-2, 1e-1]
+  choose: median final train_loss
+  shared_across: none
+claims: []
+"""
+
+
+def test_what_tuning_does_not_try_can_be_asked_of_no_claim(tmp_path):
+    alone = ("shared_across: bases", "shared_across: bases\n  tried_in: identity")
+    study = read_study(write_study(tmp_path, alone))
+    assert [basis.label for basis in study.tried_bases] == ["identity"]
+    rates = ("holds_if: {metric: final", "holds_if: {quantity: best_learning_rate, metric: final")
+    with pytest.raises(InputError, match="quantity: tuning does not try adam @ egop"):
+        read_study(write_study(tmp_path, alone, rates))
+    with pytest.raises(InputError, match="tried_in: each basis chooses for itself"):
+        read_study(write_study(tmp_path, (alone[0], "shared_across: none\n  tried_in: identity")))
+
+
+def test_settings_are_tried_in_bases_that_there_are_and_in_the_one_that_chooses(tmp_path):
+    def tried_in(labels: str) -> Study:
+        return read_study(
+            write_study(tmp_path, ("shared_across: bases", f"shared_across: bases\n  tried_in: {labels}"))
+        )
+
+    assert [basis.label for basis in tried_in("[identity, egop]").tried_bases] == ["identity", "egop"]
+    with pytest.raises(InputError, match=r"tuning.tried_in: the study has no basis 'egopp'.*egop"):
+        tried_in("[identity, egopp]")
+    with pytest.raises(InputError, match="tried_in: the identity basis chooses for all; add identity"):
+        tried_in("egop")
+
+
+def test_a_study_like_another_takes_what_it_does_not_give(tmp_path):
+    tiny = read_study(write_study(tmp_path))
+    (tmp_path / "other.yaml").write_text(LIKE)
+    other = read_study(tmp_path / "other.yaml")
+    assert (other.name, other.question, other.claims) == ("other", "Does it run with rates of its own?", ())
+    assert (tiny.tuning.shared_across, other.tuning.shared_across) == ("bases", "none")
+    same = ("source", "optimizers", "bases", "schedule", "stop", "targets", "compare", "scales", "workloads")
+    assert [getattr(other, name) for name in same] == [getattr(tiny, name) for name in same]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("other", "like: tyni", "like: .*has no other study 'tyni' .valid: tiny"),
+        ("other", "like: other", "like: .*has no other study 'other' .valid: tiny"),
+        ("tiny", "like: other", "like: tiny is like this one; one of them must be like none"),
+    ],
+)
+def test_a_study_is_like_another_that_is_there(tmp_path, name, text, said):
+    write_study(tmp_path)
+    (tmp_path / "other.yaml").write_text(LIKE)
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(LIKE.replace("like: tiny", text))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_a_study_may_be_like_one_that_is_like_a_third(tmp_path):
+    write_study(tmp_path)
+    (tmp_path / "other.yaml").write_text(LIKE)
+    (tmp_path / "third.yaml").write_text("like: other\nquestion: Is it the same?\n")
+    third = read_study(tmp_path / "third.yaml")
+    assert (third.question, third.source, third.tuning.shared_across) == (
+        "Is it the same?",
+        "none",
+        "none",
+    )
+
+
+REPEATED = """\
+like: tiny
+bases:
+  - identity
+  - egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}, null_space: random, label: second}
+precision: float32
+claims:
+  - {id: tiny.again, repeats: tiny.claim, changed: with a second basis, bases: {egop: second}}
+"""
+
+
+def test_a_claim_that_repeats_another_has_its_rule_in_other_bases(tmp_path):
+    family = ("smallest_effect: 5 %", "smallest_effect: 5 %, family: tiny")
+    tiny = read_study(write_study(tmp_path, family))
+    (tmp_path / "again.yaml").write_text(REPEATED)
+    again = read_study(tmp_path / "again.yaml")
+    (first,), (claim,) = tiny.claims, again.claims
+    assert (claim.id, claim.repeats, claim.changed) == ("tiny.again", "tiny.claim", "with a second basis")
+    assert (claim.sentence, claim.source) == (first.sentence, first.source)
+    (before,), (condition,) = first.conditions, claim.conditions
+    assert (condition.better, condition.than) == (("adam @ second",), ("adam",))
+    assert condition.smallest_effect == before.smallest_effect
+    assert (before.family, condition.family) == ("tiny", claim.id), (
+        "it must not count in the other's correction"
+    )
+    assert (tiny.precision, again.precision) == (None, "float32")
+    assert (tiny.only_repeats, again.only_repeats) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("repeats: tiny.claim", "repeats: tiny.clam", "again.repeats: .* no claim 'tiny.clam'; did you mean"),
+        ("changed:", "sentence: Yes., changed:", "again.sentence: it is that of tiny.claim; leave it out"),
+        ("{egop: second}", "{egpo: second}", "again.bases: tiny.claim has no basis 'egpo'; did you mean"),
+        ("{egop: second}", "{egop: third}", "the study has no method 'adam @ third'"),
+        (", changed: with a second basis", "", "a claim that repeats another says what is changed"),
+        ("float32", "float16", "precision: 'float16' is not one of 'float32' or 'float64'"),
+    ],
+)
+def test_a_claim_that_cannot_be_repeated_is_refused(tmp_path, old, new, said):
+    write_study(tmp_path)
+    path = tmp_path / "again.yaml"
+    assert old in REPEATED
+    path.write_text(REPEATED.replace(old, new))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_a_repeat_on_fewer_workloads_leaves_out_what_is_about_the_others(tmp_path):
+    both = ("workload: {least_squares: {n: 8, d: 4}}", "workloads: [least_squares, log_sum_exp]")
+    write_study(
+        tmp_path,
+        both,
+        ("{metric: final train_loss, better", "{workload: log_sum_exp, metric: final train_loss, better"),
+    )
+    path = tmp_path / "again.yaml"
+    path.write_text(f"{REPEATED}workloads: [least_squares]\n")
+    (claim,) = read_study(path).claims
+    assert [condition.workload for condition in claim.conditions] == ["log_sum_exp"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            "quantity: trend, at_equal: seconds",
+            "at_equal: it is of final runs, trend of tuning runs; leave one out",
+        ),
+        (
+            "quantity: best_learning_rate, effect: ratio",
+            "effect: best_learning_rate has its own; leave it out",
+        ),
+        (
+            "quantity: rate",
+            "quantity: 'rate' is not one of 'value', 'steps_to_stop', 'steps_to_target', ",
+        ),
+        ("quantity: steps_to_stop", "quantity: runs do not stop at a train_loss; give it in stop"),
+        ("quantity: steps_to_stop, at_equal: seconds", "steps_to_stop compares costs, not values at a cost"),
+        ("quantity: steps_to_stop, at_equal: steps", "steps_to_stop compares costs, not values at a cost"),
+        ("quantity: trend, at_equal: steps", "at_equal: it is of final runs, trend of tuning runs"),
+        ("quantity: steps_to_stop, effect: ratio", "effect: steps_to_stop has its own; leave it out"),
+        ("at_equal: epochs", "at_equal: 'epochs' is not one of 'steps', 'gradients' or 'seconds'"),
+    ],
+)
+def test_conditions_on_rates_and_cost_are_checked(tmp_path, asked, said):
+    path = write_study(tmp_path, ("smallest_effect: 5 %", f"smallest_effect: 5 %, {asked}"))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_steps_to_the_stop_are_of_the_end_of_a_run_at_the_studys_threshold(tmp_path):
+    metric = "metric: final train_loss, better"
+    best = (metric, "metric: best train_loss, quantity: steps_to_stop, better")
+    with pytest.raises(InputError, match="steps_to_stop is of runs to their end; say final"):
+        read_study(write_study(tmp_path, best))
+    nearly = (metric, "metric: final train_loss, quantity: seconds_to_nearly_best, better")
+    with pytest.raises(InputError, match="seconds_to_nearly_best is of the best value; say best"):
+        read_study(write_study(tmp_path, nearly))
+    aimed = (metric, "metric: best train_loss, quantity: steps_to_target, better")
+    assert read_study(write_study(tmp_path, aimed)).claims[0].conditions[0].quantity == "steps_to_target"
+    unknown = (metric, "metric: best gradient_norm, quantity: steps_to_target, better")
+    with pytest.raises(InputError, match="there is no target of gradient_norm; give it in targets"):
+        read_study(write_study(tmp_path, unknown))
+    asked = (metric, "metric: final gradient_norm, quantity: steps_to_stop, better")
+    study = read_study(write_study(tmp_path, asked))
+    assert study.claims[0].conditions[0].quantity == "steps_to_stop"
+
+
+@pytest.mark.parametrize("quantity", ["trend", "rates_won"])
+def test_what_is_of_a_gain_names_its_methods_as_better(tmp_path, quantity):
+    path = write_study(tmp_path, ("better: [adam @ egop]", f"quantity: {quantity}, same: [adam @ egop]"))
+    with pytest.raises(InputError, match=f"{quantity} is of a gain; name the methods in `better`"):
+        read_study(path)
+
+
+TWO_WORKLOADS = ("workload: {least_squares: {n: 8, d: 4}}", "workloads: [least_squares, log_sum_exp]")
+
+
+@pytest.mark.parametrize(
+    ("against", "said"),
+    [
+        ("than: adam", r"than: 'adam' is neither a list of methods, such as \[adam\], nor a number"),
+        ("than: []", "than: is empty or too short; give at least 1"),
+        ("than: [1]", r"than\[0\]: 1 is not text"),
+        (
+            "than: 0.5, at_equal: seconds",
+            "than: a number is held against values and log_linearity, not with at_",
+        ),
+        (
+            "than: 0.5, quantity: trend",
+            "than: a number is held against values and log_linearity, not with trend",
+        ),
+        ("than: 0.5, pairs: all", "pairs: a number is held against each method as it is; leave it out"),
+        ("than: 0.5, workload: least_squares, than_on: log_sum_exp", "than_on: a number is of no workload"),
+        ("than: [adam], than_on: log_sum_exp", "than_on: name another one in workload"),
+        (
+            "than: [adam], workload: log_sum_exp, than_on: log_sum_exp",
+            "than_on: name another one in workload",
+        ),
+        (
+            "than: [adam], workload: least_squares, than_on: log_sum_exp, quantity: trend",
+            "than_on: trend compares methods on one workload; leave one out",
+        ),
+        (
+            "than: [adam], workload: least_squares, than_on: log_sum",
+            "than_on: the study has no workload 'log_sum'",
+        ),
+        (
+            "than: [adam], quantity: log_linearity, down_to: 1e-9, at_equal: seconds",
+            "at_equal: log_linearity is of whole curves",
+        ),
+        ("than: [adam], quantity: log_linearity", "down_to: is missing; log_linearity is of curves down to"),
+        ("than: [adam], down_to: 1e-9", "down_to: it is of quantity: log_linearity alone; leave it out"),
+        ("than: 0", "than: a ratio to 0 says nothing; give a positive number, or effect: difference"),
+        (
+            "than: 1, quantity: log_linearity, down_to: 1e-9",
+            "than: 1, and better by the smallest effect, is no",
+        ),
+        (
+            "than: 0.96, quantity: log_linearity, down_to: 1e-9",
+            "is no log-linearity to ask for; both are",
+        ),
+        ("than: [adam], quantity: log_linearity, effect: ratio", "effect: log_linearity has its own"),
+    ],
+)
+def test_what_a_condition_holds_methods_against_is_checked(tmp_path, against, said):
+    path = write_study(tmp_path, TWO_WORKLOADS, ("than: [adam]", against))
+    with pytest.raises(InputError, match=said):
+        read_study(path)
+
+
+def test_a_condition_may_be_about_a_number_or_another_workload(tmp_path):
+    number = (
+        read_study(write_study(tmp_path, ("than: [adam]", "than: 1, at_equal: steps")))
+        .claims[0]
+        .conditions[0]
+    )
+    assert (number.than, number.controls, len(number.contests)) == (1.0, (), 1)
+    elsewhere = "than: [adam], workload: least_squares, than_on: log_sum_exp"
+    path = write_study(tmp_path, TWO_WORKLOADS, ("than: [adam]", elsewhere))
+    assert read_study(path).claims[0].conditions[0].than_on == "log_sum_exp"
+
+
+def test_runs_must_not_stop_before_they_are_where_log_linearity_ends(tmp_path):
+    before = "metric: final train_loss, better"
+    condition = "metric: final gradient_norm, quantity: log_linearity, down_to: DOWN_TO, better"
+    path = write_study(tmp_path, (before, condition.replace("DOWN_TO", "1e-9")))
+    with pytest.raises(InputError, match="down_to: runs stop at 1e-08 before they get there; give more"):
+        read_study(path)
+    path = write_study(tmp_path, (before, condition.replace("DOWN_TO", "1e-7")))
+    assert read_study(path).claims[0].conditions[0].down_to == 1e-7
+
+
+def test_log_linearity_is_of_what_falls_to_zero(tmp_path):
+    straight = (
+        "metric: final train_loss, better",
+        "metric: best train_loss, quantity: log_linearity, down_to: 1e-9, better",
+    )
+    with pytest.raises(InputError, match="log_linearity is of runs to their end; say final"):
+        read_study(write_study(tmp_path, straight))
+    rising = "claims: [{id: egop.up, sentence: Up., source: none, holds_if: {metric: final test_accuracy, "
+    path = Path("benchmarks/studies/digits_mlp.yaml").read_text()
+    head, tail = path.split("claims:\n")[0], "scales:" + path.split("scales:")[1]
+    (tmp_path / "rising.yaml").write_text(
+        f"{head}{rising}quantity: log_linearity, down_to: 1e-9, better: [adam], than: 0.5}}}}]\n{tail}"
+    )
+    with pytest.raises(InputError, match="test_accuracy does not fall to 0; take one that is minimized"):
+        read_study(tmp_path / "rising.yaml")
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_a_basis_estimated_during_a_run_has_no_cost_to_a_target(tmp_path, targets):
+    path = write_study(tmp_path, ("samples: 2.0 d, sampling: {normal: 1.0}", "samples: 8, every: 5 steps"))
+    if targets:
+        with pytest.raises(
+            InputError, match="its gradients during a run are not charged to times to targets"
+        ):
+            read_study(path)
+        return
+    path.write_text(path.read_text().replace("targets: {train_loss: 1e-3}\n", ""))
+    assert read_study(path).bases[1].options["every"] == "5 steps"

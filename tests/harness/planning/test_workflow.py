@@ -1,0 +1,39 @@
+"""The wiring: the main process writes it, the processes of jobs read it, whatever was edited meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from documents.errors import InputError
+from harness.planning.workflow import VARIABLE, wiring
+from tests.harness.tiny import write_study
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv(VARIABLE, "")  # what a plan sets is undone after the test
+    write_study(tmp_path / "studies")
+    return {
+        "results": str(tmp_path / "results"),
+        "site": str(tmp_path / "site"),
+        "study_folder": str(tmp_path / "studies"),
+    }
+
+
+def test_a_job_reads_the_plan_that_submitted_it(config):
+    submitted = wiring(config, is_main_process=True)
+    write_study(Path(config["study_folder"]), ("steps: 20", "steps: 40"))
+    assert wiring(config, is_main_process=False) == submitted
+    assert wiring(config, is_main_process=True) != submitted
+
+
+def test_a_job_without_a_written_plan_makes_its_own(config):
+    assert wiring(config, is_main_process=False).inputs
+
+
+def test_a_lost_plan_is_named(config, monkeypatch, tmp_path):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "gone.json"))
+    with pytest.raises(InputError, match=r"gone\.json.*run snakemake again"):
+        wiring(config, is_main_process=False)

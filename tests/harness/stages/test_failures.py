@@ -1,0 +1,394 @@
+"""What fails is a row with its outcome and its reason, the rest goes on, and the next call tries it alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from documents.job import JobSpec, job_folder, spec_file
+from documents.method import BasisSpec, OptimizerSpec
+from harness.engine.execution import Bundle, execute
+from harness.planning import tuning
+from harness.stages import run_jobs, supervision
+from harness.stages.jobs import run_job
+from harness.stages.supervision import (
+    NOTHING,
+    Attendance,
+    Failure,
+    Interrupted,
+    Journal,
+    Lanes,
+    failure_of,
+    supervise,
+)
+from results.outcomes import FINISHED
+from results.reading import read
+from results.writing import NotWritten
+from tests.harness.stages.test_jobs import SWEEP as WITH_BASES
+from tests.harness.stages.test_jobs import after, of_stage, run
+
+CHOSEN = {("least_squares", "identity"): {"learning_rate": 0.01}}
+SWEEP = WITH_BASES.changed(bases=WITH_BASES.bases[:1], budget={"steps": 40})
+RATE = 1.0  # of the settings 0.01, 1 and 10 the one that fails
+
+
+def outcomes(folder: Path) -> dict[float, set[str]]:
+    """The outcomes of runs by learning rate."""
+    runs = read(folder, "runs").cast({"outcome": pl.String})
+    return {rate: set(own["outcome"]) for (rate,), own in runs.group_by("learning_rate")}
+
+
+def failing(what: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Have bundles with `RATE` fail after their first step; returns the lanes of each bundle that is run."""
+    executed: list[tuple[int, int]] = []
+
+    def watched(bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None]) -> Any:
+        executed.append(bundle.lanes)
+        if RATE in bundle.hyperparameters["learning_rate"]:
+            progress(10)
+            what()
+        return execute(bundle, engine, clock, progress)
+
+    monkeypatch.setattr(run_jobs, "execute", watched)
+    return executed
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (MemoryError("40 GiB"), "out_of_memory"),
+        (RuntimeError("RESOURCE_EXHAUSTED: out"), "out_of_memory"),
+        (ArithmeticError("broken"), "error"),
+        (SystemExit(3), "error"),
+    ],
+)
+def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
+    error: BaseException, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        executed = failing(raising(error), patch)
+        folder = run(SWEEP, tmp_path)
+    assert executed == [(2, 3), (2, 1), (2, 1), (2, 1)], "together, then setting by setting"
+    assert outcomes(folder) == {0.01: {"budget"}, RATE: {outcome}, 10.0: {"budget"}}
+    rows = read(folder, "runs").filter(learning_rate=RATE)
+    assert rows["seed"].to_list() == [0, 1]
+    assert rows["outcome_step"].to_list() == [10, 10]
+    reason = f"{type(error).__name__}: {error}"
+    assert set(rows["reason"]) == {reason}
+    (failure,) = json.loads((folder / "failed.json").read_text())
+    assert failure == {
+        "what": "momentum on least_squares at learning_rate 1, 2 of 6 runs",
+        "outcome": outcome,
+        "reason": reason,
+    }
+    assert read(folder, "jobs")["failures"].to_list() == [[failure]]
+
+    (part,) = (folder / "parts").iterdir()
+    (part / ".1-a1b2c3d4.0-2-1-2.runs.parquet").write_bytes(b"half")  # of a process that was killed
+    with monkeypatch.context() as patch:
+        executed = failing(lambda: None, patch)
+        assert run(SWEEP, tmp_path) == folder
+    assert executed == [(2, 1)]
+    assert set(read(folder, "runs")["outcome"]) <= {*FINISHED, "diverged"}
+    assert {path.name for path in folder.iterdir()} == {"curves.parquet", "jobs.parquet", "runs.parquet"}
+    undisturbed = run(SWEEP, tmp_path / "undisturbed")
+    for table, keys in (("runs", ["run", "outcome", "outcome_step"]), ("curves", ["run", "step", "metric"])):
+        assert read(folder, table).select(keys).equals(read(undisturbed, table).select(keys))
+
+
+def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Settings that never ran, since other ones are chosen by now, have not failed."""
+    sweep = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": RATE}))
+    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
+    kept = spec_file(tmp_path, final)
+    run(sweep, tmp_path)
+    with monkeypatch.context() as patch:
+        failing(raising(MemoryError("40 GiB")), patch)
+        folder = run(final, tmp_path)
+        failed = read(folder, "runs")
+        assert failed.select("learning_rate", "outcome", "steps").rows() == [(RATE, "out_of_memory", 10)]
+        run_job(kept, tmp_path, keep_failed=True)
+        assert read(folder, "runs").equals(failed)
+        run(final, tmp_path, Attendance(ended=Failure("interrupted", "SIGTERM")))
+        assert read(folder, "runs").equals(failed), "it was not tried again"
+        monkeypatch.setattr(tuning, "choose", lambda *unused: CHOSEN)
+        run_job(kept, tmp_path, keep_failed=True)
+    (row,) = read(folder, "runs").iter_rows(named=True)
+    assert (row["learning_rate"], row["outcome"]) == (0.01, "interrupted")
+    assert "keep_failed" in row["reason"]
+
+
+def test_a_disk_that_is_full_is_no_failure_of_a_method(tmp_path: Path):
+    folder = job_folder(tmp_path, SWEEP)
+    folder.mkdir(parents=True)
+    (folder / "parts").write_text("a file where a folder is wanted")
+    with pytest.raises(NotWritten, match="parts"):
+        run(SWEEP, tmp_path)
+    assert not (folder / "runs.parquet").exists()
+    assert not (folder / "failed.json").exists()
+
+
+def test_what_failed_cost_its_steps_and_its_basis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    bases = of_stage("bases")
+    sweep = after(WITH_BASES, {"bases": bases}, budget={"steps": 40}, bases=WITH_BASES.bases[1:])
+    run(bases, tmp_path)
+    failing(raising(ArithmeticError("broken")), monkeypatch)
+    monkeypatch.setattr(Bundle, "gradients_per_step", 3)
+    runs = read(run(sweep, tmp_path), "runs")
+    failed, others = runs.filter(outcome="error"), runs.filter(pl.col("outcome") != "error")
+    assert set(failed.select("steps", "gradient_evaluations", "examples").rows()) == {(10, 30, 30 * 12)}
+    for column in ("basis_gradient_evaluations", "basis_seconds"):
+        assert set(failed[column]) == set(others[column]) != {0}
+
+
+def test_a_sigterm_ends_a_job_with_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        executed = failing(lambda: os.kill(os.getpid(), signal.SIGTERM), patch)
+        folder = run(SWEEP, tmp_path)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert executed == [(2, 3)]
+    assert set(read(folder, "runs")["outcome"]) == {"interrupted"}
+    assert "SIGTERM" in read(folder, "runs")["reason"][0]
+    run(SWEEP, tmp_path)
+    assert not (folder / "failed.json").exists()
+
+
+def test_what_ended_its_process_has_failed_and_is_not_run_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The bundle is tried setting by setting; where one of these has ended its process too, it has failed."""
+    lost = {
+        Lanes(0, 0, 2, 0, 3): Failure("interrupted", "SIGKILL"),
+        Lanes(0, 0, 2, 1, 2): Failure("out_of_memory", "SIGKILL", 7),
+    }
+    executed = failing(raising(AssertionError("it is lost")), monkeypatch)
+    folder = run(SWEEP, tmp_path, Attendance(lost=lost))
+    assert executed == [(2, 1), (2, 1)]
+    assert outcomes(folder) == {0.01: {"budget"}, RATE: {"out_of_memory"}, 10.0: {"budget"}}
+    assert set(read(folder, "runs").filter(learning_rate=RATE)["outcome_step"]) == {7}
+    late = {Lanes(0, 0, 2, *settings): Failure("out_of_time", "late") for settings in ((0, 3), (2, 3))}
+    executed.clear()
+    folder = run(SWEEP, tmp_path / "late", Attendance(lost=late))
+    assert executed == [(2, 1), (2, 1)]
+    assert outcomes(folder) == {0.01: {"budget"}, RATE: {"error"}, 10.0: {"out_of_time"}}
+
+
+def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path):
+    """And the job of the bases, of the times, and one whose tuning is missing, leave tables all the same."""
+    bases = of_stage("bases")
+    sweep = after(WITH_BASES, {"bases": bases}, budget={"steps": 40})
+    folder = run(bases, tmp_path, Attendance(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")}))
+    runs = read(run(sweep, tmp_path), "runs").cast({"outcome": pl.String})
+    assert set(runs.filter(basis="identity")["outcome"]) <= {*FINISHED, "diverged"}
+    assert set(runs.filter(basis="egop")["outcome"]) == {"error"}
+    assert set(runs.filter(basis="egop")["reason"]) == {"basis egop on least_squares: out_of_memory: SIGKILL"}
+
+    ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
+    final = after(sweep, {"bases": bases, "sweep": sweep}, stage="final", settings=None, seeds=(0,))
+    timing = after(of_stage("timing", seeds=(0,)), {"bases": bases, "final": final}, budget={"steps": 40})
+    run(final, tmp_path, ended)
+    timed = run(timing, tmp_path, ended)
+    assert read(timed, "timings").is_empty()
+    assert read(timed, "jobs")["failures"].to_list() == [
+        [{"what": "momentum", "outcome": "interrupted", "reason": "SIGTERM"}]
+    ]
+    assert (folder / "failed.json").exists()
+    run(bases, tmp_path)
+    assert not (folder / "failed.json").exists()
+    assert set(read(run(sweep, tmp_path), "runs")["reason"]) == {None}
+
+
+def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def raises(*_: object) -> None:
+        raise ValueError("no state")
+
+    monkeypatch.setattr("harness.stages.run_jobs.lanes_per_bundle", raises)  # it asks for the state's size
+    rows = read(run(SWEEP, tmp_path), "runs")
+    assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
+
+
+def test_what_no_run_tunes_has_no_rows_and_is_told(tmp_path: Path):
+    ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
+    final = after(SWEEP, {"sweep": SWEEP}, stage="final", settings=None, seeds=(1000,))
+    run(SWEEP, tmp_path, ended)
+    folder = run(final, tmp_path)
+    assert read(folder, "runs").is_empty()
+    ((failure,),) = read(folder, "jobs")["failures"].to_list()
+    assert failure["what"] == "momentum on least_squares"
+    assert failure["outcome"] == "interrupted"
+
+
+def test_failures_by_their_exceptions():
+    assert failure_of(Interrupted("SIGTERM")) == Failure("interrupted", "SIGTERM")
+    assert failure_of(ValueError(), 3) == Failure("error", "ValueError", 3)
+    assert failure_of(RuntimeError("CUDA out of memory")).outcome == "out_of_memory"
+    assert not NOTHING.holds(Lanes(0, 0, 1, 0, 1))
+    assert Lanes(0, 0, 2, 0, 3).holds(Lanes(0, 1, 2, 2, 3))
+
+
+def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pytest.MonkeyPatch):
+    """The process may go on between, to its next lanes."""
+    late, following = Lanes(0, 0, 1, 0, 1), Lanes(0, 0, 1, 1, 2)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(Journal.FORM.size)
+        supervisor = supervision._Supervisor(["job"], 0.0, file.fileno())
+
+        class Process:
+            """Of which the first is killed as late, and the second ends well."""
+
+            def __init__(self, *unused: object, **options: object) -> None:
+                self.status = -signal.SIGKILL if not supervisor.lost else 0
+
+            def poll(self) -> None:
+                """It is alive."""
+
+            def kill(self) -> None:
+                supervisor.journal.begin(following)
+
+            def wait(self) -> int:
+                supervisor.journal.begin(late)
+                if self.status:
+                    supervisor._look()
+                return self.status
+
+        monkeypatch.setattr(subprocess, "Popen", Process)
+        assert supervisor.run() == 0
+    assert supervisor.lost == {late: Failure("out_of_time", "took more than 0 minutes")}
+
+
+# --- with a process of its own -------------------------------------------------------------------
+
+CHILD = """
+import os, signal, sys, time
+from harness.stages.supervision import DONE, Lanes, attended
+again = '"lost": [[' in sys.argv[-1] or '"ended": [' in sys.argv[-1]
+if again:
+    os.kill(os.getpid(), SECOND)
+attendance = attended(sys.argv[-1])
+if not again:
+    attendance.journal.begin(LANES)
+    FIRST
+print(attendance.lost, attendance.ended)
+"""
+TERMINATED = "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lanes", "first", "second", "status", "said"),
+    [
+        ("DONE", "os.abort()", 0, 0, ""),  # at exit, when nothing can be lost any more
+        ("DONE", TERMINATED, 0, 0, ""),
+        ("Lanes(0)", "os._exit(3)", 0, 0, "the process ended with status 3"),
+        ("Lanes(0)", "os._exit(3)", int(signal.SIGABRT), 134, ""),
+        ("Lanes(0)", "os._exit(2)", 0, 2, ""),  # bad input
+        ("Lanes(0)", TERMINATED, int(signal.SIGTERM), 0, "SIGTERM: out of time"),
+    ],
+)
+def test_how_a_process_ends(
+    lanes: str, first: str, second: int, status: int, said: str, capfd: pytest.CaptureFixture[str]
+):
+    child = CHILD.replace("LANES", lanes).replace("FIRST", first).replace("SECOND", str(second))
+    assert supervise([sys.executable, "-c", child]) == status
+    out, err = capfd.readouterr()
+    assert said in out
+    assert bool(said) == bool(out), "what ended well is not begun again"
+    assert "Traceback" not in err
+
+
+FAILING = '''\
+"""Rules of a test that raise, allocate without end, kill their process, crash, or take their time."""
+
+import ctypes
+import os
+import signal
+import time
+from dataclasses import replace
+
+from optimizers.gradient_descent import SGD
+
+
+def _allocate():
+    held = []
+    while True:
+        held.append(bytearray(1 << 28))
+
+
+ACTS = {
+    "raises": lambda: 1 / 0,
+    "allocates": _allocate,
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "crashes": lambda: ctypes.string_at(0),
+    "sleeps": lambda: time.sleep(3600),
+}
+
+
+def _failing(act):
+    def update(*arguments):
+        act()
+        return SGD.update(*arguments)
+
+    return update
+
+
+RULES = tuple(replace(SGD, name=name, update=_failing(act)) for name, act in ACTS.items())
+'''
+SAID = {
+    "raises": ("error", "ZeroDivisionError: division by zero"),
+    "allocates": ("out_of_memory", "MemoryError"),
+    "killed": ("interrupted", "SIGKILL: the process was killed"),
+    "crashes": ("error", "SIGSEGV: the process crashed"),
+    "sleeps": ("out_of_time", "took more than 0.3 minutes"),
+}
+
+
+# 4 GB for arrays: more than an engine needs, and less than there is
+LIMITED = ("bash", "-c", 'ulimit -d 4194304 && exec "$@"', "limited")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", SAID)
+def test_a_job_outlives_its_process(rule: str, project: Path, activated: dict[str, str]):
+    """A rule that fails, then the same rule in another basis: both are rows, and the status is 0."""
+    (project / "optimizers/failing.py").write_text(FAILING)
+    limit = ("--minutes", "0.3") if rule == "sleeps" else ()
+    one = {"learning_rate": 0.1}
+    spec: JobSpec = SWEEP.changed(
+        optimizers=(OptimizerSpec(rule),),
+        bases=(*SWEEP.bases, BasisSpec("again", "identity")),
+        settings=(one,),
+    )
+    path = spec_file(project / "results", spec)
+    path.parent.mkdir(parents=True)
+    path.write_text(spec.to_json())
+    done = subprocess.run(
+        [
+            *(*LIMITED, sys.executable, "-m", "harness.stages.supervision", *limit, "run"),
+            *(str(path), "--results", str(project / "results")),
+        ],
+        cwd=project, env=activated, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = read(job_folder(project / "results", spec), "runs")
+    assert runs["basis"].to_list() == ["identity", "identity", "again", "again"]
+    assert set(runs.select("outcome", "reason").iter_rows()) == {SAID[rule]}

@@ -1,0 +1,567 @@
+"""Contestants from elsewhere: installed packages, single files, other libraries, in the same protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from documents.errors import InputError
+from harness import registry as contestants
+from harness.backends.engine import engine
+from harness.engine.execution import Bundle, execute
+from harness.interop import foreign
+from harness.planning.plan import Config, make_plan, write_specs
+from harness.planning.studies import read_study, rule_of
+from harness.registry import RULES, WORKLOADS, canonical, find_rule, find_workload, known, origin
+from harness.seeding import WorkloadRandom
+from harness.sources import check_unchanged
+from harness.stages import timing_jobs
+from harness.stages.jobs import run_job
+from results.reading import read
+from tests.harness.engine.test_execution import make_bundle
+from tests.harness.tiny import SEARCH, TWO_STAGES, write_study
+from tests.harness.toys import TANH
+
+LION = '''"""Lion, of a package outside."""
+
+from optimizers.gradient_descent import Momentum
+from optimizers.rule import LEARNING_RATE, Rule
+
+
+def _init(ops, param):
+    return Momentum(ops.zeros_like(param))
+
+
+def _update(ops, grad, state, param, hyper):
+    direction = ops.sign(0.9 * state.velocity + 0.1 * grad)
+    return param - hyper["learning_rate"] * direction, Momentum(0.99 * state.velocity + 0.01 * grad)
+
+
+LION = Rule("lion", "Chen et al. 2023", {"learning_rate": LEARNING_RATE}, _init, _update)
+RULES = (LION,)
+'''
+BOWL = '''"""A quadratic, of a package outside."""
+
+import dataclasses
+
+from workloads.convex import WORKLOADS as CONVEX
+
+BOWL = dataclasses.replace(CONVEX[1], name="bowl", description="least squares under another name")
+WORKLOADS = (BOWL,)
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed package with an optimizer and a workload, as pip would leave it."""
+    site = tmp_path / "site"
+    (site / "prowess").mkdir(parents=True)
+    (site / "prowess/__init__.py").write_text('"""A package outside."""\n')
+    (site / "prowess/rules.py").write_text(LION)
+    (site / "prowess/problems.py").write_text(BOWL)
+    facts = site / "prowess-1.5.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: prowess\nVersion: 1.5\n")
+    (facts / "entry_points.txt").write_text(
+        "[curvebench.optimizers]\nprowess = prowess.rules\n"
+        "[curvebench.workloads]\nprowess = prowess.problems\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    contestants._installed.cache_clear()
+    yield site
+    contestants._installed.cache_clear()
+    for name in [name for name in sys.modules if name.split(".")[0] == "prowess"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def run_all(study: Path, results: Path, timing: bool = False) -> pl.DataFrame:
+    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
+    plan = make_plan(Config(study_folder=study.parent, results=results, site=results / "site"))
+    write_specs(plan)
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    for job in jobs:
+        if timing or job.spec.stage != "timing":
+            run_job(job.spec_path, results)
+    return pl.concat([read(job.folder, "runs") for job in jobs if job.spec.stage == "final"])
+
+
+# --- packages ------------------------------------------------------------------------------------
+
+
+def test_a_package_adds_an_optimizer_and_a_workload(package: Path, tmp_path: Path) -> None:
+    study = write_study(
+        tmp_path / "studies",
+        ("{least_squares: {n: 8, d: 4}}", "{bowl: {n: 8, d: 4}}"),
+        ("[sgd, adam]", "[lion, adam]"),
+        (TWO_STAGES, SEARCH),
+    )
+    runs = run_all(study, tmp_path / "results")
+    assert set(runs["workload"]) == {"bowl"}
+    assert set(runs["optimizer"]) == {"lion", "adam"}
+    assert set(runs.filter(pl.col("optimizer") == "lion")["backend"]) == {"jax", "torch"}
+    values = runs.select(pl.col("final_metrics").list.eval(pl.element().struct.field("value"))).to_series()
+    assert all(np.isfinite(value) for row in values for value in row)
+
+
+def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path / "studies", ("[sgd, adam]", "[lion, adam]"))
+
+    def hashes() -> dict[str, str]:
+        contestants._installed.cache_clear()
+        plan = make_plan(Config(study_folder=study.parent))
+        return {
+            f"{job.spec.stage} {job.spec.optimizers[0].label} {job.spec.backend}": job.spec.hash
+            for job in plan.jobs
+            if len(job.spec.optimizers) == 1 and job.spec.stage != "parity"
+        }
+
+    before = hashes()
+    rules = package / "prowess/rules.py"
+    rules.write_text(LION.replace("0.99", "0.98"))
+    changed = {name for name, value in hashes().items() if value != before[name]}
+    assert changed == {name for name in before if " lion " in name}
+    rules.write_text(LION)
+    assert hashes() == before
+    facts = package / "prowess-1.5.dist-info/METADATA"
+    facts.write_text(facts.read_text().replace("1.5", "1.6"))
+    importlib.invalidate_caches()
+    changed = {name for name, value in hashes().items() if value != before[name]}
+    assert changed == {name for name in before if " lion " in name}
+
+
+def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
+    assert find_rule("lion").source == "Chen et al. 2023"
+    assert find_workload("bowl").description == "least squares under another name"
+    assert {"lion", "adam"} <= set(known(RULES))
+    assert {"bowl", "least_squares"} <= set(known(WORKLOADS))
+    assert "lion" not in RULES.own()
+    assert RULES.module_of("adamw") == "optimizers.adam"
+    assert origin(RULES, "lion").packages == ("prowess",)
+    names = {f"package:prowess/{name}.py" for name in ("__init__", "rules", "problems")}
+    assert set(origin(RULES, "lion").files) == names
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (LION.replace('"lion"', '"adam"'), "the name 'adam' is taken; rename the optimizer"),
+        ("raise RuntimeError('no licence')", r"cannot be loaded \(RuntimeError: no licence\); mend it"),
+        ("RULES = 3", "RULES is not there, or is no tuple of Rule"),
+        ("", "RULES is not there"),
+    ],
+)
+def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str) -> None:
+    (package / "prowess/rules.py").write_text(content)
+    with pytest.raises(InputError, match=f"entry point prowess = prowess.rules.*{said}"):
+        find_rule("lion")
+
+
+SLOWER = "{rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}"
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("from optimizers.adam import RULES\nRULES = RULES[0]\n", "b.py: RULES is not there, or is no tuple"),
+        ("RULES = (\n", "b.py: cannot be loaded (SyntaxError: "),
+        ("RULES = ('adam',)\n", "b.py: RULES is not there, or is no tuple of Rule"),
+        (
+            "from optimizers.adam import RULES\n",
+            "b.py: the name 'adam' is taken in PACKAGE/a.py; rename the optimizer",
+        ),
+    ],
+    ids=["one-rule", "syntax", "no-rule", "taken"],
+)  # fmt: skip
+def test_a_broken_module_of_ours_is_named_with_what_would_be_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, content: str, said: str
+) -> None:
+    name = f"broken_{request.node.callspec.id.replace('-', '_')}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / name / "a.py").write_text("from optimizers.adam import RULES\n")
+    (tmp_path / name / "b.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = replace(RULES, package=name)
+    with pytest.raises(InputError) as raised:
+        kind.own()
+    (line,) = [one for one in str(raised.value).splitlines() if "'adam'" in one or "adam" not in said]
+    assert line.startswith(f"{name}/{said.replace('PACKAGE', name)}")
+
+
+def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path) -> None:
+    folder = tmp_path / "studies"
+    study = write_study(
+        folder,
+        ("{least_squares: {n: 8, d: 4}}", "{bowl.py: {n: 8, d: 4}}"),
+        (
+            "[sgd, adam]",
+            "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}]",
+        ),
+        ("[adam @ egop], than: [adam]", "[lion @ egop], than: [lion]"),
+        (TWO_STAGES, SEARCH),
+    )
+    (folder / "rules").mkdir()
+    (folder / "rules/lion.py").write_text(LION)
+    (folder / "bowl.py").write_text(BOWL)
+    runs = run_all(study, tmp_path / "results")
+    assert set(runs["optimizer"]) == {"lion", "lion-2"}
+    assert set(runs["workload"]) == {"bowl"}
+    plan = make_plan(Config(study_folder=folder, results=tmp_path / "results"))
+    final = next(job.spec for job in plan.jobs if job.spec.stage == "final")
+    keys = [key for key in final.sources if key.startswith("file:")]
+    assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
+    assert "optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
+    with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
+        check_unchanged(final)
+
+
+def test_a_path_is_relative_to_the_study_and_stored_relative_to_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "studies"
+    assert canonical("adam", folder) == "adam"
+    assert canonical("torch:torch.optim.NAdam", folder) == "torch:torch.optim.NAdam"
+    assert canonical("lion.py", folder) == "studies/lion.py"
+    assert canonical("../lion.py:lion", folder) == "lion.py:lion"
+    outside = canonical("../../lion.py", folder)
+    assert outside == (tmp_path.parent / "lion.py").as_posix()
+
+
+@pytest.mark.parametrize(
+    ("content", "locator", "said"),
+    [
+        (LION, "lion.py:lyon", r"lion\.py has no optimizer 'lyon'; did you mean 'lion'\?"),
+        (LION.replace("RULES = (LION,)", "RULES = (LION, LION)"), "lion.py", None),
+        (LION.replace('"lion"', '"momentum"'), "lion.py", "the name 'momentum' is taken; rename the optimi"),
+        ("def f(:", "lion.py", r"cannot be loaded \(SyntaxError"),
+        (None, "lion.py", "there is no such file; a path is relative to the study file's folder"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(
+    tmp_path: Path, content: str | None, locator: str, said: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "lion.py").write_text(content)
+    if said is None:
+        assert find_rule(canonical(locator, tmp_path)).name == "lion"  # one name is enough
+        return
+    with pytest.raises(InputError, match=said):
+        find_rule(canonical(locator, tmp_path))
+
+
+def test_a_file_with_several_rules_wants_a_name(tmp_path: Path) -> None:
+    two = LION + 'from dataclasses import replace\nRULES = (LION, replace(LION, name="tiger"))\n'
+    (tmp_path / "two.py").write_text(two)
+    assert find_rule(f"{tmp_path}/two.py:tiger").name == "tiger"
+    with pytest.raises(InputError, match=r"name it after a colon: .*two\.py:NAME.*\(valid: lion, tiger\)"):
+        find_rule(f"{tmp_path}/two.py")
+
+
+CUBE = BOWL.replace(
+    "description=",
+    "roles=lambda settings: {'cube': Role('weight')},\n"
+    "    sample_parameters=lambda settings, random: {'cube': random.normal(size=(2, 2, 2))},\n"
+    "    description=",
+).replace("import dataclasses\n", "import dataclasses\n\nfrom workloads import Role\n")
+
+
+def test_an_option_that_is_wrong_for_a_parameter_is_said_with_the_study(tmp_path: Path) -> None:
+    (tmp_path / "cube.py").write_text(CUBE)
+    study = write_study(
+        tmp_path,
+        ("{least_squares: {n: 8, d: 4}}", "{cube.py: {n: 8, d: 4}}"),
+        ("[sgd, adam]", "[adam, {shampoo: {root: newton_schulz}}]"),
+    )
+    with pytest.raises(InputError, match=r"tiny\.yaml: optimizers\.shampoo: bowl: shampoo: .*newton_schulz"):
+        read_study(study)
+
+
+# --- other libraries -----------------------------------------------------------------------------
+
+CONTESTANTS = """[adam, {torch:torch.optim.NAdam: {weight_decay: 0.01}}, torch:pytorch_optimizer.SOAP,
+  {optax:optax.contrib.muon: {ns_steps: 3, label: muon-3}}, optax:optax.lion]"""
+
+
+@pytest.mark.slow
+def test_optimizers_of_other_libraries_run_in_the_same_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All stages, timing too, in the problem's coordinates; bases: further down and in a notebook."""
+    monkeypatch.setattr(timing_jobs, "REPETITIONS", 1)
+    study = write_study(
+        tmp_path / "studies",
+        ("[sgd, adam]", CONTESTANTS),
+        ("[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]", "[identity]"),
+        ("[adam @ egop], than: [adam]", "[torch-nadam], than: [torch-soap]"),
+    )
+    runs = run_all(study, tmp_path / "results", timing=True)
+    where = {
+        optimizer: set(runs.filter(pl.col("optimizer") == optimizer)["backend"])
+        for optimizer in runs["optimizer"].unique()
+    }
+    assert where == {
+        "adam": {"jax", "torch"},
+        "torch-nadam": {"torch"},
+        "torch-soap": {"torch"},
+        "muon-3": {"jax"},
+        "optax-lion": {"jax"},
+    }
+    assert (runs["state_bytes"] > 0).all()
+    assert (runs["outcome"] != "error").all()
+    plan = make_plan(Config(study_folder=study.parent, results=tmp_path / "results"))
+    timing = {job.spec.backend: job for job in plan.jobs if job.spec.stage == "timing"}
+    for backend, expected in (("torch", {"torch-nadam", "torch-soap"}), ("jax", {"muon-3", "optax-lion"})):
+        timings = read(timing[backend].folder, "timings")
+        assert expected < set(timings.filter(pl.col("phase") == "step")["optimizer"])
+    tuned = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
+    assert {spec.optimizers[0].label for spec in tuned} == {
+        "torch-nadam",
+        "torch-soap",
+    }  # adam's rate is jax'
+    nadam = next(spec for spec in tuned if spec.optimizers[0].label == "torch-nadam")
+    assert nadam.optimizers[0].options == {"arguments": {"weight_decay": 0.01}, "tuned": ["learning_rate"]}
+    assert set(nadam.versions) == {"numpy", "torch"}
+
+
+OWN = "{b1: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-3, high: 1e-2, scale: log}}"
+
+
+def searched(folder: Path, space: str = OWN) -> Path:
+    """A search in which a contestant of another library has a space of its own."""
+    return write_study(
+        folder,
+        (TWO_STAGES, SEARCH),
+        ("[sgd, adam]", f"[adam, {{optax:optax.adamw: {{space: {space}, label: theirs}}}}]"),
+        ("shared_across: bases", "shared_across: none"),
+    )
+
+
+def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(tmp_path: Path) -> None:
+    runs = run_all(searched(tmp_path / "studies"), tmp_path / "results")
+    theirs = runs.filter(pl.col("optimizer") == "theirs")
+    assert theirs["learning_rate"].is_between(1e-3, 1e-2).all()
+    values = theirs["hyperparameters"].explode()
+    assert set(values.struct.field("name")) == {"b1"}
+    assert values.struct.field("value").is_between(0.5, 0.9).all()
+    ours = runs.filter(pl.col("optimizer") == "adam")
+    assert ours["learning_rate"].is_between(1e-2, 1e-1).all()
+    plan = make_plan(Config(study_folder=tmp_path / "studies", results=tmp_path / "results"))
+    sweeps = {job.spec.optimizers[0].label: job for job in plan.jobs if job.spec.stage == "sweep"}
+    assert sweeps["theirs"].lanes == sweeps["adam"].lanes
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("{b1: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
+        ("3", "with learning_rate among them"),
+        ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
+        ("{learning_rate: {low: 0.1}}", "learning_rate|high: Field required"),
+    ],
+)
+def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_study(searched(tmp_path, space))
+
+
+def test_a_sweep_of_rates_has_no_space(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="tunes the learning rate alone; leave the space out"):
+        read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, {{adam: {{space: {OWN}}}}}]")))
+
+
+def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tuple[float, ...]) -> Bundle:
+    rule = find_rule(locator).choose({"arguments": arguments, "tuned": list(values)})
+    bundle = make_bundle(rule=find_rule("sgd"), steps=8, basis=basis)
+    numbers = {name: np.array(value) for name, value in values.items()}
+    return dataclasses.replace(bundle, rule=rule, hyperparameters=numbers)
+
+
+def test_lanes_of_an_optax_transformation_are_its_own_loop() -> None:
+    """Each seed and setting by a plain loop; the schedule multiplies the learning rate."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    rates, decays = (0.02, 0.1), (0.0, 0.3)
+    bundle = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, learning_rate=rates, weight_decay=decays)
+    made = engine("jax", "float64")
+    found = execute(bundle, made).metrics["train_loss"][-1]
+    with made.context():
+        for seed, k in ((0, 0), (2, 1)):
+            problem = bundle.problems[seed]
+            params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
+            state = None
+            for step in range(8):
+                order = bundle.orders[step, seed]  # type: ignore[index]
+                batch = {name: jnp.asarray(one[order]) for name, one in problem.splits["train"].items()}
+                grads = jax.grad(lambda p, b=batch: TANH.loss(made.ops, p, {"seen": 0.0}, b, {})[0])(params)
+                rate = rates[k] * float(bundle.schedule[step])
+                transformation = optax.adamw(rate, b1=0.8, weight_decay=decays[k])
+                state = transformation.init(params) if state is None else state
+                updates, state = transformation.update(grads, state, params)
+                params = optax.apply_updates(params, updates)
+            values = TANH.evaluate(made.ops, params, {"seen": jnp.zeros(())}, problem.splits["train"])
+            np.testing.assert_allclose(found[seed, k], values["loss"], rtol=1e-11)
+
+
+def test_a_torch_optimizer_is_its_own_loop() -> None:
+    import torch
+
+    bundle = bundle_of("torch:torch.optim.NAdam", {"weight_decay": 0.1}, False, learning_rate=(0.05,))
+    bundle = bundle.part(slice(1, 2), slice(0, 1))
+    made = engine("torch", "float64")
+    result = execute(bundle, made)
+    problem = bundle.problems[0]
+    params = {name: torch.tensor(value, requires_grad=True) for name, value in problem.parameters.items()}
+    optimizer = torch.optim.NAdam(params.values(), lr=0.05, weight_decay=0.1)
+    for step in range(8):
+        order = bundle.orders[step, 0]  # type: ignore[index]
+        batch = {name: torch.tensor(one[order]) for name, one in problem.splits["train"].items()}
+        optimizer.param_groups[0]["lr"] = 0.05 * float(bundle.schedule[step])
+        optimizer.zero_grad()
+        TANH.loss(made.ops, params, {"seen": torch.zeros(())}, batch, {})[0].backward()
+        optimizer.step()
+    train = {name: torch.tensor(one) for name, one in problem.splits["train"].items()}
+    expected = TANH.evaluate(made.ops, params, {"seen": torch.zeros(())}, train)["loss"].item()
+    np.testing.assert_allclose(result.metrics["train_loss"][-1, 0, 0], expected, rtol=1e-11)
+    size = sum(value.size for value in problem.parameters.values())
+    assert result.state_bytes >= 2 * 8 * size  # two moments
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: str) -> None:
+    """Adam in blocks of rotated coordinates."""
+    same: dict[str, tuple[str, dict[str, Any]]] = {
+        "jax": ("optax:optax.adam", {"b1": 0.9, "b2": 0.999, "eps": 1e-8}),
+        "torch": ("torch:torch.optim.Adam", {"betas": [0.9, 0.999], "eps": 1e-8}),
+    }
+    locator, arguments = same[backend]
+    theirs = bundle_of(locator, arguments, True, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
+    ours = make_bundle(rule=find_rule("adam"), rates=(0.05,), steps=8).part(slice(0, 1), slice(0, 1))
+    made = engine(backend, "float64")
+    np.testing.assert_allclose(
+        execute(theirs, made).metrics["train_loss"], execute(ours, made).metrics["train_loss"], rtol=1e-11
+    )
+
+
+def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
+    workload = find_workload("least_squares")
+    settings = workload.complete({"n": 12, "d": 4, "alpha": 0.0})
+    problem = workload.problem(settings, WorkloadRandom(workload.name, 0))
+    rule = find_rule("torch:torch.optim.SGD").choose({"arguments": {}, "tuned": ["learning_rate"]})
+    bundle = Bundle(
+        workload=workload,
+        rule=rule,
+        problems=[problem],
+        orders=None,
+        hyperparameters={"learning_rate": np.array([0.5])},
+        schedule=np.ones(60),
+        evaluations=60,
+        stop_gradient_norm=1e-3,
+        settings=settings,
+    )
+    result = execute(bundle, engine("torch", "float64"))
+    stopped = int(result.stopped_at[0, 0])
+    assert 1 < stopped < 60
+    losses = result.metrics["train_loss"][:, 0, 0]
+    assert (losses[stopped:] == losses[stopped]).all()
+    assert losses[stopped - 1] < losses[stopped - 2]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("torch:nowhere.Adam", "the package 'nowhere' is not installed"),
+        ("torch:Adam", "'Adam' is no dotted name such as torch.optim.NAdam"),
+        ("{torch:torch.optim.NAdam: {lr: 0.9}}", "gives the learning rate, which the study tunes"),
+        ("{optax:optax.lion: {learning_rate: 0.9}}", "is tuned by this study"),
+        (
+            "{torch:torch.optim.NAdam: {factors: {learning_rate: {vector: 2.0}}}}",
+            "has one set of hyperparameters for all",
+        ),
+        ("nadam", "has no optimizer 'nadam'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entry: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_study(write_study(tmp_path, ("[sgd, adam]", f"[adam, {entry}]")))
+
+
+@pytest.mark.parametrize(
+    ("locator", "arguments", "said"),
+    [
+        ("torch:torch.optim.Adum", {}, "cannot be imported .*Adum"),
+        ("torch:torch.optim.NAdam", {"beta": 0.9}, "refuses its arguments .*'beta'"),
+        ("torch:torch.optim.NAdam", {"betas": [2.0, 0.9]}, "refuses its arguments"),
+        ("torch:torch.optim.lr_scheduler.StepLR", {}, "refuses its arguments .*'lr'"),
+        ("optax:optax.linear_schedule", {}, "refuses its arguments .*learning_rate"),
+        ("optax:optax.scale_by_adam", {}, "refuses its arguments .*learning_rate"),
+        ("torch:torch.optim.LBFGS", {}, "takes no step by one gradient"),
+        ("torch:torch.optim.SparseAdam", {}, "takes no step by one gradient"),
+        ("optax:optax.contrib.momo", {}, "takes no step by one gradient"),
+        ("optax:optax.lbfgs", {}, "takes no step by one gradient"),
+    ],
+)
+def test_what_a_library_refuses_is_said_with_its_name_when_a_job_starts(
+    locator: str, arguments: dict[str, Any], said: str
+) -> None:
+    bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
+    backend = foreign.LIBRARIES[locator.partition(":")[0]]
+    with pytest.raises(InputError, match=said):
+        execute(bundle, engine(backend, "float64"))
+
+
+def test_a_state_may_begin_with_the_parameters() -> None:
+    bundle = bundle_of("optax:optax.contrib.dog", {}, False, learning_rate=(1.0,))
+    assert np.isfinite(execute(bundle, engine("jax", "float64")).metrics["train_loss"]).all()
+
+
+def test_the_files_of_a_package_decide_the_hash_of_its_contestants(package: Path) -> None:
+    (package / "prowess/theirs.py").write_text("class Theirs:\n    def __init__(self, params, lr): ...\n")
+    found = origin(RULES, "torch:prowess.theirs.Theirs")
+    assert "package:prowess/theirs.py" in found.files
+    assert contestants.located("package:prowess/theirs.py") == package / "prowess/theirs.py"
+    assert origin(RULES, "torch:torch.optim.NAdam").files == {}
+
+
+def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) -> None:
+    study = write_study(tmp_path, ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"))
+    plan = make_plan(Config(study_folder=study.parent, backends=("jax",)))
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    assert {one.label for job in jobs for one in job.spec.optimizers} == {"adam"}
+    only = write_study(
+        tmp_path / "only",
+        ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
+        ("[adam @ egop], than: [adam]", "[torch-nadam @ egop], than: [torch-nadam]"),
+    )
+    plan = make_plan(Config(study_folder=only.parent))
+    assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}
+    plan = make_plan(Config(study_folder=only.parent, backends=("jax",)))
+    ((skipped, reason),) = plan.skipped
+    assert (skipped.name, reason) == ("tiny", "it does not run on jax at this scale (it runs on: torch)")
+
+
+def test_contestants_of_other_libraries_have_labels_and_packages() -> None:
+    assert foreign.label("torch:torch.optim.NAdam") == "torch-nadam"
+    assert foreign.packages("torch:pytorch_optimizer.SOAP") == ("pytorch_optimizer", "torch")
+
+
+def test_a_spec_finds_its_rule_again(tmp_path: Path) -> None:
+    study = read_study(write_study(tmp_path, ("[sgd, adam]", CONTESTANTS)))
+    assert [rule_of(one).backend for one in study.optimizers] == [None, "torch", "torch", "jax", "jax"]
+    assert study.methods[:5] == ("adam", "torch-nadam", "torch-soap", "muon-3", "optax-lion")

@@ -1,0 +1,59 @@
+"""Plans with other values: documents are changed by what their properties are called as well."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from documents.claim import Condition
+from documents.document import Judged
+from documents.method import BasisSpec, Method, OptimizerSpec
+from documents.plan import StudyPlan
+
+Item = TypeVar("Item")
+
+
+def replace(item: Item, **changes: Any) -> Item:
+    """A document or a dataclass with some values replaced."""
+    if not isinstance(item, BaseModel):
+        return dataclasses.replace(item, **changes)  # type: ignore[type-var]
+    if isinstance(item, StudyPlan):
+        changes = _of_study(item, changes)
+    if isinstance(item, Condition):
+        changes = _of_condition(item, changes)
+    return item.model_copy(update=changes)
+
+
+def _judged(item: StudyPlan | Condition, key: str, changes: dict[str, Any]) -> dict[str, Any]:
+    if not changes.keys() & {"metric", "which"}:
+        return changes
+    which, metric = changes.pop("which", item.which), changes.pop("metric", item.metric)
+    return {**changes, key: Judged(which=which, metric=metric)}
+
+
+def _of_study(study: StudyPlan, changes: dict[str, Any]) -> dict[str, Any]:
+    changes = _judged(study, "compare", dict(changes))
+    uses = dict(changes.pop("runs_on", study.runs_on))
+    if "backends" in changes:
+        uses = {name: uses[name] for name in changes.pop("backends")}
+    for name, tuner in changes.pop("tuned_on", {}).items():
+        uses[name] = uses[name].model_copy(update={"tuned_on": tuner})
+    if "methods" in changes:
+        methods = list(map(Method.of, changes.pop("methods")))
+        changes["optimizers"] = tuple(map(OptimizerSpec, dict.fromkeys(one.optimizer for one in methods)))
+        changes["bases"] = tuple(BasisSpec(one, one) for one in dict.fromkeys(one.basis for one in methods))
+    choice: dict[str, Any] = {key: changes.pop(key) for key in ("choose", "shared_across") if key in changes}
+    if choice:
+        changes["tuning"] = study.tuning.model_copy(update=choice)
+    return {**changes, "runs_on": uses}
+
+
+def _of_condition(condition: Condition, changes: dict[str, Any]) -> dict[str, Any]:
+    changes = _judged(condition, "judged", dict(changes))
+    if changes.keys() & {"relation", "methods"}:
+        relation = changes.pop("relation", condition.relation)
+        methods = changes.pop("methods", condition.methods)
+        changes |= {"better": None, "no_worse": None, "same": None, relation: methods}
+    return changes

@@ -1,0 +1,224 @@
+"""Effects of runs that stopped at a threshold: bounds, and nothing where both stopped."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from reports.claims.censoring import (
+    Interval,
+    PairedEffect,
+    both_stopped,
+    bounds_of,
+    censored_at,
+    exponential,
+    paired_effect,
+    paired_effects,
+)
+from reports.statistics.ranks import NEGLIGIBLE
+
+STOP = 1e-8
+
+
+def compared(treated, control, direction, effect, stop, negligible=0.0) -> PairedEffect:
+    left, right = (
+        censored_at(np.asarray(values, dtype=float), direction, stop) for values in (treated, control)
+    )
+    return paired_effect(left, right, direction, effect, both_stopped(stop), negligible)
+
+
+def ratios(treated: list[float], control: list[float], stop: float | None = STOP) -> PairedEffect:
+    return compared(treated, control, "minimize", "ratio", stop)
+
+
+def test_without_stopped_runs_the_effect_is_as_it_is():
+    found = ratios([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    assert found.exact
+    assert (found.shown, found.range) == ("0.500", "[0.500, 0.500]")
+    assert ratios([STOP] * 3, [1.0] * 3, None).exact, "no threshold, so that nothing is a bound"
+
+
+def test_pages_have_an_effect_and_its_ends_with_as_many_digits():
+    found = ratios([0.9997, 0.9999, 1.2], [1.0, 1.0, 1.0])
+    assert (found.shown, found.range) == ("0.9999", "[0.9997, 1.20]"), "as reasons of claims quote it"
+    assert found.words == ("0.9999", "[0.9997, 1.2000]")
+    stopped = ratios([STOP] * 3, [1e-6] * 3)
+    assert stopped.words == (stopped.shown, stopped.range)
+
+
+def test_where_the_treated_stopped_the_ratio_is_at_most_what_it_seems():
+    found = ratios([STOP] * 3, [1e-6] * 3)
+    assert not found.exact
+    assert (found.shown, found.range) == ("≤ 0.0100", "[0, 0.0100]")
+
+
+def test_where_the_control_stopped_the_ratio_is_at_least_what_it_seems():
+    found = ratios([1e-6] * 3, [STOP] * 3)
+    assert (found.shown, found.range) == ("≥ 100", "[100, ∞]")
+
+
+def test_of_two_that_stopped_nothing_is_known_and_the_test_counts_them_against_the_treated():
+    found = ratios([STOP] * 3, [STOP] * 3)
+    assert (found.shown, found.range) == ("both stopped", "at 10⁻⁸")
+    assert found.p_value == 1.0
+    assert (found.wins, found.losses, found.ties, found.open) == (0, 0, 0, 3)
+    one = ratios([STOP] * 6, [1e-6] * 5 + [STOP])
+    assert (one.wins, one.open) == (5, 1)
+    assert one.p_value == 7 / 64
+
+
+def test_that_both_stopped_is_said_only_where_all_pairs_did():
+    found = ratios([STOP] * 4, [STOP] * 3 + [1e-6])
+    assert (found.shown, found.range) == ("open", "[0, ∞]")
+    more = compared([0.9] * 4, [0.9] * 3 + [0.1], "maximize", "difference", 0.9)
+    assert (more.shown, more.range) == ("open", "[−∞, +∞]")
+
+
+def test_ties_count_against_the_treated():
+    """A test that leaves them out would take five pairs for the whole: 1 of 32."""
+    found = compared([1.0] * 5 + [0.5] * 5, [1.0005] * 5 + [1.0] * 5, "minimize", "ratio", None, 1e-3)
+    assert (found.wins, found.losses, found.ties, found.open) == (5, 0, 5, 0)
+    assert found.p_value == pytest.approx(638 / 1024)
+
+
+def test_a_few_stopped_runs_leave_the_median_and_widen_its_interval():
+    found = ratios([STOP, *[1e-6] * 4], [1e-5] * 5)
+    assert (found.shown, found.range) == ("0.100", "[0, 0.100]")
+    assert not found.exact
+
+
+def test_stopped_runs_below_the_median_may_leave_it_between_two_values():
+    # the ratios are 0.5 or less, 1, 1.2, 0.8: without the first the median is 1, else between 0.8 and 1
+    found = ratios([1.2, 4e-8, STOP, 0.8], [1.0, 4e-8, 1.1e-8, 1.0])
+    assert (found.floor.median, found.ceiling.median) == pytest.approx((np.sqrt(0.8), np.sqrt(1 / 1.1)))
+    assert found.shown == "0.894 to 0.953"
+
+
+def test_where_more_is_better_the_treated_would_have_got_higher():
+    found = compared([0.9] * 3, [0.5] * 3, "maximize", "difference", 0.9)
+    assert (found.shown, found.range) == ("≥ +0.400", "[+0.400, +∞]")
+    other = compared([0.5] * 3, [0.9] * 3, "maximize", "difference", 0.9)
+    assert (other.shown, other.range) == ("≤ −0.400", "[−∞, −0.400]")
+
+
+def test_a_diverged_control_is_no_bound():
+    found = ratios([1.0] * 3, [inf] * 3)
+    assert found.exact
+    assert found.shown == "0"
+
+
+def test_steps_of_runs_that_ended_without_their_stop_are_bounds():
+    """Treated: 50 steps, more than 100, never; the control 100 steps, more than 100, more than 100."""
+    treated = Interval(np.array([50.0, 101.0, inf]), np.array([50.0, inf, inf]))
+    control = Interval(np.array([100.0, 101.0, 101.0]), np.array([100.0, inf, inf]))
+    found = paired_effects(treated, control, "ratio")
+    assert np.exp(found.low).tolist() == pytest.approx([0.5, 0.0, 1.0])
+    assert np.exp(found.high).tolist() == pytest.approx([0.5, inf, inf])
+    assert (found.unknown, found.bounded) == (1, 2)
+    assert found.negated.negated.low.tolist() == found.low.tolist()
+
+
+def test_two_that_never_arrive_are_equal_and_known_to_be():
+    never = Interval(np.array([inf]), np.array([inf]))
+    assert paired_effects(never, never, "ratio") == Interval(np.array([0.0]), np.array([0.0]))
+
+
+def test_the_median_of_bounds_is_known_where_the_bounds_do_not_matter():
+    effects = Interval(np.array([-inf, 0.1, 0.2, 0.3, 0.4]), np.array([0.0, 0.1, 0.2, 0.3, inf]))
+    found = bounds_of(effects, "difference", float, ("both stopped", "somewhere"))
+    assert (found.median, found.low, found.high) == (0.2, -inf, inf)
+    assert (found.shown, found.exact, found.is_unknown) == ("+0.200", False, False)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (0.0, 0.0, 1.0),
+        (-inf, 0.0, 1.0),
+        (0.0, inf, 1.0),
+        (-inf, inf, None),
+        (-1.0, 0.0, 1.0),
+        (inf, inf, inf),
+    ],
+)
+def test_a_table_sorts_by_the_bound_that_is_shown_and_what_is_open_comes_last(low, high, wanted):
+    effects = Interval(np.full(5, low), np.full(5, high))
+    assert bounds_of(effects, "ratio", exponential, ("both stopped", "somewhere")).sort_value == wanted
+
+
+def test_without_a_stop_values_are_what_they_are():
+    values = np.array([1.0, inf])
+    assert censored_at(values, "minimize", None) == Interval(values, values)
+
+
+losses = st.lists(st.sampled_from([STOP, 2e-8, 1e-6, 1.0, inf]), min_size=6, max_size=6)
+
+
+@given(losses, losses)
+def test_what_the_values_say_lies_between_floor_and_ceiling(treated: list[float], control: list[float]):
+    found = ratios(treated, control)
+    for end in ("median", "low", "high"):
+        floor, ceiling = getattr(found.floor, end), getattr(found.ceiling, end)
+        assert floor <= ceiling
+    if STOP not in treated and STOP not in control:
+        assert found.exact
+
+
+@pytest.mark.parametrize("further", [1e-10, 1e-12])
+def test_the_bounds_hold_however_far_the_stopped_runs_would_have_got(further: float):
+    random = np.random.default_rng(3)
+    treated = np.exp(random.normal(np.log(STOP), 2, 15))
+    control = np.exp(random.normal(np.log(1e-7), 2, 15))
+    treated, control = np.maximum(treated, STOP), np.maximum(control, STOP)
+    found = compared(treated, control, "minimize", "ratio", STOP)
+    treated, control = (np.where(values == STOP, further, values) for values in (treated, control))
+    true = compared(treated, control, "minimize", "ratio", None)
+    assert found.floor.median <= true.floor.median <= found.ceiling.median
+    assert found.floor.low <= true.low
+    assert true.high <= found.ceiling.high
+
+
+# Of a pair: between what both values lie, and two values that they may have.
+WON = ((1.0, 1.0), (2.0, 2.0), 1.0, 2.0)
+WON_BY_A_BOUND = ((0.5, 1.0), (2.0, inf), 0.6, 9.0)
+TIED = ((1.0, 1.0), (1.0005, 1.0005), 1.0, 1.0005)
+LOST = ((2.0, 2.0), (1.0, 1.0), 2.0, 1.0)
+CUT_OFF = ((9.0, 9.0), (8.0, inf), 9.0, 20.0)  # the control's budget ended before the treated arrived
+CUT_OFF_AND_WORSE = ((9.0, 9.0), (8.0, inf), 9.0, 8.5)
+MISSED = ((8.0, inf), (8.0, inf), 10.0, 30.0)
+NEVER = ((8.0, inf), (inf, inf), inf, inf)
+KINDS = (WON, WON, WON_BY_A_BOUND, WON_BY_A_BOUND, TIED, LOST, CUT_OFF, CUT_OFF_AND_WORSE, MISSED, NEVER)
+
+
+def within(treated: Interval, control: Interval) -> PairedEffect:
+    return paired_effect(treated, control, "minimize", "ratio", ("both missed", ""), NEGLIGIBLE)
+
+
+@given(
+    # of so many pairs a one-sided p of 5 % goes with an interval of 95 %, whatever the values
+    st.sampled_from([5, 6, 7, 9, 10]).flatmap(
+        lambda size: st.lists(st.sampled_from(KINDS), min_size=size, max_size=size)
+    )
+)
+@example([CUT_OFF] * 10)
+@example([WON] * 9 + [MISSED])
+@example([WON] * 8 + [CUT_OFF] * 2)
+def test_no_small_p_value_stands_beside_an_interval_that_unknown_pairs_leave_open(pairs: list[tuple]):
+    treated, control = (Interval(*np.array([pair[side] for pair in pairs]).T) for side in (0, 1))
+    left, right = (np.array([pair[side] for pair in pairs]) for side in (2, 3))
+    found = within(treated, control)
+    true = within(Interval(left, left), Interval(right, right))
+    if found.p_value <= 0.05:
+        assert found.high < 1
+    assert found.p_value >= true.p_value
+    assert found.wins <= true.wins
+    assert found.losses <= true.losses
+    assert found.ties <= true.ties
+    assert found.open >= true.open == 0
+    back = within(control, treated)
+    assert (back.wins, back.losses) == (found.losses, found.wins)
+    assert (back.ties, back.open) == (found.ties, found.open)

@@ -1,0 +1,293 @@
+"""Conditions at equal cost, on curves and on learning rates: from made-up tables whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from documents.claim import Claim
+from documents.plan import StudyPlan
+from reports.claims.comparison import comparisons
+from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best
+from reports.claims.verdicts import decided
+from reports.plan import read_plan
+from reports.tables import Tables, read_tables
+from results.schema import TABLES
+from results.writing import write_table
+from tests.reports.changing import replace
+from tests.reports.conftest import Report
+from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
+
+
+def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
+    """The made-up study with its one condition changed, its claim, and its tables."""
+    study = read_plan(report.plan_file).study("digits_mlp")
+    (claim,) = study.claims
+    (condition,) = claim.conditions
+    changed = replace(claim, conditions=(replace(condition, **changes),))
+    return replace(study, claims=(changed,)), changed, read_tables(study.tables)
+
+
+def value_at(tables: Tables, run: str, steps: int) -> float:
+    """The training loss at the last checkpoint within so many steps, by a loop."""
+    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=run, metric="train_loss")
+    kept = [value for step, value in sorted(curves.select("step", "value").iter_rows()) if step <= steps]
+    return float(kept[-1])
+
+
+def test_at_equal_gradients_the_basis_is_charged(report: Report):
+    study, claim, tables = asking(report, at_equal="gradients")
+    (one,) = comparisons(study, claim, tables, "jax")
+    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
+    treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
+    per_step = treated["gradient_evaluations"][0] // treated["steps"][0]
+    afforded = (STEPS[-1] * per_step - BASIS_EVALUATIONS) // per_step
+    assert 0 < afforded < STEPS[-1]
+    expected = [
+        np.log(value_at(tables, right, STEPS[-1])) - np.log(value_at(tables, left, afforded))
+        for left, right in zip(treated["run"], control["run"], strict=True)
+    ]
+    assert one.gains == pytest.approx(expected)
+    (at_equal_steps,) = comparisons(*asking(report), "jax")
+    assert (one.gains < at_equal_steps.gains).all()
+    assert decided([one])["which"].item() == "at equal gradient evaluations, final"
+
+
+@pytest.mark.parametrize(("basis", "stands"), [(1e9, 0), (0, STEPS[-1])])
+def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Report, basis: int, stands: int):
+    study, claim, tables = asking(report, at_equal="gradients")
+    charged = pl.when(pl.col("basis") == "egop").then(int(basis)).otherwise(0)
+    tables = replace(tables, runs=tables.runs.with_columns(basis_gradient_evaluations=charged.cast(pl.Int64)))
+    (one,) = comparisons(study, claim, tables, "jax")
+    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
+    left, right = (final.filter(method=name)["run"][0] for name in ("adam @ egop", "adam"))
+    expected = np.log(value_at(tables, right, STEPS[-1])) - np.log(value_at(tables, left, stands))
+    assert one.gains[0] == pytest.approx(expected)
+
+
+def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
+    study, claim, tables = asking(report, at_equal="seconds")
+    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
+    timings = tables.timings.with_columns(seconds=pl.col("steps") * slower)
+    free = tables.runs.with_columns(basis_seconds=pl.lit(0.0))
+    (one,) = comparisons(study, claim, replace(tables, runs=free, timings=timings), "jax")
+    final = free.filter(stage="final", backend="jax").sort("seed")
+    left, right = (final.filter(method=name)["run"][0] for name in ("adam @ egop", "adam"))
+    expected = np.log(value_at(tables, right, 100)) - np.log(value_at(tables, left, 50))
+    assert one.gains[0] == pytest.approx(expected)
+    untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
+    (one,) = comparisons(study, claim, untimed, "jax")
+    assert not len(one.gains), "without a timed step nothing can be said"
+
+
+def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float) -> float:
+    """Seconds to the first checkpoint whose loss times 0.995 is at most the least one, by a loop."""
+    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=run["run"], metric="train_loss")
+    points = sorted(curves.select("step", "value").iter_rows())
+    least = min(value for _, value in points)
+    first = next(step for step, value in points if 0.995 * value <= least)
+    return float(first * pace + (run["basis_seconds"] or 0.0))
+
+
+def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(report: Report):
+    study, claim, tables = asking(report, quantity="seconds_to_nearly_best", which="best")
+    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
+    timings = tables.timings.with_columns(seconds=pl.col("steps") * slower)
+    tables = replace(tables, timings=timings)
+    (one,) = comparisons(study, claim, tables, "jax")
+    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
+    treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
+    expected = [
+        np.log(seconds_by_hand(tables, right, 1.0)) - np.log(seconds_by_hand(tables, left, 2.0))
+        for left, right in zip(treated.to_dicts(), control.to_dicts(), strict=True)
+    ]
+    assert one.gains == pytest.approx(expected)
+    assert max(expected) < 0 < treated["basis_seconds"].min()  # type: ignore[operator]
+    assert decided([one])["which"].item() == "seconds to 99.5 % of the best"
+    untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
+    (one,) = comparisons(study, claim, untimed, "jax")
+    assert not len(one.gains), "without a timed step nothing can be said"
+
+
+def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_never(report: Report):
+    """Of a metric that is maximized the first value that is at least 99.5 % of the most."""
+    study, _, tables = asking(report)
+    final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed").head(3)
+    outcomes = pl.Series("outcome", ["budget", "diverged", "error"])
+    timings = tables.timings.with_columns(seconds=pl.col("steps") * 0.5)
+    tables = replace(tables, timings=timings)
+    metric = "validation_accuracy"
+    found = seconds_to_nearly_best(study, tables, final.with_columns(outcomes), metric)
+    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=final["run"][0], metric=metric)
+    points = sorted(curves.select("step", "value").iter_rows())
+    most = max(value for _, value in points)
+    first = next(step for step, value in points if value >= 0.995 * most)
+    assert 0 < first < points[-1][0]
+    assert found["value"].to_list() == [first * 0.5, float("inf"), float("inf")]
+
+
+def with_curves(report: Report, folder: Path, losses: Callable[[np.ndarray, int], np.ndarray]) -> Tables:
+    """The tables whose final runs have the training losses `losses(steps, seed)`, stored in a folder."""
+    tables = asking(report)[2]
+    steps = np.arange(0, 101, 5)
+    rows = [
+        {"run": run, "step": int(step), "metric": "train_loss", "value": float(value)}
+        for run, seed in tables.runs.filter(stage="final", backend="jax").select("run", "seed").iter_rows()
+        for step, value in zip(steps, losses(steps, seed), strict=True)
+    ]
+    frame = pl.DataFrame(rows, schema_overrides=dict(TABLES["curves"]))
+    write_table(folder / "curves.parquet", with_columns_of("curves", frame), TABLES["curves"])
+    return replace(tables, folder=folder)
+
+
+def with_columns_of(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame with all columns of a table, null where it has none."""
+    return pl.concat([pl.DataFrame(schema=TABLES[table]), frame], how="diagonal")
+
+
+def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Report, tmp_path: Path):
+    """Down to a value, not below it; noise leaves what the line explains, by numpy's correlation."""
+    noise = np.random.default_rng(0).normal(size=21)
+
+    def losses(steps: np.ndarray, seed: int) -> np.ndarray:
+        falling = np.exp(-0.9 * steps + (noise if seed % 2 else 0))
+        return np.where(steps < 80, falling, 1e-32 * (1 + steps % 2))
+
+    study, claim, _ = asking(report, quantity="log_linearity", down_to=1e-20, than=0.5, smallest_effect=0.1)
+    tables = with_curves(report, tmp_path, losses)
+    (one,) = comparisons(study, claim, tables, "jax")
+    steps = np.arange(0, 101, 5)
+    noisy = losses(steps, 101)
+    end = next(place for place, loss in enumerate(noisy) if loss <= 1e-20) + 1
+    assert 10 < end < 16, "the floor is not counted"
+    expected = np.corrcoef(steps[:end], np.log(noisy[:end]))[0, 1] ** 2
+    assert one.gains[1::2] == pytest.approx([expected - 0.5] * 5)
+    assert (one.gains[::2] > one.gains[1::2]).all()
+    (row,) = decided([one]).to_dicts()
+    assert (row["control"], row["finding"]) == ("0.5", "holds")
+    assert row["which"] == "log-linearity down to 10⁻²⁰ of the"
+
+
+@pytest.mark.parametrize(
+    ("losses", "straight"),
+    [
+        (lambda steps: np.exp(-0.3 * steps), 1.0),
+        (lambda steps: np.where(steps < 50, np.exp(-0.3 * steps), 0.0), 0.99),  # 0 is the end
+        (lambda steps: np.exp(0.3 * steps), 0.0),  # never there
+        (lambda steps: 1e-4 + np.exp(-0.3 * steps), 0.0),  # straight, and stalls above
+        (lambda steps: np.where(steps == 50, 1e-9, 1.0), 0.0),  # there, and back
+        (lambda steps: np.where(steps == 10, np.inf, np.exp(-0.3 * steps)), 0.0),
+        (lambda steps: np.exp(-5.0 * steps), None),  # there at once
+    ],
+)
+def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, losses: Any, straight: Any):
+    tables = with_curves(report, tmp_path, lambda steps, seed: losses(steps))
+    final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed")
+    outcomes = pl.Series("outcome", ["budget"] * (len(final) - 2) + ["diverged", "interrupted"])
+    found = log_linearity(tables, final.with_columns(outcomes), "train_loss", 1e-6)["value"].to_list()
+    assert len(found) == len(final) - 1, "a run that is missing says nothing"
+    assert found[-1] == 0, "one that diverged does not converge"
+    wanted = [straight] * (len(final) - 2)
+    assert found[:-1] == (wanted if straight is None else pytest.approx(wanted, abs=0.01))
+
+
+def tuned(report: Report, losses: dict[str, Any]) -> Tables:
+    """The tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
+    tables = asking(report)[2]
+    rows = [
+        {
+            **run,
+            "final_metrics": [
+                {"name": "train_loss", "value": losses[run["method"]](run["learning_rate"], run["seed"])}
+            ],
+        }
+        for run in tables.runs.iter_rows(named=True)
+        if run["stage"] != "final" and run["method"] in losses
+    ]
+    return replace(tables, runs=pl.DataFrame(rows, schema=tables.runs.schema))
+
+
+def test_the_best_learning_rates_of_sweeps_are_compared_seed_by_seed(report: Report):
+    tables = tuned(
+        report,
+        {
+            "adam": lambda rate, seed: abs(np.log(rate / 0.01)) + 1,
+            "adam @ egop": lambda rate, seed: abs(np.log(rate / (0.1 if seed else 0.01))) + 1,
+        },
+    )
+    study, claim, _ = asking(report, quantity="best_learning_rate", relation="no_worse")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert np.exp(one.gains) == pytest.approx([1.0, 10.0, 10.0])
+    (row,) = decided([one]).to_dicts()
+    assert (row["estimate"], row["seeds"]) == (pytest.approx(10.0), 3)
+    assert row["which"] == "learning rate of the best final"
+    assert (row["margin"], row["effect"]) == (pytest.approx(0.95), "ratio")
+
+
+@pytest.mark.parametrize(("power", "tau"), [(1.0, 1.0), (0.0, 0.0), (-1.0, -1.0)])
+def test_a_trend_is_the_rank_correlation_of_rate_and_gain(report: Report, power: float, tau: float):
+    tables = tuned(
+        report,
+        {
+            "adam": lambda rate, seed: 1.0 + seed,
+            "adam @ egop": lambda rate, seed: (1 + seed) * 0.5 * rate**-power,
+        },
+    )
+    study, claim, _ = asking(report, quantity="trend")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert one.gains == pytest.approx([tau] * 3)
+    assert one.as_effect(0.5) == 0.5
+
+
+def test_a_trend_leaves_out_rates_at_which_both_diverge(report: Report):
+    tables = tuned(
+        report,
+        {
+            "adam": lambda rate, seed: float("nan") if rate > 0.2 else 1.0,
+            "adam @ egop": lambda rate, seed: float("nan") if rate > 0.2 else 1 / rate,
+        },
+    )
+    study, claim, _ = asking(report, quantity="trend")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert one.gains == pytest.approx([1.0] * 3)
+
+
+def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_best(report: Report):
+    """The control is best at 0.01; 0.3 is too far. Won at 0.01 and 0.03, lost at 0.003, near equal at 0.1."""
+    egop = {0.003: 3.0, 0.01: 0.5, 0.03: 1.0, 0.1: 5.0 * (1 - 1e-9), 0.3: 0.1}
+    adam = {0.003: 2.0, 0.01: 1.0, 0.03: 2.0, 0.1: 5.0, 0.3: 9.0}
+    tables = tuned(
+        report,
+        {"adam": lambda rate, seed: adam[rate], "adam @ egop": lambda rate, seed: egop[rate]},
+    )
+    study, claim, _ = asking(report, quantity="rates_won", smallest_effect=0.2)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert one.gains == pytest.approx([(2 - 1) / 4] * 3)
+    (row,) = decided([one]).to_dicts()
+    assert (row["which"], row["effect"]) == ("learning rates won less lost by the final", "difference")
+
+
+def test_rates_won_need_three_rates_and_a_control_that_does_not_always_diverge(report: Report):
+    """Seed 0: both diverge but at two rates; seed 1: the control always; seed 2: won at the three left."""
+
+    def adam(rate: float, seed: int) -> float:
+        return float("nan") if seed == 1 or rate > (0.02 if seed == 0 else 0.05) else 1.0
+
+    def egop(rate: float, seed: int) -> float:
+        return float("nan") if seed == 0 and rate > 0.02 else 0.5 if rate < 0.05 else float("nan")
+
+    study, claim, _ = asking(report, quantity="rates_won")
+    (one,) = comparisons(study, claim, tuned(report, {"adam": adam, "adam @ egop": egop}), "jax")
+    assert one.gains == pytest.approx([1.0])
+
+
+def test_a_backend_without_sweeps_has_no_say_on_rates(report: Report):
+    study, claim, tables = asking(report, quantity="trend")
+    finals = replace(tables, runs=tables.runs.filter(pl.col("stage") == "final"))
+    (one,) = comparisons(study, claim, finals, "jax")
+    assert not len(one.gains)

@@ -1,0 +1,378 @@
+"""The page of claims: all of them with verdicts, what those rest on, and figures."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from documents.errors import InputError
+from documents.plan import ChecksPlan
+from reports.claims.page import check_measured, check_rows, claims_page, parts_of
+from reports.claims.verdict_list import contest, listed, read_verdicts
+from reports.claims.verdicts import property_rows
+from reports.figures.palette import VERMILLION
+from reports.formatting import slug
+from tests.reports.changing import replace
+from tests.reports.conftest import Report, changed_site, site_of
+from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, RULE, write_plan
+
+REGRET, MISPRINT, _ = CLAIMS
+
+
+@pytest.fixture
+def plan(report: Report) -> ChecksPlan:
+    assert report.plan.checks is not None
+    return report.plan.checks
+
+
+def cells(text: str, label: str) -> list[list[str]]:
+    """The cells of a table, by the label of its region, without their tags."""
+    (table,) = re.findall(rf'aria-label="{re.escape(label)}">\n<table.*?</table>', text, flags=re.DOTALL)
+    return [
+        [
+            html.unescape(re.sub(r"<.*?>", " ", cell)).strip()
+            for cell in re.findall(r"<t[hd][ >].*?</t[hd]>", row, flags=re.DOTALL)
+        ]
+        for row in re.findall(r"<tr[ >].*?</tr>", table.partition("<tbody")[2], flags=re.DOTALL)
+    ]
+
+
+def test_a_part_is_told_by_its_worst_measure(plan: ChecksPlan):
+    rows = check_rows(plan)
+    assert rows["share"].min() == 0
+    parts = {(part["part"], part["variant"]): part for part in parts_of(rows)}
+    assert list(parts) == [
+        *(("gradient descent", ""), ("full AdaGrad", ""), ("an identity", "")),
+        *(("a bound <u>b</u>", "as printed"), ("a bound <u>b</u>", "as corrected")),
+        *(("an inequality", ""), (HOSTILE, "")),
+    ]
+    adagrad = parts["full AdaGrad", ""]
+    assert (adagrad["instances"], adagrad["measures"], adagrad["missed"]) == (INSTANCES, 2 * INSTANCES, 0)
+    assert adagrad["quantity"] == "regret over its bound"
+    assert adagrad["seconds"] == pytest.approx(0.002 * INSTANCES), "an instance counts once"
+    printed, corrected = parts["a bound <u>b</u>", "as printed"], parts["a bound <u>b</u>", "as corrected"]
+    assert printed["value"] == printed["share"] == pytest.approx(1.1 * corrected["value"])
+    assert not printed["part_holds"]
+    assert corrected["part_holds"]
+    nothing = parts["an inequality", ""]
+    assert nothing["share"] == float("inf"), "what is not a number is the worst"
+    assert nothing["missed"] == INSTANCES
+
+
+@pytest.fixture
+def page(report: Report, plan: ChecksPlan) -> dict[str, Any]:
+    told = listed(report.plan, read_verdicts(report.plan))
+    return claims_page(report.plan, check_rows(plan), told, [], {})
+
+
+def _changes(raw: dict[str, Any]) -> None:
+    """What the claims of the two studies, and the first that is checked, are besides."""
+    digits, convex = raw["studies"]
+    digits["at_most_partly"] = "the digits are few"
+    digits["rules"]["egop.digits_mlp"] = "cd" * 8
+    raw["checks"]["claims"][0]["at_most_partly"] = "the games are small"
+    (claim,) = convex["claims"]
+    asked = {**claim["holds_if"][0], "better": ["adam"], "workload": "least_squares"}
+    claim["holds_if"] = [
+        {**asked, "than": 0.25},
+        {**asked, "than": ["adam @ egop"], "than_on": "log_sum_exp"},
+    ]
+
+
+@pytest.fixture(scope="module")
+def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return changed_site(report, tmp_path_factory.mktemp("changed"), _changes)
+
+
+STUDIES = ("egop.digits_mlp", "egop.convex", "egop.fashion")
+
+
+def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[str, Any]):
+    assert [claim["id"] for claim in page["claims"]] == [*STUDIES, *CLAIMS]
+    assert [document.numbers for document in page["documents"]] == [("000", "001"), ("002",)]
+    assert page["counts"] == {
+        "reproduced": 4, "partly reproduced": 0, "not reproduced": 1, "underpowered": 0, "not run": 1,
+    }  # fmt: skip
+    assert sum(page["printed"].values()) == 1
+    by_id = {claim["id"]: claim for claim in page["claims"]}
+    assert by_id[MISPRINT]["variant"] == "as corrected"
+    assert by_id[REGRET]["took"] == pytest.approx(2 * 0.002 * INSTANCES)
+    convex = by_id["egop.convex"]
+    assert convex["deciding"]["holm_p_value"] == max(each["holm_p_value"] for each in convex["comparisons"])
+    assert not convex["rule_changed"]
+
+
+def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, plan: ChecksPlan):
+    rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
+    with pytest.raises(InputError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
+        claims_page(report.plan, rows, [], [], {})
+    (row,) = (row for row in property_rows(plan, rows, "quick") if row["claim"] == MISPRINT)
+    assert (row["verdict"], row["reason"]) == ("not run", "the tables hold no measure of it")
+
+
+def test_a_claim_whose_data_are_missing_is_not_run_and_no_error(report: Report, plan: ChecksPlan):
+    rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
+    lacking = replace(
+        plan,
+        claims=tuple(
+            replace(claim, missing="it needs clothes") if claim.id == MISPRINT else claim
+            for claim in plan.claims
+        ),
+    )
+    check_measured(replace(report.plan, checks=lacking), rows)
+    (row,) = (row for row in property_rows(lacking, rows, "quick") if row["claim"] == MISPRINT)
+    assert (row["verdict"], row["reason"]) == ("not run", "it needs clothes")
+
+
+def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(plan: ChecksPlan):
+    capped = replace(plan, claims=tuple(replace(claim, at_most_partly="few digits") for claim in plan.claims))
+    told = {
+        (row["claim"], row["variant"]): (row["verdict"], row["reason"])
+        for row in property_rows(capped, check_rows(plan), "quick")
+    }
+    verdict, reason = told[REGRET, ""]
+    assert verdict == "partly reproduced"
+    assert str(reason).endswith("instances; partly at most, since few digits")
+    assert told[HOSTILE, ""][0] == "not reproduced"
+    assert "few digits" not in str(told[HOSTILE, ""][1])
+
+
+def plain_text(markup: str) -> str:
+    """A piece of a page without its tags."""
+    return html.unescape(" ".join(re.sub(r"<.*?>", " ", markup).split()))
+
+
+def section(text: str, claim: str) -> str:
+    """What the page says of one claim: its row, and what opens below it."""
+    own = f'<div class="evidence" id="claim-{slug(claim)}">'
+    (found,) = [part for part in text.split('<details class="claim"')[1:] if own in part]
+    return plain_text(f"<p {found}")
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """The row of each claim, by its id."""
+    found = re.findall(
+        r'<details class="claim" .*?<summary>(.*?)</summary>.*?id="claim-(.*?)"', text, re.DOTALL
+    )
+    return {name: plain_text(row) for row, name in found}
+
+
+def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
+    text = (report.site / "claims.html").read_text()
+    rows = rows_of(text)
+    assert list(rows) == [*map(slug, (*STUDIES, *CLAIMS))]
+    assert rows["egop.digits_mlp"].startswith("✓ reproduced adam @ egop ends <i>lower</i> than adam. 000 Fig")
+    assert rows[MISPRINT].startswith(
+        "✓ reproduced What notes.misprint says <b>is so</b>. 002 eq. 22 · notes."
+    )
+    assert "as corrected; as printed not reproduced" in rows[MISPRINT]
+    for name in ("index.html", "claims.html"):
+        text = " ".join((report.site / name).read_text().split())
+        assert "1 of them is misprinted in the source and counted as corrected; as printed 1 is not" in text
+    assert rows["egop.fashion"].startswith("– not run")
+    assert rows["egop.fashion"].endswith("egop.fashion"), "nothing was estimated"
+    assert rows[slug(HOSTILE)].startswith("✗ not reproduced")
+    assert rows[slug(HOSTILE)].endswith("0 % of 400 instances hold")
+    assert re.search(r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds$", rows["egop.digits_mlp"])
+
+
+def test_every_claim_is_closed_and_the_index_counts_verdicts_and_papers(report: Report):
+    text = (report.site / "claims.html").read_text()
+    assert not re.search(r"<details[^>]* open", text)
+    index = text.partition("<fieldset")[2].partition("</fieldset>")[0]
+    counts = re.findall(r'value="(.*?)"( checked| disabled|)> <strong>(\d+)</strong>', index)
+    assert counts == [
+        *(("", " checked", "6"), ("reproduced", "", "4"), ("partly reproduced", " disabled", "0")),
+        *(("not reproduced", "", "1"), ("underpowered", " disabled", "0"), ("not run", "", "1")),
+    ]
+    papers = plain_text(text.partition('<nav aria-label="On this page">')[2].partition("</nav>")[0])
+    assert re.fullmatch(r"000, 001: .* 3 002: .* 3", papers)
+
+
+def test_a_claim_says_under_which_setting_it_was_decided(report: Report, changed: Path):
+    told = section((report.site / "claims.html").read_text(), "egop.digits_mlp")
+    assert (
+        "Quick scale. Length of a run: 100 steps, evaluated 5 times. Seeds: 3 to tune, 10 to judge. "
+        "Backends: jax on cpu: 10 final seeds; torch on cpu: 10 final seeds." in told
+    )
+    assert "1,797 images, split as in the paper" in told
+    assert "At most partly" not in told
+    assert f"200 <i>games</i>; {2 * INSTANCES} instances at quick scale" in section(
+        (report.site / "claims.html").read_text(), REGRET
+    )
+    text = (changed / "claims.html").read_text()
+    assert "Cannot be fully reproduced at this scale: the digits are few." in section(text, "egop.digits_mlp")
+    assert "Cannot be fully reproduced here: the games are small." in section(text, REGRET)
+
+
+def test_a_comparison_whose_rate_was_chosen_among_tied_ones_says_so(report: Report, plan: ChecksPlan):
+    told = listed(report.plan, read_verdicts(report.plan))
+    ties = {"digits_mlp": {("digits_mlp", "jax", "adam"): 5}}
+    shown = claims_page(report.plan, check_rows(plan), told, [], ties)
+    by_id = {claim["id"]: claim for claim in shown["claims"]}
+    (one,) = by_id["egop.digits_mlp"]["comparisons"]
+    assert one["tied"] == [("adam", 5)]
+    assert [each["tied"] for each in by_id["egop.convex"]["comparisons"]] == [[], []]
+
+
+def test_a_method_on_another_workload_has_the_ties_of_its_rate_there(report: Report, plan: ChecksPlan):
+    study = report.plan.study("convex")
+    (claim,) = study.claims
+    asked = replace(claim.conditions[0], methods=("adam",), than=("adam",), workload="least_squares")
+    claims = (replace(claim, conditions=(replace(asked, than_on="log_sum_exp"),)),)
+    changed = replace(report.plan, studies=(report.plan.study("digits_mlp"), replace(study, claims=claims)))
+    ties = {"convex": {("log_sum_exp", "jax", "adam"): 2}}
+    told = listed(changed, read_verdicts(changed))
+    shown = claims_page(changed, check_rows(plan), told, [], ties)
+    (one,) = next(claim for claim in shown["claims"] if claim["id"] == "egop.convex")["comparisons"]
+    assert one["tied"] == [("adam on log_sum_exp", 2)]
+    assert contest(one) == "adam on least_squares / adam on log_sum_exp"
+
+
+def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
+    text = (report.site / "claims.html").read_text()
+    told = section(text, "egop.digits_mlp")
+    for part in (
+        "adam @ egop ends <i>lower</i> than adam.",
+        "Reproduced on jax: its one comparison holds.",
+        "On torch: ✓ reproduced",
+        "adam @ egop / adam on digits_mlp, final training loss:",
+        "where the claim asks at most 0.950",
+        "corrected p 0.00098, 10 paired seeds",
+        f"{RULE} , as when the runs were planned",
+        "snakemake --cores all reports --config studies=egop.digits_mlp scale=quick",
+        "Comparisons on torch",
+    ):
+        assert part in told
+    (row,) = cells(text, "Comparisons of egop.digits_mlp")
+    assert (row[1], row[3], row[5], row[8]) == ("✓ holds", "better", "0.950", "10")
+    assert 'href="study_digits_mlp.html"' in text
+    (line,) = [line for line in text.splitlines() if "· egop.digits_mlp ·" in line]
+    assert "· adam @ egop / adam on digits_mlp: " in plain_text(line)
+    runs = (report.site / "runs_digits_mlp.html").read_text()
+    body = text.partition('aria-label="Comparisons of egop.digits_mlp"')[2].partition("</table>")[0]
+    linked = re.findall(r'href="runs_digits_mlp\.html#(.*?)"', body)
+    assert len(linked) == 2
+    assert all(f'id="{anchor}"' in runs for anchor in linked)
+    assert body.count("data-label=") == 8  # every cell has its column's name on a phone
+    assert "Fashion-MNIST is not on this machine <b>yet</b>" in section(text, "egop.fashion")
+
+
+def test_a_number_has_no_runs_and_a_method_elsewhere_its_own(changed: Path):
+    text = (changed / "claims.html").read_text()
+    number, elsewhere = cells(text, "Comparisons of egop.convex")
+    shown = [" ".join(row[0].split()) for row in (number, elsewhere)]
+    assert shown == ["adam / 0.25", "adam / adam @ egop on log_sum_exp"]
+    body = text.partition('aria-label="Comparisons of egop.convex"')[2].partition("</table>")[0]
+    runs = (changed / "runs_convex.html").read_text()
+    linked = re.findall(r'href="runs_convex\.html#(.*?)">(.*?)</a>', body)
+    assert [name for _, name in linked] == ["adam", "adam", "adam @ egop on log_sum_exp"]
+    assert all(f'id="{anchor}"' in runs for anchor, _ in linked)
+
+
+def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):
+    text = (changed / "claims.html").read_text()
+    told = section(text, "egop.digits_mlp")
+    assert f"{'cd' * 8} , changed after the runs were planned (then {RULE} )" in told
+    assert "rule changed after the runs" in rows_of(text)["egop.digits_mlp"]
+
+
+def test_a_claim_that_is_checked_says_how_and_in_which_variant(report: Report):
+    text = (report.site / "claims.html").read_text()
+    told = section(text, MISPRINT)
+    assert "Reproduced as corrected: all measures hold on 400 of 400 instances, a share of 100 %" in told
+    assert "As printed: ✗ not reproduced" in told
+    assert "200 <i>games</i>" in told
+    assert "curvebench claims check notes.misprint" in told
+    assert "one miss is enough for it not to hold" in text
+
+
+def test_the_parts_show_value_limit_tolerance_and_share(report: Report):
+    text = (report.site / "claims.html").read_text()
+    descent, adagrad = cells(text, f"Parts of {REGRET}")
+    assert descent[0] == "gradient descent"
+    assert descent[2].split() == [str(INSTANCES), "400", "ms"]
+    assert descent[3].split() == ["✓", "holds", "0", "of", "200", "measures", "miss"]
+    assert re.fullmatch(r"regret over its bound +0\.\d+ ≤ 1", descent[4])
+    assert adagrad[5] == "1.0000"
+    identity, printed, _ = cells(text, f"Parts of {MISPRINT}")
+    assert identity[4].endswith("= 0 ± 10⁻¹²")
+    assert printed[0].split()[-2:] == ["as", "printed"]
+    assert printed[3].startswith("✗ misses")
+    assert cells(text, html.escape(f"Parts of {HOSTILE}"))[1][5] == "∞"
+
+
+def test_every_claim_has_a_figure_in_both_themes_that_its_words_tell(report: Report, plan: ChecksPlan):
+    drawn = json.loads((plan.figures / "figures.json").read_text())
+    figures = [figure for figure in drawn if figure["kind"] == "claim"]
+    assert [figure["workload"] for figure in figures] == list(CLAIMS)
+    text = (report.site / "claims.html").read_text()
+    for figure in drawn:
+        for theme in ("light", "dark"):
+            assert (report.site / "claim_figures" / f"{figure['name']}.{theme}.svg").is_file()
+            assert f'src="claim_figures/{figure["name"]}.{theme}.svg"' in text
+    regret, misprint, _ = figures
+    assert re.search(
+        r"gradient descent: regret over its bound: median 0\.\d+, worst 0\.\d+, 0 of 200", regret["alt"]
+    )
+    assert re.search(r"\(as printed\): .*, worst 1\.\d+, \d+ of 200 miss", misprint["alt"])
+    assert "150 are drawn" in regret["caption"]
+    light = (plan.figures / f"{misprint['name']}.light.svg").read_text()
+    assert "a bound &lt;u&gt;b&lt;/u&gt; (as printed)" in light
+    dark = (plan.figures / f"{misprint['name']}.dark.svg").read_text()
+    assert VERMILLION.light in light
+    assert VERMILLION.light not in dark
+
+
+def test_the_same_measures_give_the_same_drawing(report: Report, plan: ChecksPlan, tmp_path: Path):
+    assert main(["claims", "figures", "--plan", str(report.plan_file), "--out", str(tmp_path)]) == 0
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (plan.figures / path.name).read_bytes()
+
+
+def test_the_overview_counts_verdicts_and_the_provenance_has_the_job(report: Report):
+    overview = (report.site / "index.html").read_text()
+    counts = re.findall(
+        r"<li><strong>(\d+)</strong> <span class=\"verdict\" data-verdict=\"(.*?)\"", overview
+    )
+    assert counts == [
+        *(("4", "reproduced"), ("0", "partly reproduced"), ("1", "not reproduced")),
+        *(("0", "underpowered"), ("1", "not run")),
+    ]
+    assert "<td>claims</td><td>checks</td><td>notes_toy</td>" in (report.site / "provenance.html").read_text()
+
+
+def test_checks_alone_make_a_report(tmp_path: Path):
+    plan = write_plan(tmp_path, [], checks=True)
+    assert main(["claims", "figures", "--plan", str(plan)]) == 0
+    site = site_of(plan, tmp_path)
+    overview = (site / "index.html").read_text()
+    assert "No study has final runs yet" not in overview
+    assert "Do the claims hold?" in overview
+    assert "Toy CPU" in (site / "provenance.html").read_text()
+
+
+def test_a_report_without_claims_has_no_such_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan = write_plan(tmp_path, [])
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"skipped": []}))
+    site = site_of(plan, tmp_path)
+    assert not (site / "claims.html").exists()
+    assert "claims.html" not in (site / "index.html").read_text()
+    assert main(["claims", "figures", "--plan", str(plan)]) == 2
+    assert "plan.json: no claims are checked in it" in capsys.readouterr().err
+
+
+def test_a_lost_table_or_figure_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan = write_plan(tmp_path, [], checks=True)
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 2
+    assert re.search(r"figures/claims/figures\.json: cannot be read .*snakemake", capsys.readouterr().err)
+    (tmp_path / "checks/checks.parquet").unlink()
+    assert main(["claims", "figures", "--plan", str(plan)]) == 2
+    assert re.search(r"checks/checks\.parquet: no such file; .*snakemake", capsys.readouterr().err)

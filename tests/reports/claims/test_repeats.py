@@ -1,0 +1,196 @@
+"""Claims that are repeated in another setting: whether directions are kept, and who is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from documents.errors import InputError
+from documents.method import Method
+from documents.plan import ReportPlan
+from reports.boards.leaderboard import leaderboards
+from reports.claims.comparison import comparisons
+from reports.claims.repeats import keeps_direction, repeat_of
+from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
+from reports.formatting import slug
+from reports.pages.site import study_file
+from reports.plan import read_plan
+from reports.tables import read_tables
+from tests.reports.changing import replace
+from tests.reports.conftest import leave_figures_out
+from tests.reports.synthetic import CONVEX, Shape, compared, write_plan
+
+AGAIN = Shape(
+    name="digits_again",
+    bases=("identity", "egop", "second"),
+    backends=("jax",),
+    seeds=tuple(range(100, 105)),
+    tuning_seeds=(0,),
+)
+
+
+@pytest.mark.parametrize(
+    ("gains", "again", "kept"),
+    [
+        ([0.2, 0.3, 0.4], [0.01, 0.1, 0.1], True),
+        ([0.2, 0.3, 0.4], [-0.3, -0.2, 0.1], False),
+        ([0.01, 0.02, 0.03], [-0.04, -0.03, 0.0], True),
+        ([0.01, 0.02, 0.03], [-0.09, -0.08, 0.0], False),
+        ([np.inf, np.inf, 0.0], [0.1, 0.1, 0.1], True),
+        ([0.0, 0.0, 0.0], [0.0, 0.01, 0.01], True),
+        ([0.0, 0.0, 0.0], [0.2, 0.3, 0.3], False),
+    ],
+)
+def test_a_direction_is_a_sign_or_too_small_to_matter(gains, again, kept):
+    assert keeps_direction(np.array(gains), np.array(again), 0.05) is kept
+
+
+def test_comparisons_are_paired_by_workload_and_place():
+    """The second study has one of the two workloads, and calls the basis otherwise."""
+    first = [
+        compared(gains, workload=workload, control=control)
+        for workload, control, gains in (
+            ("a", "adam", [0.3] * 3),
+            ("b", "adam", [0.3] * 3),
+            ("a", "sgd", [0.2] * 3),
+            ("a", "momentum", []),
+        )
+    ]
+    again = [
+        compared(gains, workload="a", control=control, treated="adam @ second")
+        for control, gains in (("adam", [0.1] * 5), ("sgd", [-0.2] * 4), ("momentum", [0.1] * 5))
+    ]
+    found = repeat_of("claim.again", "in float64", "again", first, again)
+    assert found is not None
+    assert (found.comparisons, found.seeds) == (2, 4)
+    assert found.reversed == ("adam @ egop and sgd, final train_loss on a",)
+    assert str(found) == "in float64: same direction in 1 of 2 comparisons (4 seeds)"
+    without = [replace(one, gains=np.array([])) for one in again]
+    assert repeat_of("claim.again", "in float64", "again", first, without) is None
+
+
+def with_repeats(plan_file: Path) -> dict[str, Any]:
+    """The plan of `AGAIN`, with two claims that repeat the first study's."""
+    plan: dict[str, Any] = json.loads(plan_file.read_text())
+    (claim,) = next(study["claims"] for study in plan["studies"] if study["name"] == "digits_mlp")
+    (condition,) = claim["holds_if"]
+    repeats = {"repeats": claim["id"]}
+    for study in plan["studies"]:
+        if study["name"] == AGAIN.name:
+            second = {**condition, "better": [Method("adam", "second").label]}
+            study["precision"] = "float64"
+            study["claims"], study["rules"] = [], dict.fromkeys(("egop.in-float64", "egop.second"), "cd" * 8)
+            study["repeated"] = [
+                {**claim, **repeats, "id": "egop.in-float64", "changed": "in float64"},
+                {
+                    **claim,
+                    **repeats,
+                    "id": "egop.second",
+                    "changed": "with a second basis",
+                    "holds_if": [second],
+                },
+            ]
+    return plan
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory) -> Path:
+    """A made-up report of three studies, one of which only repeats, with the figures of that one drawn."""
+    folder = tmp_path_factory.mktemp("repeats")
+    path = write_plan(folder, (Shape(), CONVEX, AGAIN))
+    path.write_text(json.dumps(with_repeats(path)))
+    leave_figures_out(folder, Shape().name, CONVEX.name)
+    assert main(["figures", "--plan", str(path), "--study", AGAIN.name]) == 0
+    return path
+
+
+@pytest.fixture
+def plan(plan_file) -> ReportPlan:
+    return read_plan(plan_file)
+
+
+def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
+    found = read_verdicts(plan)
+    told = {one["id"]: one for one in listed(plan, found)}
+    assert list(told) == ["egop.digits_mlp", "egop.convex", "egop.fashion"]
+    assert not set(found.findings["claim"]) & {"egop.in-float64", "egop.second"}
+    one = told["egop.digits_mlp"]
+    again = r"same direction in 1 of 1 comparison \(5 seeds\): 0\.\d+ \[0\.\d+, 0\.\d+\]"
+    assert re.fullmatch(
+        f"its one comparison holds; in float64: {again}; with a second basis: {again}", one["reason"]
+    )
+    assert [repeat["claim"] for repeat in one["repeats"]] == ["egop.in-float64", "egop.second"]
+    first = json.loads(as_json([one]))[0]["repeats"][0]
+    assert first.pop("effect") in one["reason"]
+    assert first == {
+        "claim": "egop.in-float64",
+        "changed": "in float64",
+        "study": "digits_again",
+        "comparisons": 1,
+        "reversed": [],
+        "seeds": 5,
+    }
+    assert told["egop.convex"]["repeats"] == []
+    assert [each["command_with_repeats"] is None for each in told.values()] == [False, True, True]
+    assert "in float64: same direction" in " ".join(as_text([one]).split())
+
+
+def test_a_repeat_changes_no_verdict(plan):
+    alone = replace(plan, studies=plan.studies[:2])
+    for name in ("claims", "findings"):
+        with_, without = (getattr(read_verdicts(one), name) for one in (plan, alone))
+        assert with_.drop("reason", strict=False).equals(without.drop("reason", strict=False))
+
+
+def test_another_backend_is_not_told_what_was_not_repeated_there(plan):
+    rows = read_verdicts(plan).claims.filter(pl.col("claim") == "egop.digits_mlp")
+    assert {row["backend"]: "float64" in row["reason"] for row in rows.to_dicts()} == {
+        "jax": True,
+        "torch": False,
+    }
+
+
+def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):
+    study = plan.study(AGAIN.name)
+    claim = study.repeated[0]
+    (condition,) = claim.conditions
+    more = replace(claim, conditions=(condition, replace(condition, workload="elsewhere")))
+    tables = read_tables(study.tables)
+    assert len(list(comparisons(study, more, tables, "jax"))) == 1
+    with pytest.raises(InputError, match="the plan does not have; give the plan with all workloads"):
+        list(comparisons(study, replace(more, repeats=""), tables, "jax"))
+
+
+def test_a_repeat_without_its_claim_decides_nothing(plan):
+    alone = replace(plan, studies=plan.studies[2:], skipped=())
+    found = read_verdicts(alone)
+    assert found.claims.is_empty()
+    assert not found.repeats
+
+
+def test_what_only_repeats_has_no_leaderboard(plan):
+    boards = leaderboards([(study, read_tables(study.tables)) for study in plan.studies])
+    assert AGAIN.name not in {column.study for board in boards for column in board.columns}
+
+
+def test_the_pages_tell_of_repeats(plan_file, tmp_path):
+    assert main(["site", "--plan", str(plan_file), "--out", str(tmp_path)]) == 0
+    claims = (tmp_path / "claims.html").read_text()
+    page = study_file("digits_again")
+    told = "its one comparison has the same direction"
+    assert f'In float64, in <a href="{page}">digits_again</a> (5 paired seeds): {told}.' in claims
+    assert "3 claims" in claims
+    study = (tmp_path / page).read_text()
+    assert f'Repeats <a href="claims.html#claim-{slug("egop.digits_mlp")}">' in study
+    assert "float64" in study
+    both = "studies=egop.digits_mlp,digits_again scale=quick"
+    assert f"With the studies that repeat it: <code>snakemake --cores all reports --config {both}" in claims
+    assert "With the study whose claims it repeats: <code>snakemake" in study
+    assert "studies=digits_again,digits_mlp scale=quick" in study

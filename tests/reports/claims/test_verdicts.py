@@ -1,0 +1,471 @@
+"""Verdicts on claims of studies: from made-up tables, and told to people and to programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from documents.errors import InputError
+from documents.plan import ReportPlan
+from reports.claims.comparison import comparisons
+from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
+from reports.claims.verdicts import claim_verdicts, combined, decided, rule_of_runs
+from reports.pages.site import render_site
+from reports.plan import read_plan
+from reports.statistics.decisions import Question, decide
+from reports.tables import Tables, read_tables
+from results.schema import CLAIMS, FINDINGS
+from results.verdicts import ALPHA, RULE_VERSION, rule_hash
+from tests.reports.changing import replace
+from tests.reports.conftest import Report
+from tests.reports.synthetic import RULE
+
+
+@pytest.fixture(scope="module")
+def found(report: Report):
+    return read_verdicts(read_plan(report.plan_file))
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [
+        (["holds", "holds"], "reproduced"),
+        (["holds", "fails"], "partly reproduced"),
+        (["holds", "fails", "open"], "partly reproduced"),
+        (["fails", "fails"], "not reproduced"),
+        (["holds", "open"], "underpowered"),
+        (["fails", "open"], "underpowered"),
+        (["open"], "underpowered"),
+    ],
+)
+def test_how_findings_make_a_verdict(findings, verdict):
+    assert combined(findings) == verdict
+
+
+def test_tables_have_their_schemas_and_a_row_a_claim_and_backend(found, report: Report):
+    assert (found.claims.schema, found.findings.schema) == (CLAIMS, FINDINGS)
+    plan = read_plan(report.plan_file)
+    rows = found.claims.filter(pl.col("study") == "digits_mlp")
+    assert rows["backend"].to_list() == list(plan.study("digits_mlp").backends)
+    assert rows["rule"].to_list() == rows["rule_of_runs"].to_list() == [RULE, RULE]
+    (skipped,) = found.claims.filter(pl.col("verdict") == "not run").to_dicts()
+    assert (skipped["study"], skipped["estimate"]) == ("fashion", None)
+
+
+def test_an_estimate_is_the_ratio_of_the_tables_own_values(found, report: Report):
+    tables = read_tables(read_plan(report.plan_file).study("digits_mlp").tables)
+    final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == "jax"))
+    values = {
+        (method, seed): metrics[0]["value"]
+        for method, seed, metrics in final.select("method", "seed", "final_metrics").iter_rows()
+    }
+    ratios = sorted(
+        values["adam @ egop", seed] / values["adam", seed] for seed in sorted(final["seed"].unique())
+    )
+    (finding,) = found.findings.filter(claim="egop.digits_mlp", backend="jax").to_dicts()
+    assert finding["estimate"] == pytest.approx((ratios[4] * ratios[5]) ** 0.5)
+    # of 10 the second covers with 1002/1024 and the third with 912/1024; 0.95 lies at this share of the way
+    share = (1002 / 1024 - 0.95) / (90 / 1024)
+    inward = 8 * share / (2 + 6 * share)  # Hettmansperger and Sheather
+    ends = [one ** (1 - inward) * next_one**inward for one, next_one in (ratios[1:3], ratios[-2:-4:-1])]
+    assert [finding["low"], finding["high"]] == pytest.approx(ends)
+    assert finding["margin"] == pytest.approx(0.95)
+
+
+def altered(runs: pl.DataFrame, method: str, backend: str, factor: float) -> pl.DataFrame:
+    """The runs with a method's losses multiplied."""
+    scaled = pl.col("final_metrics").list.eval(
+        pl.struct(
+            pl.element().struct.field("name"), (pl.element().struct.field("value") * factor).alias("value")
+        )
+    )
+    here = (pl.col("method") == method) & (pl.col("backend") == backend)
+    return runs.with_columns(pl.when(here).then(scaled).otherwise("final_metrics").alias("final_metrics"))
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(0.5, "reproduced"), (0.97, "not reproduced"), (2.0, "not reproduced")]
+)
+def test_the_verdict_follows_the_runs(report: Report, factor, verdict):
+    plan = read_plan(report.plan_file)
+    study = plan.study("digits_mlp")
+    tables = read_tables(study.tables)
+    runs = tables.runs
+    same = runs.filter(pl.col("method") == "adam").with_columns(
+        pl.lit("adam @ egop").alias("method"), pl.lit("egop").alias("basis")
+    )
+    runs = pl.concat([runs.filter(pl.col("method") != "adam @ egop"), same])
+    (claim,) = study.claims
+    changed = replace(tables, runs=altered(runs, "adam @ egop", "jax", factor))
+    findings = decided(list(comparisons(study, claim, changed, "jax")))
+    assert combined(findings["finding"].to_list()) == verdict
+    assert findings["estimate"].item() == pytest.approx(factor)
+
+
+def stopping(report: Report, treated: list[float], control: list[float], stop: float, **asked: Any) -> Any:
+    """The made-up study with these final losses of its claim's methods and a stop, its claim and tables."""
+    study = replace(read_plan(report.plan_file).study("digits_mlp"), stop={"train_loss": stop})
+    (claim,) = study.claims
+    claim = replace(claim, conditions=(replace(claim.conditions[0], test="sign", **asked),))
+    tables = read_tables(study.tables)
+    losses = {"adam @ egop": dict(enumerate(treated, 100)), "adam": dict(enumerate(control, 100))}
+    rows = []
+    for run in tables.runs.filter(stage="final", backend="jax").iter_rows(named=True):
+        if run["method"] in losses:
+            loss = losses[run["method"]][run["seed"]]
+            ended = {"outcome": "reached", "steps": round(1000 * loss / stop)} if loss <= stop else {}
+            metrics = [{"name": "train_loss", "value": loss}]
+            rows.append({**run, "final_metrics": metrics, "outcome": "budget", "steps": 1000, **ended})
+    runs = pl.DataFrame(rows, schema=tables.runs.schema)
+    return replace(study, claims=(claim,), backends=("jax",)), claim, replace(tables, runs=runs)
+
+
+BOTH_STOP = [0.09] * 7 + [0.2] * 3
+NOT = [0.5] * 10
+
+
+def judged(study: Any, tables: Any) -> dict[str, Any]:
+    """The row of the table `claims` of a study alone."""
+    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
+    return claim_verdicts(plan, {study.name: tables}, None).claims.row(0, named=True)
+
+
+@pytest.mark.parametrize("relation", ["same", "no_worse", "better"])
+def test_pairs_that_stopped_in_both_are_equal_for_no_relation(report: Report, relation):
+    study, claim, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation=relation)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.gains == 0).all()
+    assert (one.bounds.shown, one.bounds.range) == ("open", "[0, ∞]"), "of three pairs something is known"
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["estimate"], row["low"], row["high"]) == ("open", None, 0.0, np.inf)
+    assert row["seeds_needed"] is None
+    claimed = judged(study, tables)
+    assert claimed["verdict"] == "underpowered"
+    assert claimed["seeds_needed"] is None
+    said = "7 of 10 pairs stopped at 0.1 in both, which the final value cannot tell apart"
+    assert f"these runs cannot decide it, and more seeds would not either: {said}" in claimed["reason"]
+
+
+def test_that_both_stopped_is_said_where_all_pairs_did(report: Report):
+    study, claim, tables = stopping(report, [0.09] * 10, [0.09] * 10, 0.1)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.bounds.shown, one.bounds.range) == ("both stopped", "at 0.1")
+
+
+def test_without_a_stop_equal_losses_are_the_same(report: Report):
+    study, claim, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation="same")
+    (row,) = decided(list(comparisons(replace(study, stop={}), claim, tables, "jax"))).to_dicts()
+    assert (row["finding"], row["estimate"]) == ("holds", 1.0)
+
+
+def test_what_a_bound_is_enough_for_is_decided(report: Report):
+    study, claim, tables = stopping(report, [0.09] * 10, NOT, 0.1)
+    (row,) = decided(list(comparisons(study, claim, tables, "jax"))).to_dicts()
+    assert (row["finding"], row["estimate"]) == ("holds", None)
+    assert (row["low"], row["high"]) == (0.0, pytest.approx(0.2))
+    assert judged(study, tables)["reason"] == "its one comparison holds"
+    turned, claim, tables = stopping(report, NOT, [0.09] * 10, 0.1)
+    (row,) = decided(list(comparisons(turned, claim, tables, "jax"))).to_dicts()
+    assert (row["finding"], row["low"], row["high"]) == ("fails", pytest.approx(5.0), np.inf)
+
+
+def test_a_bound_that_is_not_enough_is_told(report: Report):
+    study, _, tables = stopping(report, [0.09] * 10, [0.101] * 10, 0.1, relation="same")
+    reason = judged(study, tables)["reason"]
+    said = "10 of 10 pairs, of which one run stopped at 0.1, are bounds only"
+    assert f"more seeds would not either: {said}" in reason
+
+
+def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
+    """A made-up run stops after its loss over the stop, in thousandths: 500 and 900 steps."""
+    asked = {"quantity": "steps_to_stop"}
+    study, claim, tables = stopping(report, [0.05] * 10, [0.09] * 10, 0.1, **asked)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert np.exp(one.gains) == pytest.approx([1.8] * 10)
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["estimate"]) == ("holds", pytest.approx(5 / 9))
+    assert row["which"] == "steps until the run was stopped by the"
+
+
+def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
+    treated, control = [0.1] * 8 + [0.3] * 2, [0.3] * 10
+    study, claim, tables = stopping(report, treated, control, 0.1, quantity="steps_to_stop")
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.gains[:8] > 0).all()  # after 1,000 steps, and more than 1,000
+    assert (one.gains[8:] == 0).all()
+    assert (one.bounds.shown, one.bounds.range) == ("≤ 0.9990", "[0, ∞]")
+    said = "2 of 10 pairs met 0.1 in neither run, which the steps to it cannot tell apart"
+    assert one.censoring == f"these runs cannot decide it, and more seeds would not either: {said}"
+
+
+def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
+    """Made-up runs reach a loss of 0.1 as `stopping` lets them stop: the treated all, the control two."""
+    study, claim, tables = stopping(
+        report, [0.05] * 10, [0.1] * 2 + [0.3] * 8, 0.1, quantity="steps_to_target", which="best"
+    )
+    met = pl.when(pl.col("outcome") == "reached").then(pl.col("steps"))
+    aim = pl.struct(
+        metric=pl.lit("train_loss"), threshold=pl.lit(0.1), steps=met, seconds=pl.lit(None, pl.Float64)
+    )
+    runs = tables.runs.with_columns(targets=pl.concat_list(aim), outcome=pl.lit("budget"))
+    study = replace(study, stop={}, targets={"train_loss": 0.1})
+    (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
+    assert np.exp(one.gains[:2]) == pytest.approx([2.0] * 2)
+    assert np.exp(one.gains[2:]) == pytest.approx([1001 / 500] * 8)
+    assert np.isinf(one.interval.high[2:]).all()
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["which"]) == ("holds", "steps to the target of the best")
+
+
+def test_json_has_bounds_and_words(report: Report):
+    study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1)
+    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
+    (told,) = json.loads(as_json(listed(plan, claim_verdicts(plan, {study.name: tables}, None))))
+    assert (told["estimate"], told["low"], told["high"]) == (None, 0.0, pytest.approx(0.2))
+    assert (told["shown"], told["range"], told["beyond_seeds"]) == ("≤ 0.200", "[0, 0.200]", False)
+    (comparison,) = told["comparisons"]
+    assert (comparison["at_least"], comparison["at_most"]) == (0.0, pytest.approx(0.2))
+    assert "≤ 0.200 [0, 0.200]" in as_text([told])
+    assert told["decided_by"] == "{treated} / {control} on {workload}".format(**comparison)
+    assert told["asks"] == comparison["asks"] == "at most 0.950"
+    asked = f"the estimate is of {told['decided_by']}, of which the claim asks at most 0.950"
+    assert asked in " ".join(as_text([told]).split())
+
+
+@pytest.mark.parametrize(
+    ("relation", "metric", "asks"),
+    [
+        ("better", "train_loss", "at most 0.950"),
+        ("no_worse", "train_loss", "at most 1.05"),
+        ("same", "train_loss", "0.950 to 1.05"),
+        ("better", "validation_accuracy", "at least +0.0500"),
+        ("no_worse", "validation_accuracy", "at least −0.0500"),
+        ("same", "validation_accuracy", "−0.0500 to +0.0500"),
+    ],
+)
+def test_what_a_claim_asks_of_the_median_effect_in_words(report: Report, relation, metric, asks):
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    condition = replace(claim.conditions[0], relation=relation, metric=metric, smallest_effect=0.05)
+    plan = replace(
+        report.plan, studies=(replace(study, claims=(replace(claim, conditions=(condition,)),)),), skipped=()
+    )
+    told = listed(replace(plan, checks=None), read_verdicts(replace(plan, checks=None)))
+    assert [one["asks"] for one in told] == [asks]
+
+
+def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):
+    study = read_plan(report.plan_file).study("digits_mlp")
+    tables = read_tables(study.tables)
+    runs = tables.runs
+    few = runs.filter(
+        pl.col("seed").is_in(sorted(runs.filter(pl.col("stage") == "final")["seed"].unique())[:3])
+    )
+    (claim,) = study.claims
+    (finding,) = decided(list(comparisons(study, claim, replace(tables, runs=few), "jax"))).to_dicts()
+    assert (finding["finding"], finding["seeds"]) == ("open", 3)
+    assert finding["seeds_needed"] in (5, 6)
+
+
+def test_negative_losses_ask_for_a_difference(report: Report):
+    study = read_plan(report.plan_file).study("digits_mlp")
+    tables = read_tables(study.tables)
+    negative = replace(tables, runs=altered(tables.runs, "adam", "jax", -1.0))
+    (claim,) = study.claims
+    with pytest.raises(InputError, match="negative values says nothing; give effect: difference"):
+        list(comparisons(study, claim, negative, "jax"))
+
+
+def test_two_final_runs_of_a_seed_are_refused(report: Report):
+    study = read_plan(report.plan_file).study("digits_mlp")
+    tables = read_tables(study.tables)
+    twice = replace(tables, runs=pl.concat([tables.runs, tables.runs]))
+    (claim,) = study.claims
+    with pytest.raises(InputError, match="a seed has more than one final run; merge tables of one plan"):
+        list(comparisons(study, claim, twice, "jax"))
+
+
+def test_a_rule_changed_after_the_runs_is_seen(report: Report):
+    plan = read_plan(report.plan_file)
+    jobs = read_tables(plan.study("digits_mlp").tables).jobs
+    assert rule_of_runs(jobs, "egop.digits_mlp", "jax") == RULE
+    assert rule_of_runs(jobs, "another", "jax") is None
+
+
+# findings by their first letters: holds, fails, open
+PINNED = (
+    "offffoofffofoffofooooohooohhhhoffffoofffoofofoooooooohoohhhh"
+    "offffoooooohhhhohhhhohhhhohhhhoffffohoooohohhoohhhoohhhohhhh"
+    "offffooooooohohoooooooooooffffoffffooooooohhooooooooooooffff"
+)
+CLAIM: dict[str, Any] = {
+    "id": "a",
+    "sentence": "s",
+    "holds_if": [
+        {"metric": {"which": "final", "metric": "y"}, "smallest_effect": 0.05},
+        {"metric": {"which": "best", "metric": "z"}},
+    ],
+}
+OTHER: dict[str, Any] = {
+    "id": "b",
+    "sentence": "s",
+    "holds_if": [{"metric": {"which": "final", "metric": "x"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("claim", "among", "cap", "same"),
+    [
+        ({**CLAIM, "sentence": "told otherwise"}, [OTHER], "", True),
+        ({**CLAIM, "holds_if": CLAIM["holds_if"][::-1]}, [OTHER], "", True),
+        (json.loads(json.dumps(CLAIM, sort_keys=True)), [OTHER], "", True),  # as plan.json has it
+        ({**CLAIM, "holds_if": [{**one, "family": "a"} for one in CLAIM["holds_if"]]}, [OTHER], "", True),
+        ({**CLAIM, "holds_if": [CLAIM["holds_if"][0] | {"smallest_effect": 0.01}]}, [OTHER], "", False),
+        ({**CLAIM, "holds_if": [CLAIM["holds_if"][0] | {"at_equal": "seconds"}]}, [OTHER], "", False),
+        (
+            CLAIM,
+            [{**OTHER, "holds_if": [OTHER["holds_if"][0] | {"family": "a"}]}],
+            "",
+            False,
+        ),  # one more in its family
+        (CLAIM, [OTHER], "the data are reduced", False),
+    ],
+)
+def test_the_hash_of_a_rule_is_that_of_what_decides(claim, among, cap, same):
+    assert (rule_hash(claim, [claim, *among], cap) == rule_hash(CLAIM, [CLAIM, OTHER], "")) == same
+
+
+def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
+    """Fixed gains, and what is made of them: where this fails, raise RULE_VERSION and pin anew."""
+    random = np.random.default_rng(7)
+    told = []
+    for relation in ("better", "no_worse", "same"):
+        for test in ("sign", "wilcoxon"):
+            question = Question(relation, 0.05, test)
+            for median in (-0.2, -0.05, 0.0, 0.05, 0.06, 0.2):
+                for size in (3, 5, 8, 10, 20):
+                    gains = median + 0.05 * random.standard_normal(size)
+                    told.append(decide(question, gains, question.p_value(gains), ALPHA)[0])
+    assert (RULE_VERSION, ALPHA, "".join(told)) == (4, 0.05, PINNED)
+
+
+def test_a_cap_is_told(report: Report):
+
+    plan = read_plan(report.plan_file)
+    study = replace(plan.study("digits_mlp"), at_most_partly="the data are reduced")
+    capped = replace(plan, studies=(study,), checks=None)
+    rows = claim_verdicts(capped, {study.name: read_tables(study.tables)}, None).claims
+    first = rows.row(0, named=True)
+    assert first["verdict"] == "partly reproduced"
+    assert "the data are reduced" in first["reason"]
+
+
+def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.CaptureFixture, tmp_path: Path):
+    assert main(["verdicts", "--plan", str(report.plan_file), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    names = [verdict["id"] for verdict in told]
+    assert len(names) == len(set(names))
+    assert {"egop.digits_mlp", "egop.convex", "egop.fashion", "notes.regret"} < set(names)
+    for verdict in told:
+        assert {"id", "verdict", "scale", "estimate", "low", "high", "p", "seeds"} <= set(verdict)
+        assert verdict["sentence"]
+        assert verdict["source"] == "002 eq. 22" or verdict["source"].startswith("000")
+        assert verdict["command"].startswith(
+            f"snakemake --cores all reports --config studies={verdict['id']} "
+        )
+    pages = render_site(read_plan(report.plan_file), tmp_path / "site", lambda _: None).parent
+    drawn = {verdict["id"]: verdict["figure"] for verdict in told}
+    assert drawn.pop("egop.fashion") is None  # not run
+    assert all((pages / figure).is_file() for figure in drawn.values())
+    misprint = next(verdict for verdict in told if verdict["id"] == "notes.misprint")
+    assert misprint["variant"] == "as corrected"
+    assert misprint["others"] == [{"variant": "as printed", "backend": None, "verdict": "not reproduced"}]
+    assert main(["verdicts", "--plan", str(report.plan_file)]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].split()[:2] == ["claim", "verdict"]
+    assert "Fashion-MNIST is not on this machine" in text
+
+
+def test_the_list_is_of_the_leading_backend(report: Report, found):
+    plan = read_plan(report.plan_file)
+    backends = {verdict["backend"] for verdict in listed(plan, found) if verdict["study"] == "digits_mlp"}
+    assert backends == {"jax"}
+
+
+def test_a_condition_on_what_the_plan_lacks_is_an_error(report: Report):
+    """A claim of two workloads is not decided by one of them."""
+    plan = read_plan(report.plan_file)
+    study = plan.study("digits_mlp")
+    (claim,) = study.claims
+    elsewhere = replace(claim, conditions=(replace(claim.conditions[0], workload="absent"),))
+    with pytest.raises(InputError, match="on absent, which the plan does not have"):
+        list(comparisons(study, elsewhere, read_tables(study.tables), "jax"))
+
+
+def final_losses(tables: Tables, workload: str, method: str) -> np.ndarray:
+    """Training losses of a method's final runs on JAX, by seed."""
+    own = tables.runs.filter(stage="final", backend="jax", workload=workload, method=method).sort("seed")
+    return np.array([metrics[0]["value"] for metrics in own["final_metrics"]])
+
+
+def test_methods_are_held_against_a_number(report: Report):
+    """Each method by itself, its runs' values less or over the number; a seed is a pair."""
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    condition = replace(claim.conditions[0], methods=("adam", "adam @ egop"), than=0.25)
+    claim = replace(claim, conditions=(replace(condition, test="sign"),))
+    tables = read_tables(study.tables)
+    both = list(comparisons(study, claim, tables, "jax"))
+    assert [(one.treated, one.control, one.effect) for one in both] == [
+        ("adam", "0.25", "ratio"),
+        ("adam @ egop", "0.25", "ratio"),
+    ]
+    for one in both:
+        assert one.key.sides == (("digits_mlp", one.treated),)
+        assert one.gains == pytest.approx(-np.log(final_losses(tables, "digits_mlp", one.treated) / 0.25))
+
+
+@pytest.mark.parametrize(("relation", "number", "finding"), [
+    ("no_worse", 0.1, "holds"), ("better", 0.2, "holds"), ("no_worse", 0.05, "open"), ("better", 0.1, "open"),
+])  # fmt: skip
+def test_a_stop_bounds_runs_and_not_the_number_that_they_are_held_against(
+    report: Report, relation: str, number: float, finding: str
+):
+    """All runs stopped at 0.1: they are no worse than it, and how much better they would get nobody knows."""
+    asked = {"relation": relation, "methods": ("adam @ egop",), "than": number}
+    study, claim, tables = stopping(report, [0.09] * 10, NOT, 0.1, **asked)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert decided([one])["finding"].item() == finding
+
+
+def test_a_method_is_held_against_itself_on_another_workload(report: Report):
+    study = report.plan.study("convex")
+    (claim,) = study.claims
+    condition = replace(
+        claim.conditions[0],
+        methods=("adam",),
+        than=("adam",),
+        workload="least_squares",
+        than_on="log_sum_exp",
+    )
+    claim = replace(claim, conditions=(condition,))
+    tables = read_tables(study.tables)
+    (one,) = comparisons(study, claim, tables, "jax")
+    assert (one.treated, one.control) == ("adam", "adam on log_sum_exp")
+    assert one.key.sides == (("least_squares", "adam"), ("log_sum_exp", "adam"))
+    here, there = (final_losses(tables, name, "adam") for name in ("least_squares", "log_sum_exp"))
+    assert one.gains == pytest.approx(np.log(there) - np.log(here))
+    assert np.abs(one.gains).max() > 0, "the two workloads' losses differ"
+    (row,) = decided([one]).to_dicts()
+    assert (row["workload"], row["control"], row["seeds"]) == ("least_squares", "adam on log_sum_exp", 10)
+    absent = replace(claim, conditions=(replace(condition, than_on="absent"),))
+    with pytest.raises(InputError, match="on absent, which the plan does not have"):
+        list(comparisons(study, absent, tables, "jax"))
+    (again,) = comparisons(study, replace(absent, repeats="egop.other"), tables, "jax")
+    assert not len(again.gains), "a claim may be repeated on some of its workloads"

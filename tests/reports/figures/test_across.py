@@ -1,0 +1,203 @@
+"""Figures across workloads, bases and ranks, and captions that name the source's figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from documents.method import BasisSpec
+from documents.plan import MetricPlan, StudyPlan, WorkloadPlan
+from reports.figures.across import best_rates, draw_across, ranks, varied
+from reports.figures.all_figures import with_source_figures
+from reports.figures.study_figures import (
+    Drawn,
+    FigureCell,
+    cells,
+    draw_run_figures,
+    judged_metrics,
+    steps_an_epoch,
+)
+from reports.plan import read_plan
+from reports.tables import read_tables
+from tests.reports.changing import replace
+from tests.reports.conftest import Report
+from tests.reports.synthetic import Shape, write_plan
+
+SHAPE = Shape(
+    name="masks",
+    workloads=("mask_100", "mask_000", "mask_030"),
+    optimizers=("adagrad", "adam"),
+    bases=("identity", "rank-8", "rank-2", "rank-4"),
+    backends=("jax",),
+    seeds=tuple(range(100, 105)),
+)
+SMALL = Shape(name="small", optimizers=("adagrad",), bases=("identity",), backends=("jax",), seeds=(100, 101))
+RANKS = {"rank-2": "0.02 d", "rank-4": "0.04 d", "rank-8": "0.08 d"}
+
+
+def made_up(folder: Path, shape: Shape, **changes: Any) -> StudyPlan:
+    """A made-up study with some of what its plan says replaced."""
+    path = write_plan(folder, [shape])
+    raw = json.loads(path.read_text())
+    raw["studies"][0] |= changes
+    path.write_text(json.dumps(raw))
+    return read_plan(path).study(shape.name)
+
+
+def drawn_by(
+    study: StudyPlan, folder: Path, draw: Callable[[FigureCell], Iterable[Drawn]] = draw_run_figures
+) -> list[Drawn]:
+    found = cells(study, read_tables(study.tables), folder / "drawn")
+    return [figure for cell in found for figure in draw(cell)]
+
+
+def rotated(bases: dict[str, Any]) -> tuple[BasisSpec, ...]:
+    return tuple(BasisSpec(name, "egop", options) for name, options in bases.items())
+
+
+def workload(name: str, **settings: Any) -> WorkloadPlan:
+    return WorkloadPlan(
+        name=name,
+        description="made up",
+        metrics={"train_loss": MetricPlan(direction="minimize", description="")},
+        settings=settings,
+    )
+
+
+def test_workloads_that_differ_in_one_number_are_in_its_order():
+    family = (workload("b", nu=1.0, m=10), workload("a", nu=0, m=10), workload("c", nu=0.3, m=10))
+    assert varied(family) == ("nu", {"a": 0.0, "c": 0.3, "b": 1.0})
+
+
+@pytest.mark.parametrize(
+    "workloads",
+    [
+        (workload("a", nu=0.0),),
+        (workload("a", nu=0.0), workload("b", nu=0.0)),
+        (workload("a", nu=0.0, m=1), workload("b", nu=1.0, m=2)),
+        (workload("a", start="1/2"), workload("b", start="-1/2")),
+        (workload("a", rows=True), workload("b", rows=False)),
+        (workload("a", alpha=1.5), replace(workload("b", alpha=2.0), source="another objective")),
+        (workload("a", nu=0.0), workload("b")),
+        (workload("a", nu=0.0), workload("b", nu=0.5), replace(workload("c", nu=1.0), metrics={})),
+    ],
+)
+def test_other_workloads_are_no_family(workloads: tuple[WorkloadPlan, ...]):
+    assert varied(workloads) is None
+
+
+def test_ranks_are_shares_or_numbers_of_three_bases_or_more(tmp_path: Path):
+    study = made_up(tmp_path, SMALL)
+    of = lambda bases: ranks(replace(study, bases=rotated(bases)))  # noqa: E731
+    assert of({}) is None
+    given = {name: {"rank": rank} for name, rank in RANKS.items()} | {"whole": {"rank": None}}
+    assert of(given) == (True, {"rank-2": 0.02, "rank-4": 0.04, "rank-8": 0.08})
+    assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": 7}}) == (
+        False,
+        {"b": 2, "c": 7, "a": 30},
+    )
+    assert of({"a": {"rank": 30}, "b": {"rank": 2}}) is None
+    assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": "0.1 d"}}) is None, (
+        "they have no common unit"
+    )
+
+
+def test_the_best_rate_is_where_the_median_is_best():
+    rates = pl.DataFrame(
+        {"method": ["b", "b", "a"], "learning_rate": [0.1, 1.0, 0.1], "median": [3.0, 2.0, 5.0]}
+    )
+    assert best_rates(rates, "minimize") == [("a", 0.1, 5.0), ("b", 1.0, 2.0)]
+    assert best_rates(rates, "maximize") == [("a", 0.1, 5.0), ("b", 0.1, 3.0)]
+
+
+def test_a_family_and_its_bases_are_drawn_for_every_claimed_metric(tmp_path: Path):
+    study = made_up(tmp_path, SHAPE)
+    settings = dict(zip(SHAPE.workloads, (1.0, 0.0, 0.3), strict=True))
+    family = tuple(replace(one, settings={"nu": settings[one.name]}) for one in study.workloads)
+    bases = {name: {"rank": rank} for name, rank in RANKS.items()}
+    study = replace(study, workloads=family, bases=(*study.bases[:1], *rotated(bases)))
+    drawn = drawn_by(study, tmp_path, draw_across)
+    assert {one.kind for one in drawn} == {"across"}
+    figures = {one.name: one for one in drawn}
+    assert set(figures) == {
+        *("masks.jax.nu", "masks.jax.nu.curves"),
+        *(f"{name}.jax.bases.final.train_loss" for name in SHAPE.workloads),
+        *(f"{name}.jax.rank.train_loss" for name in SHAPE.workloads),
+        *(f"{name}.jax.rank.seconds" for name in SHAPE.workloads),
+    }
+    curves = figures["masks.jax.nu.curves"]
+    assert curves.title == "Training loss by step, for every nu"
+    assert "adam @ rank-2 " in curves.alt
+    assert " at nu = 0, " in curves.alt
+    ends = figures["masks.jax.nu"]
+    assert ends.alt.index("at nu = 0,") < ends.alt.index("at nu = 0.3,") < ends.alt.index("at nu = 1")
+    rank = figures["mask_000.jax.rank.train_loss"]
+    assert "adam 0." in rank.alt
+    assert rank.alt.index("rank = 0.02,") < rank.alt.index("rank = 0.04,") < rank.alt.index("rank = 0.08")
+    assert "in original coordinates" in rank.alt
+    took = figures["mask_000.jax.rank.seconds"]
+    assert took.title.startswith("Seconds to 99.5 % of the best validation accuracy against rank r")
+    svg = (tmp_path / "drawn/mask_000.jax.bases.final.train_loss.light.svg").read_text()
+    for text in ("rank-2 basis", "rank-4 basis", "rank-8 basis", "the panel's basis", "adagrad"):
+        assert f">{text}</text>" in svg
+
+
+def test_studies_without_families_bases_and_ranks_have_no_such_figure(report: Report):
+    for study in report.plan.studies:
+        kinds = {figure["kind"] for figure in json.loads((study.figures / "figures.json").read_text())}
+        assert "across" not in kinds
+
+
+def test_captions_name_the_figures_of_the_source_that_they_lie_beside(tmp_path: Path):
+    named = {
+        "000 Fig. 6a": "train_loss.epochs",
+        "000 Fig. 6b": "mask_000.sensitivity",
+        "000 Fig. 14": "sensitivity",
+    }
+    study = made_up(tmp_path, SMALL, source_figures=named)
+
+    def caption(stem: str, workload: str) -> str:
+        name = f"{workload}.jax.{stem}"
+        drawn = Drawn(name, "curve", workload, "jax", "train_loss", "A title", "Median.", "", 1, 1, stem)
+        return with_source_figures(study, drawn).caption
+
+    assert caption("train_loss.epochs", "mask_000") == "As 000 Fig. 6a. Median."
+    assert caption("sensitivity", "mask_000") == "As 000 Fig. 6b, 000 Fig. 14. Median."
+    assert caption("sensitivity", "mask_030") == "As 000 Fig. 14. Median."
+    assert caption("train_loss.charged_evaluations", "mask_030") == "Median."
+    study = replace(study, source_figures={})
+    assert caption("sensitivity", "mask_000") == "Median."
+
+
+def test_curves_have_epochs_where_the_budget_has(tmp_path: Path):
+    study = made_up(tmp_path, SMALL, budget={"epochs": 20, "evaluations": 20})
+    final = read_tables(study.tables).runs.filter(pl.col("stage") == "final")
+    assert steps_an_epoch(study, final) == 5
+    assert (
+        steps_an_epoch(replace(study, stop={"gradient_norm": 1.0}), final.filter(outcome="reached")) is None
+    )
+    assert steps_an_epoch(made_up(tmp_path, SMALL), final) is None
+    (curve,) = (one for one in drawn_by(study, tmp_path) if one.name == "digits_mlp.jax.train_loss.epochs")
+    assert curve.title == "Training loss against epochs of the run"
+    assert "(from 0 to 20.0)" in curve.alt
+
+
+def test_every_metric_of_a_claim_has_its_sensitivity(tmp_path: Path):
+    study = made_up(tmp_path, SMALL)
+    (claim,) = study.claims
+    (one,) = claim.conditions
+    other = replace(one, metric="validation_accuracy", which="best")
+    study = replace(study, claims=(replace(claim, conditions=(one, other)),))
+    assert judged_metrics(study, study.workloads[0]) == (
+        ("train_loss", "final"),
+        ("validation_accuracy", "best"),
+    )
+    found = {each.name: each for each in drawn_by(study, tmp_path) if each.kind == "sensitivity"}
+    assert "digits_mlp.jax.sensitivity" in found
+    best = found["digits_mlp.jax.sensitivity.best.validation_accuracy"]
+    assert best.title == "Best validation accuracy against the learning rate"

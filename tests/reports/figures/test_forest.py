@@ -1,0 +1,115 @@
+"""Forest plots: what is drawn of each comparison, what lies beyond the axis, and what words say of it."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reports.figures.forest import draw_forests
+from reports.measures import study_values
+from reports.statistics.decisions import ClaimRelation
+from reports.tables import read_tables
+from tests.reports.changing import replace
+from tests.reports.conftest import Report
+from tests.reports.synthetic import HOSTILE, compared
+
+
+@pytest.mark.parametrize(
+    ("relation", "sign", "allowed"),
+    [
+        ("better", -1.0, (0.0, 0.95)),
+        ("better", 1.0, (1 / 0.95, inf)),
+        ("no_worse", -1.0, (0.0, 1 / 0.95)),
+        ("same", -1.0, (0.95, 1 / 0.95)),
+    ],
+)
+def test_what_a_claim_allows_as_a_ratio(relation: ClaimRelation, sign: float, allowed: tuple[float, float]):
+    assert compared([1.0], relation, sign=sign).allowed == pytest.approx(allowed)
+
+
+def test_an_infinite_gain_is_an_infinite_or_vanishing_ratio():
+    assert compared([inf] * 6).bounds.median == 0
+    assert compared([-inf] * 6).bounds.high == inf
+    assert compared([-inf] * 6, effect="difference").bounds.median == inf
+
+
+def test_what_runs_that_stopped_leave_open_has_no_circle_and_is_told(report: Report, tmp_path: Path):
+    study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 1.0}, backends=("jax",))
+    (jax,) = draw_forests(study, read_tables(study.tables), tmp_path)
+    assert "adam @ egop / adam both stopped at 1." in jax.alt
+    assert "Without a circle: runs stopped" in jax.caption
+    tables = read_tables(study.tables)
+    exact = replace(study, stop={})
+    adam = study_values(exact, tables.runs).filter(method="adam", stage="final", backend="jax")
+    seventh = sorted(adam["value"])[6]  # of ten: of three pairs something is known, of the median nothing
+    (some,) = draw_forests(replace(study, stop={"train_loss": seventh}), tables, tmp_path)
+    assert "adam @ egop / adam open, from 0 to ∞." in some.alt
+    (whole,) = draw_forests(exact, read_tables(study.tables), tmp_path)
+    assert "circle" not in whole.caption
+
+
+def test_every_backend_with_pairs_has_a_figure_that_words_tell(report: Report):
+    study = report.plan.study("digits_mlp")
+    figures = json.loads((study.figures / "figures.json").read_text())
+    jax, torch = (figure for figure in figures if figure["kind"] == "claim")
+    assert [jax["backend"], torch["backend"]] == ["jax", "torch"]
+    assert jax["workload"] == "egop.digits_mlp"
+    assert "final training loss on digits_mlp: better by 5 % or more: adam @ egop / adam 0.00" in jax["alt"]
+    assert "10 paired seeds" in jax["caption"]
+    text = (study.figures / f"{jax['name']}.light.svg").read_text()
+    assert "adam @ egop / adam" in text
+    hostile = report.plan.study("convex").figures / "egop.convex.jax.light.svg"
+    assert HOSTILE not in hostile.read_text()
+
+
+def test_what_diverged_is_drawn_at_the_edge_and_told(report: Report, tmp_path: Path):
+    study = report.plan.study("digits_mlp")
+    tables = read_tables(study.tables)
+    lost = (pl.col("method") == "adam") & (pl.col("stage") == "final")
+    outcome = pl.when(lost).then(pl.lit("diverged")).otherwise("outcome").alias("outcome")
+    worse = replace(tables, runs=tables.runs.with_columns(outcome))
+    jax, _ = draw_forests(study, worse, tmp_path)
+    assert "An arrow: the interval goes on beyond the axis, and without a circle the median" in jax.caption
+    drawing = (tmp_path / f"{jax.name}.light.svg").read_text()
+    exact = (study.figures / f"{jax.name}.light.svg").read_text()
+    assert drawing.count("<use") == exact.count("<use"), "an arrow in the circle's place"
+    assert "adam @ egop / adam 0, from 0 to 0" in jax.alt
+
+
+def test_without_pairs_there_is_no_figure(report: Report, tmp_path: Path):
+    study = report.plan.study("digits_mlp")
+    tables = read_tables(study.tables)
+    only = replace(tables, runs=tables.runs.filter(pl.col("method") != "adam"))
+    assert draw_forests(study, only, tmp_path) == []
+
+
+def test_differences_have_an_axis_of_their_own(report: Report, tmp_path: Path):
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    accuracy = replace(
+        claim.conditions[0], metric="validation_accuracy", relation="no_worse", smallest_effect=0.01
+    )
+    both = replace(study, claims=(replace(claim, conditions=(*claim.conditions, accuracy)),))
+    jax, _ = draw_forests(both, read_tables(study.tables), tmp_path)
+    text = (tmp_path / f"{jax.name}.light.svg").read_text()
+    assert "difference of the final validation accuracy" in text
+    assert "ratio of the two" in text
+    assert "at most 0.01 worse: adam @ egop − adam" in jax.alt
+
+
+def test_what_is_allowed_is_a_factor_and_a_method_with_itself_is_short(report: Report, tmp_path: Path):
+    study = report.plan.study("convex")
+    (claim,) = study.claims
+    condition = replace(
+        claim.conditions[0], relation="no_worse", methods=("adam",), than=("adam",), smallest_effect=0.25,
+        workload="least_squares", than_on="log_sum_exp",
+    )  # fmt: skip
+    number = replace(condition, than=0.25, than_on=None, relation="better")
+    study = replace(study, claims=(replace(claim, conditions=(condition, number)),))
+    (drawn,) = draw_forests(study, read_tables(study.tables), tmp_path)
+    assert "on least_squares: at most 1.333 times as much: adam / on log_sum_exp" in drawn.alt
+    assert "on least_squares: better by 25 % or more: adam / 0.25" in drawn.alt

@@ -1,0 +1,94 @@
+"""Loss against cost: what a run costs, which methods are on the front, and the figure."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from documents.plan import StudyPlan
+from reports.figures.fronts import Standing, standings
+from reports.measures import step_seconds
+from reports.tables import Tables
+from tests.reports.changing import replace
+from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
+
+
+def on_jax(study: StudyPlan, tables: Tables) -> dict[str, Standing]:
+    return {each.method: each for each in standings(study, study.workloads[0], "jax", tables)}
+
+
+def fronts(found: dict[str, Standing], cost: str) -> set[str]:
+    return {method for method, each in found.items() if each.places[cost].on_front}
+
+
+def test_a_run_costs_its_steps_and_the_basis(study: StudyPlan, tables: Tables):
+    found = on_jax(study, tables)
+    assert found["adam"].places["evaluations"].cost.median == STEPS[-1]
+    assert found["adam @ egop"].places["evaluations"].cost.median == STEPS[-1] + BASIS_EVALUATIONS
+    [step] = step_seconds(tables.timings).filter(method="adam @ egop", backend="jax")["median"]
+    basis = tables.runs.filter(method="adam @ egop", backend="jax", stage="final")["basis_seconds"]
+    wanted = STEPS[-1] * step + basis.median()
+    assert found["adam @ egop"].places["seconds"].cost.median == pytest.approx(wanted)
+
+
+def test_on_the_front_nobody_is_better_in_one_without_being_worse_in_the_other(
+    study: StudyPlan, tables: Tables
+):
+    found = on_jax(study, tables)
+    assert fronts(found, "evaluations") == {"adam", "adam @ egop"}
+    assert {"sgd", "adagrad", "adam", "adam @ egop"} <= fronts(found, "seconds")  # each step dearer
+    assert found["adam"].places["evaluations"].share == 1.0
+    assert found["sgd @ egop"].places["evaluations"].share == 0.0
+
+
+def test_rounding_puts_no_dearer_method_on_the_front(study: StudyPlan, tables: Tables):
+    few = replace(study, methods=("sgd", "sgd @ egop"))
+    adam = tables.runs.filter(method="adam", stage="final", backend="jax")
+    lower = pl.col("final_metrics").list.eval(
+        pl.element().struct.with_fields(pl.element().struct.field("value") * (1 - 1e-6))
+    )
+    rotated = adam.with_columns(
+        lower, method=pl.lit("sgd @ egop"), basis_gradient_evaluations=pl.lit(BASIS_EVALUATIONS, pl.Int64)
+    )
+    runs = pl.concat([adam.with_columns(method=pl.lit("sgd")), rotated])
+    found = on_jax(few, replace(tables, runs=runs))
+    assert found["sgd @ egop"].value.median < found["sgd"].value.median
+    assert fronts(found, "evaluations") == {"sgd"}
+
+
+def test_more_can_be_better(study: StudyPlan, tables: Tables):
+    accuracy = replace(study, metric="validation_accuracy")
+    found = on_jax(accuracy, tables)
+    assert found["adam"].value.median > found["sgd"].value.median
+    assert "adam" in fronts(found, "evaluations")
+    assert "sgd" not in fronts(found, "evaluations")
+
+
+def test_a_method_of_which_half_diverged_is_on_no_front(study: StudyPlan, tables: Tables):
+    died = tables.runs.with_columns(
+        outcome=pl.when(pl.col("method") == "adam").then(pl.lit("diverged")).otherwise("outcome")
+    )
+    found = on_jax(study, replace(tables, runs=died))
+    assert found["adam"].value.median == float("inf")
+    assert not any(place.on_front or place.share for place in found["adam"].places.values())
+
+
+def test_seconds_are_left_out_where_a_method_was_not_timed_and_seeds_where_one_is_missing(
+    study: StudyPlan, tables: Tables
+):
+    untimed = replace(tables, timings=tables.timings.filter(pl.col("method") != "adam"))
+    assert {tuple(each.places) for each in on_jax(study, untimed).values()} == {("evaluations",)}
+    one_less = tables.runs.filter((pl.col("method") != "adam") | (pl.col("seed") != 103))
+    found = on_jax(study, replace(tables, runs=one_less))
+    assert {each.value.count for each in found.values()} == {9}
+    apart = tables.runs.filter((pl.col("seed") < 105) == (pl.col("method") == "adam"))
+    assert on_jax(study, replace(tables, runs=apart)) == {}
+
+
+def test_the_figure_tells_who_is_on_the_front_and_how_firmly(study: StudyPlan):
+    figures = json.loads((study.figures / "figures.json").read_text())
+    [figure] = [f for f in figures if f["kind"] == "front" and f["backend"] == "jax"]
+    assert "On the front of evaluations: adam, adam @ egop." in figure["alt"]
+    assert "100 evaluations (on the front in 100 % of resamples)" in figure["alt"]

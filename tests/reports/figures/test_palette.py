@@ -1,0 +1,129 @@
+"""Colours: of their own for optimizers, readable in both themes, told apart without colour vision."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from optimizers import rules
+from reports.figures.palette import (
+    BROWN,
+    GHOST,
+    GRID,
+    INKS,
+    LOOKS,
+    MUTED,
+    PAPER,
+    SLATE,
+    TEXT,
+    dark,
+    dashes_of,
+    look_of,
+)
+from reports.pages.site import STATIC
+
+# Linear RGB as people see it who lack one kind of cones (Machado, Oliveira and Fernandes 2009, severity 1).
+SIGHTS = {
+    "all cones": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+TO_CONES = np.array(
+    [[0.412221, 0.536333, 0.051446], [0.211903, 0.680700, 0.107397], [0.088302, 0.281719, 0.629979]]
+)
+FROM_CONES = np.array(
+    [[0.210454, 0.793618, -0.004072], [1.977998, -2.428592, 0.450594], [0.025904, 0.782772, -0.808676]]
+)
+
+
+def linear(colour: str) -> np.ndarray:
+    """Linear RGB of hexadecimal sRGB."""
+    channels = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of hexadecimal RGB (WCAG 2.2)."""
+    return float(linear(colour) @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(left: str, right: str) -> float:
+    low, high = sorted((luminance(left), luminance(right)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def seen(colour: str, sight: str) -> np.ndarray:
+    """A colour as a kind of sight has it, in OKLab (Ottosson 2020), whose distances are even."""
+    light = np.clip(SIGHTS[sight] @ linear(colour), 0, 1)
+    return FROM_CONES @ np.cbrt(TO_CONES @ light)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_and_texts_stand_out_from_the_page(theme: str):
+    paper = getattr(PAPER, theme)
+    for ink in (*INKS, BROWN, SLATE):
+        assert contrast(getattr(ink, theme), paper) >= 3  # graphics, WCAG 1.4.11
+    for ink in (TEXT, MUTED):
+        assert contrast(getattr(ink, theme), paper) >= 4.5  # text, WCAG 1.4.3
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_kind_of_sight_tells_the_colours_of_optimizers_apart(theme: str, sight: str):
+    colours = [seen(getattr(ink, theme), sight) for ink in INKS]
+    nearest = min(np.linalg.norm(left - right) for left, right in combinations(colours, 2))
+    assert nearest > 0.085  # 0.02 is about what eyes can tell side by side
+
+
+def test_every_registered_optimizer_has_a_look_of_its_own():
+    looks = [look_of(name) for name in rules()]
+    assert set(rules()) <= set(LOOKS), "add it to OPTIMIZERS in reports/figures/palette.py"
+    assert len(set(looks)) == len(looks)
+    assert look_of("nesterov").ink != look_of("adam").ink
+
+
+def test_the_look_of_a_name_that_is_not_known_stays_and_is_no_known_one():
+    looks = {name: look_of(name) for name in ("my own optimizer", "torch:torch.optim.Rprop", "lion")}
+    assert looks == {name: look_of(name) for name in looks}
+    assert not set(looks.values()) & set(LOOKS.values())
+
+
+def test_the_dark_variant_replaces_each_colour_once():
+    inks = {TEXT, MUTED, GRID, GHOST, PAPER, BROWN, SLATE, *INKS}
+    assert len({ink.light for ink in inks}) == len(inks)
+    assert not {ink.light for ink in inks} & {ink.dark for ink in inks}
+    assert dark(" ".join(ink.light for ink in INKS)) == " ".join(ink.dark for ink in INKS)
+
+
+def test_the_identity_is_solid_and_every_basis_has_its_own_dashes():
+    dashes = dashes_of(["adam @ egop", "adam", "sgd @ block", "sgd @ egop"])
+    assert list(dashes) == ["identity", "egop", "block"]
+    assert dashes["identity"] == ()
+    assert len(set(dashes.values())) == 3
+
+
+def test_borders_of_controls_and_sort_arrows_stand_out_in_both_themes():
+    style = (STATIC / "style.css").read_text()
+    themes = re.findall(r"--paper: [^}]*", style.partition("@media print")[0])
+    [opacity] = map(float, re.findall(r'content: " ↕"; opacity: ([0-9.]+)', style))
+    assert len(themes) == 3
+    for theme in themes:
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})\b", theme))
+        assert contrast(colours["control"], colours["paper"]) >= 3
+        assert contrast(mixed(colours["muted"], colours["raised"], opacity), colours["raised"]) >= 3
+
+
+def mixed(ink: str, paper: str, opacity: float) -> str:
+    """An ink that lets its paper shine through."""
+    pairs = [(int(ink[place : place + 2], 16), int(paper[place : place + 2], 16)) for place in (1, 3, 5)]
+    return "#" + "".join(f"{round(opacity * over + (1 - opacity) * under):02x}" for over, under in pairs)

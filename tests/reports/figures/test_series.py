@@ -1,0 +1,91 @@
+"""Figures of sources that checks of claims draw again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from documents.errors import InputError
+from documents.plan import ChecksPlan
+from reports.figures.palette import look_of
+from reports.figures.series import POINTS, _spaced, draw_series, series_rows
+from tests.reports.changing import replace
+from tests.reports.conftest import Report
+from tests.reports.synthetic import CLAIMS, HOSTILE
+
+DECAYING, _, LANDSCAPE = CLAIMS
+
+
+@pytest.fixture
+def plan(report: Report) -> ChecksPlan:
+    assert report.plan.checks is not None
+    return report.plan.checks
+
+
+@pytest.fixture
+def rows(plan: ChecksPlan) -> pl.DataFrame:
+    return series_rows(plan)
+
+
+def test_a_set_without_series_has_none_and_a_damaged_one_is_named(plan: ChecksPlan, tmp_path: Path):
+    bare = replace(plan, tables=(tmp_path,))
+    assert len(series_rows(bare)) == 0
+    (tmp_path / "series.parquet").write_bytes(b"no table")
+    with pytest.raises(InputError, match=r"series\.parquet"):
+        series_rows(bare)
+
+
+def test_lines_of_several_instances_are_told_by_median_and_band(rows: pl.DataFrame, tmp_path: Path):
+    (drawn,) = draw_series(DECAYING, rows.filter(pl.col("claim") == DECAYING), tmp_path)
+    assert (drawn.kind, drawn.workload, drawn.backend) == ("series", DECAYING, "host")
+    assert drawn.title == "ratio <b>r</b> against index k, as 000 Fig. 3"
+    assert "Median over 3 instances, with the band between the least and the greatest." in drawn.caption
+    assert "What is below 10⁻¹² of a line's greatest value is rounding" in drawn.caption
+    assert "EGOP: 0.896 at 1; " in drawn.alt  # 10^(-1 / 21), of the instance in the middle
+    assert "1 / d: 0.00200." in drawn.alt
+    svg = (tmp_path / f"{drawn.name}.light.svg").read_text()
+    for text in ("EGOP", "law", "1 / d", "index k", "ratio &lt;b&gt;r&lt;/b&gt;"):
+        assert f">{text}</text>" in svg
+    assert svg != (tmp_path / f"{drawn.name}.dark.svg").read_text()
+
+
+def test_one_instance_has_no_band(rows: pl.DataFrame, tmp_path: Path):
+    own = rows.filter((pl.col("claim") == DECAYING) & (pl.col("instance") == 0))
+    (drawn,) = draw_series(DECAYING, own, tmp_path)
+    assert "Median" not in drawn.caption
+
+
+def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(
+    rows: pl.DataFrame, tmp_path: Path
+):
+    (drawn,) = draw_series(LANDSCAPE, rows.filter(pl.col("claim") == LANDSCAPE), tmp_path)
+    assert drawn.title == f"Level sets of the loss and paths across them, as 000 {HOSTILE}"
+    assert "Level sets of the loss: minimum + 1." in drawn.caption
+    assert "original, adagrad: from (3.00, 1.00) to (" in drawn.alt
+    assert "in 199 steps." in drawn.alt
+    svg = (tmp_path / f"{drawn.name}.light.svg").read_text()
+    assert len(re.findall(look_of("adagrad").ink.light, svg)) > 4, "Adagrad's, in both coordinates"
+    assert svg.count("<use ") < 150, "points that cannot be told apart are drawn once"
+    assert {"original", "EGOP"} <= set(re.findall(">([^<>]+)</text>", svg))
+
+
+def test_a_drawn_path_keeps_its_ends_and_what_can_be_told_spaced():
+    turns = np.linspace(0, 20 * np.pi, 20_001)
+    spiral = np.column_stack([turns * np.cos(turns), turns * np.sin(turns)])
+    kept = spiral[_spaced(spiral)]
+    assert np.array_equal(kept[[0, -1]], spiral[[0, -1]])
+    gaps = np.abs(np.diff(kept, axis=0)).max(1)
+    hair = np.ptp(spiral, axis=0).max() / POINTS
+    assert gaps[:-1].min() > hair
+    assert gaps.max() < hair + np.abs(np.diff(spiral, axis=0)).max()
+
+
+def test_the_page_shows_them_above_the_measures_with_what_they_lie_beside(report: Report):
+    text = (report.site / "claims.html").read_text()
+    section = text.partition(f'id="claim-{DECAYING.replace(".", "-")}"')[2] or text
+    first = section.index("as 000 Fig. 3. The same quantities, measured here.")
+    assert first < section.index("How much each measure takes")

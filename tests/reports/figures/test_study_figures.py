@@ -1,0 +1,152 @@
+"""Figures: every file is there in both themes, parses, needs nothing from outside, and says what it shows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from documents.plan import StudyPlan
+from reports.figures.study_figures import limit_heights, shown_metrics, thinned
+from tests.reports.conftest import Report
+from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
+
+
+def compared_in(study: StudyPlan) -> set[str]:
+    """The methods that a study's claim is about."""
+    return {
+        method for claim in study.claims for condition in claim.conditions for pair in condition.contests
+        for method in pair if method
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def drawn(report: Report) -> list[dict]:
+    return [
+        figure
+        | {
+            "folder": study.figures,
+            "methods": compared_in(study) if figure["kind"] == "claim" else study.methods,
+        }
+        for study in report.plan.studies
+        for figure in json.loads((study.figures / "figures.json").read_text())
+    ]
+
+
+def test_every_workload_and_backend_has_a_figure_of_every_kind(report: Report, drawn: list[dict]):
+    cells = {
+        (workload.name, backend)
+        for study in report.plan.studies
+        for workload in study.workloads
+        for backend in study.backends
+    }
+    for workload, backend in cells:
+        kinds = [f["kind"] for f in drawn if (f["workload"], f["backend"]) == (workload, backend)]
+        assert sorted(kinds) == [
+            "cost", *["curve"] * 6, "front", "sensitivity", "target",
+        ]  # fmt: skip
+
+
+def test_curves_stand_against_every_cost_and_the_basis_is_charged_first(drawn: list[dict]):
+    own = [f for f in drawn if f["name"].startswith("digits_mlp.jax.train_loss.")]
+    assert [f["name"].rpartition(".")[2] for f in own] == [
+        "charged_evaluations", "gradient_evaluations", "charged_seconds",
+    ]  # fmt: skip
+    charged, run, seconds = own
+    assert f"to {100 + BASIS_EVALUATIONS})" in charged["alt"]
+    assert "(from 0 to 100)" in run["alt"]
+    assert "seconds of the run, basis included" in seconds["title"]
+    assert "steps times the timed step" in seconds["caption"]
+
+
+def test_the_headline_metric_comes_first_then_training_then_validation(report: Report):
+    study = report.plan.study("digits_mlp")
+    assert shown_metrics(study, study.workloads[0]) == ("train_loss", "validation_accuracy")
+
+
+def test_both_variants_are_self_contained_svg_with_real_text(drawn: list[dict]):
+    for figure in drawn:
+        for theme in ("light", "dark"):
+            text = (figure["folder"] / f"{figure['name']}.{theme}.svg").read_text()
+            root = ElementTree.fromstring(text)
+            assert root.tag.endswith("svg")
+            assert [node for node in root.iter() if node.tag.endswith("}text")]
+            links = [
+                value for node in root.iter() for key, value in node.attrib.items() if key.endswith("href")
+            ]
+            assert all(link.startswith("#") for link in links)
+            assert not re.search(r"url\((?!#)|@import|<script|<!DOCTYPE", text)
+            assert "sans-serif" in text
+
+
+def test_the_variants_differ_in_colours_only(drawn: list[dict]):
+    for figure in drawn:
+        light, dark = (
+            (figure["folder"] / f"{figure['name']}.{theme}.svg").read_text() for theme in ("light", "dark")
+        )
+        assert light != dark
+        assert re.sub(r"#[0-9a-f]{6}", "", light) == re.sub(r"#[0-9a-f]{6}", "", dark)
+
+
+def test_the_alternative_text_names_every_method(drawn: list[dict]):
+    for figure in drawn:
+        for method in figure["methods"]:
+            assert method in figure["alt"]
+        assert figure["workload"] in figure["alt"]
+        assert figure["backend"] in figure["alt"]
+
+
+def test_a_hostile_name_is_text_and_not_markup(drawn: list[dict]):
+    [figure] = [f for f in drawn if f["name"] == "log_sum_exp.jax.cost"]
+    text = (figure["folder"] / f"{figure['name']}.light.svg").read_text()
+    assert "<script" not in text
+    words = "".join("".join(node.itertext()) for node in ElementTree.fromstring(text).iter())
+    assert HOSTILE in words
+
+
+def test_the_same_tables_give_the_same_bytes(report: Report, tmp_path: Path):
+    study = report.plan.study("convex")
+    assert (
+        main(["figures", "--plan", str(report.plan_file), "--study", "convex", "--out", str(tmp_path)]) == 0
+    )
+    again = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert again == {path.name: path.read_bytes() for path in study.figures.iterdir()}
+
+
+def test_every_line_keeps_points_of_its_own_all_along():
+    cells = {"short": range(260), "long": range(0, 1001, 5)}
+    bands = pl.concat(
+        [
+            pl.DataFrame({"workload": "w", "backend": "jax", "method": name, "step": list(steps)})
+            for name, steps in cells.items()
+        ]
+    )
+    shown = thinned(bands, 100)
+    for name, steps in cells.items():
+        own = shown.filter(method=name)["step"].to_list()
+        assert 60 <= len(own) <= 101
+        assert (own[0], own[-1]) == (steps[0], steps[-1])
+        gaps = [later - sooner for sooner, later in itertools.pairwise(own)]
+        assert max(gaps) == gaps[0], "evenly, but for the last"
+    assert thinned(bands, 1000).equals(bands)
+
+
+def test_the_rates_that_were_chosen_are_inside_the_axes():
+    """Final seeds may end far below the tuning seeds, whose medians the axis would else hold to."""
+    from matplotlib.figure import Figure
+
+    bands = pl.DataFrame(
+        {"learning_rate": [0.1, 1.0], "median": [1.0, 2.0], "lower_quartile": [0.9, 1.8]}
+    ).with_columns(upper_quartile=pl.col("median") * 1.1)
+    for marks in (None, pl.Series([1e-3, float("inf")])):
+        panel = Figure().subplots()
+        panel.set_yscale("log")
+        limit_heights({"adam": panel}, bands, "learning_rate", "minimize", True, marks)
+        assert (panel.get_ylim()[0] < 1e-3) == (marks is not None)
+        assert panel.get_ylim()[1] < 10

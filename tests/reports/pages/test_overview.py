@@ -1,0 +1,267 @@
+"""The overview: which method to use for what, by the tables, and uncertain where they are."""
+
+from __future__ import annotations
+
+import re
+from math import inf
+from typing import Any
+
+import polars as pl
+
+from documents.plan import StudyPlan
+from reports.boards.leaderboard import leaderboards
+from reports.pages.overview import Answer, answers, best_methods_of
+from reports.statistics.shares import share_interval
+from reports.tables import Tables
+from tests.reports.changing import replace
+from tests.reports.conftest import Report, words_of
+from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
+
+
+def answer(study: StudyPlan, tables: Tables) -> Any:
+    (found,) = answers([(study, tables)])
+    return found
+
+
+def sentence(answer: Answer) -> str:
+    return words_of("answers.jinja", "sentences", answer)
+
+
+def difference(answer: Answer) -> str:
+    return words_of("answers.jinja", "difference", answer)
+
+
+def without(tables: Tables, keep: pl.Expr) -> Tables:
+    return replace(tables, runs=tables.runs.filter(keep | (pl.col("stage") != "final")))
+
+
+def copied(tables: Tables, method: str, onto: str) -> Tables:
+    """The tables with one method's final runs in place of another's."""
+    final = pl.col("stage") == "final"
+    same = tables.runs.filter(final & (pl.col("method") == method)).with_columns(pl.lit(onto).alias("method"))
+    return replace(tables, runs=pl.concat([tables.runs.filter(~final | (pl.col("method") != onto)), same]))
+
+
+def unpaid(tables: Tables) -> Tables:
+    """The tables with bases that cost nothing."""
+    free = pl.lit(0, pl.Int64).alias("basis_gradient_evaluations")
+    return replace(tables, runs=tables.runs.with_columns(free))
+
+
+def test_the_first_to_the_target_is_used_and_the_one_that_ends_best_stands_beside_it(study, tables):
+    found = answer(study, tables)
+    assert found.backend == "jax"
+    assert not found.agree
+    use, ends = found.winners
+    assert (use.measure, ends.measure) == ("target", "end")
+    assert use.best.method == "adam"
+    assert (ends.best.methods, ends.best.beaten) == (("adam @ egop",), 5)
+    assert ends.basis == BASIS_EVALUATIONS
+    assert use.basis == 0
+    assert use.evaluations.median < BASIS_EVALUATIONS < ends.evaluations.median
+    assert use.seconds.median < ends.seconds.median
+    assert use.reached == share_interval(10, 10)
+    assert found.baseline == "sgd"
+    assert ends.effect.exact
+    assert ends.effect.floor.median < 0.01
+    assert re.fullmatch(
+        r"Lowest training loss after equal steps: adam @ egop \(gradients × [\d.,]+, seconds × [\d.,]+\); "
+        r"first to the target, sampling charged: adam\.",
+        sentence(found),
+    )
+
+
+def test_a_target_that_the_start_meets_has_no_price(study, tables):
+    """All meet it after 0 steps, so that the first to it has paid nothing."""
+    met = pl.concat_list(
+        pl.struct(
+            pl.col("targets").list.first().struct.field("metric", "threshold"),
+            pl.lit(0, pl.Int64).alias("steps"),
+            pl.lit(0.0).alias("seconds"),
+        )
+    ).cast(tables.runs.schema["targets"])
+    found = answer(study, replace(tables, runs=tables.runs.with_columns(targets=met)))
+    use, _ = found.winners
+    assert use.evaluations.median == 0
+    assert "×" not in sentence(found)
+
+
+def test_the_method_to_use_has_the_fewest_gradients_on_the_leaderboard(study, tables):
+    found = answer(study, tables)
+    board = leaderboards([(study, tables)])[0]
+    assert board.backend == found.backend
+    entries = {row.method: row.entries[0] for row in board.rows}
+    medians = {
+        name: entry.evaluations.median for name, entry in entries.items() if entry and entry.evaluations
+    }
+    assert len(medians) == 6
+    assert medians[found.use.best.method] == min(medians.values())
+    assert board.rows[0].method == found.use.best.method
+
+
+def test_where_both_measures_agree_there_is_one_row(study, tables):
+    found = answer(study, without(unpaid(tables), pl.col("basis") == "identity"))
+    assert found.agree
+    assert found.winners == (found.use,)
+    assert (
+        sentence(found) == "adam is first to the target and has the lowest training loss after equal steps."
+    )
+
+
+def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables):
+    found = answer(study, unpaid(copied(tables, "adam @ egop", "adam")))
+    assert found.ends.best.methods == ("adam", "adam @ egop")
+    assert found.ends.best.others == ("adam @ egop",)
+    assert found.agree
+    assert sentence(found).endswith(
+        "has the lowest training loss after equal steps; there adam @ egop cannot be told from it."
+    )
+
+
+def test_a_basis_is_charged_in_the_race(study, tables):
+    runs = copied(tables, "adam @ egop", "adam").runs
+    charged = pl.when(pl.col("method") == "adam").then(0).otherwise("basis_gradient_evaluations")
+    free = replace(tables, runs=runs.with_columns(charged.alias("basis_gradient_evaluations")))
+    found = answer(study, free)
+    assert found.use.best.methods == ("adam",)
+    assert found.use.evaluations.median in STEPS
+
+
+def missed(tables: Tables, which: pl.Expr) -> Tables:
+    """The tables with the target missed by some runs."""
+    none = pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps")))
+    return replace(tables, runs=tables.runs.with_columns(pl.when(which).then(none).otherwise("targets")))
+
+
+def test_where_nobody_reaches_the_target_the_end_decides_and_it_is_said(study, tables):
+    found = answer(study, missed(tables, pl.lit(value=True)))
+    assert found.use is found.ends
+    assert found.use.measure == "end"
+    assert sentence(found) == (
+        "Half of the runs of every method miss validation accuracy 0.9. "
+        "Lowest training loss after equal steps: adam @ egop."
+    )
+    aimless = answer(replace(study, targets={}), tables)
+    assert (aimless.target, aimless.use.evaluations, aimless.use.seconds) == (None, None, None)
+    assert sentence(aimless) == "Lowest training loss after equal steps: adam @ egop."
+
+
+def test_the_one_that_ends_best_may_miss_the_target(study, tables):
+    found = answer(study, missed(tables, pl.col("method") == "adam @ egop"))
+    assert "adam @ egop (half of its runs miss the target); first to the target" in sentence(found)
+
+
+def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, tables):
+    found = answer(study, without(tables, pl.col("seed") < 103))
+    assert not found.use.best.beaten
+    assert len(found.use.best.methods) == 6
+    told = sentence(found)
+    assert told.startswith("Uncertain: 3 seeds do not tell any of 6 methods from another, and so few cannot")
+    assert "0.625" in told
+
+
+def test_who_never_reached_the_target_cannot_be_first_to_it(study, tables):
+    few = without(tables, pl.col("seed") < 103)
+    before = answer(study, few)
+    assert "adam" in before.use.best.methods
+    found = answer(study, missed(few, pl.col("method").is_in(["adam", "adam @ egop"])))
+    assert found.use.measure == "target"
+    assert set(found.use.best.methods) == set(before.use.best.methods) - {"adam", "adam @ egop"}
+    assert not found.use.best.beaten  # which seeds tell from others is another question
+
+
+def test_where_a_claim_is_borne_out_beside_it_the_uncertainty_says_why(study, tables):
+    few = without(tables, pl.col("seed") < 103)
+    said = ": all are compared, with a correction, and a claim asks for one comparison. "
+    (claim,) = study.claims[:1]
+    (found,) = answers([(study, few)], [claim.id])
+    assert said in sentence(found)
+    (found,) = answers([(study, few)], [])
+    assert said not in sentence(found)
+
+
+def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
+    alone = answer(study, without(tables, pl.col("method") == "sgd"))
+    assert sentence(alone) == "No other method ran on it (10 seeds)."
+    assert (alone.baseline, alone.ends.effect) == ("sgd", None)
+    outcome = pl.lit("diverged").alias("outcome")
+    lost = answer(study, replace(tables, runs=tables.runs.with_columns(outcome)))
+    assert sentence(lost).startswith("Nothing can be told: half of the runs of every method")
+
+
+def test_of_a_ring_in_which_each_beats_the_next_all_may_be_the_best(study):
+    rings = (("sgd", "adagrad", "adam"), ("adagrad", "adam", "sgd"), ("adam", "sgd", "adagrad"))
+    rows = [
+        {"workload": "digits_mlp", "seed": seed, "method": method, "value": 1.0 + place}
+        for seed in range(60)
+        for place, method in enumerate(rings[seed % 3])
+    ]
+    found = best_methods_of(pl.DataFrame(rows), "minimize", study.methods)
+    assert set(found.methods) == {"sgd", "adagrad", "adam"}
+
+
+def test_a_method_without_a_finished_run_is_never_among_the_best(study):
+    rows = [
+        {"workload": "digits_mlp", "seed": seed, "method": method, "value": value}
+        for seed in range(5)  # too few to tell anything
+        for method, value in (("sgd", 1.0), ("adam", 1.1), ("adagrad", inf))
+    ]
+    assert set(best_methods_of(pl.DataFrame(rows), "minimize", study.methods).methods) == {"sgd", "adam"}
+
+
+def test_a_workload_without_final_runs_has_no_answer(study, tables):
+    assert answers([(study, without(tables, pl.lit(value=False)))]) == []
+
+
+def test_studies_of_one_workload_say_how_they_differ(study, tables):
+    shared = replace(
+        study,
+        name="shared",
+        shared_across="bases",
+        budget={"epochs": 20},
+    )
+    found = answers([(study, tables), (shared, tables)])
+    assert [difference(each) for each in found] == [
+        "100 steps; a rate for each method",
+        "20 epochs; bases share a rate",
+    ]
+    other = replace(study, workloads=(replace(study.workloads[0], settings={"width": 3, "depth": 2}),))
+    wide = replace(study, workloads=(replace(study.workloads[0], settings={"width": 4, "depth": 2}),))
+    assert [difference(each) for each in answers([(other, tables), (wide, tables)])] == ["width 3", "width 4"]
+    assert [(each.shared, difference(each)) for each in answers([(study, tables)])] == [(False, "")]
+
+
+def test_a_study_that_only_repeats_says_what_and_is_no_other_study_s_difference(study, tables):
+    (claim, *_) = study.claims
+    again = [
+        replace(claim, id=f"again.{number}", repeats=claim.id, changed=changed)
+        for number, changed in enumerate(("in float64", "in float64 with a second valid basis"))
+    ]
+    one = replace(study, name="one", claims=(), repeated=(again[0],), methods=study.methods[1:])
+    two = replace(study, name="two", claims=(), repeated=tuple(again))
+    found = answers([(study, tables), (one, tables), (two, tables)])
+    assert [each.shared for each in found] == [True] * 3
+    assert [difference(each) for each in found] == [
+        "",
+        f"repeats {claim.id} in float64",
+        f"repeats {claim.id} in float64 and in float64 with a second valid basis",
+    ]
+    other = replace(again[1], repeats="egop.other", changed="in float64")
+    both = replace(two, repeated=(again[0], other))
+    assert difference(answers([(study, tables), (both, tables)])[1]) == "repeats 2 claims in float64"
+
+
+def test_the_page_shows_both_answers_with_their_cost_and_its_words(report: Report):
+    text = (report.site / "index.html").read_text()
+    table = text.partition('<table class="answers cards" role="table">')[2].partition("</table>")[0]
+    assert table.count("<tbody") == 3
+    rows = table.partition("<tbody")[2].split("<tr role=")[1:]
+    heads = [row for row in rows if '<th scope="row"' in row]
+    assert len(heads) == 3
+    assert 'href="study_digits_mlp.html#digits_mlp.jax"' in heads[0]
+    assert 'rowspan="3"' in heads[0]
+    assert "first to target" in heads[0]
+    assert f"basis {BASIS_EVALUATIONS}" in rows[1]
+    assert "ends best" in rows[1]
+    assert "first to the target, sampling charged: adam." in rows[2]
+    assert "methods.html#best-set" in text

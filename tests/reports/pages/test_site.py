@@ -1,0 +1,292 @@
+"""The site: links resolve, nothing comes from elsewhere, data is escaped, numbers carry intervals."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from documents.plan import StudyPlan
+from reports.pages.study_pages import provenance_page, run_pages, settings_rows, tied_rates
+from reports.rendering import templates
+from reports.tables import Tables, read_tables
+from tests.reports.changing import replace
+from tests.reports.conftest import Report, changed_site, site_of, words_of
+from tests.reports.synthetic import HOSTILE, Shape, write_plan
+
+LIMIT = 2_000_000  # bytes of a page
+
+
+class Page(HTMLParser):
+    """The tags of a page, its text, and the problems of its nesting."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "input", "br", "wbr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str):
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def pages(report: Report) -> dict[str, Page]:
+    return {path.name: Page(path) for path in sorted(report.site.glob("*.html"))}
+
+
+def test_every_page_is_there_and_its_tags_are_closed(pages: dict[str, Page]):
+    assert set(pages) == {
+        "index.html", "leaderboard.html", "provenance.html", "study_digits_mlp.html", "study_convex.html",
+        "runs_digits_mlp.html", "runs_convex.html", "kernels.html", "parity.html", "claims.html",
+        "compare.html", "methods.html",
+    }  # fmt: skip
+    assert not [tag for page in pages.values() for tag in page.open]
+
+
+def test_links_resolve_inside_the_site(report: Report, pages: dict[str, Page]):
+    ids = {name: {a["id"] for _, a in page.tags if "id" in a} for name, page in pages.items()}
+    for name, page in pages.items():
+        assert len(ids[name]) == sum("id" in attributes for _, attributes in page.tags)
+        for _, attributes in page.tags:
+            for key in ("href", "src"):
+                link = attributes.get(key)
+                if link is None:
+                    continue
+                assert not re.match(r"[a-z]+:|//", link)
+                file, _, anchor = link.partition("#")
+                assert (report.site / (file or name)).is_file()
+                assert not anchor or anchor in ids[file or name]
+
+
+def test_nothing_is_fetched_from_elsewhere(report: Report):
+    for path in report.site.rglob("*"):
+        if path.suffix in (".html", ".css", ".js"):
+            assert not re.search(r"https?://|@import|\bfetch\(|XMLHttpRequest", path.read_text())
+
+
+def test_pages_are_small(report: Report):
+    assert max(path.stat().st_size for path in report.site.rglob("*") if path.is_file()) < LIMIT
+
+
+def test_names_from_data_are_text(pages: dict[str, Page]):
+    shown = ("index.html", "leaderboard.html", "study_convex.html", "runs_convex.html", "parity.html")
+    for name in (*shown, "claims.html"):
+        assert HOSTILE in pages[name].text
+    assert "ends <i>lower</i> than" in pages["study_convex.html"].text
+    assert "<b>yet</b>" in pages["index.html"].text
+    for page in pages.values():
+        scripts = [script for script in page.all("script") if script.get("type") != "application/json"]
+        assert [script.get("src") for script in scripts] == ["script.js"]
+
+
+def test_names_may_break_after_underscores_and_are_text():
+    shown = templates().from_string('{% from "macros.html.jinja" import breakable %}{{ breakable(name) }}')
+    assert shown.render(name="convex_torch_adagrad") == "convex_<wbr>torch_<wbr>adagrad"
+    assert shown.render(name="<b>_&") == "&lt;b&gt;_<wbr>&amp;"
+
+
+def test_figures_come_in_both_themes_with_alternative_text(pages: dict[str, Page]):
+    images = pages["study_digits_mlp.html"].all("img")
+    assert len(images) == 2 * 2 * 10
+    assert {image["class"] for image in images} == {"on-light", "on-dark"}
+    assert all(len(image["alt"] or "") > 40 for image in images)
+
+
+def test_every_estimate_has_an_interval(report: Report):
+    text = (report.site / "study_digits_mlp.html").read_text()
+    wanted = {"training loss", "validation accuracy", "to target", "A step", "own share", "The basis", "jax"}
+    found: Counter[str] = Counter()
+    for table in re.findall(r"<table data-sortable>.*?</table>", text, flags=re.DOTALL):
+        heads = re.findall(r"<th scope=\"col\".*?</th>", table, flags=re.DOTALL)
+        rows = re.findall(r"<tr.*?</tr>", table.partition("<tbody>")[2], flags=re.DOTALL)
+        for place, head in enumerate(heads):
+            words = {word for word in wanted if word in head}
+            if not words or "Runs" in head or "for the basis" in head or "Chosen" in head:
+                continue
+            for row in rows:
+                cell = re.findall(r"<t[hd].*?</t[hd]>", row, flags=re.DOTALL)[place]
+                if ">—<" not in cell:
+                    assert 'class="range"' in cell, (head, cell)
+                    found.update(words)
+    assert set(found) == wanted
+
+
+def test_an_own_share_that_cannot_be_told_from_0_is_said_in_words(report: Report):
+    text = (report.site / "study_digits_mlp.html").read_text()
+    [table, *_] = re.findall(r"<table[^>]*>(?:(?!</table>).)*own share.*?</table>", text, flags=re.DOTALL)
+    rows = {
+        re.sub("<.*?>", "", row[0]): row
+        for row in (re.findall(r"<t[hd].*?</t[hd]>", one, flags=re.DOTALL) for one in table.split("<tr>")[2:])
+    }
+    # sgd takes as long as the gradient alone, give or take; adam 8 ms more in 20 steps
+    assert "below what can be measured here:" in rows["sgd"][3]
+    assert re.search(r"−\d.* to \d", rows["sgd"][3])
+    assert "below" not in rows["adam"][3]
+    assert "µs" in rows["adam"][3]
+    assert "over sgd" in rows["adam"][2]
+    assert "over adam" in rows["adam @ egop"][2]
+    assert "the reference" in rows["sgd"][2]
+    assert [re.sub("<.*?>", "", cell) for cell in rows["adam @ egop"][5:]] == ["21 MiB", "3 MiB"]
+
+
+def test_the_study_page_tells_the_question_the_setting_and_the_comparison(pages: dict[str, Page]):
+    text = pages["study_digits_mlp.html"].text
+    for part in (
+        "Does the EGOP basis help adaptive methods on a small network?", "000 Fig. 1 right, Fig. 15",
+        "torch takes fewer seeds at this scale", "10 final seeds on jax", "5 final seeds on torch",
+        "sweep in two stages, powers of ten first",
+            "What the verdict rests on", "✓ reproduced", "10 of 10 pairs", "0.00098",
+        "inside 0.003 to 0.3",
+        "do jax and torch agree?", "Targets are looked for at checkpoints only, at most 20 steps apart.",
+        "5 seeds: the range covers the median with 93.8 %.",
+        "Seconds to target", "Tied for best", "median of the final training loss",
+        "10 pairs cannot give less than 0.000977.",
+    ):  # fmt: skip
+        assert part in text
+    assert "agree?" not in pages["study_convex.html"].text  # one backend
+
+
+def test_what_all_intervals_cover_is_said_once_a_page(pages: dict[str, Page]):
+    for name, page in pages.items():
+        assert page.text.count("It covers with 95 % unless a line below the table says otherwise") == 1, name
+        assert "the median with 95.0 %" not in page.text
+
+
+def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables: Tables):
+    assert tied_rates(study, tables) == {}
+    equal = (
+        pl.when(pl.col("stage") == "final").then("final_metrics").otherwise(pl.col("final_metrics").first())
+    )
+    even = replace(tables, runs=tables.runs.with_columns(final_metrics=equal))
+    found = tied_rates(study, even)
+    assert found["digits_mlp", "jax", "adam"] == 4
+    said = words_of("macros.html.jinja", "chosen_among", 4, study)
+    assert said == "rate chosen among 4 tied on final training loss"
+    (row,) = (row for row in settings_rows(study, "digits_mlp", "jax", even.runs) if row["method"] == "adam")
+    assert row["tied"] == 4
+
+
+def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(report: Report, tmp_path: Path):
+    def stopped(raw: dict[str, Any]) -> None:
+        study = raw["studies"][0]
+        study["stop"] = {"train_loss": 0.0005}
+        study["tuning"]["shared_across"] = "bases"
+        study["claims"][0]["holds_if"][0]["quantity"] = "steps_to_stop"
+
+    site = changed_site(report, tmp_path, stopped)
+    texts = {name: Page(site / f"{name}.html").text for name in ("index", "leaderboard", "study_digits_mlp")}
+    assert all("stopped at 0.0005" in text for text in texts.values())
+    assert texts["index"].count("best stopped at 0.0005") > 1  # ties share the mark
+    assert " ≤ 0.00474 [0, 0.00540]" in texts["index"]
+    assert "× ≤" not in texts["index"]
+    assert "Steps to stop training loss 0.0005 Met it" in texts["study_digits_mlp"]
+    assert "Steps are what claims of this study compare" in texts["study_digits_mlp"]
+    assert "× 0.00248 [" in texts["index"]
+    assert "(in digits_mlp: for its optimizer in the identity basis, and shared" in texts["index"]
+    assert "median of the final training loss in the identity basis" in texts["study_digits_mlp"]
+
+
+def test_regions_of_a_page_have_names_of_their_own(pages: dict[str, Page]):
+    for page in pages.values():
+        for section in ("div", "nav"):
+            names = [tag["aria-label"] for tag in page.all(section) if "aria-label" in tag]
+            assert len(names) == len(set(names))
+
+
+def test_provenance_warns_of_mixed_hardware(pages: dict[str, Page]):
+    text = pages["provenance.html"].text
+    assert "convex at quick scale on jax: runs of 2 machines, m1, m2" in text
+    assert "not pooled" not in text
+    assert "no C++ compiler: torch runs without torch.compile (7 jobs)" in text
+    assert "fashion: Fashion-MNIST is not on this machine <b>yet</b>" in text
+
+
+def test_rendering_says_what_it_is_at_and_a_second_one_removes_stale_pages_and_nothing_else(
+    report: Report, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    raw = json.loads(report.plan_file.read_text())
+    plan, site = tmp_path / "plan.json", tmp_path / "site"
+    site.mkdir()
+    (site / "mine.txt").write_text("kept")
+    plan.write_text(json.dumps(raw))
+    site_of(plan, tmp_path)
+    said = capsys.readouterr()
+    assert said.out == f"The site: {site / 'index.html'}\n"
+    lines = said.err.splitlines()
+    assert "site: study_convex.html, study 2 of 2" in lines
+    assert all(line.startswith("site: ") for line in lines)
+    assert (site / "study_convex.html").exists()
+    raw["studies"] = raw["studies"][:1]
+    plan.write_text(json.dumps(raw))
+    site_of(plan, tmp_path)
+    assert not (site / "study_convex.html").exists()
+    assert (site / "mine.txt").read_text() == "kept"
+
+
+def test_a_plan_without_studies_still_renders(empty_site: Path):
+    index = Page(empty_site / "index.html")
+    assert "No study has final runs yet" in index.text
+    assert "No two methods have final runs" in Page(empty_site / "compare.html").text
+    assert not (empty_site / "parity.html").exists(), "there is nothing to compare"
+    assert "parity.html" not in {link["href"] for link in index.all("a")}
+
+
+def test_a_study_whose_runs_all_failed_to_start_still_renders(tmp_path: Path):
+    plan = write_plan(tmp_path, [Shape(seeds=(), tuning_seeds=(), optimizers=("sgd",), backends=("jax",))])
+    assert main(["figures", "--plan", str(plan), "--study", "digits_mlp"]) == 0
+    assert "0 final seeds" not in Page(site_of(plan, tmp_path) / "study_digits_mlp.html").text
+
+
+def test_what_is_missing_is_named_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture):
+    plan = write_plan(
+        tmp_path, [Shape(seeds=(1, 2), tuning_seeds=(0,), optimizers=("sgd",), backends=("jax",))]
+    )
+    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 2
+    assert re.search(r"figures\.json: cannot be read .*snakemake", capsys.readouterr().err)
+    runs = tmp_path / "tables/digits_mlp/runs.parquet"
+    runs.write_bytes(runs.read_bytes()[:100])
+    assert main(["figures", "--plan", str(plan), "--study", "digits_mlp"]) == 2
+    assert "runs.parquet: not a whole Parquet file" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
+
+
+def test_long_lists_of_runs_are_cut_into_pages(report: Report, monkeypatch: pytest.MonkeyPatch):
+    study = report.plan.study("convex")
+    monkeypatch.setattr("reports.pages.study_pages.RUNS_A_PAGE", 50)
+    parts = run_pages(study, read_tables(study.tables).runs)
+    assert [len(part) for part in parts] == [50, 50, 20]
+
+
+def test_the_step_without_an_optimizer_is_named_in_the_notes_of_jobs(tables: Tables):
+    notes = [["null: eager updates; there are too few entries to compile for", "adam: eager updates"]]
+    jobs = tables.jobs[:1].with_columns(pl.Series("notes", notes))
+    page = provenance_page([], jobs)
+    assert [note for note, _ in page["notes"]] == [
+        "adam: eager updates",
+        "the gradient alone: eager updates; there are too few entries to compile for",
+    ]
+    assert page["jobs"][0]["notes"][0].startswith("the gradient alone: ")

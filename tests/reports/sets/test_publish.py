@@ -1,0 +1,437 @@
+"""Publishing: what stands in the way, sets that are written whole or not at all, and a set as pages."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]
+import numpy as np
+import pandas
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curvebench.__main__ import main
+from documents.errors import InputError
+from documents.sets import BEGIN, END
+from reports.plan import read_plan
+from reports.sets.checking import alike, disagreements, flaws
+from reports.sets.contents import curves_of_claims, gather, thinned
+from reports.sets.derived import read_set, texts
+from reports.sets.files import new_set, seal
+from reports.sets.objections import Objection, changed_rules, in_short, objections
+from reports.sets.publish import publish
+from reports.tables import read_tables
+from results.schema import TABLES
+from tests.reports.changing import replace
+from tests.reports.conftest import Report
+from tests.reports.example_sets import CODE, write_report, write_set
+from tests.reports.synthetic import HOSTILE, Shape
+from tests.results.rows import rows
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SMALL = Shape(optimizers=("sgd", "adam"), backends=("jax",))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published set of one study."""
+    return write_set(tmp_path_factory.mktemp("published"), "small.quick", [SMALL], checks=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published set."""
+    return write_set(tmp_path_factory.mktemp("published"), "made.quick")
+
+
+# --- what stands in the way ----------------------------------------------------------------------
+
+
+def kinds(
+    jobs: list[dict[str, object]],
+    runs: list[dict[str, object]],
+    timings: list[dict[str, object]],
+    tried_in: list[str] | None = None,
+) -> list[str]:
+    tables = {
+        "jobs": rows("jobs", *jobs),
+        "runs": rows("runs", *runs),
+        "timings": rows("timings", *timings),
+        "memory": rows("memory"),
+    }
+    return [each.kind for each in objections("toy", tables, tried_in)]
+
+
+CLEAN = {"commit": COMMIT, "dirty": False}
+
+
+def test_clean_tables_meet_no_objection():
+    assert kinds([CLEAN], [{}, {"optimizer": "sgd"}], [{}]) == []
+
+
+@pytest.mark.parametrize(
+    "job",
+    [{"commit": COMMIT, "dirty": True}, {"commit": None, "dirty": False}, {"commit": COMMIT, "dirty": None}],
+)
+def test_jobs_of_unknown_code_are_objected_to(job: dict[str, object]):
+    assert kinds([CLEAN, job], [{}], [{}]) == ["dirty"]
+
+
+def test_what_failed_is_objected_to():
+    failed = CLEAN | {"failures": [{"what": "adam", "outcome": "error", "reason": "broken"}]}
+    assert kinds([CLEAN, failed], [{}], [{}]) == ["failures"]
+
+
+def test_machines_may_differ_between_backends_and_not_within_one():
+    assert kinds([CLEAN], [{}, {"backend": "torch", "machine": "m2"}], [{}]) == []
+    assert kinds([CLEAN], [{}, {"seed": 1, "machine": "m2"}], [{}]) == ["hardware"]
+    assert kinds([CLEAN], [{}], [{"machine": "m2"}]) == ["hardware"]
+
+
+def tuned(optimizer: str, count: int, **more: object) -> list[dict[str, object]]:
+    runs = [
+        {"optimizer": optimizer, "stage": "sweep", "seed": 100 + number, **more} for number in range(count)
+    ]
+    return [*runs, {"optimizer": optimizer, **more}]
+
+
+def test_tuning_budgets_are_counted_by_method():
+    assert kinds([CLEAN], tuned("adam", 3) + tuned("sgd", 3), []) == []
+    assert kinds([CLEAN], tuned("adam", 3) + tuned("sgd", 4), []) == ["tuning"]
+    assert kinds([CLEAN], tuned("adam", 3) + tuned("sgd", 0), []) == ["tuning"]
+    on_torch = [run | {"backend": "torch"} for run in tuned("adam", 0)]  # takes the rates of jax
+    assert kinds([CLEAN], tuned("adam", 3) + tuned("sgd", 3) + on_torch, []) == []
+
+
+def test_a_basis_in_which_nothing_is_tried_has_no_budget_of_its_own():
+    shared = tuned("adam", 3) + tuned("adam", 0, basis="egop")
+    assert kinds([CLEAN], shared, []) == ["tuning"]
+    assert kinds([CLEAN], shared, [], ["identity"]) == []
+    assert kinds([CLEAN], shared, [], ["identity", "egop"]) == ["tuning"]
+    assert kinds([CLEAN], shared + tuned("sgd", 2), [], ["identity"]) == ["tuning"]
+
+
+def test_a_rule_that_is_not_that_of_the_runs_is_objected_to():
+    row = {"claim": "a", "verdict": "reproduced", "rule": "1" * 16, "rule_of_runs": "1" * 16}
+    others = [
+        row | {"rule_of_runs": "2" * 16},
+        row | {"rule_of_runs": None},
+        row | {"verdict": "not run", "rule_of_runs": None},
+    ]
+    claims = pl.DataFrame([row, *others], schema=TABLES["claims"])
+    assert [each.kind for each in changed_rules(claims)] == ["rules", "rules"]
+
+
+def dirty(jobs: pl.DataFrame) -> pl.DataFrame:
+    return jobs.with_columns(dirty=pl.lit(value=True))
+
+
+def test_a_refusal_names_each_remedy_and_leaves_nothing_behind(tmp_path: Path):
+    plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, jobs=dirty))
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{BEGIN}\nlast year\n{END}\n")
+    with pytest.raises(InputError, match=r"digits_mlp: 15 of 15 jobs.*\n.*remedy: commit.*waive=dirty"):
+        publish(plan, "new", tmp_path / "published", readme=readme, code=CODE)
+    assert "last year" in readme.read_text()
+    assert not (tmp_path / "published").exists()
+
+
+def test_what_is_waived_is_told_everywhere(tmp_path: Path):
+    plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, jobs=dirty))
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nlast year\n{END}\nafter\n")
+    made = publish(plan, "new", tmp_path / "published", ["dirty"], readme, CODE)
+    told = "digits_mlp: 15 of 15 jobs ran code that differs from its commit"
+    assert told in json.loads((made / "provenance.json").read_text())["waived"][0]["sentence"]
+    assert told in read_set(made).waived[0]
+    for page in (made / "README.md", readme):
+        assert told.replace("_", r"\_") in page.read_text()
+    assert readme.read_text().startswith(f"before\n{BEGIN}\n")
+    assert readme.read_text().endswith(f"{END}\nafter\n")
+    assert "last year" not in readme.read_text()
+
+
+def test_changed_rules_are_one_sentence_for_readers():
+    claims = [("egop.a", "jax"), ("egop.a", "torch"), ("egop.b", "jax")]
+    rows = pl.DataFrame(
+        {
+            "claim": [claim for claim, _ in claims],
+            "backend": [backend for _, backend in claims],
+            "verdict": ["reproduced"] * 3,
+            "rule": ["0" * 16] * 3,
+            "rule_of_runs": ["1" * 16, None, "1" * 16],
+        }
+    )
+    found = changed_rules(rows)
+    assert len(found) == 3
+    told = "the rules of 2 claims were changed after the runs were planned: egop.a, egop.b"
+    assert in_short([Objection("dirty", "a job is dirty", "commit"), *found]) == ["a job is dirty", told]
+    assert in_short(found[:1]) == [found[0].sentence]
+    assert in_short(found[:2]) == ["the rule of a claim was changed after the runs were planned: egop.a"]
+
+
+# --- the set -------------------------------------------------------------------------------------
+
+
+def test_a_set_holds_all_that_it_should(made: Path):
+    files = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
+    study = {"runs", "curves", "timings", "memory", "jobs"}
+    assert files == {
+        *(f"{name}/{table}.parquet" for name in ("digits_mlp", "convex") for table in study),
+        *(f"{name}/{table}.parquet" for name in ("parity", "checks") for table in (name, "jobs")),
+        "checks/series.parquet",
+        *(f"{table}.parquet" for table in ("claims", "findings", "leaderboard")),
+        *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
+        *("plan.json", "provenance.json", "LICENSE", "README.md", "SHA256SUMS"),
+    }
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=made, capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    final = pl.read_parquet(made / "convex/runs.parquet").filter(pl.col("stage") == "final")["run"]
+    assert set(pl.read_parquet(made / "convex/curves.parquet")["run"]) == set(final)
+    assert "creativecommons.org/licenses/by/4.0" in (made / "LICENSE").read_text()
+
+
+def test_the_leaderboard_is_the_same_in_every_format(made: Path):
+    board = pl.read_parquet(made / "leaderboard.parquet")
+    listed = json.loads((made / "leaderboard.json").read_text())
+    schema = json.loads((made / "leaderboard.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(listed, schema)
+    for wrong in ("high", "Infinity "):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate([listed[0] | {"score": wrong}], schema)
+    flat = pl.read_csv(made / "leaderboard.csv")
+    assert board["method"].to_list() == flat["method"].to_list() == [row["method"] for row in listed]
+    assert board["mean_rank"].to_list() == pytest.approx(flat["mean_rank"].to_list())
+    assert "workloads" not in flat.columns
+    assert listed[0]["workloads"][0]["workload"] == board["workloads"][0][0]["workload"]
+
+
+ODD = [None, math.inf, -math.inf, math.nan, 1.5]
+
+
+def test_a_leaderboard_tells_missing_from_infinite_numbers(made: Path):
+    board = pl.read_parquet(made / "leaderboard.parquet")
+    odd = pl.concat([board[:1]] * len(ODD)).with_columns(pl.Series("step_ratio", ODD))
+    given = [
+        {**row, "workloads": [{**row["workloads"][0], "value": row["step_ratio"]}]} for row in odd.to_dicts()
+    ]
+    about = json.loads((made / "provenance.json").read_text())
+    written = texts(read_set(made), about, pl.DataFrame(given, schema=board.schema))
+    listed = json.loads(written["leaderboard.json"])
+    jsonschema.validate(listed, json.loads(written["leaderboard.schema.json"]))
+    said = [None, "Infinity", "-Infinity", "NaN", 1.5]
+    assert [row["step_ratio"] for row in listed] == said
+    assert [row["workloads"][0]["value"] for row in listed] == said
+
+
+def test_pandas_tells_infinite_from_missing_in_a_leaderboard(made: Path):
+    board = pl.read_parquet(made / "leaderboard.parquet")
+    odd = pl.concat([board[:1]] * len(ODD)).with_columns(pl.Series("step_ratio", ODD))
+    written = texts(read_set(made), json.loads((made / "provenance.json").read_text()), odd)
+    from_json = pandas.DataFrame(json.loads(written["leaderboard.json"]))["step_ratio"].astype(float)
+    from_csv = pandas.read_csv(io.StringIO(written["leaderboard.csv"]))["step_ratio"]
+    for column in (from_json, from_csv):
+        np.testing.assert_array_equal(column.to_numpy(), [math.nan, math.inf, -math.inf, math.nan, 1.5])
+    cells = pl.read_csv(io.StringIO(written["leaderboard.csv"]), infer_schema=False)["step_ratio"]
+    assert cells.to_list() == [None, "inf", "-inf", "NaN", "1.5"]
+
+
+def test_names_are_text_in_markdown(made: Path):
+    page = (made / "README.md").read_text()
+    assert HOSTILE not in page
+    assert r"\<script\>" in page
+
+
+def test_a_set_keeps_its_plan_and_can_be_read_from_anywhere(
+    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.chdir(tmp_path)
+    plan = read_set(made)
+    assert plan.published == "made.quick"
+    assert plan.study("convex").tables == made / "convex"
+    assert plan.checks is not None
+    assert plan.checks.tables == (made / "checks",)
+
+
+@pytest.mark.parametrize("outside", ["../elsewhere", "/etc", "a/../../b"])
+def test_a_plan_whose_folders_lie_elsewhere_is_refused(made: Path, tmp_path: Path, outside: str):
+    raw = json.loads((made / "plan.json").read_text())
+    raw["studies"][0]["tables"] = outside
+    (tmp_path / "plan.json").write_text(json.dumps(raw))
+    with pytest.raises(InputError, match="does not lie in the set"):
+        read_set(tmp_path)
+
+
+def test_a_report_plan_is_no_set(tmp_path: Path):
+    with pytest.raises(InputError, match="not of a published set"):
+        read_set(write_report(tmp_path, [Shape()], checks=False).parent)
+
+
+def test_an_interrupted_set_leaves_nothing_behind(tmp_path: Path):
+    def write() -> None:
+        with new_set(tmp_path, "half") as stage:
+            (stage / "one").write_text("1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert list(tmp_path.iterdir()) == []
+    with new_set(tmp_path, "whole") as stage:
+        (stage / "one").write_text("1")
+        seal(stage)
+    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == ["SHA256SUMS", "one"]
+
+
+def test_tables_that_a_check_would_refuse_are_not_published(tmp_path: Path):
+    def short(timings: pl.DataFrame) -> pl.DataFrame:
+        return timings.with_columns(spec_hash=pl.lit("f" * 16))
+
+    plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, timings=short))
+    with pytest.raises(InputError, match=r"would refuse it.*\n.*jobs.parquet has no job ffff"):
+        publish(plan, "new", tmp_path / "published", code=CODE)
+    assert list((tmp_path / "published").iterdir()) == []
+
+
+# --- curves and pages ----------------------------------------------------------------------------
+
+
+@given(count=st.integers(1, 300), points=st.integers(2, 60))
+def test_thinned_curves_keep_their_ends_and_so_many_points(count: int, points: int):
+    steps = [3 * number for number in range(count)]
+    frames = [pl.DataFrame({"run": run, "metric": "loss", "step": steps}) for run in "ab"]
+    kept = thinned(pl.concat(frames), most=0, points=points)
+    for (_,), own in kept.group_by(["run"]):
+        assert len(own) == min(count, points)
+        assert {0, steps[-1]} <= set(own["step"])
+        gaps = np.diff(np.sort(own["step"].to_numpy())) // 3
+        assert len(gaps) == 0 or np.ptp(gaps) <= 1
+
+
+def test_short_curves_stay_whole():
+    frame = pl.DataFrame({"run": ["a"] * 9, "metric": ["loss"] * 9, "step": range(9)})
+    assert thinned(frame, most=9, points=2).equals(frame)
+    assert thinned(frame, most=8, points=2)["step"].to_list() == [0, 8]
+    others = pl.concat([frame, frame.with_columns(metric=pl.lit("other"))])
+    kept = thinned(others, others.filter(metric="other").select("run", "metric").unique(), most=8, points=2)
+    assert kept.equals(pl.concat([others[[0, 8]], others.filter(metric="other")]))
+
+
+# --- a set as pages, and published anew ----------------------------------------------------------
+
+
+def test_a_set_renders_with_its_figures_and_what_was_waived(tmp_path: Path):
+    plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False, jobs=dirty))
+    made = publish(plan, "waived.quick", tmp_path / "published", ["dirty"], code=CODE)
+    site = tmp_path / "site"
+    assert main(["site", "--plan", str(made / "plan.json"), "--out", str(site)]) == 0
+    board = (site / "leaderboard.html").read_text()
+    assert '<details class="warning"><summary><strong>What this set was published in spite of<' in board
+    assert "digits_mlp: 6 of 6 jobs ran code that differs from its commit" in board
+    assert list((site / "figures/digits_mlp").glob("*.svg"))
+    assert not list(made.rglob("*.svg"))  # a set holds no figures
+    runs = next(site.glob("runs*.html")).read_text()
+    assert "curvebench show RUN --results results/published/waived.quick" in runs
+    again = "curvebench sets reproduce egop.digits_mlp --published results/published/waived.quick"
+    assert again in (site / "claims.html").read_text()
+    named = [
+        page.name for page in site.glob("*.html") if "Published set <code>waived.quick" in page.read_text()
+    ]
+    assert sorted(named) == sorted(page.name for page in site.glob("*.html"))
+    assert not (site / "plan.json").exists()  # its folders are beside the set's own
+
+
+def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["site", "--plan", str(small / "plan.json")]) == 2
+    assert "say with --out where its site should lie" in capsys.readouterr().err
+
+
+def test_a_set_is_published_anew_from_its_own_tables(small: Path, tmp_path: Path):
+    """What a change of the statistics spoiled is computed again; the runs stay as they are."""
+    old = tmp_path / "old"
+    shutil.copytree(small, old)
+    findings = pl.read_parquet(old / "findings.parquet")
+    findings.with_columns(low=pl.col("low") - 1).write_parquet(old / "findings.parquet")
+    assert disagreements(old)
+    made = publish(read_plan(old / "plan.json"), "again.quick", tmp_path, code=CODE)
+    assert flaws(made) == []
+    for table in ("runs", "curves", "timings", "jobs"):
+        kept = [pl.read_parquet(folder / f"digits_mlp/{table}.parquet") for folder in (old, made)]
+        assert kept[0].equals(kept[1]), table
+    about = json.loads((old / "provenance.json").read_text())
+    (old / "provenance.json").write_text(json.dumps({**about, "thinned_curves": ["digits_mlp"]}))
+    assert gather(read_plan(old / "plan.json")).thinned == ("digits_mlp",)
+
+
+def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):
+    """Of the methods and the metric that a condition at equal cost, or on the shape of a curve, names."""
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    runs = read_tables(study.tables).runs
+    assert not len(curves_of_claims(study, runs))
+    for change in ({"at_equal": "gradients"}, {"quantity": "log_linearity", "down_to": 0.1}):
+        asked = replace(claim, conditions=(replace(claim.conditions[0], **change),))
+        found = curves_of_claims(replace(study, claims=(asked,)), runs)
+        named = runs.filter(pl.col("method").is_in(["adam", "adam @ egop"]))
+        assert set(found["run"]) == set(named["run"])
+        assert set(found["metric"]) == {"train_loss"}
+    monkeypatch.setattr("reports.sets.contents.thinned", partial(thinned, most=0, points=3))
+    monkeypatch.setattr("reports.sets.contents.CURVE_POINTS", 3)
+    contents = gather(replace(report.plan, studies=(replace(study, claims=(asked,)),)))
+    assert contents.thinned == contents.whole == ("digits_mlp",)
+    curves = contents.frames["digits_mlp"]["curves"].join(runs.select("run", "method"), on="run")
+    longest = curves.group_by("method", "metric").agg(pl.len() / pl.col("run").n_unique())
+    lengths = {(method, metric): length for method, metric, length in longest.iter_rows()}
+    assert lengths["adam", "train_loss"] == 8
+    assert lengths["adam", "validation_accuracy"] == lengths["adagrad", "train_loss"] == 3
+
+
+def test_a_tree_with_changes_is_not_published_unless_the_set_says_so(tmp_path: Path):
+    plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
+    changes = (CODE[0], True)
+    with pytest.raises(InputError, match="the code that computes verdicts and leaderboard differs from"):
+        publish(plan, "new", tmp_path / "published", code=changes)
+    made = publish(plan, "new", tmp_path / "published", ["dirty"], code=changes)
+    assert "leaderboard differs from its commit" in (made / "README.md").read_text()
+    assert flaws(made) == []
+
+
+def test_the_readme_links_to_the_set_from_where_it_lies(tmp_path: Path):
+    plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
+    readme = tmp_path / "project/README.md"
+    readme.parent.mkdir()
+    readme.write_text(f"{BEGIN}\n{END}\n")
+    with pytest.raises(InputError, match="does not lie below its folder"):
+        publish(plan, "new", tmp_path / "published", readme=readme, code=CODE)
+    publish(plan, "new", readme.parent / "results", readme=readme, code=CODE)
+    assert "[new](results/new/README.md)" in readme.read_text()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        (1.0, 1.0 + 1e-9, True),
+        (1.0, 1.0 + 1e-3, False),
+        (float("nan"), float("nan"), True),
+        (float("inf"), float("inf"), True),
+        (float("inf"), 1.0, False),
+        (None, 1.0, False),
+        (None, None, True),
+        ("a", "a", True),
+        ([1.0, {"a": 2.0}], [1.0, {"a": 2.0 + 1e-9}], True),
+        ([1.0, {"a": 2.0}], [1.0, {"b": 2.0}], False),
+        ([1.0], [1.0, 2.0], False),
+    ],
+)
+def test_values_are_alike_but_for_rounding(left: object, right: object, equal: bool):
+    assert alike(left, right) is equal
