@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from documents.errors import InputError
-from documents.job import BasesSpec, JobSpec, RunsSpec
+from documents.job import BasesSpec, JobSpec, runs_spec
 from documents.method import WorkloadSpec
 from documents.plan import ReportPlan, StudyPlan
 from harness.engine.execution import Clock
@@ -163,7 +163,6 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     tuned = {name: recorded[name] for name in optimizer.space or study.tuning.names}
     rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWINS)]
     shared: dict[str, Any] = {
-        "study": study.name,
         "scale": scale,
         "workloads": (WorkloadSpec(workload.name, settings),),
         "bases": (basis,),
@@ -173,21 +172,18 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     }
     upstream: dict[str, tuple[str, ...]] = {}
     if bases()[basis.name].needs_gradients:
-        first = BasesSpec(stage="bases", backend="host", **shared)
+        first = BasesSpec(stage="bases", study=study.name, backend="host", **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}
-    spec = RunsSpec(
+    spec = runs_spec(
+        study,
+        study,
         stage=row["stage"],
         backend=row["backend"],
         device=row["device"],
         optimizers=(optimizer,),
         tuning=study.tuning,
         settings=tuple({**tuned, "learning_rate": rate} for rate in rates),
-        budget=study.budget,
-        evaluations=study.evaluations,
-        schedule=study.schedule,
-        stop=study.stop,
-        targets=study.targets,
         bundle_memory_bytes=MEMORY,
         upstream=upstream,
         precision=row["dtype"],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
@@ -117,6 +118,47 @@ class TimingSpec(TrainingSpec):
     """Steps of all methods of a backend, timed."""
 
     stage: Literal["timing"]
+
+
+class Asking(Protocol):
+    """A study as its runs see it: as it was read, or as a plan has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def schedule(self) -> Schedule: ...
+    @property
+    def stop(self) -> Mapping[str, float]: ...
+    @property
+    def targets(self) -> Mapping[str, float]: ...
+    @property
+    def precision(self) -> Precision | None: ...
+
+
+class Sized(Protocol):
+    """A scale of a study, or a plan's study, which has one."""
+
+    @property
+    def budget(self) -> dict[str, int]: ...
+    @property
+    def evaluations(self) -> int: ...
+
+
+def training(study: Asking, size: Sized) -> dict[str, Any]:
+    """The fields of a job that are its study's, whatever it runs."""
+    asked = {name: getattr(study, name) for name in ("schedule", "stop", "targets", "precision")}
+    return {"study": study.name, **asked, "budget": size.budget, "evaluations": size.evaluations}
+
+
+def runs_spec(study: Asking, size: Sized, **own: Any) -> RunsSpec:
+    """The job that runs methods of a study.
+
+    Args:
+        study: as it was read, or as a plan has it.
+        size: the study's scale; for a plan's study that study itself.
+        own: the other fields of the job, and those of the study's that it departs from.
+    """
+    return RunsSpec(**{**training(study, size), **own})
 
 
 class ParitySpec(JobSpec):

@@ -21,7 +21,9 @@ from documents.job import (
     RunsSpec,
     TimingSpec,
     job_folder,
+    runs_spec,
     spec_file,
+    training,
 )
 from documents.method import IDENTITY, BasisSpec, OptimizerSpec, WorkloadSpec
 from documents.names import unknown
@@ -354,7 +356,7 @@ class Planner:
         bases = tuple(basis for basis in among if basis.name != IDENTITY)
         if not bases:
             return ()
-        spec = BasesSpec(stage="bases", **self._common(HOST, (), seeds, (), bases))
+        spec = BasesSpec(stage="bases", study=self.study.name, **self._common(HOST, (), seeds, (), bases))
         return (self._job(spec, (), len(spec.workloads) * len(bases) * len(seeds)),)
 
     def _tuning(
@@ -365,32 +367,33 @@ class Planner:
         tuning, tried = study.tuning_of(optimizer), study.tried_bases
         settings = tuning.settings(generator(study.name, tuning.protocol))
         cells = len(study.workloads[self.scale]) * len(tried) * len(seeds)
-        common = {**self._common(backend, (optimizer,), seeds, bases, tried), **self._training(backend)}
-        spec = RunsSpec(stage="sweep", tuning=tuning, settings=settings, **common)
+        common = {**self._common(backend, (optimizer,), seeds, bases, tried), **self._running(backend)}
+        spec = self._runs(stage="sweep", tuning=tuning, settings=settings, **common)
         sweep = self._job(spec, bases, cells * len(settings))
         if not isinstance(tuning, TwoStageSweep):
             return (sweep,)
         common["upstream"] = _by_stage((sweep, *bases))
-        spec = RunsSpec(stage="refine", tuning=tuning, **common)
+        spec = self._runs(stage="refine", tuning=tuning, **common)
         return sweep, self._job(spec, (sweep, *bases), cells * REFINED_RATES)
 
     def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
         own = self.study.scales[self.scale]
         seeds = final_seeds(own, backend)
         assert not set(seeds).intersection(tuning_seeds(own)), "final seeds must not have tuned"
-        spec = RunsSpec(
+        spec = self._runs(
             stage="final",
             tuning=self.study.tuning_of(optimizer),
             claim_rules=deciding(self.study, self.scale)["rules"],
             **self._common(backend, (optimizer,), seeds, upstream),
-            **self._training(backend),
+            **self._running(backend),
         )
         return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(seeds))
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
         seeds = final_seeds(self.study.scales[self.scale], backend)[:1]
         common = self._common(backend, self.study.running_on(backend), seeds, upstream)
-        spec = TimingSpec(stage="timing", **common, **self._training(backend))
+        own = training(self.study, self.study.scales[self.scale])
+        spec = TimingSpec(stage="timing", **own, **common, **self._running(backend))
         return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(spec.optimizers))
 
     def _common(
@@ -415,7 +418,6 @@ class Planner:
         files = {key: path for one in origins for key, path in one.files.items()}
         packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
         return {
-            "study": self.study.name,
             "scale": self.scale,
             "backend": backend,
             "optimizers": optimizers,
@@ -431,19 +433,13 @@ class Planner:
             "versions": self.tree.versions(packages),
         }
 
-    def _training(self, backend: str) -> dict[str, Any]:
-        """What every job of the study that runs methods has."""
-        study, own = self.study, self.study.scales[self.scale]
-        return {
-            "device": own.backends[backend].device,
-            "budget": own.budget,
-            "evaluations": own.evaluations,
-            "schedule": study.schedule,
-            "stop": study.stop,
-            "targets": study.targets,
-            "bundle_memory_bytes": own.bundle_memory_bytes,
-            "precision": study.precision,
-        }
+    def _runs(self, **own: Any) -> RunsSpec:
+        return runs_spec(self.study, self.study.scales[self.scale], **own)
+
+    def _running(self, backend: str) -> dict[str, Any]:
+        """Where and in what memory a backend runs methods."""
+        own = self.study.scales[self.scale]
+        return {"device": own.backends[backend].device, "bundle_memory_bytes": own.bundle_memory_bytes}
 
     def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
         return PlannedJob(spec, self.results, lanes, upstream)
