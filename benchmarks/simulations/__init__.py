@@ -1,1 +1,0 @@
-"""Simulations that check the statistics: coverage of intervals, false positives and power of tests."""

@@ -1,1 +1,0 @@
-"""Tests of the simulations that check the statistics."""

@@ -1,0 +1,199 @@
+"""Simulations: how often intervals of medians, ranks, shares, times and scores hold the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log
+from statistics import NormalDist
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import ndtri
+
+from reports.statistics.paired import compare_pairs
+from reports.statistics.profiles import array_intervals, array_scores
+from reports.statistics.ranks import stratified_mean
+from reports.statistics.shares import joined, probability_of_improvement, share_interval
+from reports.statistics.survival import reached_shares, restricted_mean
+from results.intervals import interval_order, median_interval
+from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered, assert_rare
+
+pytestmark = pytest.mark.long
+LARGE = 200_000  # draws from which a true value is taken
+
+SHAPES: dict[str, tuple[Callable, float]] = {  # how values are drawn, and their median
+    "normal": (np.random.Generator.standard_normal, 0.0),
+    "lognormal": (lambda random, shape: random.lognormal(size=shape), 1.0),
+    "exponential": (np.random.Generator.standard_exponential, log(2)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_medians(shape: str, size: int):
+    draw, true = SHAPES[shape]
+    values = draw(np.random.default_rng(size), (2000, size))
+    assert_covered(true, [(found.low, found.high) for found in map(median_interval, values)], 0.97)
+    order, _ = interval_order(size)  # the order statistics that are sure to cover, 5 values' range nearly
+    ordered = np.sort(values, axis=1)
+    assert_covered(true, ordered[:, [order - 1, size - order]])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_median_ratios_of_paired_losses(size: int):
+    """Two equal methods, whose losses share what a problem instance contributes."""
+    random = np.random.default_rng(size)
+    losses = np.exp(random.normal(size=(1000, 1, size)) + 0.5 * random.normal(size=(1000, 2, size)))
+    found = [compare_pairs(treated, control, "minimize") for treated, control in losses]
+    assert_covered(1.0, [(one.low, one.high) for one in found], 0.97)
+    assert_rare([one.p_value <= 0.05 for one in found])
+
+
+@pytest.mark.parametrize(
+    ("methods", "workloads", "gap"),
+    [(4, 1, 0.0), (4, 1, 1.0), (4, 4, 0.0), (4, 4, 1.0), (4, 4, 3.0), (8, 1, 0.0), (8, 1, 0.5)],
+)
+def test_mean_ranks(methods: int, workloads: int, gap: float):
+    """Of methods with normal noise, each `gap` deviations worse than the one before."""
+    random = np.random.default_rng(0)
+
+    def ranks_of(*shape: int) -> np.ndarray:
+        noise = random.normal(size=(*shape, methods)) + gap * np.arange(methods)
+        return np.argsort(np.argsort(noise, axis=-1), axis=-1) + 1.0
+
+    true = ranks_of(LARGE).mean(axis=0)
+    for size in SIZES:
+        ranks = ranks_of(1000, workloads, size)
+        for method in range(2):
+            found = [stratified_mean(list(study), [methods] * workloads) for study in ranks[..., method]]
+            assert_covered(true[method], [one[1:] for one in found])
+
+
+@pytest.mark.parametrize("true", [0.02, 0.1, 0.3, 0.5])
+def test_shares(true: float):
+    for size in SIZES:
+        found = map(share_interval, np.random.default_rng(0).binomial(size, true, 5000), [size] * 5000)
+        assert_between(0.95, [one.low <= true <= one.high for one in found], 1.0)
+
+
+def improvement(treated: np.ndarray, control: np.ndarray) -> tuple[float, float]:
+    """The interval on average over workloads, of values of shape (workloads, seeds), more being better."""
+    with np.errstate(invalid="ignore"):
+        gains = np.where(treated == control, 0.0, treated - control)
+    each = [probability_of_improvement(own) for own in gains]
+    return joined([(one.value, one.low, one.high) for one in each])[1:]
+
+
+@pytest.mark.parametrize("workloads", [1, 4])
+@pytest.mark.parametrize("gap", [0.0, 1.0, 2.0])
+def test_probabilities_of_improvement(workloads: int, gap: float):
+    random, true = np.random.default_rng(0), NormalDist().cdf(gap / np.sqrt(2))
+    for size in SIZES:
+        draws = random.normal(size=(1000, 2, workloads, size))
+        assert_covered(true, [improvement(treated + gap, control) for treated, control in draws])
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
+def test_probabilities_of_improvement_where_half_of_the_control_misses(scale: float, correlation: float):
+    """Two runs that miss the target tie."""
+    random = np.random.default_rng(0)
+
+    def times(*shape: int) -> np.ndarray:
+        noise = np.sqrt(correlation) * random.normal(size=(*shape[:-1], 1, shape[-1]))
+        noise = noise + np.sqrt(1 - correlation) * random.normal(size=(*shape[:-1], 2, shape[-1]))
+        drawn = np.exp(noise) * np.array([[scale], [1.0]])
+        return np.where(drawn <= 1, drawn, np.inf)
+
+    first, second = times(LARGE)
+    true = float(((first < second) + (first == second) / 2).mean())
+    for size in SIZES:
+        assert_covered(
+            true, [improvement(-first[None], -second[None]) for first, second in times(1000, size)]
+        )
+
+
+# --- times to a target ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one_budget", [True, False])
+def test_shares_that_have_reached_the_target(one_budget: bool):
+    """Half of the runs are censored: by a common budget, or by budgets of their own, most of them early."""
+    random = np.random.default_rng(0)
+    for size in SIZES:
+        held: dict[float, list[bool]] = {0.1: [], 0.25: [], 0.4: []}
+        for _ in range(400):
+            limits = np.full(size, log(2)) if one_budget else random.exponential(size=size)
+            times = random.exponential(size=size)
+            runs = pl.DataFrame({"time": np.minimum(times, limits), "reached": times <= limits})
+            runs = runs.with_columns(workload=pl.lit("w"), method=pl.lit("a"), seed=pl.int_range(size))
+            found = reached_shares(runs)
+            for true, each in held.items():
+                before = found.filter(pl.col("time") <= -log(1 - true)).select("low", "high").rows()
+                # before the first time nobody is known to have reached it: the share is 0 of all
+                low, high = before[-1] if before else (0.0, 1 - 0.025 ** (1 / size))
+                each.append(low <= true <= high)
+        for each in held.values():
+            assert_between(0.93, each, 1.0)
+
+
+TIMES: dict[str, tuple[Callable, Callable[[float], float]]] = {  # and the budget that a share of runs misses
+    "exponential": (np.random.Generator.standard_exponential, lambda miss: -log(miss)),
+    "lognormal": (SHAPES["lognormal"][0], lambda miss: exp(NormalDist().inv_cdf(1 - miss))),
+    "Weibull": (lambda random, size: random.weibull(3, size), lambda miss: (-log(miss)) ** (1 / 3)),
+}
+
+
+@pytest.mark.parametrize("shape", TIMES)
+@pytest.mark.parametrize("missed", [0.5, 0.1, 1e-6])
+def test_restricted_means(shape: str, missed: float):
+    draw, budget_of = TIMES[shape]
+    random, budget = np.random.default_rng(0), budget_of(missed)
+    true = float(np.minimum(draw(random, LARGE), budget).mean())
+    for size in SIZES:
+        found = [
+            restricted_mean(np.minimum(times, budget), times <= budget, budget)
+            for times in draw(random, (1000, size))
+        ]
+        assert_covered(true, [one[1:] for one in found])
+
+
+# --- scores -----------------------------------------------------------------------------------------------
+
+WORKLOADS, RESAMPLES, TRIALS = 8, 199, 100
+
+
+@pytest.mark.parametrize(
+    ("distinct", "copies", "between", "within", "missed"),
+    [
+        pytest.param(5, 1, 0.5, 0.3, 0.0, id="methods differ"),
+        pytest.param(5, 1, 0.5, 0.3, 0.4, id="up to 40 % of runs miss"),
+        pytest.param(3, 2, 0.5, 0.3, 0.0, id="three pairs of equals"),
+        pytest.param(3, 2, 0.5, 0.1, 0.0, id="three pairs of equals, little noise"),
+        pytest.param(5, 1, 0.0, 0.3, 0.0, id="methods equal"),
+    ],
+)
+@pytest.mark.parametrize("paired", [True, False])
+def test_scores_and_ranks(
+    distinct: int, copies: int, between: float, within: float, missed: float, paired: bool
+):
+    """The truth is that of infinitely many studies; where paired, half of the variance is the seed's."""
+    random = np.random.default_rng(0)
+    for size in SIZES:
+        scores, ranks = [], []
+        for _ in range(TRIALS):
+            logs = np.repeat(random.normal(scale=between, size=(distinct, WORKLOADS)), copies, axis=0)
+            chances = missed * random.random(logs.shape)
+            noise = random.normal(scale=within, size=(*logs.shape, size))
+            if paired:
+                noise = np.sqrt(0.5) * (noise + random.normal(scale=within, size=(WORKLOADS, size)))
+            values = np.exp(logs[..., None] + noise)
+            values[random.random(values.shape) < chances[..., None]] = np.inf
+            # the median of all studies, those that missed it being infinitely long
+            true_scores, true_ranks = array_scores(np.exp(logs + within * ndtri(0.5 / (1 - chances))))
+            found = array_intervals(values, random, paired=paired, resamples=RESAMPLES)
+            scores += list((found["low"] - 1e-9 <= true_scores) & (true_scores <= found["high"] + 1e-9))
+            ranks += list((found["rank_low"] <= true_ranks) & (true_ranks <= found["rank_high"]))
+        assert_between(0.93, scores, 1.0)
+        assert_between(0.93, ranks, 1.0)

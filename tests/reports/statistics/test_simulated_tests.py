@@ -1,0 +1,181 @@
+"""Simulations: how often tests call nothing an effect, and how often they see one."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import gamma
+
+from reports.statistics.decisions import holm
+from reports.statistics.friedman import critical_difference, friedman_test
+from reports.statistics.paired import TESTS
+from reports.statistics.ranks import tolerant_ranks
+from reports.statistics.selection import best_set
+from reports.statistics.survival import log_rank_test
+from results.least_p import least_pairs
+from tests.reports.statistics.simulated import (
+    DIFFERENCES,
+    LEVEL,
+    SIZES,
+    assert_between,
+    assert_documented,
+    assert_rare,
+)
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("shape", DIFFERENCES)
+def test_paired_tests_of_no_effect(test: str, shape: str):
+    """The signed-rank test takes skewness for an effect; the sign test is one of the median."""
+    random = np.random.default_rng(0)
+    for size in SIZES:
+        # the larger differences below the median, where the tests look for an effect
+        differences = -DIFFERENCES[shape](random, (2000, size))
+        rejected = [TESTS[test](values) <= LEVEL for values in differences]
+        if (test, shape, size) == ("wilcoxon", "skewed", 50):
+            assert_documented(0.314, rejected)
+        elif (test, shape) != ("wilcoxon", "skewed"):
+            assert_rare(rejected)
+
+
+@pytest.mark.parametrize(
+    ("test", "deviations", "powers"),
+    [
+        ("wilcoxon", 0.5, (0.158, 0.377, 0.670, 0.960)),
+        ("wilcoxon", 1.0, (0.425, 0.867, 0.995, 1.000)),
+        ("sign", 0.5, (0.147, 0.136, 0.376, 0.820)),
+        ("sign", 1.0, (0.420, 0.513, 0.918, 1.000)),
+    ],
+)
+def test_power_of_paired_tests(test: str, deviations: float, powers: tuple[float, ...]):
+    random = np.random.default_rng(0)
+    for size, power in zip(SIZES, powers, strict=True):
+        differences = random.normal(-deviations, 1, (2000, size))
+        assert_documented(power, [TESTS[test](values) <= LEVEL for values in differences])
+
+
+@pytest.mark.parametrize("true", [5, 10])
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_families_of_ten(true: int, correlation: float):
+    """Any true null that is rejected after Holm's correction."""
+    random = np.random.default_rng(0)
+    for size in SIZES:
+        if size < least_pairs(LEVEL, 10):
+            continue  # no test can reject
+        values = np.sqrt(1 - correlation) * random.normal(size=(500, 10, size))
+        values += np.sqrt(correlation) * random.normal(size=(500, 1, size))
+        values[:, true:] -= 1.5
+        least = [min(holm([TESTS["wilcoxon"](each) for each in study])[:true]) for study in values]
+        assert_rare([p_value <= LEVEL for p_value in least])
+
+
+# --- of several methods -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("methods", "decimals", "better", "powers"),
+    [
+        (3, 6, 0.0, None),
+        (3, 0, 0.0, None),  # many ties
+        (5, 6, 0.0, None),
+        (5, 0, 0.0, None),
+        (3, 6, 1.0, (0.184, 0.332, 0.742)),
+        (5, 6, 1.0, (0.172, 0.362, 0.822)),
+    ],
+)
+def test_friedman_and_pairs_of_methods(
+    methods: int, decimals: int, better: float, powers: tuple[float, ...] | None
+):
+    """One method is better by some deviations, or none; Nemenyi's difference tells any equal ones apart."""
+    random = np.random.default_rng(0)
+    for number, size in enumerate((5, 8, 20)):
+        values = 10 + random.normal(size=(500, size, methods)) - better * (np.arange(methods) == 0)
+        ranks = [np.apply_along_axis(tolerant_ranks, 1, study) for study in values.round(decimals)]
+        rejected = [friedman_test(study).p_value <= LEVEL for study in ranks]
+        if powers is not None:
+            assert_documented(powers[number], rejected)
+            continue
+        assert_rare(rejected)
+        if size >= 8:
+            critical = critical_difference(methods, size)
+            assert_rare([np.ptp(study.mean(axis=0)) >= critical for study in ranks])
+
+
+def drawn_losses(random: np.random.Generator, shape: str, seeds: int, methods: int) -> np.ndarray:
+    """Losses (seeds, methods) that share a problem instance by seed; no other method beats the first."""
+    values = 0.3 * random.normal(size=(seeds, methods))
+    if shape == "skewed":  # the first has a long tail of large losses, the others of small ones
+        values = 0.3 * (random.exponential(size=(seeds, methods)) - gamma(2).median() / 2)
+        values[:, 1:] *= -1
+    elif shape == "diverging":  # the first diverges on 45 % of seeds, and is the best on the rest
+        values[:, 0] = values.min(axis=1) - 0.1
+        values[random.random(seeds) < 0.45, 0] = np.inf
+    return np.exp(random.normal(size=(seeds, 1)) + values)
+
+
+def kept(losses: np.ndarray) -> list[bool]:
+    """Whether each method may be the best."""
+    seeds, methods = losses.shape
+    names = [str(method) for method in range(methods)] * seeds
+    frame = pl.DataFrame(
+        {"seed": np.repeat(np.arange(seeds), methods), "method": names, "value": losses.ravel()}
+    )
+    return best_set(frame, "minimize", LEVEL)["kept"].to_list()
+
+
+@pytest.mark.parametrize("shape", ["symmetric", "skewed", "diverging"])
+@pytest.mark.parametrize("methods", [3, 6])
+def test_the_best_method_is_not_lost(shape: str, methods: int):
+    random = np.random.default_rng(0)
+    beaten = np.diff(drawn_losses(random, shape, 100_000, 2)) < 0
+    assert_between(0.44, beaten.ravel().tolist(), 0.5)
+    for size in SIZES:
+        assert_rare([not kept(drawn_losses(random, shape, size, methods))[0] for _ in range(400)])
+
+
+@pytest.mark.parametrize(
+    ("shape", "methods", "powers"),
+    [
+        ("symmetric", 3, (0.0, 0.839, 0.999, 1.0)),
+        ("symmetric", 6, (0.0, 0.150, 0.985, 1.0)),
+        ("skewed", 6, (0.0, 0.043, 0.880, 1.0)),
+    ],
+)
+def test_a_method_with_half_the_loss_is_the_best_alone(shape: str, methods: int, powers: tuple[float, ...]):
+    random, factors = np.random.default_rng(0), np.where(np.arange(methods) == 0, 0.5, 1.0)
+    for size, power in zip(SIZES, powers, strict=True):
+        studies = [factors * drawn_losses(random, shape, size, methods) for _ in range(300)]
+        assert_documented(power, [sum(kept(losses)) == 1 for losses in studies])
+
+
+@pytest.mark.parametrize(
+    ("scale", "decimals", "powers"),
+    [
+        (1.0, 6, None),
+        (1.0, 1, None),
+        (0.5, 6, (0.152, 0.370, 0.542, 0.868)),
+        (0.25, 6, (0.560, 0.825, 0.975, 1.0)),
+    ],
+)
+def test_log_rank(scale: float, decimals: int, powers: tuple[float, ...] | None):
+    """Half of the control's runs miss the target."""
+    random = np.random.default_rng(0)
+    for number, size in enumerate(SIZES):
+        rejected = []
+        for _ in range(300):
+            times = np.maximum(0.1, random.exponential(size=(2, size)).round(decimals))
+            times = (times * np.array([[scale], [1.0]])).ravel()
+            runs = pl.DataFrame({"time": np.minimum(times, np.log(2)), "reached": times <= np.log(2)})
+            runs = runs.with_columns(
+                workload=pl.lit("w"),
+                method=pl.Series(["a", "b"]).repeat_by(size).explode(),
+                seed=pl.int_range(2 * size) % size,
+            )
+            rejected.append(log_rank_test(runs, "a", "b").p_value <= LEVEL)
+        if powers is None:
+            assert_rare(rejected)
+        else:
+            assert_documented(powers[number], rejected)
