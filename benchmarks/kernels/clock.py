@@ -47,14 +47,13 @@ def one_thread() -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def seconds_of(run: Callable[[], None], number: int, clock: Callable[[], float] | None = None) -> float:
-    """Seconds of a call, the mean of `number`, with the garbage collector off; of the wall if no clock."""
-    clock = clock or time.perf_counter
+def seconds_of(run: Callable[[], None], number: int) -> float:
+    """Seconds of a call, the mean of `number`, with the garbage collector off."""
     with uncollected():
-        start = clock()
+        start = time.perf_counter()
         for _ in range(number):
             run()
-        return (clock() - start) / number
+        return (time.perf_counter() - start) / number
 
 
 def calls_for(run: Callable[[], None], seconds: float) -> int:

@@ -30,12 +30,7 @@ class Ratios:
     seconds: tuple[float, float]
 
 
-def interleaved(
-    a: Callable[[], None],
-    b: Callable[[], None],
-    repetitions: int,
-    clock: Callable[[], float] | None = None,
-) -> Ratios:
+def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) -> Ratios:
     """Time two functions in turn: A B A, then the other way round, and so on.
 
     Each repetition takes a sample of `a`, of `b` and of `a` again, in an order that goes round, so that a
@@ -45,13 +40,7 @@ def interleaved(
     Args:
         a, b: the contestants, compiled; they are warmed up here.
         repetitions: samples of each, at least 1; with 6 or more the intervals have 95 % coverage.
-        clock: seconds, of the wall if none; `time.process_time` leaves out what other processes take.
-
-    Raises:
-        ValueError: for no repetitions.
     """
-    if repetitions < 1:
-        raise ValueError(f"repetitions = {repetitions} is not a positive whole number")
     contestants = (a, b, a)
     numbers = [calls_for(run, SAMPLE_SECONDS) for run in (a, b)]
     numbers.append(numbers[0])
@@ -60,7 +49,7 @@ def interleaved(
     for repetition in range(repetitions):
         for place in next(orders):
             contestants[place]()  # its arrays into the caches: else who follows another starts behind
-            samples[repetition, place] = seconds_of(contestants[place], numbers[place], clock)
+            samples[repetition, place] = seconds_of(contestants[place], numbers[place])
     first, other, again = samples.T
     return Ratios(
         ratio=median_interval(np.sqrt(first * again) / other),

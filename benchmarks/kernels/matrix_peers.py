@@ -1,17 +1,15 @@
 """Other libraries' steps of Muon, SOAP and Shampoo, with the settings that make them compute what ours do.
 
 - `torch.optim.Muon` takes matrices alone: convolutions are handed over as matrices, all else goes to fused
-  AdamW. Its momentum is 1 - mu times ours, which the normalization takes away. It rounds to bfloat16 before
-  its iteration; "in float32" is the same without that.
+  AdamW. Its momentum is 1 - mu times ours, which the normalization takes away. It would round to bfloat16
+  before its iteration, which is another computation: it is kept from that.
 - `optax.contrib.muon` corrects the biases of Nesterov's two terms apart: the step of a matrix is ours where
   the gradient stays. Its AdamW of all else takes Nesterov's step too.
 - `pytorch_optimizer.SOAP` adds epsilon before the bias correction, and rounds to float32 before QR: the step
   is ours where epsilon is small.
 - `pytorch_optimizer.ScalableShampoo` without momentum, grafting and blocks, with sums for statistics; it
   leaves vectors to gradient descent, so it is given them as one column with the left side alone, which is
-  our vector. By singular values its root is ours. By coupled Newton in the precision of the parameters it
-  adds epsilon times the largest eigenvalue, which 100 power iterations estimate, and stops where no entry
-  misses by 0.001.
+  our vector. Its root is taken by singular values, which makes it ours.
 """
 
 from __future__ import annotations
@@ -123,63 +121,51 @@ def _soap(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
     ]
 
 
-def _scalable_shampoo(by_singular_values: bool) -> Callable[[Mapping[str, Any], Rule], list[Any]]:
-    def make(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
-        import pytorch_optimizer
-        from pytorch_optimizer.optimizer.utils.graft import LayerWiseGrafting
-        from pytorch_optimizer.optimizer.utils.partition import PreConditionerType
+def _scalable_shampoo(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
+    import pytorch_optimizer
+    from pytorch_optimizer.optimizer.utils.graft import LayerWiseGrafting
+    from pytorch_optimizer.optimizer.utils.partition import PreConditionerType
 
-        columns = [leaf for leaf in leaves.values() if leaf.ndim == 2 and leaf.shape[1] == 1]
-        rest = [leaf for leaf in leaves.values() if leaf.ndim != 2 or leaf.shape[1] != 1]
-        sides = ((columns, PreConditionerType.INPUT), (rest, PreConditionerType.ALL))
-        made = [
-            pytorch_optimizer.ScalableShampoo(
-                tensors,
-                lr=LEARNING_RATE,
-                betas=(0.0, 0.5),
-                start_preconditioning_step=1,
-                preconditioning_compute_steps=rule.refresh_every or NOT_CUT,
-                block_size=NOT_CUT,
-                no_preconditioning_for_layers_with_dim_gt=NOT_CUT,
-                shape_interpretation=False,
-                graft_type=LayerWiseGrafting.NONE,
-                pre_conditioner_type=side,
-                nesterov=False,
-                matrix_eps=1e-6,
-                use_svd=by_singular_values,
-            )
-            for tensors, side in sides
-            if tensors
-        ]
-        for optimizer in made:
-            for group in optimizer.param_groups:
-                group["betas"] = (0.0, 1.0)  # sums: it knows them, and its constructor refuses them
-        return made
-
-    return make
+    columns = [leaf for leaf in leaves.values() if leaf.ndim == 2 and leaf.shape[1] == 1]
+    rest = [leaf for leaf in leaves.values() if leaf.ndim != 2 or leaf.shape[1] != 1]
+    sides = ((columns, PreConditionerType.INPUT), (rest, PreConditionerType.ALL))
+    made = [
+        pytorch_optimizer.ScalableShampoo(
+            tensors,
+            lr=LEARNING_RATE,
+            betas=(0.0, 0.5),
+            start_preconditioning_step=1,
+            preconditioning_compute_steps=rule.refresh_every or NOT_CUT,
+            block_size=NOT_CUT,
+            no_preconditioning_for_layers_with_dim_gt=NOT_CUT,
+            shape_interpretation=False,
+            graft_type=LayerWiseGrafting.NONE,
+            pre_conditioner_type=side,
+            nesterov=False,
+            matrix_eps=1e-6,
+            use_svd=True,
+        )
+        for tensors, side in sides
+        if tensors
+    ]
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            group["betas"] = (0.0, 1.0)  # sums: it knows them, and its constructor refuses them
+    return made
 
 
 def _with_columns(shape: Shape) -> Shape:
     return (*shape, 1) if len(shape) == 1 else shape
 
 
-def _shampoo_peer(by_singular_values: bool) -> TorchPeer:
+TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
+    "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
+    "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, before=lambda number, every: number - 1)),
     # It computes roots where its count is a multiple of the cadence: at our first step.
-    return TorchPeer(
-        _scalable_shampoo(by_singular_values), _with_columns, lambda number, every: number - 2 + every
-    )
-
-
-TORCH_MATRIX_PEERS: Mapping[str, Mapping[str, TorchPeer]] = {
-    "muon": {
-        "torch.optim.Muon": TorchPeer(_muon, _as_matrix),
-        "torch.optim.Muon in float32": TorchPeer(_muon, _as_matrix, context=without_bfloat16),
-    },
-    "soap": {"pytorch_optimizer SOAP": TorchPeer(_soap, before=lambda number, every: number - 1)},
-    "shampoo": {
-        "ScalableShampoo, SVD": _shampoo_peer(True),
-        "ScalableShampoo, Newton": _shampoo_peer(False),
-    },
+    "shampoo": (
+        "ScalableShampoo, SVD",
+        TorchPeer(_scalable_shampoo, _with_columns, lambda number, every: number - 2 + every),
+    ),
 }
 
 

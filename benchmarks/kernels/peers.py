@@ -10,6 +10,7 @@ import numpy as np
 from harness.backends import BACKENDS
 from optimizers import rules
 from optimizers.options import Options
+from optimizers.rule import Rule
 
 from .case import ReadyCase
 from .matrix_peers import TORCH_MATRIX_PEERS, TorchPeer, optax_muon
@@ -32,50 +33,17 @@ OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "adam": ("adam", {}),
     "adamw": ("adamw", {"weight_decay": 0.01}),
 }
-TORCH_PATHS: Mapping[str, Mapping[str, bool]] = {
-    "fused": {"fused": True},
-    "foreach": {"foreach": True},
-    "loop": {"foreach": False},
-}
 Prepare = Callable[..., ReadyCase]  # of shapes, precision and, where work is amortized, a phase
 
 
-def _torch_step(name: str, path: str, shapes: Shapes, dtype: str) -> ReadyCase:
-    """A step of torch.optim; raises RuntimeError where the class has no such path for these tensors."""
-    import torch
+def _torch_peer(name: str, path: str) -> TorchPeer:
+    def make(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
+        import torch
 
-    params, grads = start(shapes)
-    kind = getattr(torch, dtype)
-    leaves = []
-    for key, array in params.items():
-        leaf = torch.tensor(array, dtype=kind, requires_grad=True)
-        leaf.grad = torch.tensor(grads[key], dtype=kind)
-        leaves.append(leaf)
-    kind_of_optimizer, given = TORCH[name]
-    optimizer = getattr(torch.optim, kind_of_optimizer)(
-        leaves, lr=LEARNING_RATE, **given, **TORCH_PATHS[path]
-    )
+        kind, given = TORCH[name]
+        return [getattr(torch.optim, kind)(list(leaves.values()), lr=LEARNING_RATE, **given, **{path: True})]
 
-    def run() -> None:
-        optimizer.step()
-
-    def result() -> np.ndarray:
-        return end_to_end({str(at): leaf.detach().numpy() for at, leaf in enumerate(leaves)})
-
-    return ReadyCase(run, result)
-
-
-def _torch_peer(name: str, path: str) -> Prepare:
-    return lambda shapes, dtype, phase=Phase.CADENCE: _torch_step(name, path, shapes, dtype)
-
-
-def _transformation(name: str) -> Any:
-    import optax
-
-    if name == "muon":
-        return optax_muon()
-    function, given = OPTAX[name]
-    return getattr(optax, function)(LEARNING_RATE, **given)
+    return TorchPeer(make)
 
 
 def _optax_step(name: str, shapes: Shapes, dtype: str) -> ReadyCase:
@@ -84,7 +52,11 @@ def _optax_step(name: str, shapes: Shapes, dtype: str) -> ReadyCase:
     import jax.numpy as jnp
     import optax
 
-    transformation = _transformation(name)
+    if name == "muon":
+        transformation = optax_muon()
+    else:
+        function, given = OPTAX[name]
+        transformation = getattr(optax, function)(LEARNING_RATE, **given)
 
     def take(params: Any, state: Any, grads: Any) -> tuple[Any, Any]:
         updates, state = transformation.update(grads, state, params)
@@ -108,23 +80,6 @@ def _optax_step(name: str, shapes: Shapes, dtype: str) -> ReadyCase:
     return ReadyCase(run, result, lambda: jax.enable_x64(dtype == "float64"))
 
 
-def torch_paths(name: str) -> list[str]:
-    """The paths of torch.optim's class that run on this machine: fused, foreach, or else the plain loop."""
-    usable = []
-    for path in ("fused", "foreach"):
-        try:
-            _torch_step(name, path, {"probe": (2,)}, "float32").run()
-        except (RuntimeError, TypeError):
-            continue
-        usable.append(path)
-    return usable or ["loop"]
-
-
-def _matrix_peer(peer: TorchPeer, optimizer: str, options: Options) -> Prepare:
-    rule = rules()[optimizer].choose(options)
-    return lambda shapes, dtype, phase=Phase.CADENCE: peer.prepare(rule, shapes, dtype, phase)
-
-
 def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[str, Prepare]:
     """The peers of an optimizer's step on a backend, by label; none for a rule that no library has.
 
@@ -137,13 +92,16 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
         `prepare(shapes, dtype, phase) -> Prepared` by label; hyperparameters are those of `optimizer_step`,
         but for epsilon, which is the peer's own default where work is amortized.
     """
-    if backend == "torch" and optimizer in TORCH:
-        return {f"torch.optim {path}": _torch_peer(optimizer, path) for path in torch_paths(optimizer)}
     if backend == "jax" and (optimizer in OPTAX or optimizer == "muon"):
         return {"optax": lambda shapes, dtype, phase=Phase.CADENCE: _optax_step(optimizer, shapes, dtype)}
-    if backend in BACKENDS and optimizer in TORCH_MATRIX_PEERS:
-        return {
-            label: _matrix_peer(peer, optimizer, options or {})
-            for label, peer in TORCH_MATRIX_PEERS[optimizer].items()
-        }
-    return {}
+    found: dict[str, TorchPeer] = {}
+    if backend == "torch" and optimizer in TORCH:
+        found = {f"torch.optim {path}": _torch_peer(optimizer, path) for path in ("fused", "foreach")}
+    elif backend in BACKENDS and optimizer in TORCH_MATRIX_PEERS:
+        found = dict([TORCH_MATRIX_PEERS[optimizer]])
+    return {label: _prepared_by(peer, optimizer, options or {}) for label, peer in found.items()}
+
+
+def _prepared_by(peer: TorchPeer, optimizer: str, options: Options) -> Prepare:
+    rule = rules()[optimizer].choose(options)
+    return lambda shapes, dtype, phase=Phase.CADENCE: peer.prepare(rule, shapes, dtype, phase)

@@ -6,27 +6,26 @@ Newton-Schulz is timed beside as many plain matrix products as it takes.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from harness.backends import BACKENDS
 from optimizers import rules
+from optimizers.options import Options
 from results.provenance import cpu_model
 
 from .case import ReadyCase
 from .cases import Timed, timed
 from .clock import one_thread
-from .command import nothing_fits, timing_parser
 from .interleaving import Ratios, interleaved, repeated
 from .matrices import PRODUCTS, matrix_products
 from .matrix_peers import TORCH_MATRIX_PEERS
@@ -35,40 +34,11 @@ from .shapes import SHAPE_SETS
 from .steps import STEPS, Phase, optimizer_step
 
 WIDTH = 68  # of labels
+REPETITIONS = 41
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A rule as it is compared.
-
-    Args:
-        options: of the rule, what is not at its default.
-        peers: the labels that it is compared with; empty for all.
-        backends: where it is timed.
-    """
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-    peers: tuple[str, ...] = ()
-    backends: tuple[str, ...] = BACKENDS
-
-
-# What is compared of a rule that is not compared as it is, by what is said of it.
-VARIANTS: Mapping[str, Mapping[str, Variant]] = {
-    "muon": {
-        "": Variant(peers=("optax", "torch.optim.Muon in float32")),
-        "beside bfloat16": Variant(peers=("torch.optim.Muon",)),
-    },
-    "shampoo": {
-        "": Variant({"refresh_every": 10}),
-        # as many steps as the peer takes until it stops, for the shapes of transformer_like;
-        # torch.compile takes more than ten minutes to unroll them for all shapes of many_tiny
-        "coupled_newton": Variant(
-            {"refresh_every": 10, "root": "coupled_newton", "steps": 20},
-            ("ScalableShampoo, Newton",),
-            ("jax",),
-        ),
-    },
-}
+# Of a rule whose amortized work is compared: what is not at its default.
+OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
 @dataclass(frozen=True)
@@ -76,7 +46,7 @@ class Contest:
     """A case of ours beside what computes the same.
 
     Args:
-        label: case, options and phase, backend and precision.
+        label: case, phase, backend and precision.
         backend: ours.
         group: what a mean is taken over: a rule's kind, or the case's group.
         ours: prepares our side.
@@ -114,28 +84,24 @@ def _contests(each: Timed) -> Iterator[Contest]:
         yield Contest(each.label, backend, PRODUCTS, partial(case.prepare, backend, dtype), products)
     if not case.optimizer:
         return
-    kind = case.name.rsplit(".", 1)[1]
-    shapes = SHAPE_SETS[kind]
-    for said, variant in VARIANTS.get(case.optimizer, {"": Variant()}).items():
-        if backend not in variant.backends:
-            continue
-        rule = rules()[case.optimizer].choose(variant.options)
-        group = case.optimizer if case.optimizer in TORCH_MATRIX_PEERS else "entrywise"
-        every = rule.refresh_every or 1
-        for phase in Phase if every > 1 else (Phase.CADENCE,):
-            suffix = "".join(f" {word}" for word in (said, phase if every > 1 else "") if word)
-            yield Contest(
-                label=f"{case.name}{suffix} {backend} {dtype}",
-                backend=backend,
-                group=f"{group}{suffix}",
-                ours=partial(optimizer_step, backend, rule, shapes, dtype, phase=phase),
-                peers={
-                    label: partial(prepare, shapes, dtype, phase)
-                    for label, prepare in peers(case.optimizer, backend, variant.options).items()
-                    if label in variant.peers or not variant.peers
-                },
-                calls=every if phase == Phase.CADENCE else 1,
-            )
+    shapes = SHAPE_SETS[case.name.rsplit(".", 1)[1]]
+    options = OPTIONS.get(case.optimizer, {})
+    rule = rules()[case.optimizer].choose(options)
+    group = case.optimizer if case.optimizer in TORCH_MATRIX_PEERS else "entrywise"
+    every = rule.refresh_every or 1
+    for phase in Phase if every > 1 else (Phase.CADENCE,):
+        suffix = f" {phase}" if every > 1 else ""
+        yield Contest(
+            label=f"{case.name}{suffix} {backend} {dtype}",
+            backend=backend,
+            group=f"{group}{suffix}",
+            ours=partial(optimizer_step, backend, rule, shapes, dtype, phase=phase),
+            peers={
+                label: partial(prepare, shapes, dtype, phase)
+                for label, prepare in peers(case.optimizer, backend, options).items()
+            },
+            calls=every if phase == Phase.CADENCE else 1,
+        )
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[Compared]:
@@ -232,7 +198,10 @@ def summary(compared: Sequence[Compared]) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, and for each backend and kind of rule mean and worst ratio over the fastest peers."""
     description = "Time each optimizer's step in turn with the same step of other libraries."
-    parser = timing_parser("ratios", description, 41, "case", "labels that contain this")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.ratios", description=description)
+    parser.add_argument("--case", default="", metavar="REGEX", help="only labels that contain this")
+    words = f"samples of each ({REPETITIONS}); 6 give intervals of 95 %%"
+    parser.add_argument("--repetitions", type=_positive, default=REPETITIONS, help=words)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table here too, as CSV")
     given = parser.parse_args(arguments)
     header = "ours / peer [95 %]"
@@ -246,7 +215,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(sentence)
     if compared and given.out:
         write_table(compared, given.out)
-    return 0 if compared else nothing_fits("case", given.case, "no step with a peer has such a label")
+    if not compared:
+        print(f"error: --case {given.case!r}: no step with a peer has such a label", file=sys.stderr)
+    return 0 if compared else 2
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 if __name__ == "__main__":

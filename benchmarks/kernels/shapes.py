@@ -46,5 +46,3 @@ SHAPE_SETS: Mapping[str, Shapes] = {
     "convolution_like": _convolution_like(),
     "one_large": {"matrix": (1024, 1024)},
 }
-# For rules that hold a matrix of all parameters by all parameters: 272 entries.
-FEW: Shapes = {"matrix": (16, 16), "vector": (16,)}

@@ -75,11 +75,6 @@ def test_who_follows_another_does_not_start_behind(fake_time: FakeTime) -> None:
     assert found.seconds == pytest.approx((0.003, 0.003))
 
 
-def test_repetitions_must_be_positive():
-    with pytest.raises(ValueError, match="repetitions = 0"):
-        interleaved(lambda: None, lambda: None, 0)
-
-
 def test_one_thread_is_given_back():
     import torch
 

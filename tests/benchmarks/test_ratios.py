@@ -6,18 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.kernels import bandwidth, basis_overhead, costs
 from benchmarks.kernels.interleaving import Ratios
 from benchmarks.kernels.matrices import PRODUCTS
 from benchmarks.kernels.ratios import Compared, Contest, contests, fastest, geometric_mean, main, summary
-from benchmarks.kernels.steps import optimizer_step, state_entries
-from optimizers import rules
 from reports.pages.kernel_ratios import read_ratios
 from results.intervals import median_interval
 
@@ -63,18 +58,6 @@ def test_amortized_work_is_compared_over_its_cadence_and_apart():
     assert [each.calls for each in found.values()] == [10, 1, 1] * 2
 
 
-def test_each_variant_is_compared_with_the_peers_that_compute_it():
-    def peers_of(pattern: str) -> list[list[str]]:
-        return [list(each.peers) for each in contests(pattern)]
-
-    assert peers_of(r"muon\.one_large torch") == [["torch.optim.Muon in float32"]]
-    assert peers_of(r"muon\.one_large beside bfloat16") == [["torch.optim.Muon"]]
-    assert peers_of(r"muon\.one_large jax") == [["optax"]]
-    both = ["ScalableShampoo, SVD", "ScalableShampoo, Newton"]
-    assert peers_of(r"shampoo\.one_large plain jax") == [both]
-    assert peers_of(r"shampoo\.one_large coupled_newton plain jax") == [both[1:]]
-
-
 def test_the_share_of_the_rate_of_products_is_told():
     found = [compared(each, "products", 1.25) for each in contests(PRODUCTS)]
     assert list(summary(found)) == [
@@ -82,46 +65,15 @@ def test_the_share_of_the_rate_of_products_is_told():
     ]
 
 
-# --- costs ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("steps", [1, pytest.param(None, marks=pytest.mark.long)], ids=["eager", "compiled"])
-def test_costs_are_told_for_the_rules_that_are_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, steps: int | None
-):
-    monkeypatch.setattr(costs, "optimizer_step", partial(optimizer_step, steps=steps))
-    assert costs.main(["--rule", "^(sgd|adagrad_full|newton)$", "--repetitions", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()[1:]
-    few = {line.split()[0]: "few parameters" in line for line in lines}
-    assert few == {"adagrad_full": True, "newton": True, "sgd": False}
-
-
-def test_a_name_that_no_rule_has_is_an_error(capsys: pytest.CaptureFixture[str]):
-    assert costs.main(["--rule", "nothing"]) == 2
-    assert "adamw" in capsys.readouterr().err
-
-
-def test_the_bytes_of_a_state_are_what_a_hand_counts():
-    assert costs.state_bytes("sgd") == 0
-    assert costs.state_bytes("adamw") == 8
-    shapes = {"matrix": (3, 4), "vector": (5,)}
-    assert state_entries(rules()["shampoo"], shapes) == 2 * (9 + 16 + 25)
-    assert state_entries(rules()["soap"], shapes) == 2 * (12 + 9 + 16) + 2 * 5
-    assert costs.state_bytes("adagrad_full") == pytest.approx(4 * 272, rel=0.01)
-
-
 def test_a_pattern_that_fits_nothing_is_an_error(capsys: pytest.CaptureFixture[str]):
     assert main(["--case", "nothing"]) == 2
     assert "--case 'nothing'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [main, costs.main, bandwidth.main, basis_overhead.main])
-@pytest.mark.parametrize("number", ["0", "-1", "few"])
-def test_a_number_of_repetitions_that_is_none_is_an_error(
-    command: Callable[[list[str]], int], number: str, capsys: pytest.CaptureFixture[str]
-):
+@pytest.mark.parametrize("number", ["0", "few"])
+def test_a_number_of_repetitions_that_is_none_is_an_error(number: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="2"):
-        command(["--repetitions", number])
+        main(["--repetitions", number])
     assert f"{number!r} is not a whole number from 1 on" in capsys.readouterr().err
 
 
