@@ -45,7 +45,8 @@ def stopped(random: np.random.Generator, gains: np.ndarray, share: float) -> tup
     threshold = 10 * MARGIN * NormalDist().inv_cdf(share)
     ends = (np.maximum(values, threshold) for values in (control - gains, control))
     treated, other = (censored_at(values, "minimize", threshold) for values in ends)
-    return tuple(paired_effects(treated, other, "difference").negated)
+    least, most = paired_effects(treated, other, "difference").negated
+    return least, most
 
 
 def studies(
