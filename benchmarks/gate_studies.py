@@ -1,73 +1,62 @@
-"""The gate's accuracy over commits: one study's final runs, computed on each commit by its own code."""
+"""The gate's accuracy over commits: a study's final runs on each commit's code, compared seed by seed."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gate_timing import GateError
+import polars as pl
+
+from benchmarks.gate_statistics import Verdict, decide
+from documents.errors import InputError
+from results.reading import read
 
 INHERITED_PLAN = "CURVEBENCH_WIRING"  # of a Snakemake that this one might be started from
 SHOWN = 6  # how many of Snakemake's last lines a message shows
+CELL = ["study", "scale", "workload", "optimizer", "basis", "backend", "dtype"]
 
 
-@dataclass(frozen=True)
-class StudyRuns:
-    """The runs that are compared.
+def final_runs(checkout: Path, study: str, scale: str, backend: str, folder: Path) -> Path:
+    """Run what the final runs of a study need, without timing, figures and site.
 
     Args:
+        checkout: a commit's files.
         study: a study's name, which is its file's stem.
         scale: one of its scales.
         backend: `jax` or `torch`.
-    """
-
-    study: str
-    scale: str
-    backend: str
-
-    def __str__(self) -> str:
-        return f"{self.study} at scale {self.scale} on {self.backend}"
-
-
-def final_runs(checkout: Path, commit: str, runs: StudyRuns, folder: Path) -> Path:
-    """Run what the final runs of a study need, without timing, figures and site.
-
-    What the folder already holds of the same commit is not run again.
-
-    Args:
-        checkout: the commit's files.
-        commit: its name, for messages.
-        runs: the runs.
-        folder: absolute; is given the results and what Snakemake said.
+        folder: absolute; is given the results.
 
     Returns:
         The folder of the final runs' tables.
 
     Raises:
-        GateError: when the commit has no such runs, or one of its jobs fails.
+        InputError: when the commit has no such runs, or one of its jobs fails.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    said = folder / "snakemake.log"
     command = (
         *(sys.executable, "-m", "snakemake", "--cores", "all", "--until", "final", "--config"),
-        *(f"studies={runs.study}", f"scale={runs.scale}", f"backends={runs.backend}"),
+        *(f"studies={study}", f"scale={scale}", f"backends={backend}"),
         *(f"results={folder / 'results'}", f"site={folder / 'site'}", "--", "reports"),
     )
-    with said.open("w") as file:
-        done = subprocess.run(
-            command, cwd=checkout, env=_variables(checkout), stdout=file, stderr=file, check=False
-        )
-    lines = [line for line in said.read_text().splitlines() if line.strip()]
+    done = subprocess.run(
+        command,
+        cwd=checkout,
+        env=_variables(checkout),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    runs = f"{study} at scale {scale} on {backend}, {checkout.name}"
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
     if done.returncode:
         last = "\n".join(lines[-SHOWN:])
-        raise GateError(f"{runs} failed at {commit[:12]}, as {said} says:\n{last}")
-    finals = folder / "results/runs" / runs.study / runs.scale / "final"
+        raise InputError(f"{runs}: a job failed; what was said last:\n{last}")
+    finals = folder / "results/runs" / study / scale / "final"
     if not finals.is_dir():
         reasons = [line.strip() for line in lines if line.startswith("  skipped ")]
-        raise GateError(f"{runs}: {commit[:12]} has no such runs ({'; '.join(reasons)})")
+        raise InputError(f"{runs}: there are no such runs ({'; '.join(reasons)})")
     return finals
 
 
@@ -76,3 +65,46 @@ def _variables(checkout: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != INHERITED_PLAN}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     return {**kept, "PATH": path, "PYTHONPATH": str(checkout)}
+
+
+def _final_values(folder: Path, metric: str) -> pl.DataFrame:
+    """Columns of CELL, `seed` and `value`: the final metric of the runs of stage `final`."""
+    finals = (
+        read(folder, "runs")
+        .filter(pl.col("stage") == "final")
+        .explode("final_metrics")
+        .unnest("final_metrics")
+        .filter(pl.col("name") == metric)
+        .select(*CELL, "seed", "value")
+    )
+    if finals.is_empty():
+        raise InputError(f"{folder}: no run of stage final has the metric {metric!r}; name one by --metric")
+    if (finals["value"] < 0).any():
+        raise InputError(f"{folder}: {metric} is negative in places; ratios need a metric from 0 on")
+    return finals
+
+
+def compare_tables(base: Path, head: Path, metric: str, effect: float, level: float) -> dict[str, Verdict]:
+    """A verdict for each cell, by its names, over the seeds that both folders of tables have.
+
+    Equal code gives equal losses, and a noise of 0; rounding that trajectories amplify makes it larger. A
+    cell of which nothing is paired is an error: it would pass unseen.
+
+    Args:
+        base, head: folders of tables.
+        metric: a metric of which less is better and none is negative, such as train_loss.
+        effect, level: as in `decide`.
+
+    Raises:
+        InputError: for a cell that only one side has, an unknown metric or a negative one.
+    """
+    left, right = _final_values(base, metric), _final_values(head, metric)
+    pairs = left.join(right, on=[*CELL, "seed"], how="inner", suffix="_head", validate="1:1")
+    alone = pl.concat([left, right]).join(pairs, on=CELL, how="anti")
+    if not alone.is_empty():
+        cell = ", ".join(str(value) for value in alone.select(CELL).row(0))
+        raise InputError(f"{cell}: {base} or {head} has runs that the other cannot pair")
+    return {
+        " ".join(str(name) for name in names): decide(each["value"], each["value_head"], effect, level)
+        for names, each in pairs.sort([*CELL, "seed"]).group_by(CELL, maintain_order=True)
+    }

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-
-class UnknownCommit(ValueError):
-    """A name that git cannot turn into a commit."""
+from documents.errors import InputError
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -26,12 +24,12 @@ def commit_of(root: Path, name: str) -> str:
     """The full hash of a commit named by branch, tag, hash or an expression such as HEAD~1.
 
     Raises:
-        UnknownCommit: when there is none of that name.
+        InputError: when there is none of that name.
     """
     try:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     except subprocess.CalledProcessError as error:
-        raise UnknownCommit(f"{root}: git knows no commit {name!r}; `git log` lists commits") from error
+        raise InputError(f"{root}: git knows no commit {name!r}; `git log` lists commits") from error
 
 
 def last_commits(root: Path, count: int, folders: Sequence[str]) -> list[str]:
