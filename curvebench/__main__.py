@@ -14,7 +14,7 @@ from documents.errors import InputError
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "look around": (catalogue.list_names, studies.check, runs.show),
     "run": (studies.plan, studies.estimate, runs.run),
-    "compare methods and backends": (methods.compare, methods.parity, site.score),
+    "compare backends and submissions": (methods.parity, site.score),
     "claims": (claims.check, claims.figures, claims.verdicts),
     "pages": (site.site, site.figures, site.kernels, site.failures),
     "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish),
@@ -25,7 +25,6 @@ EXAMPLES = """examples:
   curvebench check convex                    is this study valid? takes a step of each rule
   curvebench plan scale=paper                what would be run? computes and writes nothing
   curvebench estimate --scale paper          how long will it take? measures for minutes
-  curvebench compare digits_mlp adam "adam @ egop" --backend jax     which step is faster?
   curvebench parity adam                     does it take the same steps on torch, jax and numpy?
   curvebench claims check notes.regret       does this claim hold on random instances?
   curvebench sets reproduce egop.convex      run one claim again beside a published set

@@ -1,4 +1,4 @@
-"""`curvebench compare` and `parity`: which step is faster, and whether backends take the same."""
+"""`curvebench parity`: whether the backends take the same steps."""
 
 from __future__ import annotations
 
@@ -6,51 +6,8 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from curvebench.command import JSON, SCALE, STUDIES, argument, command, positive, print_json
+from curvebench.command import JSON, argument, command, print_json
 from documents.errors import InputError
-
-
-@command(
-    "compare",
-    argument("study", metavar="STUDY", help="a study file's stem"),
-    argument("first", metavar="FIRST", help="a method, such as adam"),
-    argument("second", metavar="SECOND", help="another, such as 'adam @ egop'"),
-    argument("--backend", required=True, metavar="NAME", help="jax or torch"),
-    SCALE,
-    argument("--workload", metavar="NAME", help="one of the study's (default: all)"),
-    argument(
-        "--rate",
-        type=float,
-        metavar="NUMBER",
-        help="the learning rate of both methods (default: the first that the study tries)",
-    ),
-    argument(
-        "--repetitions", type=positive, default=21, help="stretches of each method (default: %(default)s)"
-    ),
-    JSON,
-    STUDIES,
-)
-def compare(given: Namespace) -> None:
-    """Time two methods of a study in turn, as a ratio."""
-    from dataclasses import asdict
-
-    from harness.timing import comparing
-
-    request = comparing.Request(
-        study=given.study,
-        methods=(given.first, given.second),
-        backend=given.backend,
-        scale=given.scale,
-        workload=given.workload,
-        learning_rate=given.rate,
-        repetitions=given.repetitions,
-        studies=given.studies,
-    )
-    if given.json:
-        print_json([asdict(comparison) for comparison in comparing.compare(request)])
-        return
-    for comparison in comparing.compare(request):
-        print("\n".join(comparing.lines(comparison)), flush=True)
 
 
 @command("parity", argument("optimizers", nargs="*", metavar="OPTIMIZER", help="names (default: all)"), JSON)

@@ -22,7 +22,7 @@ from harness.backends.torch_compiled import (
     require_compiler,
     stepper,
 )
-from harness.backends.torch_native import NATIVE, Native
+from harness.backends.torch_native import Native, native_of
 from harness.backends.torch_ops import torch_ops
 from harness.engine.derivatives import StepInfo
 from harness.engine.program import (
@@ -35,7 +35,6 @@ from harness.engine.program import (
     where_lanes,
 )
 from harness.interop.foreign import TorchRule
-from optimizers.rule import Rule
 
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
 ENTRIES_WORTH_COMPILING = 1 << 30
@@ -110,7 +109,7 @@ class TorchEngine:
         updates: list[_Fused | _Foreign | _Written] = []
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for piece in program.update.pieces:
-            native = NATIVE.get(piece.rule.name) if self.fused and single and _plain(piece.rule) else None
+            native = native_of(piece.rule) if self.fused and single else None
             own = piece.values(hyper)
             values = {name: own[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
             if isinstance(piece.rule, TorchRule):
@@ -417,11 +416,6 @@ def _segment(
             return advance(carry, constants, inputs)
 
     return guarded
-
-
-def _plain(rule: Rule) -> bool:
-    """Whether a rule has the options that its fused kernel is for: its defaults."""
-    return all(rule.chosen[name] == option.default for name, option in rule.options.items())
 
 
 def _steps_of(inputs: Inputs) -> list[Inputs]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from optimizers.rule import Rule
+
 Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper], None]
@@ -22,12 +24,14 @@ class Native:
     """A fused path.
 
     Args:
+        home: the module of the rule's `update`: another rule may have the same name.
         step: `step(params, grads, state, hyper)` on lists of tensors, in place; `state` is the rule's with a
             list in each field, and `hyper` holds numbers, `step` among them.
         kernel: its name, for the provenance.
         applies: whether the kernel covers these hyperparameters.
     """
 
+    home: str
     step: Step
     kernel: str
     applies: Callable[[Hyper], bool] = lambda hyper: True
@@ -98,14 +102,24 @@ def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
 
 
 NATIVE: Mapping[str, Native] = {
-    "null": Native(_null, "no kernel"),  # harness.timing.step_times.NULL
-    "sgd": Native(_sgd, "torch._foreach_add_"),
-    "momentum": Native(_momentum, "torch._fused_sgd_"),
+    "null": Native("harness.timing.step_times", _null, "no kernel"),
+    "sgd": Native("optimizers.gradient_descent", _sgd, "torch._foreach_add_"),
+    "momentum": Native("optimizers.gradient_descent", _momentum, "torch._fused_sgd_"),
     "adagrad": Native(
+        "optimizers.adagrad",
         _adagrad,
         "torch._fused_adagrad_",
         lambda hyper: _has_epsilon(hyper) and hyper["initial_accumulator"] == 0,
     ),
-    "adam": Native(_adam_family(torch._fused_adam_), "torch._fused_adam_", _has_epsilon),
-    "adamw": Native(_adam_family(torch._fused_adamw_), "torch._fused_adamw_", _has_epsilon),
+    "adam": Native("optimizers.adam", _adam_family(torch._fused_adam_), "torch._fused_adam_", _has_epsilon),
+    "adamw": Native(
+        "optimizers.adam", _adam_family(torch._fused_adamw_), "torch._fused_adamw_", _has_epsilon
+    ),
 }
+
+
+def native_of(rule: Rule) -> Native | None:
+    """The kernel of a rule of this project at its options' defaults, which kernels are for; else None."""
+    native = NATIVE.get(rule.name)
+    is_plain = all(rule.chosen[name] == option.default for name, option in rule.options.items())
+    return native if native and is_plain and rule.update.__module__ == native.home else None

@@ -13,7 +13,7 @@ import torch
 import optimizers
 from harness.backends import torch_engine as torch_engine_module
 from harness.backends.engine import engine
-from harness.backends.torch_native import NATIVE
+from harness.backends.torch_native import NATIVE, native_of
 from harness.backends.torch_ops import torch_ops
 from harness.engine.execution import Bundle, Trajectories, execute
 from harness.timing.step_times import NULL
@@ -68,6 +68,15 @@ def on_jax(name: str, basis: bool) -> Trajectories:
 def single(name: str, basis: bool) -> Bundle:
     """A run alone."""
     return make_bundle(rule=RULES[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_another_rule_of_the_same_name_has_no_kernel(name: str) -> None:
+    def update(ops: Any, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
+        return RULES[name].update(ops, -grad, state, param, hyper)
+
+    assert native_of(RULES[name]) is NATIVE[name]
+    assert native_of(dataclasses.replace(RULES[name], update=update)) is None
 
 
 def test_the_rule_runs_where_the_kernel_does_not_apply() -> None:
