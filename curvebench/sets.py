@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import tempfile
 from argparse import ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
@@ -86,34 +85,24 @@ def _cores(text: str) -> str:
     argument(
         "--published", type=Path, metavar="SET", help=f"the set's folder (default: the newest in {FOLDER})"
     ),
-    argument("--scale", help="take a set of this scale (default: any)"),
     argument(
         "--cores", type=_cores, default="all", help="how many for Snakemake, or all (default: %(default)s)"
-    ),
-    argument(
-        "--results", type=Path, metavar="DIR", help="where to run it (default: .cache/reproduced/CLAIM)"
     ),
 )
 def reproduce(given: Namespace) -> int:
     """Run one claim again beside a published set."""
     from reports.sets import reproduce
+    from reports.sets.comparing import compare, summed_up
     from reports.sets.derived import read_set
 
-    say = partial(print, flush=True)
     claim = given.claim
-    published = read_set(given.published or reproduce.choose_set(claim, FOLDER, given.scale, say))
-    reproduce.check_asked(claim, given.scale, published)
-    results = given.results or reproduce.result_folder(claim)
-    config = reproduce.configuration(claim, published, results)
-    with tempfile.TemporaryDirectory() as folder:
-        now, jobs = reproduce.planned(config, Path(folder))
-    for line in reproduce.announced(claim, published, now, jobs):
-        say(line)
-    called = reproduce.command(given.cores, config)
-    say(shlex.join(called))
-    lines = reproduce.compared(claim, published, reproduce.run_again(called, results))
-    say(reproduce.as_text(claim, published, lines))
-    return reproduce.STATUS[reproduce.summed_up(lines)]
+    plan = read_set(given.published or reproduce.choose_set(claim, FOLDER))
+    published = reproduce.side_of_claim(claim, plan, plan.published)
+    called = reproduce.command(claim, plan, given.cores)
+    print(f"{claim}: set {plan.path.parent}, scale {plan.scale}\n{shlex.join(called)}", flush=True)
+    rows = compare(published, reproduce.side_of_claim(claim, reproduce.run(called), "run again"), claim)
+    print(reproduce.as_text(claim, published, rows))
+    return reproduce.STATUS[summed_up([row.answer for row in rows])]
 
 
 @command(
@@ -124,6 +113,6 @@ def reproduce(given: Namespace) -> int:
 )
 def compare(given: Namespace) -> None:
     """Set two published sets, or two checkouts, side by side."""
-    from reports.sets import regression
+    from reports.sets.comparison_page import write_comparison
 
-    print(regression.compare(given.before, given.after, given.out))
+    print(write_comparison(given.before, given.after, given.out))

@@ -1,0 +1,359 @@
+"""Two sides compared row by row: what agrees, what differs, what cannot be told, and what is in one only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from documents.errors import InputError
+from reports import formatting
+from reports.claims.comparison import ClaimComparison
+from reports.measures import CELL, peak_memory, study_values
+from reports.plan import reading
+from reports.sets.sides import Side
+from reports.statistics.decisions import LEAST_LEVEL
+from reports.statistics.medians import medians
+from reports.statistics.paired import Direction, Effect, effect_for
+from reports.statistics.ranks import NEGLIGIBLE
+from reports.tables import Tables
+from results.intervals import LEVEL, MedianInterval, median_interval
+
+Answer = Literal["differs", "cannot be told", "only in one", "agrees"]
+ANSWERS: tuple[Answer, ...] = ("differs", "cannot be told", "only in one", "agrees")
+Kind = Literal["verdicts", "comparisons of claims", "runs", "seconds of a step", "peak memory"]
+UNDECIDED = ("underpowered", "not run")
+SIDES = ("value", "value_right")  # columns of joined runs
+SMALL_COST = 0.05  # relative: what sessions on one machine differ by, whatever the code
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """One thing that was compared.
+
+    Args:
+        what: what it is.
+        values: of the one and the other side, as text; empty where a side has none.
+        note: how they differ, or why that cannot be told.
+    """
+
+    kind: Kind
+    what: str
+    values: tuple[str, str]
+    answer: Answer
+    note: str = ""
+
+
+def compare(before: Side, after: Side, claim: str | None = None) -> list[ComparedRow]:
+    """What two sides say of the same things.
+
+    Verdicts are equal or not; intervals of claims' comparisons overlap or not; the runs of each method are
+    paired by seed, and their median change is held against one tolerance. Of a whole set those runs are the
+    headline metric's, with a tolerance of 0.1 %, and costs are compared too.
+
+    Args:
+        claim: the id of a claim to which all is restricted, runs to those that it compares, with its smallest
+            effect for a tolerance; None for everything.
+
+    Raises:
+        InputError: when the two are of different scales.
+    """
+    if before.plan.scale != after.plan.scale:
+        scales = " and ".join(f"{side.name} of scale {side.plan.scale}" for side in (before, after))
+        raise InputError(f"{scales} cannot be compared; name two of one scale")
+    sides = (before, after)
+    rows = [*_verdicts(*sides, claim), *_comparisons(*sides, claim), *_runs(*sides, claim)]
+    return rows if claim else [*rows, *_seconds(*sides), *_memory(*sides)]
+
+
+def summed_up(answers: Sequence[Answer]) -> Answer:
+    """It differs where anything does, and agrees where everything does."""
+    found = set(answers)
+    return "differs" if "differs" in found else "agrees" if found == {"agrees"} else "cannot be told"
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def _verdicts(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]:
+    """The verdict on each claim; of one that property checks decide, the share of instances that hold too."""
+    key = ["claim", "variant", "backend"]
+    old, new = (
+        side.verdicts.claims.cast({"variant": pl.String, "verdict": pl.String}).filter(
+            pl.col("claim") == claim if claim else True
+        )
+        for side in (before, after)
+    )
+    both = old.join(new, on=key, how="full", nulls_equal=True, coalesce=True, maintain_order="left_right")
+    for row in both.iter_rows(named=True):
+        where = row["backend"] and f"on {row['backend']}"
+        what = " ".join(filter(None, (row["claim"], row["variant"], where)))
+        verdicts = row["verdict"] or "", row["verdict_right"] or ""
+        answer: Answer = "agrees" if verdicts[0] == verdicts[1] else "differs"
+        note = "" if answer == "agrees" else row["reason_right"] or ""
+        if "" in verdicts:
+            answer = "only in one"
+        elif row["backend"] and row["rule"] != row["rule_right"]:
+            answer, note = "cannot be told", "the rule of the claim is another one"
+        elif answer == "differs" and set(verdicts) & set(UNDECIDED):
+            answer = "cannot be told"
+        yield ComparedRow("verdicts", what, verdicts, answer, note)
+        if row["backend"] is None and None not in (row["low"], row["low_right"]):
+            first, second = (
+                MedianInterval(
+                    row[f"estimate{side}"], row[f"low{side}"], row[f"high{side}"], LEVEL, count=row["seeds"]
+                )
+                for side in ("", "_right")
+            )
+            yield _of_intervals("verdicts", f"{what}: share of instances that hold", first, second)
+
+
+def _of_intervals(
+    kind: Kind, what: str, before: MedianInterval, after: MedianInterval, near: float = 0.0
+) -> ComparedRow:
+    first, second = (
+        f"{formatting.number(one.median)} {formatting.interval(one.low, one.high)}" for one in (before, after)
+    )
+    return ComparedRow(kind, what, (first, second), overlap(before, after, near))
+
+
+def _comparisons(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]:
+    """The median effect of each comparison that claims ask for; where runs stopped, both of its bounds."""
+    old, new = (
+        {_key(one): one for one in side.verdicts.comparisons if claim in (None, one.claim)}
+        for side in (before, after)
+    )
+    decided = [{(one.claim, one.backend) for one in found.values()} for found in (old, new)]
+    for key, one in (new | old).items():
+        if (one.claim, one.backend) not in decided[0] & decided[1]:
+            continue  # which the verdicts say
+        pair = old.get(key), new.get(key)
+        known = [each.bounds for each in pair if each is not None and len(each.gains)]
+        if not known:
+            continue  # no pairs of runs on either side
+        what = (
+            f"{one.claim}: {reading(one.condition)} {formatting.metric_name(one.condition.metric)} of "
+            f"{one.treated} {'over' if one.effect == 'ratio' else 'less'} {one.control}, {one.workload} on "
+            f"{one.backend}"
+        )
+        answer: Answer = "only in one" if None in pair else "cannot be told"
+        if len(known) == 2:
+            left, right = known
+            near = one.margin if one.effect == "ratio" else 0.0
+            answer = summed_up(
+                [overlap(left.floor, right.floor, near), overlap(left.ceiling, right.ceiling, near)]
+            )
+        yield ComparedRow("comparisons of claims", what, (_effect(pair[0]), _effect(pair[1])), answer)
+
+
+def _key(one: ClaimComparison) -> tuple[object, ...]:
+    """What a comparison is of: its key, with what its condition asks instead of the condition's place."""
+    asked = one.condition
+    return (
+        one.backend,
+        one.key._replace(condition=0),
+        *(asked.metric, reading(asked), asked.relation, asked.number),
+    )
+
+
+def _effect(one: ClaimComparison | None) -> str:
+    if one is None:
+        return ""
+    return f"{one.bounds.shown} {one.bounds.range}" if len(one.gains) else "no pairs of runs"
+
+
+def overlap(before: MedianInterval, after: MedianInterval, near: float = 0.0) -> Answer:
+    """What two estimates of one thing say of each other.
+
+    They agree where each lies in the other's interval, or next to the other; they differ where the intervals
+    have nothing in common and both are sure enough to exclude.
+
+    Args:
+        near: the logarithm of the ratio of two estimates that is too small to matter.
+    """
+    first, second = before.median, after.median
+    inside = after.low <= first <= after.high and before.low <= second <= before.high
+    finite = min(first, second) > 0 and math.isfinite(max(first, second))
+    if inside or first == second or (finite and abs(math.log(first / second)) <= near):
+        return "agrees"
+    apart = before.high < after.low or after.high < before.low
+    return "differs" if apart and min(before.level, after.level) >= LEAST_LEVEL else "cannot be told"
+
+
+# --- runs, seed by seed --------------------------------------------------------------------------
+
+
+class JudgedMetric(NamedTuple):
+    """A metric of a study's runs, and whether its `final` or `best` value counts."""
+
+    study: str
+    metric: str
+    which: str
+
+
+class Tolerance(NamedTuple):
+    """The change of a value that does not matter, of a ratio its logarithm.
+
+    Args:
+        effect: how values are compared; None where they are to say (`effect_for`).
+    """
+
+    change: float
+    effect: Effect | None = None
+
+
+Cells = dict[tuple[str, ...], Tolerance]  # by workload, backend and method
+
+
+def _runs(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]:
+    """The values of each method, paired by seed; a study that one side lacks is one row."""
+    for name in sorted(before.tables.keys() ^ after.tables.keys()):
+        values = name if name in before.tables else "", name if name in after.tables else ""
+        yield ComparedRow("runs", f"study {name}", values, "only in one")
+    wanted: dict[JudgedMetric, Cells] = {}
+    for side in (before, after):
+        for judged, cells in (_of_claim(side, claim) if claim else _headlines(side)).items():
+            if judged.study in before.tables.keys() & after.tables.keys():
+                wanted[judged] = cells | wanted.get(judged, {})
+    for judged, cells in wanted.items():
+        old, new = (_values(side, judged) for side in (before, after))
+        both = old.join(new, on=[*CELL, "seed"], how="full", coalesce=True).sort("seed")
+        runs = both.partition_by(CELL, as_dict=True)
+        direction = before.plan.study(judged.study).direction_of(judged.metric)
+        metric = f"{judged.which} {formatting.metric_name(judged.metric)}"
+        for cell in (cell for cell in cells if cell in runs):
+            workload, backend, method = cell
+            what = f"{metric} of {method}, {workload} on {backend}"
+            yield paired_row(what, runs[cell], cells[cell], direction)
+
+
+def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
+    """The headline metric of every method."""
+    return {
+        JudgedMetric(study.name, study.metric, study.which): {
+            (workload.name, backend, method): Tolerance(NEGLIGIBLE)
+            for workload in study.workloads
+            for backend in study.backends
+            for method in study.methods
+        }
+        for study in side.plan.studies
+    }
+
+
+def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
+    """What a claim compares of final runs, with the smallest effect that matters to it."""
+    found: dict[JudgedMetric, Cells] = {}
+    asked = [one for one in side.verdicts.comparisons if one.claim == claim]
+    for one in sorted(asked, key=lambda each: -each.margin):  # so that the smallest one stays
+        if one.condition.quantity == "value":
+            cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
+            for workload, method in one.key.sides:
+                cells[workload, one.backend, method] = Tolerance(one.margin, one.effect)
+    return found
+
+
+def _values(side: Side, judged: JudgedMetric) -> pl.DataFrame:
+    """What final runs have of a metric: columns workload, backend, method, seed and value."""
+    final = side.tables[judged.study].runs.filter(pl.col("stage") == "final")
+    values = study_values(side.plan.study(judged.study), final, judged.metric, judged.which)
+    return values.select(*CELL, "seed", "value").drop_nulls()
+
+
+def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: Direction) -> ComparedRow:
+    """How far the runs of one method end from each other: the median change over seeds, with its interval.
+
+    It agrees where the whole interval lies within the tolerance; it differs where all lies outside, and is
+    sure enough to exclude.
+
+    Args:
+        runs: columns seed, value and value_right; null where a side has no run of that seed.
+        direction: whether less of the metric is better.
+    """
+    medians = ["" if (middle := runs[side].median()) is None else formatting.number(middle) for side in SIDES]
+    pairs = runs.drop_nulls()
+    if not len(pairs):
+        return ComparedRow("runs", what, (medians[0], medians[1]), "only in one", "no seed is in both")
+    old, new = (pairs[side].to_numpy() for side in SIDES)
+    effect = tolerance.effect or effect_for(np.concatenate([old, new]), direction)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved = np.log(new) - np.log(old) if effect == "ratio" else new - old
+    change = median_interval(np.where(new == old, 0.0, moved))
+    answer: Answer = "cannot be told"
+    if max(-change.low, change.high) <= tolerance.change:
+        answer = "agrees"
+    elif max(change.low, -change.high) > tolerance.change and change.level >= LEAST_LEVEL:
+        answer = "differs"
+    better = (change.median < 0) == (direction == "minimize")
+
+    def shown(change: float) -> str:
+        return formatting.signed(math.expm1(min(change, 700.0)) if effect == "ratio" else change)
+
+    note = (
+        f"{'better' if better else 'worse'}, "
+        * (answer == "differs")
+        + f"median {'relative change' if effect == 'ratio' else 'change'} {shown(change.median)} "
+        f"[{shown(change.low)}, {shown(change.high)}] over {formatting.counted(change.count, 'seeds')}, "
+        f"tolerance {shown(tolerance.change).removeprefix('+')}"
+    )
+    return ComparedRow("runs", what, (medians[0], medians[1]), answer, note)
+
+
+# --- costs ---------------------------------------------------------------------------------------
+
+
+def _seconds(before: Side, after: Side) -> Iterator[ComparedRow]:
+    """Seconds of a step over those of the gradient alone, which no optimizer changes.
+
+    Two sessions differ in more than the code, and machines in that ratio too.
+    """
+    for study, row in _joined(before, after, lambda tables: _over_gradient(tables.timings)):
+        old, new = (
+            MedianInterval(*(row[f"{name}{side}"] for name in ("median", "low", "high", "level", "count")))
+            for side in ("", "_right")
+        )
+        found = _of_intervals("seconds of a step", _cell(study, row), old, new, math.log1p(SMALL_COST))
+        if row["machine"] != row["machine_right"]:
+            found = replace(found, answer="cannot be told", note="other machines")
+        elif found.answer == "differs":
+            found = replace(found, note="slower" if new.median > old.median else "faster")
+        yield found
+
+
+def _over_gradient(timings: pl.DataFrame) -> pl.DataFrame:
+    """Medians of steps over the gradient alone, as `medians` has them, by `CELL` and machine."""
+    each = timings.filter(pl.col("steps") > 0).with_columns(each=pl.col("seconds") / pl.col("steps"))
+    keys = ["workload", "backend", "machine", "repetition"]
+    gradient = each.filter(pl.col("phase") == "null_step").group_by(keys).agg(null=pl.col("each").median())
+    steps = each.filter(pl.col("phase") == "step").join(gradient, on=keys, maintain_order="left")
+    return medians(steps.with_columns(value=pl.col("each") / pl.col("null")), [*CELL, "machine"], "value")
+
+
+def _memory(before: Side, after: Side) -> Iterator[ComparedRow]:
+    """Peak memory of the device, else of the host; measured once, so that no difference is certain."""
+    for study, row in _joined(before, after, lambda tables: peak_memory(tables.memory)):
+        kind = "device" if None not in (row["device"], row["device_right"]) else "host"
+        old, new = row[kind], row[f"{kind}_right"]
+        if None not in (old, new):
+            close = abs(old - new) <= SMALL_COST * max(old, new)
+            values = formatting.size(old), formatting.size(new)
+            what = f"{_cell(study, row)}, {kind}"
+            yield ComparedRow("peak memory", what, values, "agrees" if close else "cannot be told")
+
+
+def _joined(
+    before: Side, after: Side, measured: Callable[[Tables], pl.DataFrame]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Study and row of each cell that both sides measured."""
+    for study in (study for study in before.tables if study in after.tables):
+        old, new = (measured(side.tables[study]) for side in (before, after))
+        for row in old.join(new, on=CELL, maintain_order="left").iter_rows(named=True):
+            yield study, row
+
+
+def _cell(study: str, row: Mapping[str, Any]) -> str:
+    where = f" ({study})" if study != row["workload"] else ""
+    return f"{row['method']}, {row['workload']} on {row['backend']}{where}"

@@ -1,0 +1,80 @@
+"""What two sides of a comparison are: published sets, or reports, with their tables and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from documents.errors import InputError
+from documents.plan import ReportPlan
+from reports.claims.page import check_rows
+from reports.claims.verdicts import Verdicts, claim_verdicts
+from reports.plan import read_plan
+from reports.sets.files import PLAN
+from reports.tables import Tables, read_tables
+
+SITE_PLAN = Path("reports/site/plan.json")  # in a checkout: of what its site shows
+
+
+@dataclass(frozen=True)
+class Side:
+    """A set or a report, with the tables of its studies and the verdicts on its claims.
+
+    Args:
+        name: as readers see it.
+        tables: by study.
+    """
+
+    name: str
+    plan: ReportPlan
+    tables: Mapping[str, Tables]
+    verdicts: Verdicts
+
+    @property
+    def jobs(self) -> pl.DataFrame:
+        """The jobs of all studies."""
+        return pl.concat([tables.jobs for tables in self.tables.values()]).unique(maintain_order=True)
+
+
+def side_of(plan: ReportPlan, name: str) -> Side:
+    """A side from the tables of a plan.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    tables = {study.name: read_tables(study.tables) for study in plan.studies}
+    checks = check_rows(plan.checks) if plan.checks else None
+    return Side(name, plan, tables, claim_verdicts(plan, tables, checks))
+
+
+def read_side(folder: Path) -> Side:
+    """A published set, or a checkout by the plan that its site shows.
+
+    Raises:
+        InputError: when the folder is neither, or a table is missing or damaged.
+    """
+    if (folder / PLAN).is_file():
+        plan = read_plan(folder / PLAN)
+    elif (folder / SITE_PLAN).is_file():
+        plan = read_plan(folder / SITE_PLAN, root=folder)
+    else:
+        raise InputError(
+            f"{folder}: neither a published set (with {PLAN}) nor a checkout whose site is rendered (with "
+            f"{SITE_PLAN}); name one of these"
+        )
+    return side_of(plan, plan.published or folder.resolve().name)
+
+
+def only(claim: str, plan: ReportPlan) -> ReportPlan:
+    """The part of a plan that decides a claim: its study, left out or not, or the property checks."""
+    own: dict[str, Any] = {
+        kind: tuple(study for study in getattr(plan, kind) if claim in {each.id for each in study.claims})
+        for kind in ("studies", "skipped")
+    }
+    if plan.checks and claim not in {each.id for each in plan.checks.claims}:
+        own["checks"] = None
+    return plan.model_copy(update=own)

@@ -1,0 +1,336 @@
+"""Two sides row by row: what agrees, differs, cannot be told or is in one only, and the page that says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from documents.errors import InputError
+from reports.plan import read_plan
+from reports.sets.comparing import ComparedRow, Tolerance, compare, overlap, paired_row, summed_up
+from reports.sets.comparison_page import render
+from reports.sets.sides import Side, only, read_side, side_of
+from results.intervals import MedianInterval
+from results.provenance import machine
+from results.schema import TABLES
+from results.writing import write_table
+from tests.reports.changing import replace
+from tests.reports.example_sets import Change, scaled, write_report, write_set
+from tests.reports.synthetic import HOSTILE, Shape
+
+CLAIM = "egop.digits_mlp"
+SHAPE = Shape(optimizers=("sgd", "adam", HOSTILE), backends=("jax",))
+
+
+def report(folder: Path, *shapes: Shape, checks: bool = False, **changes: Change) -> Side:
+    """A report with changed tables."""
+    return side_of(read_plan(write_report(folder, shapes or [SHAPE], checks, **changes)), "after")
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Side:
+    """The side that others are compared with."""
+    return report(tmp_path_factory.mktemp("before"), checks=True)
+
+
+def answers(rows: list[ComparedRow], kind: str) -> dict[str, str]:
+    """What the rows of a kind say, by what they are of."""
+    return {row.what: row.answer for row in rows if row.kind == kind}
+
+
+def of(rows: list[ComparedRow], kind: str, method: str) -> ComparedRow:
+    (row,) = (row for row in rows if row.kind == kind and f"{method}, " in f" {row.what}")
+    return row
+
+
+def test_a_side_agrees_with_itself(before: Side):
+    rows = compare(before, before)
+    assert {row.answer for row in rows} == {"agrees"}
+    assert {row.kind for row in rows} == {
+        "verdicts",
+        "comparisons of claims",
+        "runs",
+        "seconds of a step",
+        "peak memory",
+    }
+    assert [(row.kind, row.what) for row in compare(before, before, CLAIM)] == [
+        ("verdicts", f"{CLAIM} on jax"),
+        (
+            "comparisons of claims",
+            f"{CLAIM}: final training loss of {HOSTILE} @ egop over {HOSTILE}, digits_mlp on jax",
+        ),
+        ("runs", f"final training loss of {HOSTILE} @ egop, digits_mlp on jax"),
+        ("runs", f"final training loss of {HOSTILE}, digits_mlp on jax"),
+    ]
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def turned(runs: pl.DataFrame) -> pl.DataFrame:
+    """The hostile optimizer in its basis made worse, so that its claim fails."""
+    own = (pl.col("optimizer") == HOSTILE) & (pl.col("basis") == "egop")
+    moved = scaled(HOSTILE, 1e6)(runs)
+    return runs.with_columns(
+        final_metrics=pl.when(own).then(moved["final_metrics"]).otherwise(pl.col("final_metrics"))
+    )
+
+
+def test_a_verdict_that_turns_differs(before: Side, tmp_path: Path):
+    rows = compare(before, report(tmp_path, runs=turned), CLAIM)
+    assert {row.answer for row in rows if row.kind != "runs"} == {"differs"}
+    assert rows[0].values == ("reproduced", "not reproduced")
+
+
+def test_a_method_that_ends_elsewhere_differs_though_its_claim_agrees(before: Side, tmp_path: Path):
+    rows = compare(before, report(tmp_path, runs=scaled(HOSTILE, 1.5)), CLAIM)
+    assert {row.kind for row in rows if row.answer == "differs"} == {"runs"}
+    assert summed_up([row.answer for row in rows]) == "differs"
+
+
+def test_rounding_agrees_within_the_smallest_effect_of_the_claim(before: Side, tmp_path: Path):
+    rows = compare(before, report(tmp_path, runs=scaled(HOSTILE, 1 + 1e-6)), CLAIM)
+    assert summed_up([row.answer for row in rows]) == "agrees"
+    assert "median relative change +1.00×10⁻⁶" in rows[-1].note
+    assert "10 seeds, tolerance 0.0526" in rows[-1].note  # 5 % less is 1 / 1.0526
+
+
+def test_few_seeds_cannot_tell(before: Side, tmp_path: Path):
+    few = Shape(optimizers=SHAPE.optimizers, backends=("jax",), seeds=(100, 101))
+    rows = compare(before, report(tmp_path, few, runs=scaled(HOSTILE, 3.0)), CLAIM)
+    assert summed_up([row.answer for row in rows]) == "cannot be told"
+    assert {row.answer for row in rows if row.kind in ("verdicts", "runs")} == {"cannot be told"}
+
+
+def test_stopped_runs_agree_bound_by_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("reports.claims.comparison.seeds_needed", lambda *_: None)  # which takes seconds
+    plan = read_plan(write_report(tmp_path, [SHAPE], checks=False))
+    studies = tuple(replace(study, stop={"train_loss": 0.00025}) for study in plan.studies)
+    stopping = side_of(replace(plan, studies=studies), "stopping")  # about half of the runs of one method
+    (row,) = (row for row in compare(stopping, stopping, CLAIM) if row.kind == "comparisons of claims")
+    assert row.answer == "agrees"
+    assert "≤" in row.values[0]
+
+
+def test_a_claim_that_asks_something_else_cannot_be_told(before: Side, tmp_path: Path):
+    path = write_report(tmp_path, [SHAPE], checks=False)
+    raw = json.loads(path.read_text())
+    study = raw["studies"][0]
+    study["rules"] = {CLAIM: "0" * 16}
+    asked = study["claims"][0]["holds_if"][0]
+    asked["no_worse"] = asked.pop("better")
+    path.write_text(json.dumps(raw))
+    rows = compare(before, side_of(read_plan(path), "after"), CLAIM)
+    assert [(row.kind, row.answer) for row in rows[:3]] == [
+        ("verdicts", "cannot be told"),
+        ("comparisons of claims", "only in one"),
+        ("comparisons of claims", "only in one"),
+    ]
+    assert rows[0].note == "the rule of the claim is another one"
+    assert summed_up([row.answer for row in rows]) == "cannot be told"
+
+
+def test_what_one_side_has_is_in_one_only(before: Side, tmp_path: Path):
+    more = report(tmp_path, Shape(optimizers=("sgd", "adam"), backends=("jax", "torch")), Shape("convex"))
+    rows = compare(before, more)
+    verdicts = answers(rows, "verdicts")
+    assert {verdicts["egop.convex on jax"], verdicts[f"{CLAIM} on torch"], verdicts["notes.regret"]} == {
+        "only in one"
+    }
+    runs = answers(rows, "runs")
+    assert runs["study convex"] == "only in one"
+    assert runs[f"final training loss of {HOSTILE}, digits_mlp on jax"] == "only in one"
+    assert runs["final training loss of sgd, digits_mlp on jax"] == "agrees"
+    assert "differs" not in verdicts.values()
+    with pytest.raises(InputError, match="before of scale quick and after of scale paper cannot be compared"):
+        compare(replace(before, name="before"), replace(more, plan=replace(more.plan, scale="paper")))
+
+
+@pytest.mark.parametrize(("instances", "answer"), [(0, "agrees"), (150, "differs")])
+def test_the_share_of_instances_that_hold(before: Side, tmp_path: Path, instances: int, answer: str):
+    plan = read_plan(write_report(tmp_path, [SHAPE]))
+    assert plan.checks is not None
+    path = plan.checks.tables[0] / "checks.parquet"
+    missed = (pl.col("part") == "gradient descent") & (pl.col("instance") < instances)
+    holds = pl.when(missed).then(pl.lit(value=False)).otherwise(pl.col("holds"))
+    write_table(path, pl.read_parquet(path).with_columns(holds=holds), TABLES["checks"])
+    rows = compare(before, side_of(only("notes.regret", plan), "after"), "notes.regret")
+    assert answers(rows, "verdicts") == {
+        "notes.regret": answer,
+        "notes.regret: share of instances that hold": answer,
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near", "answer"),
+    [
+        ((1.0, 0.9, 1.1), (1.05, 0.95, 1.2), 0.0, "agrees"),
+        ((1.0, 0.9, 1.1), (1.2, 1.05, 1.3), 0.0, "cannot be told"),
+        ((1.0, 0.9, 1.1), (1.2, 1.05, 1.3), 0.2, "agrees"),
+        ((1.0, 0.9, 1.1), (1.3, 1.2, 1.4), 0.2, "differs"),
+        ((math.inf, 1.0, math.inf), (math.inf, 2.0, math.inf), 0.0, "agrees"),
+    ],
+)
+def test_intervals_overlap_or_have_nothing_in_common(one: Any, other: Any, near: float, answer: str):
+    left, right = (MedianInterval(ends[0], ends[1], ends[2], 0.95, 10) for ends in (one, other))
+    assert overlap(left, right, near) == overlap(right, left, near) == answer
+    if answer == "differs":
+        assert overlap(left, replace(right, level=0.75), near) == "cannot be told"
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factor", "answer", "word"),
+    [(0.7, "differs", "better"), (1.3, "differs", "worse"), (1.0005, "agrees", "median")],
+)
+def test_headline_metrics_are_held_against_one_tolerance(
+    before: Side, tmp_path: Path, factor: float, answer: str, word: str
+):
+    rows = compare(before, report(tmp_path, runs=scaled("adam", factor)))
+    for method in ("adam", "adam @ egop"):
+        row = of(rows, "runs", f" of {method}")
+        assert (row.answer, row.note.split()[0].rstrip(",")) == (answer, word)
+        assert row.note.endswith("tolerance 0.00100")
+    assert of(rows, "runs", " of sgd").answer == "agrees"
+
+
+@pytest.mark.parametrize(
+    ("new", "answer"),
+    [([1.2, 0.8] * 5, "cannot be told"), ([1.2] * 4, "cannot be told"), ([math.inf] * 10, "differs")],
+)
+def test_seeds_that_disagree_or_are_few_decide_nothing(new: list[float], answer: str):
+    runs = pl.DataFrame({"seed": range(len(new)), "value": [1.0] * len(new), "value_right": new})
+    assert paired_row("it", runs, Tolerance(0.1, "ratio"), "minimize").answer == answer
+
+
+def test_equal_values_have_not_changed_whatever_they_are():
+    values = [0.0, math.inf, 2.0]
+    runs = pl.DataFrame({"seed": [0, 1, 2], "value": values, "value_right": values})
+    assert paired_row("it", runs, Tolerance(1e-3), "minimize").answer == "agrees"
+    other = runs.with_columns(value_right=pl.lit(None, pl.Float64))
+    assert paired_row("it", other, Tolerance(1e-3), "minimize").answer == "only in one"
+
+
+# --- costs ---------------------------------------------------------------------------------------
+
+
+def slower(factor: float, everything: float = 1.0) -> Change:
+    """What slows the steps of adam in the identity basis, and everything that was timed."""
+    own = (pl.col("optimizer") == "adam") & (pl.col("basis") == "identity") & (pl.col("phase") == "step")
+    share = pl.when(own).then(factor * everything).otherwise(everything)
+    return lambda timings: timings.with_columns(seconds=pl.col("seconds") * share)
+
+
+@pytest.mark.parametrize(("factor", "note"), [(1.4, "slower"), (0.5, "faster")])
+def test_a_slower_step_differs_and_a_slower_session_does_not(
+    before: Side, tmp_path: Path, factor: float, note: str
+):
+    rows = compare(before, report(tmp_path, timings=slower(factor, everything=2.0)))
+    assert (of(rows, "seconds of a step", " adam").answer, of(rows, "seconds of a step", " adam").note) == (
+        "differs",
+        note,
+    )
+    assert of(rows, "seconds of a step", " adam @ egop").answer == "agrees"
+
+
+def test_few_repetitions_decide_nothing_of_speed(before: Side, tmp_path: Path):
+    few = report(tmp_path, timings=lambda timings: slower(3.0)(timings).filter(pl.col("repetition") < 2))
+    assert of(compare(before, few), "seconds of a step", " adam").answer == "cannot be told"
+
+
+def test_other_repetitions_of_the_same_code_do_not_differ(before: Side, tmp_path: Path):
+    spread = np.exp([0.05, -0.22, 0.12, -0.09, 0.22, 0.0, -0.15])
+
+    def noisy(timings: pl.DataFrame) -> pl.DataFrame:
+        wobble = pl.col("repetition").replace_strict(dict(enumerate(spread.tolist())))
+        share = pl.when(pl.col("phase") == "step").then(wobble).otherwise(1.0)
+        return timings.with_columns(seconds=pl.col("seconds") * share)
+
+    found = answers(compare(before, report(tmp_path, timings=noisy)), "seconds of a step")
+    assert "differs" not in found.values()
+
+
+def test_steps_of_other_machines_are_not_compared(before: Side, tmp_path: Path):
+    def elsewhere(frame: pl.DataFrame) -> pl.DataFrame:
+        named = frame.with_columns(machine=pl.lit(machine("Toy CPU at 3 GHz", 8, None)))
+        return named.with_columns(cores=pl.lit(8, dtype=pl.Int64)) if "cores" in frame.columns else named
+
+    other = report(tmp_path, runs=elsewhere, timings=elsewhere, memory=elsewhere, jobs=elsewhere)
+    assert set(answers(compare(before, other), "seconds of a step").values()) == {"cannot be told"}
+    assert "seconds are not comparable" in render(before, other)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Collects what a page would load, and checks that tags are closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.loads: list[str] = []
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loads += [
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href") and not (value or "").startswith("#")
+        ]
+        if tag not in ("meta", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_in_itself_and_names_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    sides = [
+        write_set(tmp_path / name, f"{name}.quick", [SHAPE], False, **changes)
+        for name, changes in (("before", {}), ("after", {"runs": turned}))
+    ]
+    copy = tmp_path / "set"
+    shutil.copytree(sides[1], copy)
+    plan = copy / "plan.json"
+    plan.write_text(plan.read_text().replace('"waived": []', '"waived": ["mixed <b>hardware</b>"]'))
+    out = tmp_path / "pages/changes.html"
+    assert main(["sets", "compare", str(sides[0]), str(copy), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    text = out.read_text()
+    page = Page(text)
+    assert page.loads == []
+    assert page.open == []
+    assert "script" not in page.tags
+    assert HOSTILE not in text
+    assert "&lt;script&gt;" in text
+    assert "mixed &lt;b&gt;hardware" in text
+    assert '<td class="number">reproduced</td><td class="number">not reproduced</td>' in text
+    assert "Other machines" not in text
+
+
+def test_a_checkout_is_read_by_the_plan_of_its_site(before: Side, tmp_path: Path):
+    checkout = tmp_path / "checkout"
+    plan = write_report(checkout, [SHAPE])
+    site = checkout / "reports/site/plan.json"
+    site.parent.mkdir(parents=True)
+    site.write_text(plan.read_text().replace(f"{checkout}/", ""))  # relative, as Snakemake's are
+    assert read_side(checkout).name == "checkout"
+    assert summed_up([row.answer for row in compare(before, read_side(checkout))]) == "agrees"
+    with pytest.raises(InputError, match="neither a published set"):
+        read_side(tmp_path)
