@@ -118,7 +118,7 @@ def plan(given: Namespace) -> None:
 def estimate(given: Namespace) -> None:
     """Estimate what studies cost, from short measurements."""
     announce_threads(1)
-    from harness.planning.estimating import check_asked, described, estimates, head, line, tail
+    from harness.planning.estimating import HEAD, ROUGH, Cost, check_asked, described, estimates, line
     from harness.timing.clocks import limit_threads
 
     plan = _plan_of(given, given.scale, given.backend)
@@ -127,9 +127,10 @@ def estimate(given: Namespace) -> None:
     if given.json:
         print_json(described(plan, list(estimates(plan))))
         return
-    print(head(plan))
+    print(HEAD)
     found = []
-    for study in estimates(plan):
-        found.append(study)
-        print(line(study.name, [study]), flush=True)
-    print("\n".join(tail(plan, found)))
+    for planned, cost in estimates(plan):
+        found.append(cost)
+        print(line(planned.study.name, cost), flush=True)
+    print(line("total", Cost.total(found)), "", *ROUGH, sep="\n")
+    print("".join(f"skipped {study.name}: {reason}\n" for study, reason in plan.skipped), end="")

@@ -206,14 +206,6 @@ def leaves(state: Any) -> list[np.ndarray]:
     ]
 
 
-def parts(bundle: Bundle, lanes: tuple[int, int]) -> list[list[Bundle]]:
-    """The bundle cut into nearly equal ones of at most so many seeds (rows) and settings (columns)."""
-    return [
-        [bundle.part(seeds, settings) for settings in cuts(bundle.lanes[1], lanes[1])]
-        for seeds in cuts(bundle.lanes[0], lanes[0])
-    ]
-
-
 def cuts(length: int, most: int) -> list[slice]:
     """So many lanes cut into nearly equal stretches of at most so many."""
     bounds = np.linspace(0, length, math.ceil(length / most) + 1).round().astype(int)

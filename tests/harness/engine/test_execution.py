@@ -17,10 +17,10 @@ from harness.engine.execution import (
     Bundle,
     Clock,
     Trajectories,
+    cuts,
     execute,
     lanes_per_bundle,
     load,
-    parts,
     stretches,
 )
 from harness.engine.schedules import multipliers
@@ -194,9 +194,9 @@ def test_parts_take_the_steps_of_the_whole() -> None:
     bundle = make_bundle(rates=(0.05, 0.1, 0.2))
     expected = run(bundle, "jax")
     for lanes in ((2, 2), (1, 3), (3, 1)):
-        pieces = [[run(part, "jax") for part in row] for row in parts(bundle, lanes)]
-        assert [len(pieces), len(pieces[0])] == [-(-3 // lanes[0]), -(-3 // lanes[1])]
-        assert all(np.all(np.array(part.lanes) <= lanes) for row in parts(bundle, lanes) for part in row)
+        rows, columns = (cuts(count, most) for count, most in zip(bundle.lanes, lanes, strict=True))
+        pieces = [[run(bundle.part(row, column), "jax") for column in columns] for row in rows]
+        assert [len(rows), len(columns)] == [-(-3 // lanes[0]), -(-3 // lanes[1])]
         for name, values in expected.metrics.items():
             found = np.block([[piece.metrics[name] for piece in row] for row in pieces])
             np.testing.assert_allclose(found, values, rtol=1e-11)
