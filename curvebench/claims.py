@@ -53,17 +53,15 @@ def check(given: Namespace) -> None:
     argument("--out", type=Path, help="folder for the figures (default: what the plan says)"),
 )
 def figures(given: Namespace) -> None:
-    """Draw the checks of claims."""
-    from reports.claims.page import check_rows
-    from reports.figures.claim_figures import draw_claims
-    from reports.figures.series import series_rows
+    """Draw what checks of claims record of their sources' figures."""
+    from reports.figures.series import draw_series
     from reports.plan import read_plan
 
     checks = read_plan(given.plan).checks
     if checks is None:
         raise InputError(f"{given.plan}: no claims are checked in it")
     out = given.out or checks.figures
-    drawn = draw_claims(checks, check_rows(checks), series_rows(checks), out)
+    drawn = draw_series(checks, out)
     print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
 
 

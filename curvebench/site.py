@@ -76,10 +76,10 @@ def figures(given: Namespace) -> None:
     argument("--out", type=Path, required=True, help="folder for what is made; replaced"),
 )
 def kernels(given: Namespace) -> None:
-    """Draw the speed of kernels that asv has stored."""
-    from reports.pages.kernels import draw_kernels
+    """Sum up the speed of kernels that asv has stored."""
+    from reports.pages.kernels import write_kernels
 
-    made = draw_kernels(given.stored, given.out)
+    made = write_kernels(given.stored, given.out)
     print(f"{given.out}: kernels of {len(made['machines'])} machines")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports import formatting
 
-CLAIM_FIGURES = "claim_figures"  # those of property checks; studies' are below `figures`
+CLAIM_FIGURES = "claim_figures"  # what property checks draw; studies' are below `figures`
 
 
 def figure_folder(study: str) -> str:
@@ -12,13 +12,6 @@ def figure_folder(study: str) -> str:
     return f"figures/{formatting.slug(study)}"
 
 
-def claim_figure(claim: str, study: str | None, backend: str | None) -> str:
-    """The light variant of a claim's figure: of a study's comparisons on a backend, or of property checks.
-
-    Args:
-        claim: its id.
-        study, backend: None where property checks decide it.
-    """
-    folder = CLAIM_FIGURES if study is None else figure_folder(study)
-    name = claim if study is None else f"{claim}.{backend}"
-    return f"{folder}/{formatting.slug(name)}.light.svg"
+def claim_figure(claim: str, study: str, backend: str) -> str:
+    """The light variant of the figure of a claim's comparisons on a backend."""
+    return f"{figure_folder(study)}/{formatting.slug(f'{claim}.{backend}')}.light.svg"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from documents.method import IDENTITY, Method
-from reports.figures.palette import PAPER, TEXT, look_of
-from reports.figures.study_figures import Axes, Drawn, figure_words, rendered, styled
+from reports.figures.drawing import Axes, Drawn, rendered, styled
+from reports.figures.palette import PAPER, TEXT, Look, looks_of
 from reports.formatting import number
 from reports.statistics.friedman import (
     FriedmanTest,
@@ -86,7 +86,8 @@ def draw_differences(found: Differences, studies: str, backend: str) -> tuple[Dr
     bars = 0.2 + BAR * len(found.groups)
     below = bars + ROW * half + 0.1
     height = ABOVE + below
-    with styled((WIDTH, height), None) as (figure, panel):
+    looks = looks_of([method for method, _ in found.ranks])
+    with styled((WIDTH, height)) as (figure, ((panel,),)):
         longest = min(LETTERS, max(len(method) for method, _ in found.ranks))
         room = (0.6 + LETTER * longest) / WIDTH
         figure.subplots_adjust(left=room, right=1 - room, bottom=below / height, top=1 - 0.02 / height)
@@ -108,12 +109,10 @@ def draw_differences(found: Differences, studies: str, backend: str) -> tuple[Dr
         for place, (method, mean) in enumerate(found.ranks):
             on_left = place < half
             row = place if on_left else count - 1 - place
-            _name(panel, method, mean, -(bars + ROW * (row + 0.5)), 1 if on_left else count, on_left)
-        of = {"workload": studies, "backend": backend, "metric": "rank"}
-        return rendered(
-            figure, f"ranks.{backend}.{studies}", kind="ranks", **of,
-            **figure_words("ranks", of | {"found": found}),
-        )  # fmt: skip
+            down, edge = -(bars + ROW * (row + 0.5)), 1 if on_left else count
+            _name(panel, method, looks[Method.of(method).optimizer], mean, down, edge, on_left)
+        shown = {"kind": "ranks", "workload": studies, "backend": backend, "metric": "rank"}
+        return rendered(figure, f"ranks.{backend}.{studies}", "ranks", {"found": found}, **shown)
 
 
 def _critical(panel: Axes, critical: float, count: int) -> None:
@@ -130,10 +129,9 @@ def _critical(panel: Axes, critical: float, count: int) -> None:
     )  # fmt: skip
 
 
-def _name(panel: Axes, method: str, mean: float, down: float, edge: float, on_left: bool) -> None:
+def _name(panel: Axes, method: str, look: Look, mean: float, down: float, edge: float, on_left: bool) -> None:
     """A method's mark on the axis, its name at the side, and the line between them."""
-    optimizer, basis = Method.of(method)
-    look = look_of(optimizer)
+    basis = Method.of(method).basis
     colour, name = look.ink.light, f"{method[: LETTERS - 1]}…" if len(method) > LETTERS else method
     panel.plot([mean, mean, edge], [0, down, down], color=colour, linewidth=1.1, clip_on=False)
     panel.plot(

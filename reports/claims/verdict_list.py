@@ -61,9 +61,9 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     `decided_by` names, and `asks` says what the claim asks of its median effect; `beyond_seeds` tells that no
     number of seeds would decide a comparison.
 
-    `figure` is a path from the site's folder, None where nothing is drawn. `others` holds the verdict as
-    printed, where a statement is misprinted, and those on other backends; `repeats` what became of the claim
-    in other settings.
+    `figure` is a path from the site's folder, None where no comparison is drawn. `others` holds the verdict
+    as printed, where a statement is misprinted, and those on other backends; `repeats` what became of the
+    claim in other settings.
     """
     rows = _without_enums(leading(plan, found))
     others = _without_enums(found.claims).join(
@@ -83,7 +83,9 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
             {
                 **{NAMES.get(name, name): value for name, value in row.items()},
                 "sentence": sentences[row["claim"]],
-                "figure": _figure(row, list(own.values())),
+                "figure": claim_figure(row["claim"], row["study"], row["backend"])
+                if any(one["seeds"] for one in own.values())
+                else None,
                 "comparisons": list(own.values()),
                 "repeats": [
                     {**asdict(repeat), "reversed": list(repeat.reversed)}
@@ -147,14 +149,6 @@ def sentences_of(plan: ReportPlan) -> dict[str, str]:
     of_studies = [*(study.claims for study in plan.studies), *(study.claims for study in plan.skipped)]
     sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
     return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
-
-
-def _figure(row: dict[str, Any], compared: list[dict[str, Any]]) -> str | None:
-    """Where the site keeps the claim's figure; None of a claim that nothing was measured of."""
-    if row["backend"] is not None:
-        drawn = any(one["seeds"] for one in compared)
-        return claim_figure(row["claim"], row["study"], row["backend"]) if drawn else None
-    return None if row["verdict"] == "not run" else claim_figure(row["claim"], None, None)
 
 
 def _without_enums(frame: pl.DataFrame) -> pl.DataFrame:

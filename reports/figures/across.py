@@ -10,25 +10,28 @@ from documents.method import IDENTITY, Method
 from documents.plan import StudyPlan, WorkloadPlan
 from reports.claims.outcome_measures import seconds_to_nearly_best
 from reports.figures.curves import final_curves
-from reports.figures.palette import DASHES, MUTED, TEXT, look_of
-from reports.figures.study_figures import (
+from reports.figures.drawing import (
     Drawn,
-    FigureCell,
     as_float,
     dashed,
     draw_key,
     draw_line,
-    draw_lines,
-    figure_words,
-    fits_log,
-    judged_metrics,
-    label_axes,
+    key_line,
     label_panels,
     limit_heights,
-    one_panel_each,
-    panels_of,
+    log_axes,
+    panel_grid,
     save,
     thinned,
+)
+from reports.figures.palette import DASHES, MUTED
+from reports.figures.study_figures import (
+    SPARSE,
+    FigureCell,
+    complete,
+    draw_lines,
+    judged_metrics,
+    optimizer_panels,
 )
 from reports.formatting import in_dimensions, metric_name, plain
 from reports.measures import complete_curves, curve_bands, sensitivity, study_values
@@ -37,6 +40,7 @@ from reports.statistics.medians import quartile_bands
 
 ACCURACY = "validation_accuracy"
 LEAST_RANKS = 3
+DASHED = (5.0, 2.0)
 
 
 def draw_across(cell: FigureCell) -> Iterator[Drawn]:
@@ -74,59 +78,56 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
     study, backend, tables = cell.study, cell.backend, cell.tables
     found = varied(study.workloads)
     final = tables.runs.filter(backend=backend, stage="final")
-    methods = [method for method in study.methods if method in set(final["method"])]
+    methods = list(cell.lines(final))
     if found is None or not methods:
         return
     setting, values = found
-    of = {"workload": cell.workload.name, "backend": backend, "metric": study.metric}
-    facts = {**of, "setting": setting, "family": list(values)}
+    facts = {"setting": setting, "family": list(values)}
+    shown = {"workload": cell.workload.name, "backend": backend, "metric": study.metric, "kind": "across"}
     recorded = final_curves(tables.folder, final, tables.checkpoints, study.metric)
     curves = complete_curves(final, recorded, study.metric, study.direction)
     if len(curves):
         bands = curve_bands(curves)
-        name = metric_name(study.metric)
         last = bands.filter(pl.col("step") == pl.col("step").max().over("workload", "method"))
         last = last.join(_places(values, "workload"), on="workload").sort("place")
-        log_y = study.direction == "minimize" and fits_log(bands["lower_quartile"])
         patterns = [(), *(tuple(map(float, dash.split())) for dash in DASHES)]
-        shown, dashes = thinned(bands, 120), dict(zip(values, patterns, strict=False))
-        with panels_of(methods, False, log_y) as (figure, panels):
-            for method, panel in panels.items():
-                for workload, dash in dashes.items():
-                    line = shown.filter(method=method, workload=workload)
-                    draw_line(panel, look_of(Method.of(method).optimizer), line, "step", dash, marked=False)
-            limit_heights(panels, bands, "step", study.direction, log_y)
-            labels = {f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()}
-            draw_key(figure, dashed(labels))
-            label_panels(figure, panels, "steps", name)
-            lines = [(method, _points(last.filter(method=method))) for method in methods]
-            words = facts | {"name": name, "count": _count(bands), "lines": lines}
-            yield save(figure, cell.out, f"{study.name}.{backend}.{setting}.curves", kind="across", **of,
-                       **figure_words("family_curves", words))  # fmt: skip
+        dashes = dict(zip(values, patterns, strict=False))
+        with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
+            for (method, workload), line in thinned(bands).group_by(
+                "method", "workload", maintain_order=True
+            ):
+                look = cell.looks[Method.of(str(method)).optimizer]
+                draw_line(panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
+            limit_heights(panels, bands, "step", study.direction)
+            draw_key(
+                figure, dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()})
+            )
+            label_panels(figure, panels, "steps", metric_name(study.metric))
+            words = {"name": metric_name(study.metric), "count": _count(bands), "lines": _points(cell, last)}
+            name = f"{study.name}.{backend}.{setting}.curves"
+            yield save(figure, cell.out, name, "family_curves", facts | words, **shown)
     ends = study_values(study, final).join(_places(values, "workload"), on="workload")
     bands = quartile_bands(ends, ["method", "place"], "value")
-    log_y = study.direction == "minimize" and fits_log(bands["lower_quartile"])
-    name = f"{study.which} {metric_name(study.metric)}"
-    by_method = {method: bands.filter(method=method) for method in methods}
-    with one_panel_each(methods, False, log_y) as (figure, panels):
-        for optimizer, panel in panels.items():
-            draw_lines(panel, optimizer, by_method, "place", methods)
-        label_axes(figure, panels, setting, name, methods)
-        lines = [(method, _points(line)) for method, line in by_method.items()]
-        words = facts | {"name": name, "count": _count(bands), "lines": lines}
-        yield save(figure, cell.out, f"{study.name}.{backend}.{setting}", kind="across", **of,
-                   **figure_words("family_ends", words))  # fmt: skip
+    with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
+        draw_lines(cell, panels, cell.lines(bands), "place")
+        headline = f"{study.which} {metric_name(study.metric)}"
+        complete(figure, panels, setting, headline, methods)
+        words = {"name": headline, "count": _count(bands), "lines": _points(cell, bands)}
+        yield save(
+            figure, cell.out, f"{study.name}.{backend}.{setting}", "family_ends", facts | words, **shown
+        )
 
 
 def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
     """Columns `of` and place."""
     return pl.DataFrame(
-        {of: list(places), "place": list(places.values())}, schema_overrides={"place": pl.Float64}
+        {of: list(places), "place": list(places.values())}, {of: pl.String, "place": pl.Float64}
     )
 
 
-def _points(line: pl.DataFrame) -> list[tuple[float, float]]:
-    return line.select("place", "median").rows()
+def _points(cell: FigureCell, bands: pl.DataFrame) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Each method's medians with their places, for a figure's words."""
+    return [(method, line.select("place", "median").rows()) for method, line in cell.lines(bands).items()]
 
 
 def _count(bands: pl.DataFrame) -> int:
@@ -140,9 +141,7 @@ def _bases(cell: FigureCell) -> Iterator[Drawn]:
     """Metrics against the learning rate, one panel a basis, where there are several beside the identity."""
     methods = [Method.of(label) for label in cell.study.methods]
     bases = [name for name in dict.fromkeys(method.basis for method in methods) if name != IDENTITY]
-    if len(bases) < 2:
-        return
-    for metric, which in judged_metrics(cell.study, cell.workload):
+    for metric, which in judged_metrics(cell.study, cell.workload) if len(bases) > 1 else ():
         rates = sensitivity(study_values(cell.study, cell.runs, metric, which))
         tuned = [name for name in bases if name in {Method.of(label).basis for label in rates["method"]}]
         if len(tuned) > 1:
@@ -153,25 +152,21 @@ def _rates_by_basis(
     cell: FigureCell, metric: str, which: str, bases: Sequence[str], rates: pl.DataFrame
 ) -> Drawn:
     """Each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
-    from matplotlib.lines import Line2D
-
     name, direction = f"{which} {metric_name(metric)}", cell.study.direction_of(metric)
-    log_y = direction == "minimize" and fits_log(rates["lower_quartile"])
-    lines = {method: rates.filter(method=method) for method in cell.study.methods}
-    looks = {name: look_of(name) for name in dict.fromkeys(Method.of(one).optimizer for one in lines)}
-    with panels_of(bases, True, log_y) as (figure, panels):
-        for basis, panel in panels.items():
-            panel.set_title(f"{basis} basis", color=TEXT.light)
-            for optimizer in looks:
-                own = [Method(optimizer, each).label for each in (IDENTITY, basis)]
-                shown = {method: lines[method] for method in own if method in lines}
-                draw_lines(panel, optimizer, shown, "learning_rate", own)
-        limit_heights(panels, rates, "learning_rate", direction, log_y)
+    panels_of = {f"{basis} basis": basis for basis in bases}
+    with panel_grid(list(panels_of), log_axes(direction, rates["lower_quartile"], True)) as (figure, panels):
+        for method, line in cell.lines(rates).items():
+            optimizer, basis = Method.of(method)
+            for title, panel in panels.items():
+                if basis in (IDENTITY, panels_of[title]):
+                    dash = () if basis == IDENTITY else DASHED
+                    draw_line(panel, cell.looks[optimizer], line, "learning_rate", dash)
+        limit_heights(panels, rates, "learning_rate", direction)
         handles = [
-            Line2D([], [], color=look.ink.light, marker=look.mark, markersize=4, linewidth=1.7, label=label)
-            for label, look in looks.items()
+            key_line(label, color=look.ink.light, marker=look.mark, markersize=4)
+            for label, look in cell.looks.items()
         ]
-        draw_key(figure, [*handles, *dashed({"original coordinates": (), "the panel's basis": (5.0, 2.0)})])
+        draw_key(figure, [*handles, *dashed({"original coordinates": (), "the panel's basis": DASHED})])
         label_panels(figure, panels, "learning rate", name)
         best = best_rates(rates, direction)
         return cell.save(figure, "across", f"bases.{which}.{metric}", metric, "bases", name=name,
@@ -227,25 +222,22 @@ def _against_rank(
 ) -> Iterator[Drawn]:
     """One panel an optimizer: a line over ranks, and the original coordinates as a level."""
     bands = quartile_bands(values, ["optimizer", "basis"], "value")
-    optimizers = [
-        name
-        for name in dict.fromkeys(Method.of(label).optimizer for label in cell.study.methods)
-        if name in set(bands["optimizer"])
-    ]
-    if not optimizers:
+    places = bands.join(_places(by_basis, "basis"), on="basis").sort("place")
+    lines = {name: own for name in cell.looks if len(own := places.filter(optimizer=name))}
+    if not lines:
         return
-    places = _places(by_basis, "basis")
-    lines = {name: bands.filter(optimizer=name).join(places, on="basis").sort("place") for name in optimizers}
-    levels = {name: bands.filter(optimizer=name, basis=IDENTITY) for name in optimizers}
-    log_y = metric != "seconds" and cell.study.direction == "minimize" and fits_log(bands["lower_quartile"])
-    with one_panel_each(optimizers, True, log_y) as (figure, panels):
-        for optimizer, panel in panels.items():
-            draw_lines(panel, optimizer, lines, "place", optimizers)
-            for row in levels[optimizer].iter_rows(named=True):
-                panel.axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light, alpha=0.14,
-                              linewidth=0)  # fmt: skip
-                panel.axhline(row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, (5, 2)))
-        draw_key(figure, dashed({"basis of leading eigenvectors": (), "original coordinates": (5.0, 2.0)}))
+    levels = {name: bands.filter(optimizer=name, basis=IDENTITY) for name in lines}
+    direction = "none" if metric == "seconds" else cell.study.direction
+    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as (figure, panels):
+        draw_lines(cell, panels, lines, "place")
+        for optimizer, level in levels.items():
+            for row in level.iter_rows(named=True):
+                panels[optimizer].axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light,
+                                          alpha=0.14, linewidth=0)  # fmt: skip
+                panels[optimizer].axhline(
+                    row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, DASHED)
+                )
+        draw_key(figure, dashed({"basis of leading eigenvectors": (), "original coordinates": DASHED}))
         label_panels(figure, panels, "rank r over the dimension d" if shares else "rank r", name)
         yield cell.save(
             figure,
@@ -258,6 +250,6 @@ def _against_rank(
             share=NEARLY_BEST,
             of=ACCURACY,
             count=_count(bands),
-            lines=[(optimizer, _points(line)) for optimizer, line in lines.items()],
+            lines=[(optimizer, line.select("place", "median").rows()) for optimizer, line in lines.items()],
             levels={optimizer: level["median"].to_list() for optimizer, level in levels.items()},
         )

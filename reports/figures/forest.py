@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from documents.method import IDENTITY, Method
 from documents.plan import StudyPlan
 from reports.claims.comparison import ClaimComparison, comparisons
-from reports.figures.palette import GHOST, MUTED, PAPER, TEXT, look_of
-from reports.figures.study_figures import Axes, Drawn, figure_words, plain_ticks, save, styled
+from reports.figures.drawing import Axes, Drawn, plain_ticks, save, styled
+from reports.figures.palette import GHOST, MUTED, PAPER, TEXT, Look, looks_of
 from reports.formatting import metric_name, percent, plain
 from reports.plan import reading
 from reports.statistics.ranks import NEGLIGIBLE
@@ -60,7 +60,7 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     """
     out.mkdir(parents=True, exist_ok=True)
     return [
-        _forest(claim.id, backend, compared, out)
+        _forest(claim.id, backend, compared, looks_of(study.methods), out)
         for claim in study.claims
         for backend in study.backends
         for compared in [
@@ -94,11 +94,13 @@ def _claimed(one: ClaimComparison) -> str:
     return CLAIMED[one.condition.relation].format(amount)
 
 
-def _forest(claim: str, backend: str, compared: Sequence[ClaimComparison], out: Path) -> Drawn:
+def _forest(
+    claim: str, backend: str, compared: Sequence[ClaimComparison], looks: Mapping[str, Look], out: Path
+) -> Drawn:
     panels = _panels(compared)
     top, bottom = PANEL_MARGINS
     height = sum(top + panel.height + bottom for panel in panels)
-    with styled((WIDTH, height), None, len(panels), 1, squeeze=False) as (figure, grid):
+    with styled((WIDTH, height), len(panels)) as (figure, grid):
         above = 0.0
         for panel, axes in zip(panels, grid[:, 0], strict=True):
             above += top
@@ -107,8 +109,8 @@ def _forest(claim: str, backend: str, compared: Sequence[ClaimComparison], out: 
                 (left, 1 - (above + panel.height) / height, right - left, panel.height / height)
             )
             above += panel.height + bottom
-            _panel(axes, panel)
-        of = {"kind": "claim", "workload": claim, "backend": backend, "metric": "effect"}
+            _panel(axes, panel, looks)
+        shown = {"kind": "claim", "workload": claim, "backend": backend, "metric": "effect"}
         counts = [len(one.gains) for one in compared]
         facts = {
             "counts": (min(counts), max(counts)),
@@ -120,10 +122,10 @@ def _forest(claim: str, backend: str, compared: Sequence[ClaimComparison], out: 
                 for head, rows in panel.groups
             ],
         }
-        return save(figure, out, f"{claim}.{backend}", **of, **figure_words("forest", of | facts))
+        return save(figure, out, f"{claim}.{backend}", "forest", facts, **shown)
 
 
-def _panel(axes: Axes, panel: Panel) -> None:
+def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
     low, high = _limits(panel)
     if panel.logarithmic:
         axes.set_xscale("log")
@@ -140,7 +142,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
         )  # fmt: skip
         top += HEAD
         for one in rows:
-            _row(axes, one, top + LINE / 2, low, high)
+            _row(axes, one, looks, top + LINE / 2, low, high)
             ticks.append(top + LINE / 2)
             labels.append(_label(one))
             top += LINE
@@ -158,10 +160,12 @@ def _label(one: ClaimComparison) -> str:
     return f"{one.treated} {sign} {control}"
 
 
-def _row(axes: Axes, one: ClaimComparison, middle: float, low: float, high: float) -> None:
+def _row(
+    axes: Axes, one: ClaimComparison, looks: Mapping[str, Look], middle: float, low: float, high: float
+) -> None:
     """What the claim allows as a band, the interval, and the estimate; an arrow where it leaves the axis."""
     optimizer, basis = Method.of(one.treated)
-    look, effect = look_of(optimizer), one.bounds
+    look, effect = looks[optimizer], one.bounds
     colour = look.ink.light
     least, most = (min(max(end, low), high) for end in one.allowed)
     axes.fill_betweenx(

@@ -71,9 +71,15 @@ def look_of(optimizer: str) -> Look:
     return LOOKS.get(optimizer, other)
 
 
-def ink_of(optimizer: str) -> Ink:
-    """The optimizer's colour."""
-    return look_of(optimizer).ink
+def looks_of(methods: Sequence[str]) -> dict[str, Look]:
+    """How a study's optimizers are drawn: as everywhere, but no two in one ink while others are left."""
+    known = {name: look_of(name) for name in dict.fromkeys(Method.of(method).optimizer for method in methods)}
+    first = {look.ink: name for name, look in reversed(known.items())}
+    free = [ink for ink in INKS if ink not in first]
+    return {
+        name: look if first[look.ink] == name or not free else Look(free.pop(0), look.mark)
+        for name, look in known.items()
+    }
 
 
 def dashes_of(methods: Sequence[str]) -> dict[str, tuple[float, ...]]:

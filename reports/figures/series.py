@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +12,30 @@ import polars as pl
 
 from documents.method import Method
 from documents.plan import ChecksPlan
-from reports.figures.palette import BROWN, DASHES, MUTED, SKY, SLATE, TEXT, look_of
-from reports.figures.study_figures import (
+from reports.figures.drawing import (
     Axes,
     Drawn,
-    Figure,
     as_float,
+    draw_key,
     evenly,
-    figure_words,
     floats,
-    plain_ticks,
+    key_line,
+    label_panels,
+    list_figures,
+    panel_grid,
     save,
-    styled,
 )
+from reports.figures.palette import BROWN, DASHES, MUTED, SKY, SLATE, TEXT, look_of
 from reports.statistics.medians import quartile_bands
 from results.reading import read
 
-LINES = (SKY, BROWN, SLATE)  # no optimizer's, solid first and then in dashes
-PANEL = (3.5, 2.7)  # width and height, inches
+INKS = (SKY, BROWN, SLATE)  # no optimizer's, solid first and then in dashes
+DASHED = ((), *(tuple(map(float, dash.split())) for dash in DASHES))
+LAWS = ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))  # dashes of laws and references
+LEVELS = "level sets"
+PANEL = (3.2, 2.6)  # width and height, inches
 WIDE = 1.35  # how much wider a panel is that is alone
-MARGINS = (
-    0.75,
-    0.15,
-    0.15,
-    0.55,
-)  # left of panels, right, top without titles and key, below panels; inches
-TITLE = 0.25  # height of a panel's title, inches
 COLUMNS = 2  # panels side by side
-KEY_LINE = 0.2  # height of a row of the key, inches
-KEY_COLUMNS = 3
 POINTS = 400  # of a line, at most
 ROUNDING = 1e-12  # of the greatest value of a logarithmic axis; what is below is not drawn
 LINE = ["panel", "label", "kind"]
@@ -56,59 +51,49 @@ def series_rows(plan: ChecksPlan) -> pl.DataFrame:
     return read(files, "series")
 
 
-def draw_series(claim: str, series: pl.DataFrame, out: Path) -> list[Drawn]:
-    """Draw each of the source's figures that a claim has series for.
+def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
+    """Draw each of the sources' figures that claims have series for, and write the list of figures.
 
     Args:
-        claim: its id.
-        series: its rows of the table `series`.
-        out: an existing folder.
+        out: is made where it is missing.
+
+    Raises:
+        InputError: when a table is damaged.
     """
-    return [_draw(claim, own, out) for own in series.partition_by("figure", maintain_order=True)]
+    out.mkdir(parents=True, exist_ok=True)
+    parts = series_rows(plan).partition_by("claim", "figure", maintain_order=True)
+    drawn = [_draw(part["claim"][0], part, out) for part in parts]
+    list_figures(drawn, out)
+    return drawn
 
 
 def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
-    panels = series["panel"].unique(maintain_order=True).to_list()
-    figure_of_source, x_name, y_name = (series[name][0] for name in ("figure", "x_name", "y_name"))
-    lines = _lines(series)
-    handles = _keyed(lines)
-    left, right, top, bottom = MARGINS
-    top += KEY_LINE * math.ceil(len(handles) / KEY_COLUMNS) + TITLE * any(panels)
-    columns = min(COLUMNS, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    wide = PANEL[0] * (WIDE if columns == 1 else 1)
-    gap = bottom + TITLE
-    width, height = (left + wide) * columns + right, top + (PANEL[1] + gap) * rows - TITLE
-    with styled((width, height), None, rows, columns, squeeze=False) as (figure, grid):
-        figure.subplots_adjust(
-            left=left / width, right=1 - right / width, bottom=bottom / height, top=1 - top / height,
-            wspace=left / wide, hspace=gap / PANEL[1],
-        )  # fmt: skip
-        for empty in list(grid.flat)[len(panels) :]:
-            empty.set_visible(False)
-        axes = dict(zip(panels, grid.flat, strict=False))
-        for panel, shown in axes.items():
-            if panel:
-                shown.set_title(panel)
-            own = [line for line in lines if line["panel"][0] == panel]
-            _panel(shown, own, handles, series["log"][0])
-            shown.set(xlabel=x_name, ylabel=y_name)
-        if "path" not in set(series["kind"]):
-            _shared_heights(list(axes.values()))
-        _key(figure, handles)
-        of = {"kind": "series", "workload": claim, "backend": "host", "metric": y_name}
+    names = series["panel"].unique(maintain_order=True).to_list()
+    source, x_name, y_name, log = (series[name][0] for name in ("figure", "x_name", "y_name", "log"))
+    lines, paths = _lines(series), "path" in set(series["kind"])
+    looks = _looks(lines)
+    panel = PANEL if len(names) > 1 else (WIDE * PANEL[0], PANEL[1])
+    with panel_grid(names, log.replace(" ", ""), panel, COLUMNS, sharex=False, sharey=not paths) as (
+        figure,
+        panels,
+    ):
+        for line in lines:
+            _line(panels[line["panel"][0]], line, looks, log)
+        for axes in panels.values() if paths else ():
+            _square(axes)
+        draw_key(figure, [key_line(label, **look) for label, look in looks.items()])
+        label_panels(figure, panels, x_name, y_name)
         facts = {
             "x_name": x_name,
-            "source": figure_of_source,
+            "source": source,
             "count": max(int(as_float(line["count"].max())) for line in lines),
             "levels": list(dict.fromkeys(line["label"][0] for line in lines if line["kind"][0] == "contour")),
-            "rounded": "y" in series["log"][0].split()
-            and any(len(_above_rounding(line)) < len(line) for line in lines),
+            "rounded": "y" in log and any(len(_above_rounding(line)) < len(line) for line in lines),
             "rounding": ROUNDING,
             "lines": lines,
         }
-        name = f"{claim}.{figure_of_source}"
-        return save(figure, out, name, **of, **figure_words("series", of | facts))
+        shown = {"kind": "series", "workload": claim, "backend": "host", "metric": y_name}
+        return save(figure, out, f"{claim}.{source}", "series", facts, **shown)
 
 
 def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
@@ -133,65 +118,42 @@ def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
 
 # --- drawing -------------------------------------------------------------------------------------
 
-Handles = dict[str, dict[str, Any]]
 
-
-def _keyed(lines: Sequence[pl.DataFrame]) -> Handles:
-    """How the lines of each label look; level sets share one entry."""
-    handles: Handles = {}
-    measured = 0
+def _looks(lines: Sequence[pl.DataFrame]) -> dict[str, dict[str, Any]]:
+    """How the lines of each label look; level sets share one entry, and no two labels ink and dashes."""
+    looks: dict[str, dict[str, Any]] = {}
+    measured, laws = product(DASHED, INKS), iter(LAWS * len(lines))
     for line in lines:
         kind, label = line["kind"][0], line["label"][0]
         if kind == "contour":
-            handles.setdefault("level sets", {"color": MUTED.light, "linewidth": 0.8})
-        elif label in handles:
+            looks.setdefault(LEVELS, {"color": MUTED.light, "linewidth": 0.8})
+        elif label in looks:
             continue
         elif kind == "path":
             look = look_of(Method.of(label)[0])
-            handles[label] = {
-                "color": look.ink.light,
-                "linewidth": 1.1,
-                "marker": look.mark,
-                "markersize": 2.5,
-            }
+            looks[label] = {"color": look.ink.light, "linewidth": 1.1, "marker": look.mark, "markersize": 2.5}
         elif kind == "line":
-            ink, cycle = LINES[measured % len(LINES)], measured // len(LINES)
-            handles[label] = {"color": ink.light, "linewidth": 1.6, "linestyle": _dash(cycle)}
-            measured += 1
+            dash, ink = next(measured)
+            looks[label] = {"color": ink.light, "linewidth": 1.6, "linestyle": (0, dash) if dash else "-"}
         else:
-            handles[label] = {"color": TEXT.light, "linewidth": 1.1, "linestyle": (0, _references(handles))}
-    return handles
+            looks[label] = {"color": TEXT.light, "linewidth": 1.1, "linestyle": (0, next(laws))}
+    return looks
 
 
-def _dash(cycle: int) -> Any:
-    return (0, tuple(map(float, DASHES[(cycle - 1) % len(DASHES)].split()))) if cycle else "-"
-
-
-def _references(handles: Handles) -> tuple[float, ...]:
-    """The dashes of one more law or reference, other than those before it."""
-    before = sum(look["color"] == TEXT.light for look in handles.values())
-    return ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))[before % 3]
-
-
-def _panel(panel: Axes, lines: Sequence[pl.DataFrame], handles: Handles, log: str) -> None:
-    for axis in log.split():
-        getattr(panel, f"set_{axis}scale")("log")
-    for line in lines:
-        kind, label = line["kind"][0], line["label"][0]
-        look = handles["level sets" if kind == "contour" else label]
-        shown = _thinned(_above_rounding(line) if "y" in log else line)
-        x, y = floats(shown, "x"), floats(shown, "median")
-        if as_float(shown["count"].max()) > 1:
-            low, high = floats(shown, "lower_quartile"), floats(shown, "upper_quartile")
-            panel.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
-        panel.plot(x, y, **look)
-        if kind == "path":
-            panel.plot(x[0], y[0], "o", color=look["color"], markersize=6)
-            panel.plot(x[-1], y[-1], "*", color=look["color"], markersize=12, markeredgecolor=TEXT.light,
-                       markeredgewidth=0.6, zorder=5)  # fmt: skip
-    if any(line["kind"][0] == "path" for line in lines):
-        _square(panel)
-    plain_ticks(panel, 0.0)
+def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]], log: str) -> None:
+    """A line with its band; of a path its start and its end too."""
+    kind = line["kind"][0]
+    look = looks[LEVELS if kind == "contour" else line["label"][0]]
+    shown = _thinned(_above_rounding(line) if "y" in log else line)
+    x, y = floats(shown, "x"), floats(shown, "median")
+    if as_float(shown["count"].max()) > 1:
+        low, high = floats(shown, "lower_quartile"), floats(shown, "upper_quartile")
+        panel.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
+    panel.plot(x, y, **look)
+    if kind == "path":
+        panel.plot(x[0], y[0], "o", color=look["color"], markersize=6)
+        panel.plot(x[-1], y[-1], "*", color=look["color"], markersize=12, markeredgecolor=TEXT.light,
+                   markeredgewidth=0.6, zorder=5)  # fmt: skip
 
 
 def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
@@ -223,20 +185,3 @@ def _square(panel: Axes) -> None:
     panel.set_aspect("equal", adjustable="box")
     limits = [(end.mean() - half, end.mean() + half) for end in ends]
     panel.set(xlim=limits[0], ylim=limits[1])
-
-
-def _shared_heights(panels: Sequence[Axes]) -> None:
-    """One value axis for all panels."""
-    if panels:
-        ends = [panel.get_ylim() for panel in panels]
-        for panel in panels:
-            panel.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
-
-
-def _key(figure: Figure, handles: Handles) -> None:
-    from matplotlib.lines import Line2D
-
-    figure.legend(
-        handles=[Line2D([], [], label=label, **look) for label, look in handles.items()],
-        loc="upper left", borderaxespad=0.1, ncols=KEY_COLUMNS, handlelength=2.6, columnspacing=1.2,
-    )  # fmt: skip

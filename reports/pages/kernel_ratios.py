@@ -28,8 +28,8 @@ def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
 
     Returns:
         Dictionaries with `backend`, `shapes` (in the order stored), `rows` (`rule`, and `cells` by shapes),
-        `mean` (geometric) and `worst` (a row of `stored`). Mean and worst leave out what is compared with
-        another computation, which the step says behind its shapes ("beside bfloat16").
+        `worst` (a row of `stored`) and `mean` (geometric), which leaves out what is compared with another
+        computation, as the step says behind its shapes ("beside bfloat16").
     """
     contest = ["step", "backend", "precision"]
     fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(contest)).unique(
@@ -48,7 +48,7 @@ def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
                 "backend": backend,
                 "shapes": shapes,
                 "mean": statistics.geometric_mean(same["ratio"]),
-                "worst": same.sort("ratio").row(-1, named=True),
+                "worst": own.sort("ratio").row(-1, named=True),
                 "rows": [
                     {"rule": rule, "cells": [cells.get((rule, kind)) for kind in shapes]}
                     for rule in sorted({rule for rule, _ in cells})

@@ -1,4 +1,4 @@
-"""Kernel speed over commits: what asv stored, in tables, steps and figures.
+"""Kernel speed over commits: what asv stored, in tables and steps.
 
 Nothing is measured here: `python -m benchmarks.kernels.history` measures, and stores a file a commit.
 """
@@ -10,11 +10,9 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 import polars as pl
@@ -25,8 +23,8 @@ from reports import formatting
 from reports.statistics.steps import find_steps
 
 MANIFEST = "kernels.json"
-COMMITS_SHOWN = 8  # columns of a table; the figures show every commit
-CHANGES_SHOWN = 20
+COMMITS_SHOWN = 8  # columns of a table, the last ones
+STEPS_SHOWN = 20
 
 # asv's name of a benchmark -> what it measures here
 MEASURES: Mapping[str, str] = {"time_call": "seconds", "peakmem_call": "memory", "track_error": "error"}
@@ -144,24 +142,7 @@ def _comparable(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     return kept, len(frame) - len(kept)
 
 
-# --- changes -------------------------------------------------------------------------------------
-
-
-def verdict(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Whether a value changed beyond the spread that is stored with it.
-
-    Args:
-        before, now: `low` and `high` of the 99 % intervals at consecutive commits.
-
-    Returns:
-        `slower` or `faster` where the intervals do not meet, `same` where they do, else `unknown`.
-    """
-    ends = (before["low"], before["high"], now["low"], now["high"])
-    if None in ends:
-        return "unknown"
-    if now["low"] > before["high"]:
-        return "slower"
-    return "faster" if now["high"] < before["low"] else "same"
+# --- changes and steps -------------------------------------------------------------------------------------
 
 
 def change_text(ratio: float) -> str:
@@ -177,27 +158,20 @@ def cells(points: Iterable[Mapping[str, Any]], measure: str) -> dict[str, dict[s
 
     Args:
         points: rows of the frame in the order of commits.
-        measure: a key of `WORDS`; only seconds are stored with a spread, so only they are judged.
+        measure: a key of `WORDS`.
     """
     shown, before = {}, None
     written = WORDS[measure][1]
     for point in points:
-        cell: dict[str, Any] = {
-            "value": point["value"],
-            "text": "failed",
-            "range": "",
-            "change": "",
-            "verdict": "",
+        value, low, high = (point[name] for name in ("value", "low", "high"))
+        failed = value is None
+        shown[point["commit"]] = {
+            "value": value,
+            "text": "failed" if failed else written(value),
+            "range": "" if failed or None in (low, high) else f"{written(low)} to {written(high)}",
+            "change": "" if failed or not before else change_text(value / before),
         }
-        if point["value"] is not None:
-            cell["text"] = written(point["value"])
-            if point["low"] is not None and point["high"] is not None:
-                cell["range"] = f"{written(point['low'])} to {written(point['high'])}"
-            if before is not None and before["value"] > 0:
-                cell["change"] = change_text(point["value"] / before["value"])
-                cell["verdict"] = verdict(before, point) if measure == "seconds" else ""
-            before = point
-        shown[point["commit"]] = cell
+        before = before if failed else value
     return shown
 
 
@@ -208,32 +182,22 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
         seconds: rows of one machine and environment, of measure `seconds`, in the order of commits.
 
     Returns:
-        Dictionaries with `case`, `backend`, `commit` (the first after the step), `value` there, `verdict`,
-        `change` with its 95 % interval in words, and `levels`: on both sides, the geometric mean and the
-        commits that it is of, the first and the last.
+        Dictionaries with `case`, `backend`, `commit` (the first after the step), `verdict`, and `change` with
+        its 95 % interval in words.
     """
     place = {commit: number for number, commit in enumerate(seconds["commit"].unique(maintain_order=True))}
     steps: list[dict[str, Any]] = []
     measured = seconds.filter(pl.col("value") > 0)
     for (case, backend), points in measured.group_by("case", "backend", maintain_order=True):
-        commits, values = points["commit"].to_list(), points["value"].to_list()
-        found = find_steps(values)
-        ends = [0, *(step.at for step in found), len(values)]
-        levels = [
-            (geometric_mean(values[first:last]), commits[first], commits[last - 1])
-            for first, last in pairwise(ends)
-        ]
         steps += [
             {
                 "case": case,
                 "backend": backend,
-                "commit": commits[step.at],
-                "value": values[step.at],
+                "commit": points["commit"][step.at],
                 "verdict": "slower" if step.ratio > 1 else "faster",
                 "change": f"{change_text(step.ratio)} [{change_text(step.low)}, {change_text(step.high)}]",
-                "levels": sides,
             }
-            for step, sides in zip(found, pairwise(levels), strict=True)
+            for step in find_steps(points["value"].to_list())
         ]
     return sorted(steps, key=lambda step: (-place[step["commit"]], step["case"], step["backend"]))
 
@@ -242,7 +206,7 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def machine_part(frame: pl.DataFrame, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that the page shows of one machine and environment, but the figures.
+    """Everything that the page shows of one machine and environment.
 
     Args:
         frame: the rows of that machine.
@@ -259,20 +223,12 @@ def machine_part(frame: pl.DataFrame, name: str, facts: Mapping[str, Any]) -> di
         ]
         rows.sort(key=lambda row: (row["case"], row["backend"]))
         tables.append({"measure": measure, "title": title, "rows": rows})
-    seconds = tables[0]["rows"]
     return {
         "name": name,
         "facts": {key: facts[key] for key in ("cpu", "num_cpu", "ram", "os") if facts.get(key)},
         "commits": [{**commit, "date": day(commit["date"])} for commit in commits],
         "tables": tables,
-        "changes": [
-            {"case": row["case"], "backend": row["backend"], "commit": commit["commit"], **cell}
-            for commit in reversed(commits)
-            for row in seconds
-            if (cell := row["cells"].get(commit["commit"])) and cell["verdict"] in ("slower", "faster")
-        ],
         "steps": steps_of(frame.filter(measure="seconds")),
-        "judged": any(cell["range"] for row in seconds for cell in row["cells"].values()),
     }
 
 
@@ -288,43 +244,38 @@ def day(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
 
 
-def machine_parts(stored: Stored) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """What is shown of each machine and environment, with its rows in the order of commits."""
-    parts = []
-    environments = stored.frame.group_by("machine").agg(pl.col("environment").n_unique())
-    several = dict(environments.rows())
-    ordered = stored.frame.sort(*ORDER)
-    for (machine, environment), rows in sorted(
-        ordered.group_by("machine", "environment", maintain_order=True)
-    ):
-        name = f"{machine}, {environment}" if several[machine] > 1 else str(machine)
-        parts.append((machine_part(rows, name, stored.machines.get(str(machine), {})), rows))
-    return parts
+def machine_parts(stored: Stored) -> list[dict[str, Any]]:
+    """What is shown of each machine and environment."""
+    several = dict(stored.frame.group_by("machine").agg(pl.col("environment").n_unique()).rows())
+    parts = stored.frame.sort(*ORDER).group_by("machine", "environment", maintain_order=True)
+    return [
+        machine_part(
+            rows,
+            f"{machine}, {environment}" if several[machine] > 1 else str(machine),
+            stored.machines.get(str(machine), {}),
+        )
+        for (machine, environment), rows in sorted(parts)
+    ]
 
 
-def draw_kernels(folder: Path, out: Path) -> dict[str, Any]:
-    """Make what the site shows of stored results: figures and `kernels.json`.
+def write_kernels(folder: Path, out: Path) -> dict[str, Any]:
+    """Make what the site shows of stored results, `kernels.json`.
 
     Args:
         folder: asv's results.
         out: is made anew.
     """
-    from reports.figures.kernel_figures import draw_machine
-
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     stored = read_stored(folder)
-    machines = [
-        {**part, "figures": [asdict(drawn) for drawn in draw_machine(rows, part["steps"], part["name"], out)]}
-        for part, rows in machine_parts(stored)
-    ]
-    made = {"machines": machines, "commits": all_commits(stored.frame), "notes": stored.notes}
+    commits = all_commits(stored.frame)
+    made = {"machines": machine_parts(stored), "commits": commits, "notes": stored.notes}
     (out / MANIFEST).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     return made
 
 
 def read_kernels(folder: Path | None) -> dict[str, Any]:
-    """What `draw_kernels` made; nothing where there are no stored results.
+    """What `write_kernels` made; nothing where there are no stored results.
 
     Raises:
         InputError: when it is missing or damaged.
@@ -339,9 +290,3 @@ def read_kernels(folder: Path | None) -> dict[str, Any]:
             f"{path}: cannot be read ({error}); run snakemake, or curvebench kernels, which writes it"
         ) from error
     return made
-
-
-def site_files(folder: Path | None) -> dict[str, Path]:
-    """The figures that the site copies, by their places there."""
-    drawings = sorted(folder.glob("*.svg")) if folder else []
-    return {f"figures/kernels/{path.name}": path for path in drawings}

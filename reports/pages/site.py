@@ -20,11 +20,12 @@ from reports.claims.rerun import study_commands
 from reports.claims.verdict_list import listed
 from reports.claims.verdicts import claim_verdicts
 from reports.failures import failures_of
+from reports.figures.drawing import Drawn
 from reports.figures.palette import dark
-from reports.figures.study_figures import AXES, Drawn
+from reports.figures.study_figures import AXES
 from reports.pages.comparing import cells, comparison_page
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
-from reports.pages.kernels import CHANGES_SHOWN, COMMITS_SHOWN, read_kernels, site_files
+from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, read_kernels
 from reports.pages.overview import answers
 from reports.pages.parity import jobs_of, parity_page, parity_rows
 from reports.pages.study_pages import (
@@ -158,7 +159,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
         "kernels",
         kernels=kernels,
         columns=COMMITS_SHOWN,
-        changes_shown=CHANGES_SHOWN,
+        steps_shown=STEPS_SHOWN,
         step_least=STEP_LEAST,
         beside=ratio_tables(stored),
         measured=stored.select("measured", "processor", "versions").unique(maintain_order=True).to_dicts(),
@@ -215,7 +216,6 @@ def _write(
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
     if not plan.published:  # whose folders are beside its own plan, not beside this site
         copies[SHOWN] = plan.path
-    copies |= site_files(plan.kernels)
     for folder, source, drawn in figures:
         for figure in drawn:
             for theme in ("light", "dark"):

@@ -16,9 +16,7 @@ from documents.errors import InputError
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
 from reports.claims.censoring import both_stopped, censored_at, effect_by_seed, paired_effect
-from reports.figures.fronts import standings
-from reports.figures.study_figures import MANIFEST
-from reports.figures.targets import target_tables
+from reports.figures.drawing import MANIFEST
 from reports.measures import (
     CELL,
     backend_pairs,
@@ -116,8 +114,6 @@ def _backend(
                 *(steps["value"] for steps in row["steps"]),
             )
         ],
-        "targets": target_tables(study, workload, backend, tables.runs),
-        "standings": standings(study, workload, backend, tables),
         "settings": settings_rows(study, workload.name, backend, tables.runs),
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
         "costs": costs,

@@ -14,7 +14,6 @@ from documents.plan import ReportPlan
 from documents.sets import WAIVERS, between_markers, check_name, check_page, check_waivers
 from reports import formatting
 from reports.claims.verdict_list import read_verdicts
-from reports.figures.series import series_rows
 from reports.sets.checking import flaws
 from reports.sets.contents import Contents, gather, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
@@ -113,7 +112,7 @@ def drawn(plan: ReportPlan, folder: Path, tell: Callable[[str], None]) -> Report
     """
     from reports.claims.page import check_measured, check_rows
     from reports.figures.all_figures import draw_figures
-    from reports.figures.claim_figures import draw_claims
+    from reports.figures.series import draw_series
 
     rows = check_rows(plan.checks) if plan.checks else None
     check_measured(plan, rows)
@@ -125,10 +124,10 @@ def drawn(plan: ReportPlan, folder: Path, tell: Callable[[str], None]) -> Report
         draw_figures(study, tables, figures)
         studies.append(study.model_copy(update={"figures": figures}))
     checks = plan.checks
-    if checks is not None and rows is not None:
+    if checks is not None:
         tell("figures of property checks")
         checks = checks.model_copy(update={"figures": folder / "claims"})
-        draw_claims(checks, rows, series_rows(checks), checks.figures)
+        draw_series(checks, checks.figures)
     return plan.model_copy(update={"studies": tuple(studies), "checks": checks})
 
 

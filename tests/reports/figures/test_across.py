@@ -14,11 +14,12 @@ from documents.method import BasisSpec
 from documents.plan import MetricPlan, StudyPlan, WorkloadPlan
 from reports.figures.across import best_rates, draw_across, ranks, varied
 from reports.figures.all_figures import with_source_figures
+from reports.figures.drawing import Drawn
 from reports.figures.study_figures import (
-    Drawn,
     FigureCell,
     cells,
-    draw_run_figures,
+    draw_curves,
+    draw_sensitivities,
     judged_metrics,
     steps_an_epoch,
 )
@@ -49,9 +50,7 @@ def made_up(folder: Path, shape: Shape, **changes: Any) -> StudyPlan:
     return read_plan(path).study(shape.name)
 
 
-def drawn_by(
-    study: StudyPlan, folder: Path, draw: Callable[[FigureCell], Iterable[Drawn]] = draw_run_figures
-) -> list[Drawn]:
+def drawn_by(study: StudyPlan, folder: Path, draw: Callable[[FigureCell], Iterable[Drawn]]) -> list[Drawn]:
     found = cells(study, read_tables(study.tables), folder / "drawn")
     return [figure for cell in found for figure in draw(cell)]
 
@@ -182,7 +181,11 @@ def test_curves_have_epochs_where_the_budget_has(tmp_path: Path):
         steps_an_epoch(replace(study, stop={"gradient_norm": 1.0}), final.filter(outcome="reached")) is None
     )
     assert steps_an_epoch(made_up(tmp_path, SMALL), final) is None
-    (curve,) = (one for one in drawn_by(study, tmp_path) if one.name == "digits_mlp.jax.train_loss.epochs")
+    (curve,) = (
+        one
+        for one in drawn_by(study, tmp_path, draw_curves)
+        if one.name == "digits_mlp.jax.train_loss.epochs"
+    )
     assert curve.title == "Training loss against epochs of the run"
     assert "(from 0 to 20.0)" in curve.alt
 
@@ -197,7 +200,11 @@ def test_every_metric_of_a_claim_has_its_sensitivity(tmp_path: Path):
         ("train_loss", "final"),
         ("validation_accuracy", "best"),
     )
-    found = {each.name: each for each in drawn_by(study, tmp_path) if each.kind == "sensitivity"}
+    found = {
+        each.name: each
+        for each in drawn_by(study, tmp_path, draw_sensitivities)
+        if each.kind == "sensitivity"
+    }
     assert "digits_mlp.jax.sensitivity" in found
     best = found["digits_mlp.jax.sensitivity.best.validation_accuracy"]
     assert best.title == "Best validation accuracy against the learning rate"

@@ -22,6 +22,7 @@ from reports.figures.palette import (
     dark,
     dashes_of,
     look_of,
+    looks_of,
 )
 from reports.pages.site import STATIC
 
@@ -127,3 +128,14 @@ def mixed(ink: str, paper: str, opacity: float) -> str:
     """An ink that lets its paper shine through."""
     pairs = [(int(ink[place : place + 2], 16), int(paper[place : place + 2], 16)) for place in (1, 3, 5)]
     return "#" + "".join(f"{round(opacity * over + (1 - opacity) * under):02x}" for over, under in pairs)
+
+
+def test_no_two_optimizers_of_a_study_share_an_ink_while_others_are_left():
+    assert look_of("rmsprop").ink == look_of("adagrad").ink
+    looks = looks_of(["adagrad", "rmsprop", "adagrad @ egop", "adam", "lion", "soap"])
+    assert list(looks) == ["adagrad", "rmsprop", "adam", "lion", "soap"]
+    assert len({look.ink for look in looks.values()}) == 5
+    assert {name: looks[name] for name in ("adagrad", "adam")} == {
+        name: look_of(name) for name in ("adagrad", "adam")
+    }
+    assert len(looks_of([*LOOKS])) == len(LOOKS)

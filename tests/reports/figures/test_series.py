@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from documents.errors import InputError
@@ -26,11 +25,6 @@ def plan(report: Report) -> ChecksPlan:
     return report.plan.checks
 
 
-@pytest.fixture
-def rows(plan: ChecksPlan) -> pl.DataFrame:
-    return series_rows(plan)
-
-
 def test_a_set_without_series_has_none_and_a_damaged_one_is_named(plan: ChecksPlan, tmp_path: Path):
     bare = replace(plan, tables=(tmp_path,))
     assert len(series_rows(bare)) == 0
@@ -39,8 +33,8 @@ def test_a_set_without_series_has_none_and_a_damaged_one_is_named(plan: ChecksPl
         series_rows(bare)
 
 
-def test_lines_of_several_instances_are_told_by_median_and_band(rows: pl.DataFrame, tmp_path: Path):
-    (drawn,) = draw_series(DECAYING, rows.filter(pl.col("claim") == DECAYING), tmp_path)
+def test_lines_of_several_instances_are_told_by_median_and_band(plan: ChecksPlan, tmp_path: Path):
+    (drawn,) = [one for one in draw_series(plan, tmp_path) if one.workload == DECAYING]
     assert (drawn.kind, drawn.workload, drawn.backend) == ("series", DECAYING, "host")
     assert drawn.title == "ratio <b>r</b> against index k, as 000 Fig. 3"
     assert "Median over 3 instances, with the band between the least and the greatest." in drawn.caption
@@ -53,16 +47,8 @@ def test_lines_of_several_instances_are_told_by_median_and_band(rows: pl.DataFra
     assert svg != (tmp_path / f"{drawn.name}.dark.svg").read_text()
 
 
-def test_one_instance_has_no_band(rows: pl.DataFrame, tmp_path: Path):
-    own = rows.filter((pl.col("claim") == DECAYING) & (pl.col("instance") == 0))
-    (drawn,) = draw_series(DECAYING, own, tmp_path)
-    assert "Median" not in drawn.caption
-
-
-def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(
-    rows: pl.DataFrame, tmp_path: Path
-):
-    (drawn,) = draw_series(LANDSCAPE, rows.filter(pl.col("claim") == LANDSCAPE), tmp_path)
+def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(plan: ChecksPlan, tmp_path: Path):
+    (drawn,) = [one for one in draw_series(plan, tmp_path) if one.workload == LANDSCAPE]
     assert drawn.title == f"Level sets of the loss and paths across them, as 000 {HOSTILE}"
     assert "Level sets of the loss: minimum + 1." in drawn.caption
     assert "original, adagrad: from (3.00, 1.00) to (" in drawn.alt
@@ -84,8 +70,8 @@ def test_a_drawn_path_keeps_its_ends_and_what_can_be_told_spaced():
     assert gaps.max() < hair + np.abs(np.diff(spiral, axis=0)).max()
 
 
-def test_the_page_shows_them_above_the_measures_with_what_they_lie_beside(report: Report):
+def test_the_page_shows_them_above_the_parts_with_what_they_lie_beside(report: Report):
     text = (report.site / "claims.html").read_text()
     section = text.partition(f'id="claim-{DECAYING.replace(".", "-")}"')[2] or text
     first = section.index("as 000 Fig. 3. The same quantities, measured here.")
-    assert first < section.index("How much each measure takes")
+    assert first < section.index(f"Parts of {DECAYING}")

@@ -13,7 +13,8 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.plan import StudyPlan
-from reports.figures.study_figures import limit_heights, shown_metrics, thinned
+from reports.figures.drawing import limit_heights, thinned
+from reports.figures.study_figures import shown_metrics
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
 
@@ -49,7 +50,7 @@ def test_every_workload_and_backend_has_a_figure_of_every_kind(report: Report, d
     for workload, backend in cells:
         kinds = [f["kind"] for f in drawn if (f["workload"], f["backend"]) == (workload, backend)]
         assert sorted(kinds) == [
-            "cost", *["curve"] * 6, "front", "sensitivity", "target",
+            *["curve"] * 6, "front", "sensitivity", "target",
         ]  # fmt: skip
 
 
@@ -103,7 +104,7 @@ def test_the_alternative_text_names_every_method(drawn: list[dict]):
 
 
 def test_a_hostile_name_is_text_and_not_markup(drawn: list[dict]):
-    [figure] = [f for f in drawn if f["name"] == "log_sum_exp.jax.cost"]
+    [figure] = [f for f in drawn if f["name"] == "log_sum_exp.jax.front"]
     text = (figure["folder"] / f"{figure['name']}.light.svg").read_text()
     assert "<script" not in text
     words = "".join("".join(node.itertext()) for node in ElementTree.fromstring(text).iter())
@@ -147,6 +148,6 @@ def test_the_rates_that_were_chosen_are_inside_the_axes():
     for marks in (None, pl.Series([1e-3, float("inf")])):
         panel = Figure().subplots()
         panel.set_yscale("log")
-        limit_heights({"adam": panel}, bands, "learning_rate", "minimize", True, marks)
+        limit_heights({"adam": panel}, bands, "learning_rate", "minimize", marks)
         assert (panel.get_ylim()[0] < 1e-3) == (marks is not None)
         assert panel.get_ylim()[1] < 10

@@ -111,7 +111,7 @@ def test_names_may_break_after_underscores_and_are_text():
 
 def test_figures_come_in_both_themes_with_alternative_text(pages: dict[str, Page]):
     images = pages["study_digits_mlp.html"].all("img")
-    assert len(images) == 2 * 2 * 10
+    assert len(images) == 2 * 2 * 9
     assert {image["class"] for image in images} == {"on-light", "on-dark"}
     assert all(len(image["alt"] or "") > 40 for image in images)
 

@@ -1,0 +1,364 @@
+"""The parts of figures: house style, grids of panels, lines with bands, keys, and saving as SVG."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from reports.figures.palette import GRID, MUTED, TEXT, Look, dark
+from reports.formatting import plain, power_of_ten, slug
+from reports.measures import CELL
+from reports.rendering import templates
+
+MANIFEST = "figures.json"
+COLUMNS = 3  # panels side by side
+PANEL = (2.6, 1.6)  # width and height of a panel, inches
+BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
+LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
+LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
+KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
+SHOWN = 120  # points of a line, about
+Axes = Any  # matplotlib's classes have no annotations
+Figure = Any
+STYLE: Mapping[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "curvebench",
+    "path.simplify_threshold": 0.3,
+    "text.parse_math": False,
+    "text.color": TEXT.light,
+    "axes.labelcolor": TEXT.light,
+    "axes.edgecolor": MUTED.light,
+    "axes.facecolor": "none",
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.5,
+    "axes.linewidth": 0.8,
+    "axes.unicode_minus": True,
+    "grid.color": GRID.light,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED.light,
+    "ytick.color": MUTED.light,
+    "xtick.labelcolor": MUTED.light,
+    "ytick.labelcolor": MUTED.light,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib; measures the text, the page's font shows it
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as the site shows it.
+
+    Args:
+        name: the stem of its two files.
+        kind: curve, target, sensitivity, front, across, claim, series or ranks.
+        stem: its name without workload and backend, by which studies name it.
+        axis: what the curve of a metric is against; empty for other kinds.
+    """
+
+    name: str
+    kind: str
+    workload: str
+    backend: str
+    metric: str
+    title: str
+    caption: str
+    alt: str
+    width: int
+    height: int
+    stem: str = ""
+    axis: str = ""
+
+
+# --- figures and panels --------------------------------------------------------------------------
+
+
+@contextmanager
+def styled(
+    size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure of so many inches in the house style and its grid of panels; nothing stays set."""
+    import matplotlib as mpl
+    import seaborn
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+    with mpl.rc_context(), seaborn.axes_style("whitegrid"), mpl.rc_context(dict(STYLE)):
+        # no layout by trial drawing, which would double the time
+        figure = MatplotlibFigure(figsize=size, layout=None, facecolor="none")
+        FigureCanvasSVG(figure)
+        grid = figure.subplots(rows, columns, squeeze=False, **options)
+        seaborn.despine(fig=figure)
+        yield figure, grid
+
+
+@contextmanager
+def panel_grid(
+    names: Sequence[str],
+    log: str = "",
+    panel: tuple[float, float] = PANEL,
+    columns: int = COLUMNS,
+    **shared: bool,
+) -> Iterator[tuple[Figure, dict[str, Axes]]]:
+    """A figure with a titled panel a name, in rows; `draw_key` and `label_panels` complete it.
+
+    Args:
+        log: which axes are logarithmic: "", "x", "y" or "xy".
+        panel: width and height, inches.
+        columns: of panels, at most.
+        shared: sharex and sharey, whether panels share their axes; both do if nothing is said.
+    """
+    names = list(dict.fromkeys(names))
+    columns = min(columns, len(names))
+    rows = math.ceil(len(names) / columns)
+    width = LEFT + columns * panel[0] + (columns - 1) * BETWEEN[0] + RIGHT
+    height = TOP + rows * panel[1] + (rows - 1) * BETWEEN[1] + BOTTOM
+    size = (max(width, LEAST_WIDTH), height)
+    with styled(size, rows, columns, **({"sharex": True, "sharey": True} | shared)) as (figure, grid):
+        figure.subplots_adjust(
+            left=LEFT / size[0], right=(width - RIGHT) / size[0], wspace=BETWEEN[0] / panel[0],
+            bottom=BOTTOM / height, top=1 - TOP / height, hspace=BETWEEN[1] / panel[1],
+        )  # fmt: skip
+        panels = dict(zip(names, grid.flat, strict=False))
+        for empty in list(grid.flat)[len(names) :]:
+            empty.set_visible(False)
+        for name, axes in panels.items():
+            axes.set_title(name, color=TEXT.light)
+            for axis in log:
+                getattr(axes, f"set_{axis}scale")("log")
+        yield figure, panels
+
+
+def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> None:
+    """Axis labels once a figure, and plain ticks."""
+    box = figure.subplotpars
+    width, height = figure.get_size_inches()
+    style = {"fontsize": 9.5, "color": TEXT.light}
+    figure.supxlabel(x, x=(box.left + box.right) / 2, y=0.08 / height, **style)
+    figure.supylabel(y, x=0.08 / width, y=(box.bottom + box.top) / 2, **style)
+    below = list(panels.values())[-COLUMNS:]
+    for panel in panels.values():
+        panel.set(xlabel="", ylabel="")
+        plain_ticks(panel, 1.2)
+        if panel in below:
+            panel.tick_params(labelbottom=True)
+
+
+def plain_ticks(panel: Axes, decades: float) -> None:
+    """Tick labels that need no mathematical markup; between powers of ten too on axes of few decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    for axis in (panel.xaxis, panel.yaxis):
+        if axis.get_scale() == "log":
+            low, high = axis.get_view_interval()
+            few = low <= 0 or math.log10(high / low) < decades
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7))
+            axis.set_major_formatter(FuncFormatter(power_of_ten))
+            axis.set_minor_locator(NullLocator())
+        else:
+            axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+
+
+def limit_heights(
+    panels: Mapping[str, Axes],
+    bands: pl.DataFrame,
+    start: str,
+    direction: str,
+    marks: pl.Series | None = None,
+) -> None:
+    """Hold the shared value axis to what was seen, but for what exploded beyond ten times where all began.
+
+    Args:
+        start: the column whose least value stands for an untrained model: the step, or the learning rate.
+        marks: further values that are seen.
+    """
+    panel = next(iter(panels.values()))
+    log = panel.get_yscale() == "log"
+    more = pl.Series([], dtype=pl.Float64) if marks is None else marks.cast(pl.Float64)
+    lows, highs = (
+        _finite(pl.concat([bands[name].cast(pl.Float64), more]))
+        for name in ("lower_quartile", "upper_quartile")
+    )
+    lows = lows.filter(lows > 0) if log else lows
+    first = _finite(bands.filter(pl.col(start) == pl.col(start).min())["median"])
+    low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
+    if direction == "minimize" and begin > low:
+        high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
+    if not high > low:  # or nothing is finite
+        return
+    if log:
+        room = (high / low) ** 0.05
+        panel.set_ylim(low / room, high * room**2.4)
+    else:
+        panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
+
+
+# --- lines and keys ------------------------------------------------------------------------------
+
+
+def draw_line(
+    panel: Axes,
+    look: Look,
+    line: pl.DataFrame,
+    axis: str,
+    dash: tuple[float, ...] = (),
+    marks: float | None = None,
+    **style: Any,
+) -> None:
+    """A median line and the band of its quartiles, an infinite one leaving the band open at the top.
+
+    Args:
+        line: columns `axis`, lower_quartile, median, upper_quartile.
+        dash: the lengths of dashes; solid without.
+        marks: how far apart marks are, as a share of the line; on every point if None.
+    """
+    x, colour = floats(line, axis), look.ink.light
+    top = line["upper_quartile"].cast(pl.Float64)
+    top = top.set(top.is_infinite(), 1e30)
+    low = floats(line, "lower_quartile")
+    panel.fill_between(
+        x,
+        low,
+        top.to_numpy(),
+        color=colour,
+        alpha=0.16,
+        linewidth=0,
+        step=style.get("drawstyle", "")[6:] or None,
+    )
+    panel.plot(
+        x, floats(line, "median"), color=colour, linestyle=(0, dash) if dash else "-", linewidth=1.7,
+        marker=look.mark, markevery=marks, markersize=4, markeredgewidth=0, **style,
+    )  # fmt: skip
+
+
+def key_line(label: str, **style: Any) -> Any:
+    """A line of a key, muted and solid unless said otherwise; `dash` are the lengths of its dashes."""
+    from matplotlib.lines import Line2D
+
+    dash = style.pop("dash", ())
+    usual: dict[str, Any] = {"color": MUTED.light, "linewidth": 1.7, "linestyle": (0, dash) if dash else "-"}
+    return Line2D([], [], label=label, **(usual | style))
+
+
+def dashed(dashes: Mapping[str, tuple[float, ...]]) -> list[Any]:
+    """Lines of a key by their labels, which differ in their dashes; () is solid."""
+    return [key_line(label, dash=dash) for label, dash in dashes.items()]
+
+
+def draw_key(figure: Figure, handles: Sequence[Any]) -> None:
+    """The key above all panels, in as many rows as its width asks for; the figure grows by those."""
+    width, height = figure.get_size_inches()
+    widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
+    columns = max(1, min(len(handles), int(width / widest)))
+    grown = height + KEY_ROW * (math.ceil(len(handles) / columns) - 1)
+    box = figure.subplotpars
+    figure.set_size_inches(width, grown)
+    figure.subplots_adjust(bottom=box.bottom * height / grown, top=box.top * height / grown)
+    figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=columns, handlelength=2.6)
+
+
+# --- saving --------------------------------------------------------------------------------------
+
+
+@cache
+def _said() -> Any:
+    """The macros of `figures.jinja`."""
+    return templates(markdown=True).get_template("figures.jinja").module
+
+
+def rendered(
+    figure: Figure, name: str, words: str, facts: Mapping[str, Any], **shown: str
+) -> tuple[Drawn, str]:
+    """A figure's description and its light variant as SVG; the same data give the same bytes.
+
+    Args:
+        words: of the macros of `figures.jinja` that say its title, caption and alternative text of the facts.
+        shown: kind, workload, backend and more of `Drawn`, which are facts too.
+    """
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    width, height = (round(96 * inches) for inches in figure.get_size_inches())
+    said = {
+        part: " ".join(str(getattr(_said(), f"{words}_{part}")({**shown, **facts})).split())
+        for part in ("title", "caption", "alt")
+    }
+    return Drawn(name=slug(name), width=width, height=height, **said, **shown), _portable(buffer.getvalue())
+
+
+def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
+    """Write both variants of a figure, which is described as `rendered` does."""
+    drawn, light = rendered(figure, name, words, facts, **shown)
+    (out / f"{drawn.name}.light.svg").write_text(light)
+    (out / f"{drawn.name}.dark.svg").write_text(dark(light))
+    return drawn
+
+
+def list_figures(drawn: Sequence[Drawn], out: Path) -> None:
+    """Write the list of a folder's figures as `figures.json`, which the site reads."""
+    manifest = json.dumps([asdict(figure) for figure in drawn], indent=1, ensure_ascii=False)
+    (out / MANIFEST).write_text(manifest + "\n")
+
+
+def _portable(svg: str) -> str:
+    """The drawing without document type and metadata, its text in the reader's own sans-serif."""
+    for opening, closing in (("<!DOCTYPE", ">"), ("<metadata>", "</metadata>")):
+        before, found, rest = svg.partition(opening)
+        svg = before + rest.partition(closing)[2].lstrip() if found else svg
+    return svg.replace("'DejaVu Sans'", "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif")
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def thinned(bands: pl.DataFrame, most: int = SHOWN) -> pl.DataFrame:
+    """At most about `most` steps of each cell, evenly, the last among them; cells have steps of their own.
+
+    Args:
+        bands: as `curve_bands` gives them, in order of steps.
+    """
+    place, count = pl.int_range(pl.len()).over(CELL), pl.len().over(CELL)
+    stride = (count + most - 1) // most
+    return bands.filter((place % stride == 0) | (place == count - 1))
+
+
+def evenly(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """At most so many rows, evenly by place, both ends among them."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).round().astype(int)]
+
+
+def _finite(values: pl.Series) -> pl.Series:
+    return values.filter(values.is_finite())
+
+
+def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
+    """Which axes are logarithmic: of a minimized metric y, where no value is negative and some are not 0."""
+    finite = _finite(values.cast(pl.Float64))
+    y = direction == "minimize" and as_float(finite.min()) >= 0 and as_float(finite.max()) > 0
+    return ("x" if x else "") + ("y" if y else "")
+
+
+def floats(frame: pl.DataFrame, column: str) -> Any:
+    """A column as NumPy floats, what is infinite left out of the drawing."""
+    values = frame[column].cast(pl.Float64)
+    return values.set(~values.is_finite(), float("nan")).to_numpy()
+
+
+def as_float(value: Any) -> float:
+    """What polars gives for a number, NaN for none."""
+    return float(value) if value is not None else math.nan
