@@ -1,9 +1,8 @@
-"""Two methods on the same problem instances: effect with interval, sign test and signed-rank test."""
+"""Two methods on the same problem instances: their differences, sign test and signed-rank test."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
 from typing import Literal
@@ -12,30 +11,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from reports.statistics.ranks import average_ranks, tied
+from reports.statistics.ranks import average_ranks
 from reports.statistics.values import UNDECIDED, ordered_values
-from results.intervals import LEVEL, MedianInterval, median_interval
 
 Direction = Literal["minimize", "maximize"]
 Effect = Literal["ratio", "difference"]
 Test = Callable[[ArrayLike], float]
 
 EXACT_UP_TO = 50  # pairs of the signed-rank test, as in scipy; sums over sign patterns are slow above
-
-
-@dataclass(frozen=True)
-class PairedComparison(MedianInterval):
-    """How a treated method compares with its control: the effect over pairs, see `median_interval`.
-
-    Args:
-        effect: "ratio" (treated / control) or "difference" (treated - control).
-        wins: pairs in which the treated method is strictly better.
-        p_value: one-sided, for the treated method being better; by the sign test unless another is asked for.
-    """
-
-    effect: Effect
-    wins: int
-    p_value: float
 
 
 def signed_rank_p_value(differences: ArrayLike) -> float:
@@ -134,54 +117,6 @@ def effect_for(values: ArrayLike, direction: Direction) -> Effect:
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     return "ratio" if direction == "minimize" and (finite >= 0).all() else "difference"
-
-
-def compare_pairs(
-    treated: ArrayLike,
-    control: ArrayLike,
-    direction: Direction,
-    effect: Effect | None = None,
-    negligible: float = 0.0,
-    level: float = LEVEL,
-    test: str = DEFAULT_TEST,
-) -> PairedComparison:
-    """Compare two methods pair by pair.
-
-    Args:
-        treated, control: shape (pairs,), matched; a diverged run is infinite on the bad side. Two that
-            are equal (both diverged, both zero) are a tie.
-        direction: whether less is better.
-        effect: how a pair is compared; `effect_for` chooses if None.
-        negligible: relative difference up to which a pair is a tie in the test and in `wins`; without it,
-            rounding that leans one way on every seed would be a significant result.
-        test: a key of `TESTS`.
-
-    Raises:
-        ValueError: where shapes differ, nothing is paired, or a value is NaN.
-    """
-    left, right = ordered_values(treated, "treated"), ordered_values(control, "control")
-    if left.shape != right.shape or left.ndim != 1:
-        raise ValueError(f"pairs have shapes {left.shape} and {right.shape}; both must be (pairs,)")
-    chosen = effect or effect_for(np.concatenate([left, right]), direction)
-    equal = left == right
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if chosen == "ratio":
-            effects = np.where(equal, 0.0, np.log(left) - np.log(right))
-        else:
-            effects = np.where(equal, 0.0, left - right)
-    differences = np.where(tied(left, right, negligible), 0.0, effects)
-    sign = 1.0 if direction == "minimize" else -1.0
-    interval = median_interval(effects, level)
-    if chosen == "ratio":  # a median of logarithms: exchanging the two inverts it
-        with np.errstate(over="ignore"):
-            low, median, high = np.exp([interval.low, interval.median, interval.high]).tolist()
-        interval = replace(interval, low=low, median=median, high=high)
-    return PairedComparison(
-        **vars(interval),
-        effect=chosen,
-        wins=int((sign * differences < 0).sum()),
-        p_value=TESTS[test](sign * differences),
-    )
 
 
 def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Paired comparison: the tests against enumeration and scipy, effects, ties and divergence."""
+"""Paired comparison: the tests against enumeration and scipy, effects and pairs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from scipy.stats import binomtest, rankdata, wilcoxon
 
 from reports.statistics.paired import (
     EXACT_UP_TO,
-    TESTS,
-    compare_pairs,
     effect_for,
     paired_values,
     sign_p_value,
@@ -65,15 +63,6 @@ def test_the_sign_test_is_the_binomials(differences: list[int]):
     assert sign_p_value(differences) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_comparison_takes_the_sign_test_unless_another_is_asked_for():
-    treated, control = [0.1, 0.2, 0.3, 0.4, 5.0, 0.6], [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]
-    signs = compare_pairs(treated, control, "minimize", "difference").p_value
-    ranks = compare_pairs(treated, control, "minimize", "difference", test="wilcoxon").p_value
-    differences = np.subtract(treated, control)
-    assert signs == TESTS["sign"](differences) == 7 / 64
-    assert ranks == TESTS["wilcoxon"](differences) == 14 / 64
-
-
 def test_under_the_null_the_test_is_wrong_as_often_as_it_says():
     random = np.random.default_rng(3)
     wrong = np.mean([signed_rank_p_value(random.standard_t(2, 10)) <= 0.05 for _ in range(3000)])
@@ -94,54 +83,6 @@ def test_losses_compare_by_ratio_and_what_may_be_negative_by_difference():
     assert effect_for([0.0, 2.0, INFINITE], "minimize") == "ratio"
     assert effect_for([-1.0, 2.0], "minimize") == "difference"
     assert effect_for([0.5, 0.9], "maximize") == "difference"
-
-
-def test_half_the_loss_on_every_seed():
-    found = compare_pairs([1.0, 2.0, 4.0, 8.0, 1.5, 3.0], [2.0, 4.0, 8.0, 16.0, 3.0, 6.0], "minimize")
-    assert found.effect == "ratio"
-    assert (found.median, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
-    assert (found.wins, found.count, found.p_value) == (6, 6, 1 / 64)
-
-
-def test_more_is_better_where_the_metric_says_so():
-    found = compare_pairs([0.9, 0.8, 0.95], [0.8, 0.75, 0.8], "maximize")
-    assert found.effect == "difference"
-    assert found.median == pytest.approx(0.1)
-    assert (found.wins, found.p_value) == (3, 1 / 8)
-
-
-@pytest.mark.parametrize(("direction", "bad"), [("minimize", INFINITE), ("maximize", -INFINITE)])
-def test_a_diverged_run_loses_and_two_of_them_tie(direction, bad: float):
-    found = compare_pairs([bad, 0.5, bad], [0.5, bad, bad], direction)
-    assert (found.wins, found.count) == (1, 3)
-    assert found.p_value == pytest.approx(0.75)  # one up, one down
-    assert not np.isnan([found.low, found.median, found.high]).any()
-
-
-def test_zero_against_zero_is_a_tie():
-    found = compare_pairs([0.0, 0.0], [0.0, 1.0], "minimize")
-    assert (found.low, found.high, found.wins) == (0.0, 1.0, 1)
-
-
-@given(st.lists(st.tuples(st.integers(1, 10_000), st.integers(1, 10_000)), min_size=1, max_size=20))
-def test_swapping_the_two_inverts_the_ratio(pairs: list[tuple[int, int]]):
-    left, right = map(list, zip(*pairs, strict=True))
-    there, back = compare_pairs(left, right, "minimize"), compare_pairs(right, left, "minimize")
-    assert there.low == pytest.approx(1 / back.high)
-    assert there.median == pytest.approx(1 / back.median)
-    assert there.wins + back.wins == sum(a != b for a, b in pairs)
-    assert there.p_value + back.p_value >= 1 - 1e-9
-
-
-def test_rounding_that_leans_one_way_is_no_evidence():
-    control = np.linspace(0.5, 1.5, 10)
-    rounded = control * (1 - 1e-6)
-    assert compare_pairs(rounded, control, "minimize").p_value == 1 / 2**10
-    found = compare_pairs(rounded, control, "minimize", negligible=1e-3)
-    assert (found.wins, found.p_value) == (0, 1.0)
-    assert found.median == pytest.approx(1 - 1e-6)
-    diverged = compare_pairs([1.0, 1.0], [INFINITE, 1.0], "minimize", negligible=1e-3)
-    assert diverged.wins == 1
 
 
 def test_only_seeds_that_both_ran_are_paired():
@@ -165,8 +106,3 @@ def test_a_pair_counts_once():
     )
     with pytest.raises(ValueError, match="more than one value"):
         paired_values(frame, "value", "a", "b")
-
-
-def test_pairs_must_match():
-    with pytest.raises(ValueError, match="shapes"):
-        compare_pairs([1.0], [1.0, 2.0], "minimize")

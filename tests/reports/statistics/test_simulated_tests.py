@@ -12,7 +12,6 @@ from reports.statistics.friedman import critical_difference, friedman_test
 from reports.statistics.paired import TESTS
 from reports.statistics.ranks import tolerant_ranks
 from reports.statistics.selection import best_set
-from reports.statistics.survival import log_rank_test
 from results.least_p import least_pairs
 from tests.reports.statistics.simulated import (
     DIFFERENCES,
@@ -149,33 +148,3 @@ def test_a_method_with_half_the_loss_is_the_best_alone(shape: str, methods: int,
     for size, power in zip(SIZES, powers, strict=True):
         studies = [factors * drawn_losses(random, shape, size, methods) for _ in range(300)]
         assert_documented(power, [sum(kept(losses)) == 1 for losses in studies])
-
-
-@pytest.mark.parametrize(
-    ("scale", "decimals", "powers"),
-    [
-        (1.0, 6, None),
-        (1.0, 1, None),
-        (0.5, 6, (0.152, 0.370, 0.542, 0.868)),
-        (0.25, 6, (0.560, 0.825, 0.975, 1.0)),
-    ],
-)
-def test_log_rank(scale: float, decimals: int, powers: tuple[float, ...] | None):
-    """Half of the control's runs miss the target."""
-    random = np.random.default_rng(0)
-    for number, size in enumerate(SIZES):
-        rejected = []
-        for _ in range(300):
-            times = np.maximum(0.1, random.exponential(size=(2, size)).round(decimals))
-            times = (times * np.array([[scale], [1.0]])).ravel()
-            runs = pl.DataFrame({"time": np.minimum(times, np.log(2)), "reached": times <= np.log(2)})
-            runs = runs.with_columns(
-                workload=pl.lit("w"),
-                method=pl.Series(["a", "b"]).repeat_by(size).explode(),
-                seed=pl.int_range(2 * size) % size,
-            )
-            rejected.append(log_rank_test(runs, "a", "b").p_value <= LEVEL)
-        if powers is None:
-            assert_rare(rejected)
-        else:
-            assert_documented(powers[number], rejected)

@@ -11,7 +11,6 @@ import pytest
 from reports.statistics.decisions import holm
 from reports.statistics.friedman import friedman_test
 from reports.statistics.paired import (
-    compare_pairs,
     paired_values,
     sign_p_value,
     signed_rank_p_value,
@@ -44,8 +43,6 @@ OF_ARRAYS: dict[str, tuple[str, Callable[[list[float]], object]]] = {
     "sign_p_value": ("differences", sign_p_value),
     "probability_of_improvement": ("gains", probability_of_improvement),
     "friedman_test": ("values", lambda values: friedman_test([values])),
-    "compare_pairs": ("treated", lambda values: compare_pairs(values, [0.1, 0.2], "minimize")),
-    "compare_pairs, control": ("control", lambda values: compare_pairs([0.1, 0.2], values, "minimize")),
 }
 
 
