@@ -38,7 +38,7 @@ wildcard_constraints:
 # After the site, since what failed is on it: lists that, and fails where there is some.
 rule reports:
     input:
-        f"{PLAN.site}/index.html",
+        f"{PLAN.config.site}/index.html",
         plan=PLAN.report_path,
     output:
         touch(f"{PLAN.results}/logs/nothing-failed"),
@@ -61,7 +61,7 @@ rule site:
         plan=PLAN.report_path,
         shown=PLAN.shown,
     output:
-        f"{PLAN.site}/index.html",
+        f"{PLAN.config.site}/index.html",
     log:
         f"{PLAN.results}/logs/site.log",
     conda:
@@ -70,7 +70,7 @@ rule site:
         mem_mb=2000,
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        site=lambda wildcards: PLAN.site,
+        site=lambda wildcards: str(PLAN.config.site),
     message:
         "report: {output}"
     shell:
@@ -91,9 +91,9 @@ rule publish:
         mem_mb=2000,
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        name=PLAN.name,
-        folder=PLAN.published,
-        waive=PLAN.waive,
+        name=PLAN.config.name,
+        folder=str(PLAN.published),
+        waive=list(PLAN.config.waive),
         readme=PLAN.readme_option,
     message:
         "publish: {params.name}"
@@ -114,7 +114,7 @@ rule kernels:
         mem_mb=1000,
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        stored=PLAN.stored_kernels,
+        stored=str(PLAN.stored_kernels),
     message:
         "kernels: speed over commits, as stored"
     shell:
@@ -153,17 +153,15 @@ rule bases:
     resources:
         mem_mb=2500,
         runtime=lambda wildcards, attempt: 60 * attempt,
-    params:
-        seeds=PLAN.seeds_of,
     message:
-        "{wildcards.study}: bases for {params.seeds}, in float64 on the host"
+        "{wildcards.study}: bases, in float64 on the host"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
 
 rule sweep:
     input:
-        PLAN.upstream,
+        PLAN.inputs,
         spec=PLAN.spec("sweep"),
     output:
         PLAN.table("sweep", "runs"),
@@ -185,7 +183,7 @@ rule sweep:
 
 rule refine:
     input:
-        PLAN.upstream,
+        PLAN.inputs,
         spec=PLAN.spec("refine"),
     output:
         PLAN.table("refine", "runs"),
@@ -207,7 +205,7 @@ rule refine:
 
 rule final:
     input:
-        PLAN.upstream,
+        PLAN.inputs,
         spec=PLAN.spec("final"),
     output:
         PLAN.table("final", "runs"),
@@ -230,7 +228,7 @@ rule final:
 # A timing job has all cores, or a node, to itself, and computes on one thread as the sweeps do.
 rule timing:
     input:
-        PLAN.upstream,
+        PLAN.inputs,
         spec=PLAN.spec("timing"),
     output:
         PLAN.table("timing", "timings"),
@@ -296,11 +294,11 @@ rule tables:
     input:
         PLAN.job_tables,
     output:
-        runs=PLAN.merged("runs"),
-        curves=PLAN.merged("curves"),
-        timings=PLAN.merged("timings"),
-        memory=PLAN.merged("memory"),
-        jobs=PLAN.merged("jobs"),
+        runs=PLAN.merged_table("runs"),
+        curves=PLAN.merged_table("curves"),
+        timings=PLAN.merged_table("timings"),
+        memory=PLAN.merged_table("memory"),
+        jobs=PLAN.merged_table("jobs"),
     log:
         PLAN.log("tables"),
     conda:

@@ -71,7 +71,8 @@ def _check_rules() -> None:
 
 def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
     """The plan of the studies that a command names, whose errors name the command's options."""
-    from harness.planning.plan import make_plan, read_config
+    from harness.planning.config import read_config
+    from harness.planning.plan import make_plan
 
     raw: dict[str, Any] = {"scale": scale, "study_folder": str(given.studies)}
     raw |= {"studies": given.names} if given.names else {}
@@ -94,7 +95,8 @@ def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan
 )
 def plan(given: Namespace) -> None:
     """Tell what would be run, computing and writing nothing."""
-    from harness.planning.plan import make_plan, read_config
+    from harness.planning.config import read_config
+    from harness.planning.plan import make_plan
 
     wrong = [text for text in given.config if "=" not in text]
     if wrong:

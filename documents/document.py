@@ -1,11 +1,13 @@
-"""What all documents share: strict types, unknown keys as errors, and metrics as they are judged."""
+"""What all documents share: strict types, errors that name the key, and metrics as they are judged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+
+from documents.names import unknown
 
 Direction = Literal["minimize", "maximize"]
 Which = Literal["final", "best"]
@@ -19,6 +21,12 @@ class Document(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, serialize_by_alias=True
     )
+
+    @classmethod
+    def taken_from(cls, source: object, **own: Any) -> Self:
+        """A document with the attributes of a source that its fields name, but for its own values."""
+        shared = {name for name in cls.model_fields if name not in own and hasattr(source, name)}
+        return cls(**{name: getattr(source, name) for name in shared}, **own)
 
 
 class Judged(Document):
@@ -65,3 +73,95 @@ JudgedWords = Annotated[Judged, words(("which", "metric"), example="final train_
 CriterionWords = Annotated[
     Criterion, words(("statistic", "which", "metric"), example="median best validation_accuracy")
 ]
+
+
+# --- what is wrong with one ----------------------------------------------------------------------
+
+NOT_A = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "string_type": "text",
+    "dict_type": "a mapping of keys and values",
+    "model_type": "a mapping of keys and values",
+    "model_attributes_type": "a mapping of keys and values",
+    "tuple_type": "a list",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
+
+
+def explained(errors: ValidationError, whole: type[BaseModel], owner: str, key: str = "key") -> list[str]:
+    """A line for each error of a document: the key, what is wrong, what would be right.
+
+    Args:
+        whole: the document's model.
+        owner, key: what messages call the document and one of its keys, such as `a study`.
+    """
+    return [_explained(error, whole, owner, key) for error in errors.errors()]
+
+
+def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, noun: str) -> str:
+    location = tuple(part for part in error["loc"] if part not in _TAGS)
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    key = dotted(location)
+    if kind == "extra_forbidden":
+        fields = _fields(whole, error["loc"][:-1])
+        return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], fields)}"
+    if kind in NOT_A:
+        return f"{key}: {given!r} is not {NOT_A[kind]}{_quoted_number(given)}"
+    if kind == "missing":
+        return f"{key}: is missing"
+    if kind == "too_short":
+        return f"{key}: is empty or too short; give at least {context['min_length']}"
+    if kind == "literal_error":
+        return f"{key}: {given!r} is not one of {context['expected']}"
+    if kind == "union_tag_invalid":
+        return f"{key}.protocol: {context['tag']!r} is not one of {context['expected_tags']}"
+    if kind == "union_tag_not_found":
+        return f"{key}.protocol: is missing (valid: {', '.join(sorted(_PROTOCOLS))})"
+    if kind == "value_error":
+        return f"{key}: {str(context['error']).removeprefix(f'{key}: ')}" if key else str(context["error"])
+    return f"{key}: {given!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+_PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
+_TAGS = _PROTOCOLS | {"methods", "number"}
+
+
+def _quoted_number(given: Any) -> str:
+    try:
+        float(given)
+    except (TypeError, ValueError):
+        return ""
+    return f"; write {given} without quotes" if isinstance(given, str) else ""
+
+
+def dotted(location: tuple[str | int, ...]) -> str:
+    """`("scales", "quick", "claims", 0)` as `scales.quick.claims[0]`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def _fields(part: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """The keys that are valid at a place of the file."""
+    candidates: list[type[BaseModel]] = [part]
+    for step in location:
+        if step in _TAGS:
+            candidates = [model for model in candidates if step in _protocols(model)]
+            continue
+        held = [model.model_fields[step] for model in candidates if step in model.model_fields]
+        if held:  # an index or the key of a mapping leads no further down
+            candidates = [model for field in held for model in _models(field.annotation)]
+    return [name for model in candidates for name in model.model_fields]
+
+
+def _protocols(model: type[BaseModel]) -> tuple[str, ...]:
+    return get_args(model.model_fields["protocol"].annotation)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)

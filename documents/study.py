@@ -6,17 +6,17 @@ YAML is read strictly: 1e-3 is a number, and a key that is given twice an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from documents.claim import Claim
-from documents.document import Document, JudgedWords, Positive, Precision, as_list, is_written
+from documents.document import Document, JudgedWords, Positive, Precision, as_list, explained, is_written
 from documents.errors import InputError
 from documents.method import Method
 from documents.names import unknown
@@ -195,7 +195,7 @@ def read_study_file(path: Path) -> StudyFile:
     try:
         return StudyFile.model_validate(raw)
     except ValidationError as errors:
-        lines = dict.fromkeys(f"{path}: {_explain(error)}" for error in errors.errors())
+        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, StudyFile, "a study"))
         raise InputError("\n".join(lines)) from errors
 
 
@@ -274,83 +274,3 @@ def _load(path: Path) -> Any:
         keys = ", ".join(StudyFile.model_fields)
         raise InputError(f"{path}: not a study: the file must hold keys and values (keys: {keys})")
     return raw
-
-
-NOT_A = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "string_type": "text",
-    "dict_type": "a mapping of keys and values",
-    "model_type": "a mapping of keys and values",
-    "model_attributes_type": "a mapping of keys and values",
-    "tuple_type": "a list",
-    "bool_type": "true or false",
-}
-
-
-def _explain(error: Mapping[str, Any]) -> str:
-    """One line for an error of pydantic: the key, what is wrong, what would be right."""
-    location = tuple(part for part in error["loc"] if part not in _TAGS)
-    kind, given, context = error["type"], error["input"], error.get("ctx", {})
-    key = dotted(location)
-    if kind == "extra_forbidden":
-        fields = _fields(StudyFile, error["loc"][:-1])
-        return f"{key}: {unknown(dotted(location[:-1]) or 'a study', 'key', location[-1], fields)}"
-    if kind in NOT_A:
-        return f"{key}: {given!r} is not {NOT_A[kind]}{_quoted_number(given)}"
-    if kind == "missing":
-        return f"{key}: is missing"
-    if kind == "too_short":
-        return f"{key}: is empty or too short; give at least {context['min_length']}"
-    if kind == "literal_error":
-        return f"{key}: {given!r} is not one of {context['expected']}"
-    if kind == "union_tag_invalid":
-        return f"{key}.protocol: {context['tag']!r} is not one of {context['expected_tags']}"
-    if kind == "union_tag_not_found":
-        return f"{key}.protocol: is missing (valid: {', '.join(sorted(_PROTOCOLS))})"
-    if kind == "value_error":
-        return f"{key}: {context['error']}" if key else str(context["error"])
-    return f"{key}: {given!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
-
-
-_PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
-_TAGS = _PROTOCOLS | {"methods", "number"}
-
-
-def _quoted_number(given: Any) -> str:
-    try:
-        float(given)
-    except (TypeError, ValueError):
-        return ""
-    return f"; write {given} without quotes" if isinstance(given, str) else ""
-
-
-def dotted(location: tuple[str | int, ...]) -> str:
-    """`("scales", "quick", "claims", 0)` as `scales.quick.claims[0]`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return text.removeprefix(".")
-
-
-def _fields(part: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """The keys that are valid at a place of the file."""
-    candidates: list[type[BaseModel]] = [part]
-    for step in location:
-        if step in _TAGS:
-            candidates = [model for model in candidates if step in _protocols(model)]
-            continue
-        held = [model.model_fields[step] for model in candidates if step in model.model_fields]
-        if held:  # an index or the key of a mapping leads no further down
-            candidates = [model for field in held for model in _models(field.annotation)]
-    return [name for model in candidates for name in model.model_fields]
-
-
-def _protocols(model: type[BaseModel]) -> tuple[str, ...]:
-    return get_args(model.model_fields["protocol"].annotation)
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)

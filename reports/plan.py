@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from documents.claim import Condition
+from documents.document import dotted
 from documents.errors import InputError
 from documents.plan import ReportPlan, StudyPlan
-from documents.study import dotted
 from reports.formatting import metric_name, plain
 
 NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)

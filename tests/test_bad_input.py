@@ -16,7 +16,8 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.errors import InputError
-from harness.planning.plan import Config, make_plan, prepare, write_specs
+from harness.planning.config import Config
+from harness.planning.plan import make_plan, prepare, write_specs
 from results import schema
 from results.writing import write_table
 from tests.harness.tiny import write_study
@@ -138,7 +139,7 @@ TABLE = [
     Case("backend asked for", configures(backends="jx,torch"), ("--config backends:", "did you mean 'jax'?")),
     Case("configuration key", configures(study="tiny"), ("--config study:", "did you mean 'studies'?")),
     Case("configuration of a wrong type", configures(studies=3), ("--config studies:", "3 is not a list of names")),
-    Case("empty configuration", configures(results=""), ("--config results:", "'' is not a name or a path")),
+    Case("empty configuration", configures(results=""), ("--config results:", "'' is not a path")),
     # keys
     Case("misspelt key", checks(("optimizers:", "optimisers:")), ("tiny.yaml: optimisers:", "did you mean 'optimizers'?")),
     Case("misspelt inner key", checks(("tuning: 2", "tunning: 2")), ("scales.quick.seeds.tunning:", "did you mean 'tuning'?", "scales.quick.seeds.tuning: is missing")),

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from curvebench.__main__ import COMMANDS, main
 from documents import claim, document, study, tuning
 from harness.engine.schedules import SHAPES
-from harness.planning.plan import Config
+from harness.planning.config import Config
 from harness.planning.studies import read_studies
 from results import schema
 from tests.harness.tiny import leave_tiny

@@ -12,7 +12,8 @@ import pytest
 
 from documents.errors import InputError
 from documents.sets import BEGIN, END
-from harness.planning.plan import make_plan, read_config
+from harness.planning.config import read_config
+from harness.planning.plan import make_plan
 from tests.conftest import ROOT
 from tests.harness.tiny import leave_tiny, write_study
 from tests.harness.toy_claims import TOY

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,13 +41,13 @@ from documents.plan import (
     StudyPlan,
     WorkloadPlan,
 )
-from documents.sets import check_letters, check_waivers
 from documents.tuning import REFINED_RATES, TwoStageSweep
+from harness import ENTRIES
 from harness.backends import BACKENDS
+from harness.backends import module_of as backend_module
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
-from harness.paths import RESULTS, SITE, STUDY_FOLDER, stored_kernels
-from harness.planning.lookups import looked_up
-from harness.planning.snakemake_io import MERGED, TABLES, Wiring
+from harness.paths import stored_kernels
+from harness.planning.config import Config, read_config
 from harness.planning.studies import (
     Study,
     at_defaults,
@@ -58,15 +58,20 @@ from harness.planning.studies import (
     rule_of,
     tuning_seeds,
 )
+from harness.planning.workflow import MERGED, TABLES, Wiring, tables_in
 from harness.registry import RULES, WORKLOADS, find_workload, origin
 from harness.seeding import generator
 from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from harness.stages.supervision import FAILED
+from optimizers import module_of as rule_module
 from optimizers import rules
+from optimizers.bases import bases
 from optimizers.bases import module_of as basis_module
 from results.temporary import write_texts
 from results.verdicts import rules as rules_of
+from workloads import module_of as workload_module
+from workloads import workloads
 from workloads.data import FOLDER_VARIABLE
 
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
@@ -86,131 +91,6 @@ REPORTS_CODE = ("documents/*.*", "reports/**/*.py", "reports/templates/**/*", "r
 
 
 # --- what the user asks for ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Config:
-    """The configuration, `snakemake --config scale=paper studies=digits_mlp,egop.convex`.
-
-    Args:
-        scale: the size of the studies.
-        studies: file stems or claim ids, of studies and of property checks; empty for all.
-        repeats: whether studies that only repeat claims of those asked for are run too.
-        backends: names; empty for all that a study uses.
-        results: the folder that specs, runs, tables and figures are written to.
-        site: the folder of the report.
-        study_folder: the folder of the study files.
-        data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
-        name: what `publish` calls the set of tables; no other target needs one.
-        waive: what `publish` lets pass (`documents.sets.WAIVERS`).
-        parity: whether the backends are compared where what is run is on both.
-        readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
-        keep_failed: whether what failed is left as it is, and not tried again.
-        minutes: the most that a bundle of lanes may take; None for no limit.
-    """
-
-    scale: str = "quick"
-    studies: tuple[str, ...] = ()
-    backends: tuple[str, ...] = ()
-    results: Path = RESULTS
-    site: Path = SITE
-    study_folder: Path = STUDY_FOLDER
-    data: Path | None = None
-    name: str | None = None
-    waive: tuple[str, ...] = ()
-    repeats: bool = False
-    parity: bool = True
-    readme: Path | None = None
-    keep_failed: bool = False
-    minutes: float | None = None
-
-    @property
-    def other_folders(self) -> dict[str, str]:
-        """The folders that are not where they are by default, by their key."""
-        chosen = {"study_folder": STUDY_FOLDER, "results": RESULTS, "site": SITE}
-        return {key: str(getattr(self, key)) for key, usual in chosen.items() if getattr(self, key) != usual}
-
-
-def read_config(raw: Mapping[str, Any]) -> Config:
-    """Snakemake's configuration, checked as far as it can be without the studies.
-
-    Raises:
-        InputError: for an unknown key, a wrong type or an unknown backend.
-    """
-    keys = [field.name for field in fields(Config)]
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if key not in keys:
-            raise InputError(f"--config {key}: {unknown('curvebench', 'configuration key', key, keys)}")
-        read = READ.get(key, _path)
-        values[key] = read(key, value)
-    config = Config(**values)
-    for name in config.backends:
-        if name not in BACKENDS:
-            raise InputError(f"--config backends: {unknown('the harness', 'backend', name, BACKENDS)}")
-    return config
-
-
-def _set_name(_: str, value: Any) -> str:
-    try:
-        return check_letters(value)
-    except InputError as error:
-        raise InputError(f"--config {error}") from error
-
-
-def _waived(key: str, value: Any) -> tuple[str, ...]:
-    try:
-        return check_waivers(_names(key, value))
-    except InputError as error:
-        raise InputError(f"--config {error}") from error
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise InputError(f"--config {key}: {value!r} is not a name or a path")
-    return value
-
-
-def _flag(key: str, value: Any) -> bool:
-    words = {"true": True, "false": False}  # snakemake hands on text
-    flag = words.get(str(value).lower())
-    if flag is None:
-        raise InputError(f"--config {key}: {value!r} is neither true nor false")
-    return flag
-
-
-def _minutes(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InputError(f"--config {key}: {value!r} is not a number above 0")
-    return float(value)
-
-
-def _path(key: str, value: Any) -> Path:
-    return Path(_text(key, value))
-
-
-def _names(key: str, value: Any) -> tuple[str, ...]:
-    names = value.split(",") if isinstance(value, str) else value
-    if (
-        not names
-        or not isinstance(names, list)
-        or not all(isinstance(name, str) and name.strip() for name in names)
-    ):
-        raise InputError(f"--config {key}: {value!r} is not a list of names; leave the key out for all")
-    return tuple(name.strip() for name in names)
-
-
-READ = {
-    "scale": _text,
-    "studies": _names,
-    "backends": _names,
-    "name": _set_name,
-    "waive": _waived,
-    "repeats": _flag,
-    "parity": _flag,
-    "keep_failed": _flag,
-    "minutes": _minutes,
-}  # else a path
 
 
 def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
@@ -281,16 +161,6 @@ class PlannedJob:
         """The folder of its tables."""
         return job_folder(self.results, self.spec)
 
-    @property
-    def outputs(self) -> tuple[Path, ...]:
-        """The tables that it writes."""
-        return tuple(self.folder / f"{table}.parquet" for table in TABLES[self.spec.stage])
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The tables that it reads; its spec file comes on top."""
-        return tuple(path for job in self.upstream for path in job.outputs)
-
 
 @dataclass(frozen=True)
 class PlannedStudy:
@@ -300,16 +170,6 @@ class PlannedStudy:
     backends: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
     plan: StudyPlan
-
-    @property
-    def tables(self) -> Path:
-        """The folder of its merged tables."""
-        return self.plan.tables
-
-    @property
-    def figures(self) -> Path:
-        """The folder of its figures."""
-        return self.plan.figures
 
 
 @dataclass(frozen=True)
@@ -486,11 +346,17 @@ def parity_job(
 
 
 def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
-    """SHA-256 by file of what decides the measures of a module's claims."""
-    name = f"{PACKAGE}.{module}"
-    named = looked_up(tree.root / file for file in tree.sources([name], ("benchmarks",)))
+    """SHA-256 by file of what decides the measures of a module's claims, and of all that is found by name."""
+    found_by_name = [
+        *map(rule_module, rules()),
+        *map(basis_module, bases()),
+        *map(workload_module, workloads()),
+        *map(backend_module, BACKENDS),
+        *ENTRIES.values(),
+    ]
     return tree.sources(
-        ("harness.checks", VALUES, name, *named), (*RULES_AND_WORKLOADS, "harness", "benchmarks")
+        ("harness.checks", VALUES, f"{PACKAGE}.{module}", *found_by_name),
+        (*RULES_AND_WORKLOADS, "harness", "benchmarks"),
     )
 
 
@@ -583,38 +449,22 @@ class Plan:
     @cached_property
     def wiring(self) -> Wiring:
         """What the Snakefile asks."""
-        tables = {_hash_of(planned.tables): planned for planned in self.studies}
-        figures = {_hash_of(planned.figures): planned for planned in self.studies}
-        merged = [str(study.tables / f"{name}.parquet") for study in self.studies for name in MERGED]
+        shown = [f"{study.plan.tables}/{name}.parquet" for study in self.studies for name in MERGED]
+        shown += [str(study.plan.figures) for study in self.studies]
+        shown += [str(self.kernels)] if self.kernels else []
+        shown += tables_in(job.folder for job in (*self.parity, *self.checks))
+        shown += [str(self._checks.figures)] if self._checks else []
+        tables = {_hash_of(study.plan.tables): study for study in self.studies}
+        figures = {_hash_of(study.plan.figures): study for study in self.studies}
         return Wiring(
             summary=self.summary(),
-            results=str(self.config.results),
-            site=str(self.config.site),
+            config=self.config,
             report_path=str(self.report_path),
-            shown=[
-                *merged,
-                *(str(study.figures) for study in self.studies),
-                *([str(self.kernels)] if self.kernels else []),
-                *(str(path) for job in (*self.parity, *self.checks) for path in job.outputs),
-                *([str(self._checks.figures)] if self._checks else []),
-            ],
-            checks=[str(job.folder / "checks.parquet") for job in self.checks],
-            stored_kernels=str(stored_kernels(self.config.results)),
-            inputs={job.spec.hash: [str(path) for path in job.inputs] for job in self.jobs},
-            seeds={job.spec.hash: f"seeds {job.spec.seeds[0]} to {job.spec.seeds[-1]}" for job in self.jobs},
-            tables={hash_: str(planned.tables) for hash_, planned in (tables | figures).items()},
-            merged_tables={
-                hash_: [str(path) for job in planned.jobs for path in job.outputs]
-                for hash_, planned in tables.items()
-            },
-            merged_folders={
-                hash_: [str(job.folder) for job in planned.jobs] for hash_, planned in tables.items()
-            },
-            keep_failed=self.config.keep_failed,
-            minutes=self.config.minutes,
-            name=self.config.name,
-            waive=list(self.config.waive),
-            readme=str(self.config.readme) if self.config.readme else None,
+            shown=tuple(shown),
+            checks=tuple(f"{job.folder}/checks.parquet" for job in self.checks),
+            upstream={job.spec.hash: tuple(one.folder for one in job.upstream) for job in self.jobs},
+            merged={hash_: tuple(job.folder for job in study.jobs) for hash_, study in tables.items()},
+            tables={hash_: str(study.plan.tables) for hash_, study in (tables | figures).items()},
         )
 
     def summary(self) -> str:
@@ -758,30 +608,21 @@ def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
 def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
     """A study as the report shows it, in folders that are not known yet."""
     own = study.scales[scale]
-    notes = [*study.setting_notes, *([own.note] if own.note else []), *_alone(study, backends)]
-    return StudyPlan(
-        question=study.question,
-        source=study.source,
-        source_figures=dict(study.source_figures),
-        notes=tuple(notes),
+    runs_on = {
+        name: BackendPlan.taken_from(
+            own.backends[name],
+            tuned_on=own.backends[name].tuned_on or name,
+            final_seeds=len(final_seeds(own, name)),
+        )
+        for name in backends
+    }
+    return StudyPlan.taken_from(
+        study,
+        notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
         workloads=tuple(map(_workload_plan, study.workloads[scale])),
-        optimizers=study.optimizers,
-        bases=study.bases,
-        runs_on={
-            name: BackendPlan(
-                device=own.backends[name].device,
-                tuned_on=own.backends[name].tuned_on or name,
-                final_seeds=len(final_seeds(own, name)),
-            )
-            for name in backends
-        },
+        runs_on=runs_on,
         seeds=own.seeds,
-        precision=study.precision,
-        tuning=study.tuning,
-        schedule=study.schedule,
-        stop=dict(study.stop),
         targets=dict(sorted(study.targets.items())),  # the first one heads pages
-        compare=study.compare,
         budget=own.budget,
         evaluations=own.evaluations,
         tables=Path(),
@@ -792,14 +633,8 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
 
 def _workload_plan(spec: WorkloadSpec) -> WorkloadPlan:
     workload = find_workload(spec.locator)
-    return WorkloadPlan(
-        name=spec.name,
-        description=workload.description,
-        source=workload.source,
-        settings=dict(spec.settings),
-        dtype=workload.dtype,
-        metrics={name: MetricPlan(**asdict(metric)) for name, metric in workload.metrics.items()},
-    )
+    metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
+    return WorkloadPlan.taken_from(workload, name=spec.name, settings=dict(spec.settings), metrics=metrics)
 
 
 def deciding(study: Study, scale: str) -> dict[str, Any]:
@@ -815,20 +650,10 @@ def deciding(study: Study, scale: str) -> dict[str, Any]:
 
 def describe_parity(jobs: Iterable[PlannedJob]) -> ParityPlan:
     """The parity of backends as the report shows it: the problems, and where the tables are."""
-    problems = [
-        ProblemPlan(
-            label=problem.label,
-            description=problem.description,
-            full_rank=problem.full_rank,
-            free_of_noise=problem.free_of_noise,
-            reason=problem.reason,
-        )
-        for problem in PROBLEMS
-    ]
     return ParityPlan(
         steps=STEPS,
         tolerance=TOLERANCE,
-        problems=tuple(problems),
+        problems=tuple(map(ProblemPlan.taken_from, PROBLEMS)),
         tables=tuple(job.folder for job in jobs),
     )
 
@@ -838,16 +663,12 @@ def describe_checks(jobs: Iterable[PlannedJob]) -> ChecksPlan:
     modules = {job.spec.optimizers[0].name: job for job in jobs}
     return ChecksPlan(
         claims=tuple(
-            ClaimPlan(
-                id=claim.id,
-                sentence=claim.sentence,
-                source=claim.source,
-                setting=claim.setting,
+            ClaimPlan.taken_from(
+                claim,
                 file=file_of(module),
-                at_most_partly=claim.at_most_partly,
                 missing=missing_of(at_defaults(claim.workloads)) or "",
                 parts=tuple(
-                    PartPlan(part=check.part, variant=check.variant, instances=check.count(job.spec.scale))
+                    PartPlan.taken_from(check, instances=check.count(job.spec.scale))
                     for check in claim.checks
                 ),
             )
@@ -889,7 +710,7 @@ def write_specs(plan: Plan) -> None:
         hash_ = _hash_of(plan.report.checks.figures)
         files[specs / f"{CLAIMS}.figures.{hash_}.json"] = plan.report_of_claims.to_json()
     for study in plan.studies:
-        name = f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.figures)}.json"
+        name = f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.plan.figures)}.json"
         files[specs / name] = plan.report_of(study).to_json()
     try:
         for folder in (specs, plan.config.site):

@@ -19,7 +19,8 @@ from harness import registry as contestants
 from harness.backends.engine import engine
 from harness.engine.execution import Bundle, execute
 from harness.interop import foreign
-from harness.planning.plan import Config, make_plan, write_specs
+from harness.planning.config import Config
+from harness.planning.plan import make_plan, write_specs
 from harness.planning.studies import read_study, rule_of
 from harness.registry import RULES, WORKLOADS, canonical, find_rule, find_workload, known, origin
 from harness.seeding import WorkloadRandom

@@ -9,7 +9,8 @@ import torch
 
 from harness.backends.jax_ops import jax_ops
 from harness.backends.torch_ops import torch_ops
-from harness.planning.plan import Config, make_plan
+from harness.planning.config import Config
+from harness.planning.plan import make_plan
 from tests.workloads.cases import jax_gradient, minibatch, random_of, torch_gradient
 from workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
 from workloads.idx import read_fashion

@@ -12,8 +12,9 @@ import pytest
 from curvebench.__main__ import main
 from documents.job import RunsSpec
 from harness.planning import estimating
+from harness.planning.config import Config
 from harness.planning.estimating import duration, estimates
-from harness.planning.plan import Config, make_plan
+from harness.planning.plan import make_plan
 from tests.harness.tiny import write_study
 
 RUNS = ("sweep", "refine", "final")

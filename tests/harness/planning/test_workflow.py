@@ -30,7 +30,7 @@ def test_a_job_reads_the_plan_that_submitted_it(config):
 
 
 def test_a_job_without_a_written_plan_makes_its_own(config):
-    assert wiring(config, is_main_process=False).inputs
+    assert wiring(config, is_main_process=False).upstream
 
 
 def test_a_lost_plan_is_named(config, monkeypatch, tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from documents.plan import ReportPlan, StudyPlan
-from harness.planning.plan import make_plan, read_config
+from harness.planning.config import read_config
+from harness.planning.plan import make_plan
 from reports.claims.rerun import claim_with_repeats, command_of, study_commands
 from tests.reports.changing import replace
 

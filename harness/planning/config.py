@@ -1,0 +1,96 @@
+"""The configuration, `snakemake --config scale=paper studies=digits_mlp,egop.convex`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from documents.document import Document, explained
+from documents.errors import InputError
+from documents.names import unknown
+from documents.sets import check_letters, check_waivers
+from harness.backends import BACKENDS
+from harness.paths import RESULTS, SITE, STUDY_FOLDER
+
+
+def _given(value: Any) -> Any:
+    if not value or not isinstance(value, str | Path):
+        raise ValueError(f"{value!r} is not a path")
+    return value
+
+
+def _names(value: Any) -> Any:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{value!r} is not a list of names; leave the key out for all")
+    return tuple(name.strip() for name in names)
+
+
+def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in BACKENDS:
+            raise ValueError(unknown("the harness", "backend", name, BACKENDS))
+    return names
+
+
+Place = Annotated[Path, Field(strict=False), BeforeValidator(_given)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Flag = Annotated[bool, Field(strict=False)]  # snakemake hands on text
+
+
+class Config(Document):
+    """What the user asks for.
+
+    Args:
+        scale: the size of the studies.
+        studies: file stems or claim ids, of studies and of property checks; empty for all.
+        repeats: whether studies that only repeat claims of those asked for are run too.
+        backends: names; empty for all that a study uses.
+        results: the folder that specs, runs, tables and figures are written to.
+        site: the folder of the report.
+        study_folder: the folder of the study files.
+        data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
+        name: what `publish` calls the set of tables; no other target needs one.
+        waive: what `publish` lets pass (`documents.sets.WAIVERS`).
+        parity: whether the backends are compared where what is run is on both.
+        readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
+        keep_failed: whether what failed is left as it is, and not tried again.
+        minutes: the most that a bundle of lanes may take; None for no limit.
+    """
+
+    scale: Annotated[str, Field(min_length=1)] = "quick"
+    studies: Names = ()
+    backends: Annotated[Names, AfterValidator(_backends)] = ()
+    results: Place = RESULTS
+    site: Place = SITE
+    study_folder: Place = STUDY_FOLDER
+    data: Place | None = None
+    name: Annotated[str, BeforeValidator(check_letters)] | None = None
+    waive: Annotated[Names, AfterValidator(check_waivers)] = ()
+    repeats: Flag = False
+    parity: Flag = True
+    readme: Place | None = None
+    keep_failed: Flag = False
+    minutes: Annotated[float, Field(gt=0)] | None = None
+
+    @property
+    def other_folders(self) -> dict[str, str]:
+        """The folders that are not where they are by default, by their key."""
+        chosen = {"study_folder": STUDY_FOLDER, "results": RESULTS, "site": SITE}
+        return {key: str(getattr(self, key)) for key, usual in chosen.items() if getattr(self, key) != usual}
+
+
+def read_config(raw: Mapping[str, Any]) -> Config:
+    """Snakemake's configuration, checked as far as it can be without the studies.
+
+    Raises:
+        InputError: with a line for each key that is unknown or has a wrong value.
+    """
+    try:
+        return Config.model_validate(dict(raw))
+    except ValidationError as errors:
+        lines = explained(errors, Config, "curvebench", "configuration key")
+        raise InputError("\n".join(f"--config {line}" for line in lines)) from errors
