@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._measures import agrees, at_least, vanishes
 from benchmarks.claims._parts import draws
 from benchmarks.claims._spectra import kronecker_residual
 from harness.checks import Check, Measure, PropertyClaim
@@ -116,7 +117,7 @@ def _equivariant(random: Random) -> Iterator[Measure]:
         rate = _rate(random, optimizer, function)
         found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
         error = path_error(_path(optimizer, function, rate), found)
-        yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
+        yield vanishes(f"distance of the paths over their length, {optimizer}", error, FOLLOWED)
 
 
 def _of_coordinates(random: Random, signed: bool) -> Iterator[Measure]:
@@ -125,7 +126,7 @@ def _of_coordinates(random: Random, signed: bool) -> Iterator[Measure]:
         rate = _rate(random, optimizer, function)
         found = _path(optimizer, function, rate, signed_permutation(random, function.size, signed))
         error = path_error(_path(optimizer, function, rate), found)
-        yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
+        yield vanishes(f"distance of the paths over their length, {optimizer}", error, FOLLOWED)
 
 
 def _not_equivariant(random: Random) -> Iterator[Measure]:
@@ -134,7 +135,7 @@ def _not_equivariant(random: Random) -> Iterator[Measure]:
         rate = _rate(random, optimizer, function)
         found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
         error = path_error(_path(optimizer, function, rate), found)
-        yield Measure(f"distance of the paths over their length, {optimizer}", error, ">=", APART)
+        yield at_least(f"distance of the paths over their length, {optimizer}", error, APART)
 
 
 def _composed(random: Random) -> Iterator[Measure]:
@@ -152,7 +153,7 @@ def _composed(random: Random) -> Iterator[Measure]:
             gradient = joined(function.gradients(parted(composed[-1], function.start)))
             composed.append(basis @ online.step({"w": basis.T @ gradient})["w"])
         error = path_error(path, np.array(composed))
-        yield Measure(f"distance of the paths over their length, {optimizer}", error, "<=", 0.0, FOLLOWED)
+        yield vanishes(f"distance of the paths over their length, {optimizer}", error, FOLLOWED)
 
 
 _PATHS = draws(10)
@@ -205,11 +206,9 @@ def _two_sided(random: Random) -> Iterator[Measure]:
     basis = np.kron(right.T, left.T)
     gradient = random.standard_normal((rows, columns))
     error = relative_error(basis @ _by_columns(gradient), _by_columns(left.T @ gradient @ right))
-    yield Measure("V vec(G) less vec(Q_L^T G Q_R), relative", error, "<=", 0.0, EXACT)
-    gram = relative_error(basis.T @ basis, np.eye(len(basis)))
-    yield Measure("V^T V less I, relative", gram, "<=", 0.0, EXACT)
-    residual = kronecker_residual(basis, columns, rows)
-    yield Measure("Kronecker residual of V", residual, "<=", 0.0, EXACT)
+    yield vanishes("V vec(G) less vec(Q_L^T G Q_R), relative", error, EXACT)
+    yield agrees("V^T V less I, relative", basis.T @ basis, np.eye(len(basis)), EXACT)
+    yield vanishes("Kronecker residual of V", kronecker_residual(basis, columns, rows), EXACT)
 
 
 def proof_basis(random: Random, outer: int, inner: int) -> np.ndarray:
@@ -227,7 +226,7 @@ def _not_kronecker(random: Random) -> Iterator[Measure]:
     basis = proof_basis(random, outer, inner)
     residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
     # both columns of A (x) B share a column of A, which leaves 0.86 of their two unit vectors or more
-    yield Measure("Kronecker residual of V times sqrt(n_in n_out)", float(residual), ">=", 0.92)
+    yield at_least("Kronecker residual of V times sqrt(n_in n_out)", residual, 0.92)
 
 
 KRONECKER_SUBSET = PropertyClaim(

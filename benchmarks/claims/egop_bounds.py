@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.claims._measures import at_least, at_most, equals
 from benchmarks.claims._parts import draws
 from benchmarks.claims._smooth_objectives import (
     Ball,
@@ -42,7 +43,7 @@ def _greatest_ratio(ball: Ball) -> float:
 def _quadratics(random: Random) -> Iterator[Measure]:
     ball = draw_quadratic_ball(random)
     ratio = _greatest_ratio(ball) / _spectral_factor(ball)
-    yield Measure("ratio of the sums over sr / (d beta_1)", ratio, "<=", 2.0, SUMS)
+    yield at_most("ratio of the sums over sr / (d beta_1)", ratio, 2.0, SUMS)
 
 
 def _in_general(random: Random) -> Iterator[Measure]:
@@ -55,15 +56,13 @@ def _in_general(random: Random) -> Iterator[Measure]:
     first = 2 * (np.sqrt(gamma) + lipschitz * ball.scale * diameter)
     second = 2 * np.sqrt(values).sum() / size
     bound = float((first + second) * np.sqrt(leading + gamma) / (beta * leading - gamma))
-    yield Measure("ratio of the sums over eq. A.5", ratio / bound, "<=", 1.0, SUMS)
+    yield at_most("ratio of the sums over eq. A.5", ratio / bound, 1.0, SUMS)
     steepest = float(np.linalg.norm(ball.curvature, 2))
     raised = lipschitz * diameter**2 + diameter * steepest  # eq. A.1, solved for delta
     delta = float((raised**2 - (diameter * steepest) ** 2) / leading)
     root = np.sqrt(1 + delta)
     bound = float(root * (2 * stable_rank(values) / size + 6 * np.sqrt(delta)) / (beta - delta))
-    yield Measure(
-        "ratio of the sums over Theorem A.1, constants of its proof", ratio / bound, "<=", 1.0, SUMS
-    )
+    yield at_most("ratio of the sums over Theorem A.1, constants of its proof", ratio / bound, 1.0, SUMS)
 
 
 def _constant_needed(random: Random) -> Iterator[Measure]:
@@ -79,8 +78,8 @@ def _constant_needed(random: Random) -> Iterator[Measure]:
     lower, upper = ball.sums()[1], ball.rotated(ball.spectrum[1]).sums()[0]
     ratio = upper / lower / _spectral_factor(ball)
     expected = (1 + (size - 1) * share) / (1 + (size - 1) * share / np.sqrt(2))
-    yield Measure("ratio of the sums over sr / (d beta_1), less its value", ratio - expected, "==", 0.0, SUMS)
-    yield Measure("ratio of the sums over sr / (d beta_1)", ratio, ">=", 1.1)
+    yield equals("ratio of the sums over sr / (d beta_1), less its value", ratio - expected, 0.0, SUMS)
+    yield at_least("ratio of the sums over sr / (d beta_1)", ratio, 1.1)
 
 
 SMOOTHNESS_BOUND = PropertyClaim(
@@ -221,7 +220,7 @@ def _averages(random: Random, objective: str) -> Iterator[Measure]:
         greatest = ball.objective.rotated(basis).greatest_hessian(basis.T @ ball.centre, ball.radius)
         bound = run.bound(least_sum(greatest)[0])
         mean = run.suboptimality(basis)
-        yield Measure(f"mean suboptimality over eq. 3.4, {name}", mean / bound, "<=", 1.0, SUMS)
+        yield at_most(f"mean suboptimality over eq. 3.4, {name}", mean / bound, 1.0, SUMS)
 
 
 def _by_the_spectrum(random: Random) -> Iterator[Measure]:
@@ -229,7 +228,7 @@ def _by_the_spectrum(random: Random) -> Iterator[Measure]:
     run = draw_descent(random, ball)
     bound = run.bound(2 * _spectral_factor(ball) * ball.sums()[0])
     mean = run.suboptimality(ball.spectrum[1])
-    yield Measure("mean suboptimality over eq. 3.3 with the constant 2", mean / bound, "<=", 1.0, SUMS)
+    yield at_most("mean suboptimality over eq. 3.3 with the constant 2", mean / bound, 1.0, SUMS)
 
 
 ADAGRAD_BOUND = PropertyClaim(

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import loewner_ratio, relative_error
+from benchmarks.claims._matrices import loewner_ratio
+from benchmarks.claims._measures import agrees, at_most, vanishes
 from benchmarks.claims._parts import draws, printed_and_corrected
 from benchmarks.claims._smooth_objectives import (
     Ball,
@@ -49,8 +50,8 @@ def sandwiched(ball: Ball) -> np.ndarray:
 
 def _between(ball: Ball, middle: np.ndarray, what: str) -> Iterator[Measure]:
     square = ball.scale**2 * ball.curvature @ ball.curvature
-    yield Measure(f"least r with c^2 H^2 <= r {what}", loewner_ratio(square, middle), "<=", 1.0, ROUNDING)
-    yield Measure(f"least r with {what} <= r c^2 H^2", loewner_ratio(middle, square), "<=", 2.0, ROUNDING)
+    yield at_most(f"least r with c^2 H^2 <= r {what}", loewner_ratio(square, middle), 1.0, ROUNDING)
+    yield at_most(f"least r with {what} <= r c^2 H^2", loewner_ratio(middle, square), 2.0, ROUNDING)
 
 
 def _quadratics(random: Random) -> Iterator[Measure]:
@@ -63,11 +64,10 @@ def _logistic(random: Random) -> Iterator[Measure]:
     middle = sandwiched(ball)
     yield from _between(ball, middle, "G")
     error = float(np.linalg.norm(ball.egop - middle, 2))
-    yield Measure("|EGOP - G| over 2 H lambda_max M_3 + H^2 M_4", error / ball.gamma, "<=", 1.0, ROUNDING)
+    yield at_most("|EGOP - G| over 2 H lambda_max M_3 + H^2 M_4", error / ball.gamma, 1.0, ROUNDING)
     points, weights = sphere_rule(ball.dimension, 64)
     finer = outer_product(ball.objective, ball.centre + ball.radius * points, weights)
-    change = relative_error(ball.egop, finer)
-    yield Measure("EGOP less that with twice as many nodes, relative", change, "<=", 0.0, QUADRATURE)
+    yield agrees("EGOP less that with twice as many nodes, relative", ball.egop, finer, QUADRATURE)
 
 
 def _diagonal(random: Random, printed: bool) -> Iterator[Measure]:
@@ -76,8 +76,7 @@ def _diagonal(random: Random, printed: bool) -> Iterator[Measure]:
     there = ball.rotated(vectors)
     if printed:  # rho~(theta~) = rho(theta~ - V^T theta_c) has the mean theta_c + V^T theta_c
         there = Ball(there.objective, there.centre + ball.centre, ball.scale)
-    error = relative_error(there.egop, np.diag(values))
-    yield Measure("EGOP of f(V theta) less diag(lambda), relative", error, "<=", 0.0, QUADRATURE)
+    yield agrees("EGOP of f(V theta) less diag(lambda), relative", there.egop, np.diag(values), QUADRATURE)
 
 
 def _lower(random: Random, printed: bool) -> Iterator[Measure]:
@@ -87,7 +86,7 @@ def _lower(random: Random, printed: bool) -> Iterator[Measure]:
     dense = signs * (size**0.5 if printed else size**-0.5)
     greatest = float(np.einsum("si,ij,sj->s", dense, ball.egop, dense).max())
     below = (greatest - ball.gamma) / _root(ball) * size / (2 * ball.scale)
-    yield Measure("Lemma A.2's bound over the least sum", below / ball.sums()[0], "<=", 1.0, SUMS)
+    yield at_most("Lemma A.2's bound over the least sum", below / ball.sums()[0], 1.0, SUMS)
 
 
 def _root(ball: Ball) -> float:
@@ -100,7 +99,7 @@ def _corollary(random: Random) -> Iterator[Measure]:
     values, vectors = ball.spectrum
     greatest = max(density(vector) * value for value, vector in zip(values, vectors.T, strict=True))
     below = (greatest - ball.gamma) / _root(ball) * ball.dimension / (2 * ball.scale)
-    yield Measure("Corollary A.3's bound over the least sum", below / ball.sums()[0], "<=", 1.0, SUMS)
+    yield at_most("Corollary A.3's bound over the least sum", below / ball.sums()[0], 1.0, SUMS)
 
 
 def _upper(random: Random) -> Iterator[Measure]:
@@ -109,11 +108,11 @@ def _upper(random: Random) -> Iterator[Measure]:
     there = ball.rotated(vectors)
     change = ball.objective.hessian_lipschitz * 2 * ball.radius  # H D_2
     bound = ball.dimension * (np.sqrt(ball.gamma) / ball.scale + change) + np.sqrt(values).sum() / ball.scale
-    yield Measure("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), "<=", 1.0, SUMS)
+    yield at_most("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), 1.0, SUMS)
     constants = np.sqrt(values + ball.gamma) / ball.scale + change  # l. 1510
     greatest = there.objective.greatest_hessian(there.centre, there.radius)
     least = loewner_ratio(greatest, np.diag(constants))
-    yield Measure("least r with the Hessians <= r diag(L) of the proof", least, "<=", 1.0, ROUNDING)
+    yield at_most("least r with the Hessians <= r diag(L) of the proof", least, 1.0, ROUNDING)
 
 
 HESSIAN_SANDWICH = PropertyClaim(
@@ -231,7 +230,7 @@ def _form(random: Random) -> Iterator[Measure]:
     found = [function.quadratic_form(*pair) for pair in zip(points, directions, strict=True)]
     sizes = np.linalg.norm(hessians, axis=(1, 2)) * np.sum(directions**2, axis=1)
     error = float(np.max(np.abs(np.array(found) - expected) / sizes))
-    yield Measure("quadratic form less that by autograd, relative", error, "<=", 0.0, 1e-12)
+    yield vanishes("quadratic form less that by autograd, relative", error, 1e-12)
 
 
 def lipschitz_constant(function: Factorization, radius: float) -> float:
@@ -252,7 +251,7 @@ def _lipschitz(random: Random) -> Iterator[Measure]:
     first, second = (function.hessians(points) for points in ends)
     changes = np.linalg.norm(first - second, 2, axis=(1, 2)) / np.linalg.norm(ends[0] - ends[1], axis=1)
     greatest = float(changes.max()) / lipschitz_constant(function, radius)
-    yield Measure("change of the Hessian over 12 B sum |A_i|^2 times the distance", greatest, "<=", 1.0, 1e-9)
+    yield at_most("change of the Hessian over 12 B sum |A_i|^2 times the distance", greatest, 1.0, 1e-9)
 
 
 HESSIAN_LIPSCHITZ = PropertyClaim(

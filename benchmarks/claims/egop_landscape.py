@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.claims._measures import at_most
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim, Series
@@ -105,8 +106,8 @@ def _angles(random: Random) -> tuple[LogSumExp, np.ndarray, float, float]:
 def _aligned(random: Random) -> Iterator[Measure]:
     drawn = [_angles(random)[2:] for _ in range(PROBLEMS)]
     without, with_basis = np.median(drawn, axis=0)
-    yield Measure("median angle in EGOP coordinates, degrees", float(with_basis), "<=", 5.0)
-    yield Measure("median angle in EGOP over original coordinates", float(with_basis / without), "<=", 0.25)
+    yield at_most("median angle in EGOP coordinates, degrees", with_basis, 5.0)
+    yield at_most("median angle in EGOP over original coordinates", with_basis / without, 0.25)
 
 
 def trajectory(problem: LogSumExp, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
@@ -121,7 +122,7 @@ def _drawn(random: Random) -> Iterator[Measure | Series]:
     centre = problem.minimizer
     turn = random.uniform(0, 2 * np.pi)
     start = centre + START * np.array([np.cos(turn), np.sin(turn)])
-    yield Measure("angle in EGOP coordinates, degrees", with_basis, "<=", UNALIGNED / 2)
+    yield at_most("angle in EGOP coordinates, degrees", with_basis, UNALIGNED / 2)
     round_trip = np.linspace(0, 2 * np.pi, 121)
     directions = np.column_stack([np.cos(round_trip), np.sin(round_trip)])
     for panel, method, coordinates in (

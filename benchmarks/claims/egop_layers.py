@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
@@ -89,16 +90,14 @@ def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
     else:  # the columns of all gradients share one basis of the inputs
         basis = np.kron(eigenbasis(samples.swapaxes(1, 2).reshape(-1, inputs))[0], np.eye(hidden))
     rotation = nearest_rotation(basis, inputs, hidden)
-    error = relative_error(basis, np.kron(rotation, np.eye(hidden)))
-    yield Measure("V less the nearest Q (x) I, relative", error, "<=", 0.0, EXACT)
+    yield agrees("V less the nearest Q (x) I, relative", basis, np.kron(rotation, np.eye(hidden)), EXACT)
     rotated_data, start = network.rotated(rotation), random.standard_normal((inputs, hidden))
     rotated = (basis @ start.ravel()).reshape(inputs, hidden)
     error = relative_error(network.predictions(rotated), rotated_data.predictions(start))
-    yield Measure("outputs with V vec(W_1) less those on X Q, relative", error, "<=", 0.0, EXACT)
+    yield vanishes("outputs with V vec(W_1) less those on X Q, relative", error, EXACT)
     found = network.predictions(_trained(network, rotated, basis))
     expected = rotated_data.predictions(_trained(rotated_data, start, None))
-    error = relative_error(found, expected)
-    yield Measure("the same after 10 steps of Adam", error, "<=", 0.0, FOLLOWED)
+    yield agrees("the same after 10 steps of Adam", found, expected, FOLLOWED)
 
 
 FIRST_LAYER_DATA = PropertyClaim(
@@ -181,18 +180,17 @@ def _exact_for_every_rank(random: Random) -> Iterator[Measure]:
         first, rest = first + 1.0, rest - start + 2.0
         expected = reconstructed(leading, first, rest)
         forward.append(relative_error(rest + leading @ (first - leading.T @ rest), expected))
-    yield Measure("theta_0 reconstructed less theta_0, relative, every r", max(errors), "<=", 0.0, EXACT)
-    yield Measure("outputs of the layer, relative, every r", max(outputs), "<=", 0.0, EXACT)
-    yield Measure("Alg. D.1's forward pass, relative, every r", max(forward), "<=", 0.0, EXACT)
+    yield vanishes("theta_0 reconstructed less theta_0, relative, every r", max(errors), EXACT)
+    yield vanishes("outputs of the layer, relative, every r", max(outputs), EXACT)
+    yield vanishes("Alg. D.1's forward pass, relative, every r", max(forward), EXACT)
 
 
 def _reduced(random: Random) -> Iterator[Measure]:
     _, start, basis = _draw_layer(random, least=2)
     leading = basis[:, :-1]
     error = relative_error(leading @ (leading.T @ start), start)
-    yield Measure("V_r V_r^T theta_0 less theta_0, relative, r = d - 1", error, ">=", 1e-8)
-    error = relative_error(basis @ (basis.T @ start), start)
-    yield Measure("V_r V_r^T theta_0 less theta_0, relative, r = d", error, "<=", 0.0, EXACT)
+    yield at_least("V_r V_r^T theta_0 less theta_0, relative, r = d - 1", error, 1e-8)
+    yield agrees("V_r V_r^T theta_0 less theta_0, relative, r = d", basis @ (basis.T @ start), start, EXACT)
 
 
 def _descends(random: Random) -> Iterator[Measure]:
@@ -214,10 +212,9 @@ def _descends(random: Random) -> Iterator[Measure]:
         whole.step({"theta": layer.gradients(whole.params["theta"])})
     held = parts.params
     found = reconstructed(leading, held["theta_r"], held["theta_d"])
-    error = relative_error(found, whole.params["theta"])
-    yield Measure("theta after 10 steps of SGD, relative", error, "<=", 0.0, FOLLOWED)
+    yield agrees("theta after 10 steps of SGD, relative", found, whole.params["theta"], FOLLOWED)
     leak = float(np.linalg.norm(leading.T @ held["theta_d"]) / np.linalg.norm(start))
-    yield Measure("theta_d's part in the span of V_r over |theta_0|", leak, "<=", 0.0, FOLLOWED)
+    yield vanishes("theta_d's part in the span of V_r over |theta_0|", leak, FOLLOWED)
 
 
 AUXILIARY_EXACT = PropertyClaim(
@@ -343,16 +340,15 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
         other[layer] = change_filter_basis(basis, filters)
         whole[layer] = (matrix @ filters.ravel()).reshape(filters.shape)
         error = relative_error(other[layer], whole[layer])
-        yield Measure(f"V of every filter less I (x) V, relative, {layer} layer", error, "<=", 0.0, EXACT)
-        yield Measure(
+        yield vanishes(f"V of every filter less I (x) V, relative, {layer} layer", error, EXACT)
+        yield agrees(
             f"Adam's steps with V in every filter less those with I (x) V, relative, {layer} layer",
-            relative_error(_by_filter(gradients[layer], basis), _at_once(gradients[layer], matrix)),
-            "<=",
-            0.0,
+            _by_filter(gradients[layer], basis),
+            _at_once(gradients[layer], matrix),
             FOLLOWED,
         )
     error = abs(network.value(other) - network.value(whole)) / abs(network.value(whole))
-    yield Measure("the loss with either, relative", error, "<=", 0.0, EXACT)
+    yield vanishes("the loss with either, relative", error, EXACT)
 
 
 def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -379,10 +375,9 @@ def _one_each(random: Random) -> Iterator[Measure]:
         own = [eigenbasis(each)[0] for each in flat.swapaxes(0, 1)]
         shared = whole_basis([shared_basis(gradients[layer])] * len(own))
         error = relative_error(_at_once(flat, whole_basis(own)), _at_once(flat, shared))
-        yield Measure(
+        yield at_least(
             f"Adam's steps with a V for each filter less those with one, relative, {layer} layer",
             error,
-            ">=",
             APART,
         )
 
@@ -400,10 +395,9 @@ def _alike(random: Random) -> Iterator[Measure]:
             for one in range(flat.shape[1])
             for difference in (squares[:, one] - squares[:, other] for other in range(one))
         ]
-        yield Measure(
+        yield at_most(
             f"greatest difference of filters' u^T EGOP u, in standard errors, {layer} layer",
-            float(np.abs(scores).max()),
-            "<=",
+            np.abs(scores).max(),
             STANDARD_ERRORS,
         )
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.claims._measures import at_least, at_most
 from benchmarks.claims._spectra import (
     decay,
     densities,
@@ -88,7 +89,7 @@ def _digits_gradients(random: Random, samples: float, normal_scale: float | None
 
 
 def _low_rank(values: np.ndarray) -> Measure:
-    return Measure("stable rank over d", stable_rank(values) / len(values), "<=", LOW_RANK)
+    return at_most("stable rank over d", stable_rank(values) / len(values), LOW_RANK)
 
 
 def _leading_half(values: np.ndarray, samples: float) -> np.ndarray:
@@ -99,9 +100,8 @@ def _leading_half(values: np.ndarray, samples: float) -> np.ndarray:
 def _exponential(values: np.ndarray, samples: float) -> Iterator[Measure]:
     half = _leading_half(values, samples)
     exponential, power_law = exponential_fit(half), power_law_fit(half)
-    yield Measure("R^2 of an exponential law", exponential.r_squared, ">=", EXPLAINED)
-    gain = exponential.r_squared - power_law.r_squared
-    yield Measure("that R^2 less the one of a power law", gain, ">=", 0.0)
+    yield at_least("R^2 of an exponential law", exponential.r_squared, EXPLAINED)
+    yield at_least("that R^2 less the one of a power law", exponential.r_squared - power_law.r_squared, 0.0)
 
 
 def _law(random: Random, samples: float) -> Iterator[Measure | Series]:
@@ -114,8 +114,7 @@ def _law(random: Random, samples: float) -> Iterator[Measure | Series]:
 
 def _strong(random: Random, samples: float) -> Iterator[Measure]:
     values = eigenvalues(_digits_gradients(random, samples, normal_scale=1.0))
-    tenth = float(values[len(values) // 10 - 1] / values[0])
-    yield Measure("lambda_k / lambda_1 at k = d / 10", tenth, "<=", DECAYED)
+    yield at_most("lambda_k / lambda_1 at k = d / 10", values[len(values) // 10 - 1] / values[0], DECAYED)
     yield _low_rank(values)
 
 
@@ -197,7 +196,7 @@ SAMPLING = PropertyClaim(
 
 def _half(layer: str, values: np.ndarray) -> Measure:
     ratio = float(values[len(values) // 2 - 1] / values[0])
-    return Measure(f"lambda_k / lambda_1 at half of the {layer} layer", ratio, "<=", DECAYED)
+    return at_most(f"lambda_k / lambda_1 at half of the {layer} layer", ratio, DECAYED)
 
 
 def _second(random: Random, name: str, samples: float) -> Iterator[Measure]:
@@ -210,10 +209,9 @@ def _first(random: Random, name: str, samples: float) -> Iterator[Measure | Seri
     first, second = eigenvalues(found["W1"]), eigenvalues(found["W2"])
     own = _half("first", first)
     yield own
-    ratio = own.value / _half("second", second).value
-    yield Measure("that ratio over the one of the second", ratio, "<=", MORE)
+    yield at_most("that ratio over the one of the second", own.value / _half("second", second).value, MORE)
     shares = [stable_rank(values) / len(values) for values in (first, second)]
-    yield Measure("stable rank over size, first layer over second", shares[0] / shares[1], "<=", MORE)
+    yield at_most("stable rank over size, first layer over second", shares[0] / shares[1], MORE)
     for layer, values in (("first layer", first), ("second layer", second)):
         yield decay("000 Fig. 11", "EGOP of the layer", values, panel=f"{DATA[name]}, {layer}")
 
@@ -263,9 +261,9 @@ def _dense(random: Random, samples: float) -> Iterator[Measure | Series]:
 
     basis, _ = eigenbasis(_digits_gradients(random, samples, normal_scale=1.0))
     found = densities(basis[:, :LEADING].T)
-    yield Measure("beta_1", float(found[0]), ">=", 0.5)
-    yield Measure(f"beta_k above 0.3, k from 2 to {LEADING}", float(np.sum(found[1:] > 0.3)), ">=", SEVERAL)
-    yield Measure(f"least d beta_k, k up to {LEADING}", float(found.min() * len(basis)), ">=", FAR_ABOVE)
+    yield at_least("beta_1", found[0], 0.5)
+    yield at_least(f"beta_k above 0.3, k from 2 to {LEADING}", np.sum(found[1:] > 0.3), SEVERAL)
+    yield at_least(f"least d beta_k, k up to {LEADING}", found.min() * len(basis), FAR_ABOVE)
     places = np.arange(1.0, len(found) + 1)
     yield Series("000 Fig. 12", "eigenvectors of the EGOP", places, found, DENSITY_AXES)
     for label, level in (("1 / d", 1 / len(basis)), ("2 / π, of random vectors", 2 / np.pi)):

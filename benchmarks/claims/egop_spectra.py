@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import relative_error, with_singular_values
+from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._parts import draws, printed_and_corrected
 from benchmarks.claims._spectra import densities
 from harness.checks import Check, Measure, PropertyClaim
@@ -62,7 +63,7 @@ def _closed_form(random: Random) -> Iterator[Measure]:
     matrix, targets, _ = _draw_least_squares(random)
     pulled, gram = matrix.T @ targets, matrix.T @ matrix
     error = relative_error(least_squares_egop(matrix, targets), gram @ gram + np.outer(pulled, pulled))
-    yield Measure("EGOP less (A^T A)^2 + A^T y y^T A, relative", error, "<=", 0.0, 1e-13)
+    yield vanishes("EGOP less (A^T A)^2 + A^T y y^T A, relative", error, 1e-13)
 
 
 def _eigenvalues(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -74,7 +75,7 @@ def _decay(random: Random) -> Iterator[Measure]:
     matrix, targets, values = _draw_least_squares(random)
     eigenvalues = _eigenvalues(matrix, targets)
     ratios = eigenvalues[1:] / eigenvalues[0] * (values[0] / values[:-1]) ** 4
-    yield Measure("lambda_k / lambda_1 over eq. A.8, greatest", float(ratios.max()), "<=", 1.0, ROUNDING)
+    yield at_most("lambda_k / lambda_1 over eq. A.8, greatest", ratios.max(), 1.0, ROUNDING)
 
 
 def _interlaced(random: Random, printed: bool) -> Iterator[Measure]:
@@ -83,12 +84,12 @@ def _interlaced(random: Random, printed: bool) -> Iterator[Measure]:
     below, above = (fourth[2:], fourth[1:]) if printed else (fourth[1:], fourth[:-1])
     over = float(np.max(eigenvalues[1:] / above))
     under = float(np.max(below / eigenvalues[1 : len(below) + 1]))
-    yield Measure("lambda_k over its upper bound, greatest for k >= 2", over, "<=", 1.0, ROUNDING)
-    yield Measure("the lower bound over lambda_k, greatest for k >= 2", under, "<=", 1.0, ROUNDING)
+    yield at_most("lambda_k over its upper bound, greatest for k >= 2", over, 1.0, ROUNDING)
+    yield at_most("the lower bound over lambda_k, greatest for k >= 2", under, 1.0, ROUNDING)
     highest = fourth[0] + float(np.sum((matrix.T @ targets) ** 2))
-    yield Measure("lambda_1 over its upper bound", float(eigenvalues[0] / highest), "<=", 1.0, ROUNDING)
+    yield at_most("lambda_1 over its upper bound", eigenvalues[0] / highest, 1.0, ROUNDING)
     lowest = float(fourth[1] if printed else fourth[0])
-    yield Measure("the lower bound over lambda_1", lowest / float(eigenvalues[0]), "<=", 1.0, ROUNDING)
+    yield at_most("the lower bound over lambda_1", lowest / float(eigenvalues[0]), 1.0, ROUNDING)
 
 
 NATURAL_DATA = PropertyClaim(
@@ -166,8 +167,7 @@ def _spectral(random: Random, loss: str) -> Iterator[Measure]:
     data = torch.from_numpy(matrix)
     egop = egop_matrix(gradients_of(lambda theta: LOSSES[loss](theta @ data.T), points))
     inner = egop_matrix(gradients_of(LOSSES[loss], points @ matrix.T))
-    error = relative_error(egop, matrix.T @ inner @ matrix)
-    yield Measure("EGOP less A^T M A, relative", error, "<=", 0.0, 1e-12)
+    yield agrees("EGOP less A^T M A, relative", egop, matrix.T @ inner @ matrix, 1e-12)
     eigenvalues, among = np.linalg.eigvalsh(egop)[::-1], np.linalg.eigvalsh(inner)[::-1]
     yield _against_lemma(eigenvalues, values, among)
 
@@ -175,7 +175,7 @@ def _spectral(random: Random, loss: str) -> Iterator[Measure]:
 def _against_lemma(eigenvalues: np.ndarray, values: np.ndarray, inner: np.ndarray) -> Measure:
     bounds = (values / values[0]) ** 2 * inner[0] / inner[-1]
     greatest = float(np.max(eigenvalues / eigenvalues[0] / bounds))
-    return Measure("lambda_k / lambda_1 over its bound, greatest", greatest, "<=", 1.0, ROUNDING)
+    return at_most("lambda_k / lambda_1 over its bound, greatest", greatest, 1.0, ROUNDING)
 
 
 def _attained(random: Random) -> Iterator[Measure]:
@@ -190,7 +190,7 @@ def _attained(random: Random) -> Iterator[Measure]:
     eigenvalues = np.linalg.eigvalsh(egop)[::-1]
     yield _against_lemma(eigenvalues, values, np.linalg.eigvalsh(egop_matrix(images))[::-1])
     least = float(np.min(eigenvalues / eigenvalues[0] / (values / values[0]) ** 2))
-    yield Measure("lambda_k / lambda_1 over (sigma_k / sigma_1)^2, least", least, "==", 1.0, ROUNDING)
+    yield equals("lambda_k / lambda_1 over (sigma_k / sigma_1)^2, least", least, 1.0, ROUNDING)
 
 
 SPECTRAL_RATIO = PropertyClaim(
@@ -243,24 +243,23 @@ def _mean(random: Random) -> Iterator[Measure]:
         found = _densities(random, count, size)
         error = float(found.std(ddof=1) / np.sqrt(count))
         expected = LIMIT + (1 - LIMIT) / size  # E |v_i v_j| = 2 / (pi d), and d terms of 1 / d
-        yield Measure(
+        yield equals(
             f"mean density less 2 / pi + (1 - 2 / pi) / d, in standard errors, d = {size}",
             (float(found.mean()) - expected) / error,
-            "==",
             0.0,
             STANDARD_ERRORS,
         )
         if size >= 100:
             farthest = float(np.max(np.abs(found - LIMIT)))
             quantity = f"greatest distance of a density from 2 / pi, times sqrt(d), d = {size}"
-            yield Measure(quantity, farthest * float(np.sqrt(size)), "<=", SPREAD)
+            yield at_most(quantity, farthest * float(np.sqrt(size)), SPREAD)
 
 
 def _above(random: Random) -> Iterator[Measure]:
     shares = {size: float(np.mean(_densities(random, 400, size) > 0.6)) for size in (30, 1000, 3000)}
-    yield Measure("share of densities above 0.6, d = 1000", shares[1000], ">=", 0.98)
-    yield Measure("share of densities above 0.6, d = 3000", shares[3000], "==", 1.0)
-    yield Measure("that share less the one of d = 30", shares[3000] - shares[30], ">=", 0.1)
+    yield at_least("share of densities above 0.6, d = 1000", shares[1000], 0.98)
+    yield equals("share of densities above 0.6, d = 3000", shares[3000], 1.0)
+    yield at_least("that share less the one of d = 30", shares[3000] - shares[30], 0.1)
 
 
 RANDOM_DENSITY = PropertyClaim(

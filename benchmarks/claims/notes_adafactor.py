@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import draws
 from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
@@ -114,9 +115,9 @@ def _state(random: np.random.Generator) -> Iterator[Measure]:
     adafactor = state_numbers("adafactor", (m, n), {})
     nmf = state_numbers("adam_nmf", (m, n), {"rank": rank})
     adam = state_numbers("adam", (m, n), {})
-    yield Measure("Adafactor's state over m + n", adafactor / (m + n), "==", 1.0)
-    yield Measure("AdamNMF's state over (m + n) r", nmf / ((m + n) * rank), "==", 1.0)
-    yield Measure("Adam's state over m n", adam / (m * n), ">=", 1.0)
+    yield equals("Adafactor's state over m + n", adafactor / (m + n), 1.0)
+    yield equals("AdamNMF's state over (m + n) r", nmf / ((m + n) * rank), 1.0)
+    yield at_least("Adam's state over m n", adam / (m * n), 1.0)
 
 
 def least_rank_one_divergence(target: np.ndarray, random: np.random.Generator) -> float:
@@ -148,24 +149,16 @@ def _optimum(random: np.random.Generator) -> Iterator[Measure]:
     rows = np.abs(moment.sum(1) - target.sum(1)).max() / total
     columns = np.abs(moment.sum(0) - target.sum(0)).max() / total
     # in log a and log b the divergence is convex, and these are its derivatives there
-    yield Measure(
-        "derivative of the I-divergence by log a and log b, over the sum of G^2",
-        max(rows, columns),
-        "<=",
-        0.0,
-        ROUNDING,
+    yield vanishes(
+        "derivative of the I-divergence by log a and log b, over the sum of G^2", max(rows, columns), ROUNDING
     )
     excess = _divergence(target, moment) - least_rank_one_divergence(target, random)
-    yield Measure(
-        "I-divergence above the best that L-BFGS finds, over the sum of G^2",
-        excess / total,
-        "<=",
-        0.0,
-        ROUNDING,
+    yield vanishes(
+        "I-divergence above the best that L-BFGS finds, over the sum of G^2", excess / total, ROUNDING
     )
     if min(size.shape) > 1:
         cross = np.abs(moment[1:, 1:] * moment[0, 0] / (moment[1:, :1] * moment[:1, 1:]) - 1).max()
-        yield Measure("V's distance from rank one, relative", cross, "<=", 0.0, 1e-9)
+        yield vanishes("V's distance from rank one, relative", cross, 1e-9)
 
 
 def _bias(random: np.random.Generator) -> Iterator[Measure]:
@@ -179,9 +172,9 @@ def _bias(random: np.random.Generator) -> Iterator[Measure]:
     true = np.mean(np.square(population), axis=0)
     optimum = _adafactor_moments([{"w": np.sqrt(true)}], hyper, schedule=False)[0]["w"]
     margins = np.abs(expected.sum(1) - true.sum(1)).max() / true.sum()
-    yield Measure("E[V_2]'s row sums less those of E[G^2], over its sum", margins, "==", 0.0, ROUNDING)
+    yield equals("E[V_2]'s row sums less those of E[G^2], over its sum", margins, 0.0, ROUNDING)
     distance = np.linalg.norm(expected - optimum) / np.linalg.norm(optimum)
-    yield Measure("E[V_2] less the optimum for E[G^2], relative", float(distance), ">=", BEYOND_ROUNDING)
+    yield at_least("E[V_2] less the optimum for E[G^2], relative", distance, BEYOND_ROUNDING)
 
 
 def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]:
@@ -202,14 +195,14 @@ def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]
             factors = multiplicative_round(ops, target, factors, alternating)
             divergences.append(_divergence(target, factors.left @ factors.right))
         quantity = f"greatest rise of the I-divergence in a round from {where}, over the sum of C"
-        yield Measure(quantity, float(np.diff(divergences).max() / target.sum()), "<=", 0.0, ROUNDING)
+        yield vanishes(quantity, np.diff(divergences).max() / target.sum(), ROUNDING)
 
     hyper = {} if alternating else {"initialization_range": start}
     options = {"rank": rank, "steps": "alternating" if alternating else "simultaneous"}
     moments = _second_moments("adam_nmf", [{"w": gradient}] * ROUNDS, hyper, options)
     divergences = [_divergence(target, moment["w"]) for moment in moments]
     quantity = "greatest rise of the I-divergence in a step of the rule, over the sum of G^2"
-    yield Measure(quantity, float(np.diff(divergences).max() / target.sum()), "<=", 0.0, ROUNDING)
+    yield vanishes(quantity, np.diff(divergences).max() / target.sum(), ROUNDING)
 
 
 NEVER_RAISES = "a round of multiplicative steps never raises the I-divergence"
@@ -289,7 +282,7 @@ def _clipped(random: np.random.Generator) -> Iterator[Measure]:
     options = {name: bool(random.integers(2)) for name in ("factored", "first_moment")}
     hyper = {"beta2_exponent": float(random.uniform(0.1, 2))}
     ratios = _relative_changes(start, gradients, random.uniform(0.1, 1, steps), hyper, options)
-    yield Measure("RMS of the change over eta RMS(W), greatest of 20 steps", max(ratios), "<=", 1.0, ROUNDING)
+    yield at_most("RMS of the change over eta RMS(W), greatest of 20 steps", max(ratios), 1.0, ROUNDING)
 
 
 def _reached(random: np.random.Generator) -> Iterator[Measure]:
@@ -297,7 +290,7 @@ def _reached(random: np.random.Generator) -> Iterator[Measure]:
     start, gradient = random.standard_normal((2, *shape))
     # at t = 1 beta_2 is 0: without factors each entry moves by its sign
     (ratio,) = _relative_changes(start, [gradient], np.ones(1), {}, {"factored": False})
-    yield Measure("RMS of the first change over eta RMS(W), V not factored", ratio, "==", 1.0, ROUNDING)
+    yield equals("RMS of the first change over eta RMS(W), V not factored", ratio, 1.0, ROUNDING)
 
 
 def _unclipped(random: np.random.Generator) -> Iterator[Measure]:
@@ -308,10 +301,8 @@ def _unclipped(random: np.random.Generator) -> Iterator[Measure]:
     schedules = np.ones(len(sizes))
     with_clip = _relative_changes(start, gradients, schedules, {}, {})
     without = _relative_changes(start, gradients, schedules, {}, {"clipping": False})
-    yield Measure(
-        "RMS of the change over eta RMS(W) after a jump, clipped", with_clip[-1], "<=", 1.0, ROUNDING
-    )
-    yield Measure("the same, not clipped", without[-1], ">=", 1.1)
+    yield at_most("RMS of the change over eta RMS(W) after a jump, clipped", with_clip[-1], 1.0, ROUNDING)
+    yield at_least("the same, not clipped", without[-1], 1.1)
 
 
 def _no_correction(random: np.random.Generator) -> Iterator[Measure]:
@@ -320,9 +311,7 @@ def _no_correction(random: np.random.Generator) -> Iterator[Measure]:
     gradients = [{"w": random.choice([-1.0, 1.0], size.shape) * size} for _ in range(10)]
     moments = [moment["w"] for moment in _adafactor_moments(gradients, hyper, schedule=True)]
     errors = [np.abs(moment / moments[0] - 1).max() for moment in moments]
-    yield Measure(
-        "V_t less V_1 for a fixed G^2, relative, greatest of 10 steps", max(errors), "<=", 0.0, 1e-11
-    )
+    yield vanishes("V_t less V_1 for a fixed G^2, relative, greatest of 10 steps", max(errors), 1e-11)
 
 
 CLIP = PropertyClaim(

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
@@ -46,17 +47,15 @@ def _adam_fails(random: Random) -> Iterator[Measure]:
     # v_t >= (1 - beta_2) g_t^2: steps are at most eta / sqrt((1 - beta_2) t); two a cycle start so far off
     step = rate * float(np.sqrt(1 + height**2)) / height
     slack = 2 * step / float(np.sqrt(STEPS))
-    yield Measure(
+    yield equals(
         "regret / T over 2 (C - 2) / 3",
         float(regrets[-1]) / STEPS / (2 * (height - 2) / 3),
-        "==",
         1.0,
         slack / (2 * (height - 2) / 3),
     )
     half = STEPS // 2
-    growth = float(regrets[-1] / regrets[half - 1])
-    yield Measure("regret over that at half the time", growth, ">=", 1.9)
-    yield Measure("final weight", float(path[-1]), "==", 1.0, 2 * step / float(np.sqrt(STEPS)))
+    yield at_least("regret over that at half the time", regrets[-1] / regrets[half - 1], 1.9)
+    yield equals("final weight", path[-1], 1.0, 2 * step / float(np.sqrt(STEPS)))
 
 
 def _amsgrad_converges(random: Random, order: str) -> Iterator[Measure]:
@@ -66,10 +65,10 @@ def _amsgrad_converges(random: Random, order: str) -> Iterator[Measure]:
     """
     height, rate, path, regrets = _counterexample(random, ORDERS[order])
     bounds = (2 * height / rate + rate * float(np.sqrt(1 + height**2))) * np.sqrt(np.arange(1, STEPS + 1))
-    yield Measure("regret over its bound", float((regrets / bounds).max()), "<=", 1.0, 1e-9)
+    yield at_most("regret over its bound", (regrets / bounds).max(), 1.0, 1e-9)
     # two steps with the gradient -1 lead away from -1
     away = 2 * rate * float(np.sqrt(1 + height**2)) / height**2 / float(np.sqrt(STEPS - 2))
-    yield Measure("final weight", float(path[-1]), "==", -1.0, away)
+    yield equals("final weight", path[-1], -1.0, away)
 
 
 def _rate_never_rises(random: Random, order: str) -> Iterator[Measure]:
@@ -79,9 +78,9 @@ def _rate_never_rises(random: Random, order: str) -> Iterator[Measure]:
     rates = moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) / gradients
     rise = float((rates[1:] / rates[:-1]).max())
     if order == "after":
-        yield Measure("greatest ratio of successive rates", rise, "<=", 1.0, 1e-9)
+        yield at_most("greatest ratio of successive rates", rise, 1.0, 1e-9)
     else:
-        yield Measure("greatest ratio of successive rates", rise, ">=", 1.01)
+        yield at_least("greatest ratio of successive rates", rise, 1.01)
 
 
 EARLY, LATE = 30, 500
@@ -100,14 +99,14 @@ def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
 def _order_matters_early(random: Random) -> Iterator[Measure]:
     """The orders differ in the first steps."""
     differences = _differences(random.normal(size=(EARLY, 500)), 0.99)
-    yield Measure("greatest difference of the moves, relative", float(differences.max()), ">=", LITTLE)
+    yield at_least("greatest difference of the moves, relative", differences.max(), LITTLE)
 
 
 def _order_on_noise(random: Random) -> Iterator[Measure]:
     """After 500 steps, where 1 - beta_2^t > 0.99, on independent normal gradients."""
     differences = _differences(random.normal(size=(LATE + 100, 500)), 0.99)
     late = float(np.sqrt((differences[LATE:] ** 2).mean()))
-    yield Measure("difference of the moves after 500 steps, relative", late, "<=", LITTLE)
+    yield at_most("difference of the moves after 500 steps, relative", late, LITTLE)
 
 
 def _order_on_growth(random: Random) -> Iterator[Measure]:
@@ -115,7 +114,7 @@ def _order_on_growth(random: Random) -> Iterator[Measure]:
     growth = 10 ** (np.arange(LATE + 100) / (LATE + 100))[:, None]
     differences = _differences(random.normal(size=(LATE + 100, 500)) * growth, 0.99)
     late = float(np.sqrt((differences[LATE:] ** 2).mean()))
-    yield Measure("difference of the moves after 500 steps, relative", late, "<=", LITTLE)
+    yield at_most("difference of the moves after 500 steps, relative", late, LITTLE)
 
 
 _ONCE = draws(2)
@@ -189,8 +188,8 @@ def _update_size(random: Random) -> Iterator[Measure]:
         float(1 - 10 ** random.uniform(-2.7, -1)),
     )
     ratio, error = _root_mean_square(random, beta1, beta2)
-    yield Measure(
-        "root mean square over sqrt((1 - beta_1) / (1 + beta_1))", ratio, "==", 1.0, (1 - beta2) + 4 * error
+    yield equals(
+        "root mean square over sqrt((1 - beta_1) / (1 + beta_1))", ratio, 1.0, (1 - beta2) + 4 * error
     )
 
 
@@ -200,7 +199,7 @@ def _mild(random: Random) -> Iterator[Measure]:
     low, low_error = _root_mean_square(random, beta1, 0.9)
     high, high_error = _root_mean_square(random, beta1, 0.998)
     error = 4 * float(np.hypot(low_error, high_error))
-    yield Measure("size at beta_2 = 0.9 over that at 0.998", low / high, "==", 1.0, 0.1 + error)
+    yield equals("size at beta_2 = 0.9 over that at 0.998", low / high, 1.0, 0.1 + error)
 
 
 NOTES_UPDATE_SIZE = PropertyClaim(
@@ -256,7 +255,7 @@ def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
         plain = moves(optimizer, gradients, given)
         scaled = moves(optimizer, gradients * scales, given)
         distance = float(np.abs(scaled - plain).max()) / max(float(np.abs(plain).max()), 1e-300)
-        yield Measure(f"greatest difference of {optimizer}'s moves, relative", distance, "<=", 0.0, 1e-11)
+        yield vanishes(f"greatest difference of {optimizer}'s moves, relative", distance, 1e-11)
 
 
 def _epsilon_breaks(random: Random) -> Iterator[Measure]:
@@ -266,7 +265,7 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
     large = moves("adam", 1e-3 * gradients, hyper)
     small = moves("adam", 1e-5 * gradients, hyper)
     ratio = float(np.abs(small).sum() / np.abs(large).sum())
-    yield Measure("moves over moves on gradients 100 times as large", ratio, "<=", 0.05)
+    yield at_most("moves over moves on gradients 100 times as large", ratio, 0.05)
 
 
 def _epsilon_harmless(random: Random) -> Iterator[Measure]:
@@ -277,7 +276,7 @@ def _epsilon_harmless(random: Random) -> Iterator[Measure]:
     plain, scaled = moves("adam", gradients, hyper), moves("adam", scale * gradients, hyper)
     change = float(np.abs(scaled / plain - 1).max())
     bound = epsilon * max(1, 1 / scale) / float(np.abs(gradients).min())
-    yield Measure("greatest change of a move over its bound", change / bound, "<=", 1.0, 1e-9 + 1e-9 / bound)
+    yield at_most("greatest change of a move over its bound", change / bound, 1.0, 1e-9 + 1e-9 / bound)
 
 
 def _spike(random: Random) -> Iterator[Measure]:
@@ -288,8 +287,8 @@ def _spike(random: Random) -> Iterator[Measure]:
     betas = {"beta1": float(random.uniform(0, 0.5)), "beta2": 0.999}
     clipped = float(np.abs(moves("adam_atan2", gradients, betas)).max())
     free = float(np.abs(moves("adam", gradients, {**betas, "epsilon": 0.0})[-1]).min())
-    yield Measure("greatest move of Adam-atan2 over pi / 2", clipped / (np.pi / 2), "<=", 1.0)
-    yield Measure("least move of Adam at the spike over pi / 2", free / (np.pi / 2), ">=", 1.0)
+    yield at_most("greatest move of Adam-atan2 over pi / 2", clipped / (np.pi / 2), 1.0)
+    yield at_least("least move of Adam at the spike over pi / 2", free / (np.pi / 2), 1.0)
 
 
 def _bounded(random: Random) -> Iterator[Measure]:
@@ -297,8 +296,8 @@ def _bounded(random: Random) -> Iterator[Measure]:
     gradients, betas = _gradients(random), _betas(random)
     gradients[:, 0] = 0.0
     moved = moves("adam_atan2", gradients, betas)
-    yield Measure("greatest move over pi / 2", float(np.abs(moved).max()) / (np.pi / 2), "<=", 1.0)
-    yield Measure("move of an entry without gradient", float(np.abs(moved[:, 0]).max()), "==", 0.0)
+    yield at_most("greatest move over pi / 2", float(np.abs(moved).max()) / (np.pi / 2), 1.0)
+    yield equals("move of an entry without gradient", np.abs(moved[:, 0]).max(), 0.0)
 
 
 _SOME = draws(20)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.claims._matrices import relative_error
+from benchmarks.claims._measures import agrees, at_least, vanishes
 from benchmarks.claims._moves import moves
 from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
@@ -114,26 +115,24 @@ def _gauss_newton(random: np.random.Generator) -> Iterator[Measure]:
     fisher = model.second_moment(model.predicted)
     for label in range(model.labels.shape[1]):
         error = relative_error(model.gauss_newton(label), fisher)
-        yield Measure("Gauss-Newton less Fisher, relative, at each label", error, "<=", 0.0, ROUNDING)
+        yield vanishes("Gauss-Newton less Fisher, relative, at each label", error, ROUNDING)
     size = float(np.sqrt(np.trace(fisher)))
     mean = float(np.linalg.norm(model.mean(model.predicted)))
-    yield Measure("|E[g]| over sqrt(E[|g|^2]), labels of the model", mean / size, "<=", 0.0, ROUNDING)
+    yield vanishes("|E[g]| over sqrt(E[|g|^2]), labels of the model", mean / size, ROUNDING)
 
 
 def _hessian(random: np.random.Generator) -> Iterator[Measure]:
     model = _classifier(random, linear=True)
     error = relative_error(model.gauss_newton(0), model.hessian)
-    yield Measure("Gauss-Newton less Hessian, relative, logits linear in w", error, "<=", 0.0, ROUNDING)
+    yield vanishes("Gauss-Newton less Hessian, relative, logits linear in w", error, ROUNDING)
     model = _classifier(random, linear=False)
     slopes = model.predicted - model.labels  # E[p - e_y]
     rest = np.einsum("x,xk,xkde->de", model.inputs, slopes, model.logit_hessians)
     scale = float(np.linalg.norm(model.gauss_newton(0)) + np.linalg.norm(rest))
     error = float(np.linalg.norm(model.gauss_newton(0) + rest - model.hessian)) / scale
-    yield Measure(
-        "both terms of eq. 113 less Hessian, relative, logits not linear", error, "<=", 0.0, ROUNDING
-    )
+    yield vanishes("both terms of eq. 113 less Hessian, relative, logits not linear", error, ROUNDING)
     distance = relative_error(model.gauss_newton(0), model.hessian)
-    yield Measure("Gauss-Newton less Hessian, relative, logits not linear", distance, ">=", BEYOND_ROUNDING)
+    yield at_least("Gauss-Newton less Hessian, relative, logits not linear", distance, BEYOND_ROUNDING)
 
 
 def _pairs(model: PopulationDerivatives) -> tuple[np.ndarray, np.ndarray]:
@@ -148,19 +147,16 @@ def _empirical(random: np.random.Generator) -> Iterator[Measure]:
     shares, gradients = _pairs(model)
     centred = gradients - mean
     covariance = (shares[:, None] * centred).T @ centred
-    error = relative_error(covariance + np.outer(mean, mean), empirical)
-    yield Measure("eq. 59, relative error", error, "<=", 0.0, ROUNDING)
+    yield agrees("eq. 59, relative error", covariance + np.outer(mean, mean), empirical, ROUNDING)
     batch = int(random.integers(1, 4))
     chosen = np.array(list(itertools.product(range(len(shares)), repeat=batch)))
     likely, batched = shares[chosen].prod(1), gradients[chosen].mean(1)
     measured = (likely[:, None] * batched).T @ batched
     expected = empirical / batch + (1 - 1 / batch) * np.outer(mean, mean)
-    yield Measure(
-        "E[g_B g_B^T] less footnote 11's, relative", relative_error(measured, expected), "<=", 0.0, ROUNDING
-    )
+    yield agrees("E[g_B g_B^T] less footnote 11's, relative", measured, expected, ROUNDING)
     own = _classifier(random, linear=bool(random.integers(2)), labels_of_model=True)
     error = relative_error(own.second_moment(own.labels), own.gauss_newton(0))
-    yield Measure("I_emp less Fisher, relative, where labels follow the model", error, "<=", 0.0, ROUNDING)
+    yield vanishes("I_emp less Fisher, relative, where labels follow the model", error, ROUNDING)
 
 
 def _adam(random: np.random.Generator) -> Iterator[Measure]:
@@ -172,8 +168,7 @@ def _adam(random: np.random.Generator) -> Iterator[Measure]:
     step = -moves("adam", fed, {"beta1": 0.0, "beta2": beta2, "epsilon": 0.0})[-1]
     diagonal = np.diag(model.second_moment(model.labels))
     expected = fed[-1] / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    error = relative_error(step, expected)
-    yield Measure("Adam's step less diag(I_emp)^-1/2 g, relative", error, "<=", 0.0, ROUNDING)
+    yield agrees("Adam's step less diag(I_emp)^-1/2 g, relative", step, expected, ROUNDING)
 
 
 FISHER = PropertyClaim(

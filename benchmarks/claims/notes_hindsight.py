@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.claims._matrices import power
+from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import Random, draw_features
 from benchmarks.claims._parts import draws, printed_and_corrected
@@ -44,7 +45,7 @@ def _fact(random: Random) -> Iterator[Measure]:
     vectors = _draw(random)
     total = -float((vectors * moves("adagrad_full", vectors, {})).sum())
     trace = _trace_of_root(vectors)
-    yield Measure("sum over 2 tr X_T^(1/2)", total / (2 * trace), "<=", 1.0, ROUNDING)
+    yield at_most("sum over 2 tr X_T^(1/2)", total / (2 * trace), 1.0, ROUNDING)
 
 
 def _scalar_fact(random: Random) -> Iterator[Measure]:
@@ -56,7 +57,7 @@ def _scalar_fact(random: Random) -> Iterator[Measure]:
     totals = -(roots * moves("adagrad", roots, {"epsilon": 0.0})).sum(0)
     bounds = 2 * np.sqrt(numbers.sum(0))
     ratios = totals[bounds > 0] / bounds[bounds > 0]
-    yield Measure("greatest sum over 2 sqrt(B_T)", float(ratios.max(initial=0.0)), "<=", 1.0, ROUNDING)
+    yield at_most("greatest sum over 2 sqrt(B_T)", ratios.max(initial=0.0), 1.0, ROUNDING)
 
 
 def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
@@ -67,7 +68,7 @@ def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
     increase = float(np.trace(power(after, 0.5)) - np.trace(power(before, 0.5)))
     root = power(before if printed else after, 0.5)
     half = 0.5 * float(vector @ np.linalg.solve(root, vector))
-    yield Measure("half of the quadratic form over the trace's increase", half / increase, "<=", 1.0, 1e-6)
+    yield at_most("half of the quadratic form over the trace's increase", half / increase, 1.0, 1e-6)
 
 
 # --- the best diagonal and the best norm --------------------------------------------------------------------
@@ -121,17 +122,17 @@ def _diagonal_optimum(random: Random) -> Iterator[Measure]:
     spread = 10 ** random.uniform(-3, 1, (COMPETITORS, 1))
     others = stated + spread * random.normal(size=(COMPETITORS, len(stated)))
     others_least = min(map(objective, others))
-    yield Measure("value at eq. 37 over the least of others", least / others_least, "<=", 1.0, 1e-12)
-    yield Measure("value at eq. 37 over the minimum found numerically", 1 / float(found), "==", 1.0, 1e-6)
+    yield at_most("value at eq. 37 over the least of others", least / others_least, 1.0, 1e-12)
+    yield equals("value at eq. 37 over the minimum found numerically", 1 / float(found), 1.0, 1e-6)
     bound = float((np.abs(distances) * np.sqrt(squares)).sum())
-    yield Measure("half of the value over eq. 38", least / 2 / bound, "==", 1.0, 1e-12)
+    yield equals("half of the value over eq. 38", least / 2 / bound, 1.0, 1e-12)
 
 
 def _diagonal_below_norm(random: Random) -> Iterator[Measure]:
     """Eq. 38 is at most eq. 32."""
     squares = (_draw(random) ** 2).sum(0)
     distances = np.abs(random.normal(size=len(squares)))
-    yield Measure("eq. 38 over eq. 32", _diagonal_over_norm(squares, distances), "<=", 1.0, 1e-12)
+    yield at_most("eq. 38 over eq. 32", _diagonal_over_norm(squares, distances), 1.0, 1e-12)
 
 
 def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
@@ -143,10 +144,10 @@ def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
     size = int(random.integers(2, 7))
     roots = random.uniform(0.5, 2, size)
     even = _diagonal_over_norm(roots**2, roots * 10 ** random.uniform(-2, 2))
-    yield Measure("eq. 38 over eq. 32 in proportion", even, "==", 1.0, 1e-12)
+    yield equals("eq. 38 over eq. 32 in proportion", even, 1.0, 1e-12)
     signs = random.permutation([1.0, -1.0, *random.choice([-1.0, 1.0], size - 2)])
     uneven = _diagonal_over_norm(roots**2, roots * np.exp(signs * random.uniform(0.3, 1)))
-    yield Measure("eq. 38 over eq. 32 out of proportion", uneven, "<=", 0.999)
+    yield at_most("eq. 38 over eq. 32 out of proportion", uneven, 0.999)
 
 
 # --- the best matrix ----------------------------------------------------------------------------------------
@@ -168,18 +169,18 @@ def _full_optimum(random: Random) -> Iterator[Measure]:
         factor = power(stated, 0.5) @ (np.eye(size) + spread * random.normal(size=(size, size)))
         other = factor @ factor.T
         others.append(objective(budget * other / np.trace(other)))
-    yield Measure("value at eq. 40 over the least of others", least / min(others), "<=", 1.0, ROUNDING)
+    yield at_most("value at eq. 40 over the least of others", least / min(others), 1.0, ROUNDING)
     # tr(A^(-1) O) is convex and its gradient -A^(-1) O A^(-1): a multiple of I is optimal
     gradient = np.linalg.solve(stated, np.linalg.solve(stated, outer).T)
     distance = float(np.abs(gradient / np.trace(gradient) - np.eye(size) / size).max())
-    yield Measure("distance of the gradient from a multiple of I, relative", distance, "<=", 0.0, ROUNDING)
+    yield vanishes("distance of the gradient from a multiple of I, relative", distance, ROUNDING)
 
 
 def _full_below_diagonal(random: Random) -> Iterator[Measure]:
     """tr(O^(1/2)) <= sum_i sqrt(O_ii): eq. 41 against eq. 42 (Lemma S.1)."""
     gradients = _draw(random)
     ratio = _trace_of_root(gradients) / float(np.linalg.norm(gradients, axis=0).sum())
-    yield Measure("eq. 41 over eq. 42", ratio, "<=", 1.0, ROUNDING)
+    yield at_most("eq. 41 over eq. 42", ratio, 1.0, ROUNDING)
 
 
 def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
@@ -189,7 +190,7 @@ def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
     root = power(outer, 0.5)
     other = float((root**2).sum() - (np.diag(root) ** 2).sum())
     gap = float(roots.sum() - np.trace(root))
-    yield Measure("gap over its lower bound", gap / (other / (2 * roots.max())), ">=", 1.0, 1e-6)
+    yield at_least("gap over its lower bound", gap / (other / (2 * roots.max())), 1.0, 1e-6)
 
 
 def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
@@ -200,17 +201,17 @@ def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
     entries = np.diag(outer)
     gap = 1 - float(np.trace(power(outer, 0.5)) / np.sqrt(entries).sum())
     if printed and (np.diff(entries) > 0).any():
-        yield Measure("1 - eq. 41 over eq. 42, entries that do not descend", gap, ">=", ROUNDING)
+        yield at_least("1 - eq. 41 over eq. 42, entries that do not descend", gap, ROUNDING)
     else:
-        yield Measure("1 - eq. 41 over eq. 42, O_T diagonal", gap, "==", 0.0, ROUNDING)
+        yield equals("1 - eq. 41 over eq. 42, O_T diagonal", gap, 0.0, ROUNDING)
 
 
 # --- what it costs not to know the end ----------------------------------------------------------------------
 
 
 def _within(ratio: float) -> Iterator[Measure]:
-    yield Measure("per-step bound over the one in hindsight, from above", ratio, "<=", 1.5, ROUNDING)
-    yield Measure("per-step bound over the one in hindsight, from below", ratio, ">=", 1.0, ROUNDING)
+    yield at_most("per-step bound over the one in hindsight, from above", ratio, 1.5, ROUNDING)
+    yield at_least("per-step bound over the one in hindsight, from below", ratio, 1.0, ROUNDING)
 
 
 def _norm_factor(random: Random) -> Iterator[Measure]:
@@ -223,7 +224,7 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
     first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2  # both over D
     yield from _within((first + second) / known)
     scaled = (first * np.sqrt(2) + second / np.sqrt(2)) / known
-    yield Measure("the same with rates sqrt(1/2) as large", scaled, "<=", float(np.sqrt(2)), ROUNDING)
+    yield at_most("the same with rates sqrt(1/2) as large", scaled, np.sqrt(2), ROUNDING)
 
 
 def _diagonal_factor(random: Random) -> Iterator[Measure]:

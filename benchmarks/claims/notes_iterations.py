@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.backends.ops import Ops
 from harness.checks import Check, Measure, PropertyClaim
@@ -60,12 +61,12 @@ def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
     shares = vectors.T @ start
     expected = vectors @ ((values / values[0]) ** steps * shares)  # eq. 141 over lambda_1^P
     expected /= np.linalg.norm(expected)
-    yield Measure("q_k less eq. 141's direction", relative_error(found, expected), "<=", 0.0, ROUNDING)
+    yield agrees("q_k less eq. 141's direction", found, expected, ROUNDING)
     leading = vectors[:, :1]
     bound = (values[1] / values[0]) ** steps * _tangent(start[:, None], leading)
     ratio = _tangent(found[:, None], leading) / (bound + ROUNDING)
-    yield Measure(
-        "tan angle(q_k, v_1) over (lambda_2 / lambda_1)^k tan angle(q_0, v_1)", ratio, "<=", 1.0, ROUNDING
+    yield at_most(
+        "tan angle(q_k, v_1) over (lambda_2 / lambda_1)^k tan angle(q_0, v_1)", ratio, 1.0, ROUNDING
     )
 
 
@@ -80,9 +81,7 @@ def _power_iteration_without_gap(random: np.random.Generator) -> Iterator[Measur
     found = power_iteration(_ops(), (vectors * values) @ vectors.T, start, 80)
     projected = vectors[:, :multiplicity] @ (vectors[:, :multiplicity].T @ start)
     error = relative_error(found, projected / np.linalg.norm(projected))
-    yield Measure(
-        "q_80 less the normalized projection onto the leading eigenspace", error, "<=", 0.0, ROUNDING
-    )
+    yield vanishes("q_80 less the normalized projection onto the leading eigenspace", error, ROUNDING)
 
 
 # --- orthogonal iteration -------------------------------------------------------------------------------
@@ -101,12 +100,8 @@ def _subspace(random: np.random.Generator) -> Iterator[Measure]:
         basis = orthogonal_iteration(_ops(), matrix, basis)
     bound = (values[leading] / values[leading - 1]) ** steps * first
     ratio = _tangent(basis, vectors[:, :leading]) / (bound + ROUNDING)
-    yield Measure(
-        "tan of the subspace's angle over (lambda_m+1 / lambda_m)^k times the first",
-        ratio,
-        "<=",
-        1.0,
-        ROUNDING,
+    yield at_most(
+        "tan of the subspace's angle over (lambda_m+1 / lambda_m)^k times the first", ratio, 1.0, ROUNDING
     )
 
 
@@ -149,19 +144,17 @@ def _rates(random: np.random.Generator) -> Iterator[Measure]:
     leading = int(random.integers(1, size))
     vectors, bases = _iterated(random, ratios, leading)
     rate = logarithmic_rate(np.array([_tangent(basis, vectors[:, :leading]) for basis in bases]))
-    yield Measure(
+    yield equals(
         "log rate of the subspace's error over log(lambda_m+1 / lambda_m)",
         rate / np.log(ratios[leading - 1]),
-        "==",
         1.0,
         RATE_TOLERANCE,
     )
     vectors, bases = _iterated(random, ratios, size)
     rate = logarithmic_rate(np.array([_errors(basis, vectors).max() for basis in bases]))
-    yield Measure(
+    yield equals(
         "log rate of the whole basis's error over max_i log(lambda_i+1 / lambda_i)",
         rate / np.log(ratios.max()),
-        "==",
         1.0,
         RATE_TOLERANCE,
     )
@@ -175,7 +168,7 @@ def _column_rates(random: np.random.Generator, printed: bool) -> Iterator[Measur
     for column in range(size - 1):  # the last has no lambda_i+1
         neighbours = ratios[column : column + 1] if printed else ratios[max(column - 1, 0) : column + 1]
         ratio = logarithmic_rate(errors[:, column]) / np.log(neighbours.max())
-        yield Measure("log rate of a column's error over what is said", ratio, "==", 1.0, RATE_TOLERANCE)
+        yield equals("log rate of a column's error over what is said", ratio, 1.0, RATE_TOLERANCE)
 
 
 # --- online iteration -----------------------------------------------------------------------------------
@@ -215,20 +208,18 @@ def _tracking(random: np.random.Generator) -> Iterator[Measure]:
         flips += int(np.sum(np.sum(basis * basis_before[:, order], axis=0) < 0))
         plain_flips += int(np.sum(np.sum(plain * plain_before, axis=0) < 0))
         behind = max(behind, float(_errors(basis, exact).max()))
-    yield Measure(
-        "angle of a leading span over atan(ratio tan(angle before + drift))", drifted, "<=", 1.0, ROUNDING
+    yield at_most(
+        "angle of a leading span over atan(ratio tan(angle before + drift))", drifted, 1.0, ROUNDING
     )
     # a span is at most drift r / (1 - r) behind, and a column is what two spans differ by
     greatest = float(ratios.max())
     bound = 2 * drift * greatest / (1 - greatest)
     quantity = "greatest error of a column over 2 drift r / (1 - r), r the greatest ratio"
-    yield Measure(quantity, behind / bound, "<=", 1.0, bound)
-    yield Measure("sign flips, corrected", flips, "==", 0)
-    yield Measure("sign flips, not corrected", plain_flips, ">=", 1)
+    yield at_most(quantity, behind / bound, 1.0, bound)
+    yield equals("sign flips, corrected", flips, 0)
+    yield at_least("sign flips, not corrected", plain_flips, 1)
     fixed = float(_errors(first, exact).max())
-    yield Measure(
-        "last error over that of the first basis", float(_errors(basis, exact).max()) / fixed, "<=", 0.5
-    )
+    yield at_most("last error over that of the first basis", float(_errors(basis, exact).max()) / fixed, 0.5)
 
 
 def _crossing(random: np.random.Generator) -> Iterator[Measure]:
@@ -248,14 +239,12 @@ def _crossing(random: np.random.Generator) -> Iterator[Measure]:
         basis, _ = online_orthogonal_iteration(_ops(), matrix, basis)
         plain = orthogonal_iteration(_ops(), matrix, plain)
     exact = vectors[:, np.argsort(-values)]
-    yield Measure(
+    yield vanishes(
         "error of the worst column after eigenvalues crossed, order corrected",
-        float(_errors(basis, exact).max()),
-        "<=",
-        0.0,
+        _errors(basis, exact).max(),
         ROUNDING,
     )
-    yield Measure("the same, order not corrected", float(_errors(plain, exact).max()), ">=", 0.5)
+    yield at_least("the same, order not corrected", _errors(plain, exact).max(), 0.5)
 
 
 COLUMNS = "each column converges at a rate of its own"

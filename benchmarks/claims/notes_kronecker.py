@@ -16,6 +16,7 @@ from benchmarks.claims._matrices import (
     spread_values,
     with_singular_values,
 )
+from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -46,14 +47,11 @@ def _definition(random: np.random.Generator) -> Iterator[Measure]:
     for i1, j1, i2, j2 in np.ndindex(m, n, d, length):
         by_entries[i1 * n + j1, i2 * length + j2] = a[i1, i2] * b[j1, j2]
     product = np.kron(a, b)
-    yield Measure("eq. 98, relative error", relative_error(product, by_entries), "<=", 0.0, EXACT)
+    yield agrees("eq. 98, relative error", product, by_entries, EXACT)
     middle = _drawn(random, d, n)
     right = np.kron(a, b.T) @ middle.ravel()  # vec(A X B) = (A (x) B^T) vec(X)
-    yield Measure(
-        "eq. 99, relative error", _against(right, (a @ middle @ b).ravel(), a, middle, b), "<=", 0.0, EXACT
-    )
-    transposed = relative_error(product.T, np.kron(a.T, b.T))
-    yield Measure("the transpose, relative error", transposed, "<=", 0.0, EXACT)
+    yield vanishes("eq. 99, relative error", _against(right, (a @ middle @ b).ravel(), a, middle, b), EXACT)
+    yield agrees("the transpose, relative error", product.T, np.kron(a.T, b.T), EXACT)
 
 
 def _against(found: np.ndarray, expected: np.ndarray, *factors: np.ndarray) -> float:
@@ -66,9 +64,7 @@ def _mixed_product(random: np.random.Generator) -> Iterator[Measure]:
     m, d, n, length, p, q = _sizes(random, 6, 3)
     a, b, c, e = (_drawn(random, *shape) for shape in ((m, d), (n, length), (d, p), (length, q)))
     found = np.kron(a, b) @ np.kron(c, e)
-    yield Measure(
-        "eq. 100, relative error", _against(found, np.kron(a @ c, b @ e), a, b, c, e), "<=", 0.0, EXACT
-    )
+    yield vanishes("eq. 100, relative error", _against(found, np.kron(a @ c, b @ e), a, b, c, e), EXACT)
 
 
 def _square(random: np.random.Generator) -> Iterator[Measure]:
@@ -77,12 +73,10 @@ def _square(random: np.random.Generator) -> Iterator[Measure]:
     product = np.kron(a, b)
     size = float(np.linalg.norm(product)) or 1.0
     trace = abs(np.trace(product) - np.trace(a) * np.trace(b)) / size
-    yield Measure("eq. 104, relative error", float(trace), "<=", 0.0, EXACT * m * n)
+    yield vanishes("eq. 104, relative error", trace, EXACT * m * n)
     products = np.outer(np.linalg.eigvals(a), np.linalg.eigvals(b)).ravel()
     least = [np.linalg.svd(product - value * np.eye(m * n), compute_uv=False)[-1] for value in products]
-    yield Measure(
-        "least singular value of A (x) B - lambda mu I, relative", max(least) / size, "<=", 0.0, ROUNDING
-    )
+    yield vanishes("least singular value of A (x) B - lambda mu I, relative", max(least) / size, ROUNDING)
 
 
 def _powers(random: np.random.Generator) -> Iterator[Measure]:
@@ -91,13 +85,13 @@ def _powers(random: np.random.Generator) -> Iterator[Measure]:
     b = semidefinite(random, n, int(random.integers(1, n + 1)))
     exponent = float(random.choice([random.uniform(-1, 3), 0.25, 0.5, -0.5]))
     error = relative_error(power(np.kron(a, b), exponent), np.kron(power(a, exponent), power(b, exponent)))
-    yield Measure("eq. 105, relative error", error, "<=", 0.0, ROUNDING)
+    yield vanishes("eq. 105, relative error", error, ROUNDING)
     values = np.linalg.eigvalsh(np.kron(a, b))
-    yield Measure("eq. 106, least eigenvalue over the greatest", values[0] / values[-1], ">=", 0.0, EXACT)
+    yield at_least("eq. 106, least eigenvalue over the greatest", values[0] / values[-1], 0.0, EXACT)
     larger_a = a + semidefinite(random, m, int(random.integers(1, m + 1)))
     larger_b = b + semidefinite(random, n, int(random.integers(1, n + 1)))
     ratio = loewner_ratio(np.kron(a, b), np.kron(larger_a, larger_b))
-    yield Measure("eq. 107, least c with A' (x) B' <= c A (x) B", ratio, "<=", 1.0, ROUNDING)
+    yield at_most("eq. 107, least c with A' (x) B' <= c A (x) B", ratio, 1.0, ROUNDING)
 
 
 # --- the nearest Kronecker product (002 G.1) --------------------------------------------------------------
@@ -107,11 +101,11 @@ def _rearranged(random: np.random.Generator) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     a, b = _drawn(random, m, d), _drawn(random, n, length)
     found = rearrange(np.kron(a, b), m, n, d, length)
-    yield Measure("eq. 101, relative error", relative_error(found, np.outer(a, b)), "<=", 0.0, EXACT)
+    yield agrees("eq. 101, relative error", found, np.outer(a, b), EXACT)
     c = _drawn(random, m * n, d * length)
     plain = float(np.linalg.norm(c - np.kron(a, b)))
     moved = float(np.linalg.norm(rearrange(c, m, n, d, length) - np.outer(a, b)))
-    yield Measure("Lemma G.1, relative error", abs(moved - plain) / (plain or 1.0), "<=", 0.0, EXACT)
+    yield vanishes("Lemma G.1, relative error", abs(moved - plain) / (plain or 1.0), EXACT)
 
 
 def _twice(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
@@ -120,8 +114,7 @@ def _twice(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
     once = rearrange(matrix, m, n, d, length)
     # printed: the same function; corrected: its second axis is now d and its third n
     again = rearrange(once, m, n, d, length) if printed else rearrange(once, m, d, n, length)
-    error = relative_error(again.ravel(), matrix.ravel())
-    yield Measure("eq. 103, relative error", error, "<=", 0.0)
+    yield agrees("eq. 103, relative error", again.ravel(), matrix.ravel())
 
 
 def _alternating_least_squares(
@@ -150,19 +143,13 @@ def _nearest(random: np.random.Generator) -> Iterator[Measure]:
     a, b = share * u[:, 0].reshape(m, d), values[0] / share * vh[0].reshape(n, length)
     distance, size = float(np.linalg.norm(matrix - np.kron(a, b))), float(np.linalg.norm(matrix))
     rest = float(np.linalg.norm(values[1:]))
-    yield Measure(
-        "|C - A* (x) B*|_F less the other singular values', relative",
-        abs(distance - rest) / size,
-        "<=",
-        0.0,
-        EXACT,
+    yield vanishes(
+        "|C - A* (x) B*|_F less the other singular values', relative", abs(distance - rest) / size, EXACT
     )
     found = _alternating_least_squares(matrix, m, n, d, length, random)
-    yield Measure(
+    yield vanishes(
         "|C - A* (x) B*|_F less the best by alternating least squares, relative",
         (distance - found) / size,
-        "<=",
-        0.0,
         EXACT,
     )
 
@@ -183,7 +170,7 @@ def _outer_product(random: np.random.Generator) -> Iterator[Measure]:
     }
     for name, bound in bounds.items():
         ratio = loewner_ratio(outer, bound) / rank
-        yield Measure(f"least c with a a^T <= c {name}, over r", ratio, "<=", 1.0, ROUNDING)
+        yield at_most(f"least c with a a^T <= c {name}, over r", ratio, 1.0, ROUNDING)
 
 
 def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.ndarray:
@@ -214,28 +201,24 @@ def _mean_order(random: np.random.Generator, printed: bool) -> Iterator[Measure]
     if not printed:
         (x1, y1), (x2, y2) = commuting
         lower, upper = (power(a, share) @ power(b, 1 - share) for a, b in ((x1, x2), (y1, y2)))
-        yield Measure(
-            "least c with X <= c Y, products that commute", loewner_ratio(lower, upper), "<=", 1.0, ROUNDING
+        yield at_most(
+            "least c with X <= c Y, products that commute", loewner_ratio(lower, upper), 1.0, ROUNDING
         )
         (x1, y1), (x2, y2) = general
         ratio = loewner_ratio(geometric_mean(x1, x2, share), geometric_mean(y1, y2, share))
-        yield Measure("least c with X <= c Y, geometric means", ratio, "<=", 1.0, ROUNDING)
+        yield at_most("least c with X <= c Y, geometric means", ratio, 1.0, ROUNDING)
         return
     (x1, y1), (x2, y2) = general
     difference = power(y1, share) @ power(y2, 1 - share) - power(x1, share) @ power(x2, 1 - share)
     symmetric = (difference + difference.T) / 2
     scale = float(np.linalg.norm(difference, 2))
-    yield Measure(
+    yield vanishes(
         "Y - X less its transpose, over its norm",
         float(np.linalg.norm(difference - difference.T, 2)) / scale,
-        "<=",
-        0.0,
         ROUNDING,
     )
     least = float(np.linalg.eigvalsh(symmetric)[0]) / scale
-    yield Measure(
-        "least eigenvalue of the symmetric part of Y - X, over its norm", least, ">=", 0.0, ROUNDING
-    )
+    yield at_least("least eigenvalue of the symmetric part of Y - X, over its norm", least, 0.0, ROUNDING)
 
 
 MEANS = "means X_1^alpha X_2^(1 - alpha) keep the Loewner order"

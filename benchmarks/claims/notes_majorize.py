@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, semidefinite
+from benchmarks.claims._measures import at_most, equals, vanishes
 from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -123,10 +124,10 @@ def _descent(random: np.random.Generator) -> Iterator[Measure]:
             values.append(function.value(online.step({"w": gradient})["w"]))
         size = max(1.0, *np.abs(values))
         rise = float(np.diff(values).max()) / size
-        yield Measure(f"greatest rise of the loss in {STEPS} steps, relative, {name}", rise, "<=", 0.0, EXACT)
+        yield vanishes(f"greatest rise of the loss in {STEPS} steps, relative, {name}", rise, EXACT)
         above = max(value - bound for value, bound in zip(values[1:], bounds, strict=True)) / size
-        yield Measure(f"loss above the surrogate's minimum, relative, {name}", above, "<=", 0.0, EXACT)
-        yield Measure(f"linearization error over |x - z|^2 / (2 eta), {name}", max(slack), "<=", 1.0, 1e-8)
+        yield vanishes(f"loss above the surrogate's minimum, relative, {name}", above, EXACT)
+        yield at_most(f"linearization error over |x - z|^2 / (2 eta), {name}", max(slack), 1.0, 1e-8)
 
 
 # --- smoothness (002 App. O) ----------------------------------------------------------------------------
@@ -166,26 +167,18 @@ def _constants(random: np.random.Generator) -> Iterator[Measure]:
         steps = steps[steps.any(1)]
         lengths = np.linalg.norm(steps, order, axis=1)
         slopes = np.linalg.norm(steps @ hessian, dual, axis=1) / lengths
-        yield Measure(
-            f"eq. 133's quotient over L of eq. 132, {name}",
-            float(slopes.max()) / constant,
-            "<=",
-            1.0,
-            ROUNDING,
+        yield at_most(
+            f"eq. 133's quotient over L of eq. 132, {name}", float(slopes.max()) / constant, 1.0, ROUNDING
         )
         attained = float(np.linalg.norm(hessian @ extreme, dual) / np.linalg.norm(extreme, order))
-        yield Measure(f"the same where it is greatest, {name}", attained / constant, "==", 1.0, ROUNDING)
+        yield equals(f"the same where it is greatest, {name}", attained / constant, 1.0, ROUNDING)
         errors = np.abs(np.einsum("si,ij,sj->s", steps, hessian, steps)) / lengths**2
-        yield Measure(
-            f"eq. 134's quotient over L of eq. 132, {name}",
-            float(errors.max()) / constant,
-            "<=",
-            1.0,
-            ROUNDING,
+        yield at_most(
+            f"eq. 134's quotient over L of eq. 132, {name}", float(errors.max()) / constant, 1.0, ROUNDING
         )
         if name == "l2":
             attained = abs(float(extreme @ hessian @ extreme))
-            yield Measure("eq. 134's greatest quotient over L, l2", attained / constant, "==", 1.0, ROUNDING)
+            yield equals("eq. 134's greatest quotient over L, l2", attained / constant, 1.0, ROUNDING)
 
 
 def _limits(random: np.random.Generator) -> Iterator[Measure]:
@@ -206,18 +199,13 @@ def _limits(random: np.random.Generator) -> Iterator[Measure]:
         steps = random.standard_normal((50, size)) * 10.0 ** random.uniform(-2, 1, (50, 1))
         lengths = np.linalg.norm(steps, order, axis=1)
         slopes = [np.linalg.norm(gradient(point + step) - gradient(point), dual) for step in steps]
-        yield Measure(
-            f"eq. 133 over its bound, {name}, cosines",
-            float(np.max(slopes / lengths)) / bound,
-            "<=",
-            1.0,
-            ROUNDING,
+        yield at_most(
+            f"eq. 133 over its bound, {name}, cosines", float(np.max(slopes / lengths)) / bound, 1.0, ROUNDING
         )
         errors = [abs(value(point + step) - value(point) - gradient(point) @ step) for step in steps]
-        yield Measure(
+        yield at_most(
             f"eq. 134 over its bound, {name}, cosines",
             float(np.max(2 * np.array(errors) / lengths**2)) / bound,
-            "<=",
             1.0,
             1e-8,
         )
@@ -225,17 +213,11 @@ def _limits(random: np.random.Generator) -> Iterator[Measure]:
         # both sides of the point: the error is of second order in the distance
         change = gradient(point + small * extreme) - gradient(point - small * extreme)
         slope = float(np.linalg.norm(change, dual)) / (2 * small * float(np.linalg.norm(extreme, order)))
-        yield Measure(
-            f"slope of the gradient over |Hessian|, {name}, cosines", slope / constant, "==", 1.0, 1e-5
-        )
+        yield equals(f"slope of the gradient over |Hessian|, {name}, cosines", slope / constant, 1.0, 1e-5)
         if name == "l2":
             error = value(point + small * extreme) + value(point - small * extreme) - 2 * value(point)
-            yield Measure(
-                "second difference over |Hessian|, l2, cosines",
-                abs(error) / small**2 / constant,
-                "==",
-                1.0,
-                1e-5,
+            yield equals(
+                "second difference over |Hessian|, l2, cosines", abs(error) / small**2 / constant, 1.0, 1e-5
             )
 
 
@@ -252,10 +234,9 @@ def _strict(random: np.random.Generator) -> Iterator[Measure]:
         steps = np.concatenate([random.standard_normal((200, size)), np.eye(size), equal, _signs(size)])
         errors = np.abs(np.einsum("si,ij,sj->s", steps, hessian, steps))
         quotients = errors / np.linalg.norm(steps, ORDERS[name][0], axis=1) ** 2
-        yield Measure(
+        yield equals(
             f"eq. 134's greatest quotient over L of eq. 132, {name}",
             float(quotients.max()) / constant,
-            "==",
             0.5,
             ROUNDING,
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
@@ -73,7 +74,7 @@ def _first_order(random: np.random.Generator) -> Iterator[Measure]:
             after = _path(optimizer, weight, [gradient], rate, {})[1]
             error = float(np.linalg.norm(after - (weight - rate * along))) / radius
             quantity = f"|w' - (w - eta g_perp)| r over (eta |g|)^2, {optimizer}, eta |g| / r = {share:g}"
-            yield Measure(quantity, error / share**2, "<=", constant, 10 * share)
+            yield at_most(quantity, error / share**2, constant, 10 * share)
 
 
 def _updates(random: np.random.Generator) -> Iterator[Measure]:
@@ -89,16 +90,14 @@ def _updates(random: np.random.Generator) -> Iterator[Measure]:
         ("riemannian_sgd", classical, 72),
     ):
         after = _path(optimizer, weight, [gradient], rate, {})[1]
-        yield Measure(f"eq. {equation}, relative error", relative_error(after, expected), "<=", 0.0, READ)
+        yield agrees(f"eq. {equation}, relative error", after, expected, READ)
     for optimizer in ("pin_to_sphere", "riemannian_sgd", "trust_region_sphere"):
         path = _path(optimizer, weight, list(random.standard_normal((STEPS, weight.size))), rate, {})
         lengths = [float(np.linalg.norm(point)) / radius for point in path]
         quantity = f"|w| over r, farthest from 1 of {STEPS} steps, {optimizer}"
-        yield Measure(quantity, max(lengths, key=lambda length: abs(length - 1)), "==", 1.0, ROUNDING)
+        yield equals(quantity, max(lengths, key=lambda length: abs(length - 1)), 1.0, ROUNDING)
         still = _path(optimizer, weight, [weight / 2], 1.0, {})[1]
-        yield Measure(
-            f"a step along w, relative, {optimizer}", relative_error(still, weight), "<=", 0.0, ROUNDING
-        )
+        yield agrees(f"a step along w, relative, {optimizer}", still, weight, ROUNDING)
 
 
 def least_dual_norm(gradient: np.ndarray, weight: np.ndarray, norm: str) -> float:
@@ -128,14 +127,14 @@ def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
     for norm, order in (("l1", 1), ("l2", 2), ("linfinity", np.inf)):
         after = _path("trust_region_sphere", weight, [gradient], rate, {"norm": norm})[1]
         step = weight - after * (radius**2 / (weight @ after))  # the tangential one that is retracted there
-        yield Measure(f"|Delta| over eta, {norm}", float(np.linalg.norm(step, order)) / rate, "<=", 1.0, READ)
+        yield at_most(f"|Delta| over eta, {norm}", float(np.linalg.norm(step, order)) / rate, 1.0, READ)
         gain = float(step @ gradient) / (rate * least_dual_norm(gradient, weight, norm))
-        yield Measure(f"Delta^T g over eta min |g + lambda w|_*, {norm}", gain, "==", 1.0, 1e-7)
+        yield equals(f"Delta^T g over eta min |g + lambda w|_*, {norm}", gain, 1.0, 1e-7)
     along = tangential(gradient, weight)
     after = _path("trust_region_sphere", weight, [gradient], rate, {"norm": "l2"})[1]
     step = weight - after * (radius**2 / (weight @ after))
     error = relative_error(step, rate * along / np.linalg.norm(along))
-    yield Measure("Delta less eta g_perp / |g_perp|, relative, l2", error, "<=", 0.0, 1e-7)
+    yield vanishes("Delta less eta g_perp / |g_perp|, relative, l2", error, 1e-7)
 
 
 # --- weight normalization (002 eqs. 74-76) ------------------------------------------------------------------
@@ -165,10 +164,10 @@ def _frozen(random: np.random.Generator) -> Iterator[Measure]:
     schedules = [float(weight @ weight) / square for square in squares[:-1]]  # alpha_t / eta_t (eq. 76)
     classical = _path("riemannian_sgd", weight, gradients, rate, {}, schedules)
     error = relative_error(np.array(path), np.array(classical))
-    yield Measure(f"{STEPS} steps less classical ones at alpha_t, relative", error, "<=", 0.0, READ)
+    yield vanishes(f"{STEPS} steps less classical ones at alpha_t, relative", error, READ)
     constant = _path("riemannian_sgd", weight, gradients, rate, {})
     distance = relative_error(np.array(path), np.array(constant))
-    yield Measure(f"{STEPS} steps less classical ones at a constant rate, relative", distance, ">=", READ)
+    yield at_least(f"{STEPS} steps less classical ones at a constant rate, relative", distance, READ)
 
 
 def _reparameterized(random: np.random.Generator) -> Iterator[Measure]:
@@ -188,7 +187,7 @@ def _reparameterized(random: np.random.Generator) -> Iterator[Measure]:
                     length -= rate * by_length
         found = (length * direction / torch.linalg.vector_norm(direction)).detach().numpy()
         quantity = f"w after {STEPS} steps less gradient descent on v and s by autograd, relative, {scale}"
-        yield Measure(quantity, relative_error(path[-1], found), "<=", 0.0, READ)
+        yield agrees(quantity, path[-1], found, READ)
 
 
 def _locally(random: np.random.Generator) -> Iterator[Measure]:
@@ -207,7 +206,7 @@ def _locally(random: np.random.Generator) -> Iterator[Measure]:
         bound = (scale + change) * (turn**2 + turn**3) / 2 + change * turn
         error = float(np.linalg.norm(after - before - predicted))
         quantity = f"error of eq. 75 over its terms of second order, eta times {share:g}"
-        yield Measure(quantity, error / bound, "<=", 1.0, 1e-5)
+        yield at_most(quantity, error / bound, 1.0, 1e-5)
 
 
 # --- the Stiefel manifold (002 eqs. 77-79) ------------------------------------------------------------------
@@ -221,16 +220,13 @@ def _nearest(random: np.random.Generator) -> Iterator[Measure]:
     rows = int(random.integers(d, 9))
     matrix = random.standard_normal((rows, d)) * 10.0 ** random.uniform(-1, 1)
     nearest = orthogonal_factor(numpy_ops("float64"), matrix)
-    gram = relative_error(nearest.T @ nearest, np.eye(d))
-    yield Measure("|Orth(M)^T Orth(M) - I|_F, relative", gram, "<=", 0.0, ROUNDING)
+    yield agrees("|Orth(M)^T Orth(M) - I|_F, relative", nearest.T @ nearest, np.eye(d), ROUNDING)
     distance = np.linalg.norm(nearest - matrix)
     rivals = [orthonormal(random, rows, d) for _ in range(20)]
     rivals += [np.linalg.qr(nearest + 0.01 * rival)[0] for rival in rivals]
     rivals = [rival * np.where(np.sum(rival * nearest, axis=0) < 0, -1.0, 1.0) for rival in rivals]
     best = min(float(np.linalg.norm(rival - matrix)) for rival in rivals)
-    yield Measure(
-        "|Orth(M) - M|_F over that of the best of 40 rivals", float(distance) / best, "<=", 1.0, ROUNDING
-    )
+    yield at_most("|Orth(M) - M|_F over that of the best of 40 rivals", float(distance) / best, 1.0, ROUNDING)
 
 
 def _orthonormal_steps(random: np.random.Generator) -> Iterator[Measure]:
@@ -241,7 +237,7 @@ def _orthonormal_steps(random: np.random.Generator) -> Iterator[Measure]:
     path = _path("manifold_muon", start, gradients, float(10.0 ** random.uniform(-2, 0)), {})
     tall = [point if rows >= columns else point.T for point in path]
     errors = [float(np.linalg.norm(point.T @ point - np.eye(point.shape[1]))) for point in tall]
-    yield Measure(f"|W^T W - I|_F, greatest of {STEPS} steps", max(errors), "<=", 0.0, ROUNDING)
+    yield vanishes(f"|W^T W - I|_F, greatest of {STEPS} steps", max(errors), ROUNDING)
 
 
 def least_nuclear_norm(gradient: np.ndarray, weight: np.ndarray) -> float:
@@ -285,13 +281,12 @@ def _tangent_steps(random: np.random.Generator, options: Mapping[str, Any]) -> I
     after = _path("manifold_muon", weight, [gradient], rate, options)[1]
     # the tangential step that is retracted there: W - Delta = W' P with a symmetric P
     step = weight - after @ solve_continuous_lyapunov(weight.T @ after, 2 * np.eye(d))
-    yield Measure("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, "<=", 1.0, TANGENT)
+    yield at_most("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, 1.0, TANGENT)
     best = least_nuclear_norm(gradient, weight)
     gain = float(np.sum(step * gradient)) / rate
-    yield Measure(
+    yield equals(
         "<Delta, G> over eta less min |G + W Lambda|_nuc, relative",
         (gain - best) / float(np.linalg.norm(gradient)),
-        "==",
         0.0,
         TANGENT,
     )
@@ -316,8 +311,8 @@ def _tangent_directions(random: np.random.Generator, default: bool) -> Iterator[
         clipped_by_svd,
     )
     error = float(np.linalg.norm(direction.T @ weight + weight.T @ direction)) / np.sqrt(d)
-    yield Measure("|Z^T W + W^T Z|_F over sqrt(d)", error, "<=", 0.0, TANGENT)
-    yield Measure("|Z|_2", float(np.linalg.norm(direction, 2)), "<=", 1.0, ROUNDING)
+    yield vanishes("|Z^T W + W^T Z|_F over sqrt(d)", error, TANGENT)
+    yield at_most("|Z|_2", np.linalg.norm(direction, 2), 1.0, ROUNDING)
 
 
 MANIFOLD = PropertyClaim(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from benchmarks.claims._measures import at_most, vanishes
 from benchmarks.claims._online_games import ROUNDING, Game, Kind, Play, Random, draw_features, draw_game, play
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
@@ -58,7 +59,7 @@ def _proximal(random: Random) -> Iterator[Measure]:
     weights, gradient = _distribution(random, size, 1e-4), random.normal(size=size)
     found = _stepped("exponentiated_gradient", weights, gradient, {"learning_rate": rate})
     distance = np.abs(found - _solved(weights, rate * gradient)).sum() / 2
-    yield Measure("total variation from the numerical solution", float(distance), "<=", 0.0, 1e-7)
+    yield vanishes("total variation from the numerical solution", distance, 1e-7)
 
 
 def _certified(random: Random) -> Iterator[Measure]:
@@ -68,7 +69,7 @@ def _certified(random: Random) -> Iterator[Measure]:
     found = _stepped("exponentiated_gradient", weights, gradient, {"learning_rate": rate})
     terms = rate * gradient + np.log(found) - np.log(weights)  # the gradient in w, up to a constant
     gap = float(found @ terms - terms.min()) / (1 + float(np.abs(terms).max()))
-    yield Measure("duality gap, relative", gap, "<=", 0.0, 1e-12)
+    yield vanishes("duality gap, relative", gap, 1e-12)
 
 
 def _policy(random: Random, printed: bool) -> Iterator[Measure]:
@@ -78,7 +79,7 @@ def _policy(random: Random, printed: bool) -> Iterator[Measure]:
     found = _stepped("exponentiated_gradient", policy, -rewards, {"learning_rate": rate})
     stated = policy * np.exp(rewards if printed else rate * rewards)
     distance = float(np.abs(found - stated / stated.sum()).sum() / 2)
-    yield Measure("total variation from the stated policy", distance, "<=", 0.0, 1e-12)
+    yield vanishes("total variation from the stated policy", distance, 1e-12)
 
 
 # --- projections --------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ def _projected(random: Random) -> Iterator[Measure]:
     slope = rate * gradient + found - weights  # the gradient of eta g^T w + |w - w_t|^2 / 2
     gap = float(slope @ (found - _least(domain, slope, radius)))
     scale = 1 + radius**2 + float(np.linalg.norm(rate * gradient)) * (1 + radius)
-    yield Measure("duality gap, relative", gap / scale, "<=", 0.0, 1e-12)
+    yield vanishes("duality gap, relative", gap / scale, 1e-12)
 
 
 # --- regret -------------------------------------------------------------------------------------------------
@@ -131,9 +132,7 @@ def _simplex_game(random: Random) -> Game:
 def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> Measure:
     """The greatest ratio of regret and bound over comparators u, (number, d)."""
     regrets = np.array([played.regret_against(one) for one in comparators])
-    return Measure(
-        "regret over its bound, greatest of all u", float((regrets / bounds).max()), "<=", 1.0, ROUNDING
-    )
+    return at_most("regret over its bound, greatest of all u", (regrets / bounds).max(), 1.0, ROUNDING)
 
 
 def _entropy_regret(random: Random) -> Iterator[Measure]:

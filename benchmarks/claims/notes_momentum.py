@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._parts import draws
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -99,12 +100,8 @@ def _double(random: Random) -> Iterator[Measure]:
     start = random.normal(size=valley.centers.shape[1:])
     lookahead = _run("nesterov_lookahead", valley.gradient, start, steps, hyper)
     fast = _run("nesterov", valley.gradient, start, steps, hyper)
-    yield Measure(
-        "distance of both from each other, relative",
-        _path_error(fast.points, lookahead.points),
-        "<=",
-        0.0,
-        1e-11,
+    yield vanishes(
+        "distance of both from each other, relative", _path_error(fast.points, lookahead.points), 1e-11
     )
 
 
@@ -116,9 +113,9 @@ def _classical(random: Random) -> Iterator[Measure]:
         "nesterov_lookahead", valley.gradient, random.normal(size=valley.centers.shape[1:]), steps, hyper
     )
     stepped = path.points - hyper["learning_rate"] * path.gradients
-    yield Measure("error of eq. 167, relative", _path_error(stepped, path.weights[1:]), "<=", 0.0, 1e-11)
+    yield vanishes("error of eq. 167, relative", _path_error(stepped, path.weights[1:]), 1e-11)
     led = path.weights[1:-1] + hyper["momentum"] * np.diff(path.weights, axis=0)[:-1]
-    yield Measure("error of footnote 3, relative", _path_error(led, path.points[1:]), "<=", 0.0, 1e-11)
+    yield vanishes("error of footnote 3, relative", _path_error(led, path.points[1:]), 1e-11)
 
 
 def _changing_rate(random: Random) -> Iterator[Measure]:
@@ -142,9 +139,7 @@ def _changing_rate(random: Random) -> Iterator[Measure]:
     double = path.points - rates[:, None] * (path.gradients + hyper["momentum"] * velocities)
     missed = hyper["momentum"] * -np.diff(rates)[:, None] * velocities[:-1]
     error = float(np.abs(double[:-1] + missed - path.points[1:]).max())
-    yield Measure(
-        "error of Lemma S.10, relative", error / float(np.abs(path.points - start).max()), "<=", 0.0, 1e-11
-    )
+    yield vanishes("error of Lemma S.10, relative", error / float(np.abs(path.points - start).max()), 1e-11)
 
 
 def _velocity(random: Random) -> Iterator[Measure]:
@@ -161,10 +156,8 @@ def _velocity(random: Random) -> Iterator[Measure]:
     stated = 1 - momentum ** np.arange(1, steps + 1)
     # the differences of weights round at the size of the weights, which grow with the number of steps
     rounding = 1e-13 * steps
-    yield Measure(
-        "velocity over g / (1 - mu), less 1 - mu^t", float(np.abs(shares - stated).max()), "<=", 0.0, rounding
-    )
-    yield Measure("last velocity over g / (1 - mu)", float(shares[-1]), "==", 1.0, 1e-9 + rounding)
+    yield vanishes("velocity over g / (1 - mu), less 1 - mu^t", np.abs(shares - stated).max(), rounding)
+    yield equals("last velocity over g / (1 - mu)", shares[-1], 1.0, 1e-9 + rounding)
 
 
 def _lagging(random: Random) -> Iterator[Measure]:
@@ -177,10 +170,10 @@ def _lagging(random: Random) -> Iterator[Measure]:
     before = np.concatenate([np.zeros((1, moves.shape[1])), moves[:-1]])  # v_0 = 0
     points = path.weights[:-1] + momentum / (1 - momentum) * before
     stepped = points - rate / (1 - momentum) * path.gradients
-    yield Measure("error of claim I, relative", _path_error(stepped[:-1], points[1:]), "<=", 0.0, 1e-10)
+    yield vanishes("error of claim I, relative", _path_error(stepped[:-1], points[1:]), 1e-10)
     longest = float(np.linalg.norm(moves, axis=1).max()) / rate
     steepest = float(np.linalg.norm(path.gradients, axis=1).max())
-    yield Measure("longest velocity over L / (1 - mu)", longest * (1 - momentum) / steepest, "<=", 1.0, 1e-12)
+    yield at_most("longest velocity over L / (1 - mu)", longest * (1 - momentum) / steepest, 1.0, 1e-12)
 
 
 def _update_descent(random: Random) -> Iterator[Measure]:
@@ -200,9 +193,7 @@ def _update_descent(random: Random) -> Iterator[Measure]:
             {"gradient": approximation},
         )
         other = _run(optimizer, valley.gradient, start, steps, hyper)
-        yield Measure(
-            f"distance from {optimizer}, relative", _path_error(one.weights, other.weights), "<=", 0.0, 1e-11
-        )
+        yield vanishes(f"distance from {optimizer}, relative", _path_error(one.weights, other.weights), 1e-11)
 
 
 def _update_descent_minimum(random: Random) -> Iterator[Measure]:
@@ -223,9 +214,9 @@ def _update_descent_minimum(random: Random) -> Iterator[Measure]:
         hyper,
     )
     left = np.linalg.norm(path.weights[-1] - minimum) / np.linalg.norm(path.weights[0] - minimum)
-    yield Measure("distance left after 400 steps, relative", float(left), "<=", 0.0, 1e-9)
+    yield vanishes("distance left after 400 steps, relative", left, 1e-9)
     last = np.abs(path.weights[-1] - path.weights[-2]).max() / np.abs(path.weights[1] - path.weights[0]).max()
-    yield Measure("last velocity over the first", float(last), "<=", 0.0, 1e-9)
+    yield vanishes("last velocity over the first", last, 1e-9)
 
 
 _RUNS = draws(20)
@@ -293,9 +284,7 @@ def _without_transform(random: Random) -> Iterator[Measure]:
     start = random.normal(size=valley.centers.shape[1:])
     lookahead = _run("momentum", valley.gradient, start, steps, hyper, point=_led_by_velocity(hyper))
     double = _run("nesterov", valley.gradient, start, steps, hyper)
-    yield Measure(
-        "distance of both, relative", _path_error(double.points, lookahead.points), "<=", 0.0, 1e-11
-    )
+    yield vanishes("distance of both, relative", _path_error(double.points, lookahead.points), 1e-11)
 
 
 def _with_transform(random: Random) -> Iterator[Measure]:
@@ -311,11 +300,11 @@ def _with_transform(random: Random) -> Iterator[Measure]:
     }
     lookahead = _run("adam", valley.gradient, start, steps, hyper, point=_led_by_mean(hyper))
     double = _run("adam", valley.gradient, start, steps, hyper, {"nesterov": True})
-    yield Measure(
-        "distance from the points ahead, relative", _path_error(double.points, lookahead.points), ">=", 1e-3
+    yield at_least(
+        "distance from the points ahead, relative", _path_error(double.points, lookahead.points), 1e-3
     )
-    yield Measure(
-        "distance from the weights, relative", _path_error(double.weights, lookahead.weights), ">=", 1e-3
+    yield at_least(
+        "distance from the weights, relative", _path_error(double.weights, lookahead.weights), 1e-3
     )
 
 

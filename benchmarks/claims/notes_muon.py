@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error, spread_values
+from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -79,17 +80,15 @@ def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
     gradient, rate = _gradient(random), float(10.0 ** random.uniform(-3, 1))
     for name, (norm, dual) in NORMS.items():
         step = _step("steepest_descent", gradient, rate, {"norm": name, "principle": "trust_region"})
-        yield Measure(f"|Delta| over eta, {name}", norm(step) / rate, "<=", 1.0, ROUNDING)
+        yield at_most(f"|Delta| over eta, {name}", norm(step) / rate, 1.0, ROUNDING)
         gain = -float(np.sum(gradient * step))
-        yield Measure(
-            f"-<G, Delta> over eta |G|_*, {name}", gain / (rate * dual(gradient)), ">=", 1.0, ROUNDING
-        )
+        yield at_least(f"-<G, Delta> over eta |G|_*, {name}", gain / (rate * dual(gradient)), 1.0, ROUNDING)
         rivals = [-float(np.sum(gradient * rival)) * rate / norm(rival) for rival in _rivals(random, step)]
-        yield Measure(
-            f"-<G, Delta> of the best of 30 rivals over it, {name}", max(rivals) / gain, "<=", 1.0, ROUNDING
+        yield at_most(
+            f"-<G, Delta> of the best of 30 rivals over it, {name}", max(rivals) / gain, 1.0, ROUNDING
         )
         error = relative_error(step, -rate * _closed_form(name, gradient))
-        yield Measure(f"Delta less eq. 69's, relative, {name}", error, "<=", 0.0, REACHED)
+        yield vanishes(f"Delta less eq. 69's, relative, {name}", error, REACHED)
 
 
 def _majorization(random: np.random.Generator) -> Iterator[Measure]:
@@ -102,18 +101,16 @@ def _majorization(random: np.random.Generator) -> Iterator[Measure]:
 
         least = objective(step)
         bound = rate * dual(gradient) ** 2 / 2
-        yield Measure(f"objective over -eta |G|_*^2 / 2, {name}", -least / bound, ">=", 1.0, ROUNDING)
+        yield at_least(f"objective over -eta |G|_*^2 / 2, {name}", -least / bound, 1.0, ROUNDING)
         rivals = [objective(rival) for rival in _rivals(random, step)]
         rivals += [objective(factor * step) for factor in (0.0, 0.9, 1.1)]
-        yield Measure(
+        yield vanishes(
             f"objective less that of the best of 33 rivals, relative, {name}",
             (least - min(rivals)) / bound,
-            "<=",
-            0.0,
             ROUNDING,
         )
         error = relative_error(step, -rate * dual(gradient) * _closed_form(name, gradient))
-        yield Measure(f"Delta less eq. 69's, relative, {name}", error, "<=", 0.0, REACHED)
+        yield vanishes(f"Delta less eq. 69's, relative, {name}", error, REACHED)
 
 
 def _directions(random: np.random.Generator) -> Iterator[Measure]:
@@ -124,25 +121,19 @@ def _directions(random: np.random.Generator) -> Iterator[Measure]:
             for principle in ("trust_region", "majorization")
         )
         error = relative_error(second / np.linalg.norm(second), first / np.linalg.norm(first))
-        yield Measure(f"directions of the two principles, {name}", error, "<=", 0.0, ROUNDING)
+        yield vanishes(f"directions of the two principles, {name}", error, ROUNDING)
     plain = {"orthogonalization": "svd", "nesterov": False, "scale": "none"}
     muon = _step("muon", gradient, rate, plain, momentum=0.0)
     spectral = _step("steepest_descent", gradient, rate, {"norm": "spectral"})
-    yield Measure("Muon's step less the spectral norm's", relative_error(muon, spectral), "<=", 0.0, ROUNDING)
+    yield agrees("Muon's step less the spectral norm's", muon, spectral, ROUNDING)
     column = gradient[:, :1] if gradient[:, 0].any() else np.ones((len(gradient), 1))
     descent = _step("sgd", column, rate, {})
     for name in ("frobenius", "spectral"):
         step = _step("steepest_descent", column, rate, {"norm": name, "principle": "majorization"})
-        yield Measure(
-            f"a column's step less gradient descent's, {name}",
-            relative_error(step, descent),
-            "<=",
-            0.0,
-            ROUNDING,
-        )
+        yield agrees(f"a column's step less gradient descent's, {name}", step, descent, ROUNDING)
     sign = _step("sign_descent", column, rate, {})
     step = _step("steepest_descent", column, rate, {"norm": "max"})
-    yield Measure("a column's step less sign descent's, max", relative_error(step, sign), "<=", 0.0, ROUNDING)
+    yield agrees("a column's step less sign descent's, max", step, sign, ROUNDING)
 
 
 # --- Newton-Schulz (002 Q.3) ------------------------------------------------------------------------------
@@ -173,13 +164,7 @@ def _convergence(random: np.random.Generator) -> Iterator[Measure]:
     scale = 10.0 ** random.uniform(-8, 8)
     for name in ("cubic", "quintic"):
         reached = _flattened(left, scale * values, right, name, steps)
-        yield Measure(
-            f"distance of singular values from 1, {name}",
-            float(np.abs(reached - 1).max()),
-            "<=",
-            0.0,
-            REACHED,
-        )
+        yield vanishes(f"distance of singular values from 1, {name}", np.abs(reached - 1).max(), REACHED)
 
 
 def _rising(random: np.random.Generator) -> Iterator[Measure]:
@@ -193,9 +178,9 @@ def _rising(random: np.random.Generator) -> Iterator[Measure]:
     for name, polynomial in (("cubic", CUBIC), ("quintic", QUINTIC)):
         values = [evaluate(polynomial, x) for x in inside]
         rises = [(value - x) / (1 - x) for value, x in zip(values, inside, strict=True)]
-        yield Measure(f"greatest phi(x) on (0, 1), {name}", max(values), "<=", 1.0, ROUNDING)
-        yield Measure(f"least (phi(x) - x) / (1 - x), {name}", min(rises), ">=", 1e-7)
-        yield Measure(f"phi(1), {name}", evaluate(polynomial, 1.0), "==", 1.0, ROUNDING)
+        yield at_most(f"greatest phi(x) on (0, 1), {name}", max(values), 1.0, ROUNDING)
+        yield at_least(f"least (phi(x) - x) / (1 - x), {name}", min(rises), 1e-7)
+        yield equals(f"phi(1), {name}", evaluate(polynomial, 1.0), 1.0, ROUNDING)
 
 
 def _jordan(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
@@ -212,8 +197,8 @@ def _jordan(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
     low, high, tolerance = (0.7, 1.3, 0.0) if printed else (0.68, 1.21, 0.005)
     if not printed:
         after = after[before >= THRESHOLD]
-    yield Measure("least singular value after 5 steps", float(after.min()), ">=", low, tolerance)
-    yield Measure("greatest singular value after 5 steps", float(after.max()), "<=", high, tolerance)
+    yield at_least("least singular value after 5 steps", after.min(), low, tolerance)
+    yield at_most("greatest singular value after 5 steps", after.max(), high, tolerance)
 
 
 FLATTENS = "five steps of (3.4445, -4.7750, 2.0315) flatten singular values"
@@ -257,13 +242,7 @@ def _systems(random: np.random.Generator) -> Iterator[Measure]:
     for name, polynomial in (("cubic", CUBIC), ("quintic", QUINTIC)):
         size = len(polynomial)
         solved = np.linalg.solve(conditions[:size, :size], np.eye(size)[0])
-        yield Measure(
-            f"coefficients less the solution, {name}",
-            relative_error(np.array(polynomial), solved),
-            "<=",
-            0.0,
-            ROUNDING,
-        )
+        yield agrees(f"coefficients less the solution, {name}", np.array(polynomial), solved, ROUNDING)
 
 
 def _error_after_a_step(random: np.random.Generator, error: float, coefficients: str) -> float:
@@ -279,11 +258,10 @@ def _orders(random: np.random.Generator) -> Iterator[Measure]:
     for name, order, leading in (("cubic", 2, 3 / 2), ("quintic", 3, 5 / 2)):
         whole = _error_after_a_step(random, error, name)
         half = _error_after_a_step(random, error / 2, name)
-        yield Measure(f"local order, {name}", float(np.log2(whole / half)), "==", order, error)
-        yield Measure(
+        yield equals(f"local order, {name}", np.log2(whole / half), order, error)
+        yield equals(
             f"error after a step over {leading} e^{order}, {name}",
             whole / (leading * error**order),
-            "==",
             1.0,
             error,
         )
@@ -292,7 +270,7 @@ def _orders(random: np.random.Generator) -> Iterator[Measure]:
 def _no_fixed_point(random: np.random.Generator) -> Iterator[Measure]:
     from optimizers.matrix_functions.polynomials import JORDAN, evaluate
 
-    yield Measure("|phi(1) - 1|", abs(evaluate(JORDAN, 1.0) - 1), ">=", 0.1)
+    yield at_least("|phi(1) - 1|", abs(evaluate(JORDAN, 1.0) - 1), 0.1)
     m, n = (int(length) for length in random.integers(1, 9, 2))
     size = min(m, n)
     left, right = orthonormal(random, m, size), orthonormal(random, n, size)
@@ -301,7 +279,7 @@ def _no_fixed_point(random: np.random.Generator) -> Iterator[Measure]:
     # from within 0.1 of 1 a step leads out of it
     least = float(np.max(distances, axis=0).min())
     quantity = "distance from 1, greatest of steps 20 to 23, least of all singular values"
-    yield Measure(quantity, least, ">=", 0.1)
+    yield at_least(quantity, least, 0.1)
 
 
 class _Counted(np.ndarray):
@@ -333,10 +311,9 @@ def counted_operations(rows: int, columns: int, random: np.random.Generator) -> 
 def _cost(random: np.random.Generator) -> Iterator[Measure]:
     m = int(random.integers(60, 121))
     n = int(random.integers(m, min(2 * m, 201)))
-    square = counted_operations(m, m, random) / (30 * m**3)
-    yield Measure("operations over 30 m^3, square", square, "==", 1.0, 0.05)
+    yield equals("operations over 30 m^3, square", counted_operations(m, m, random) / (30 * m**3), 1.0, 0.05)
     tall = counted_operations(n, m, random) / (STEPS * (4 * m**2 * n + 2 * m**3))
-    yield Measure("operations over 5 (4 m^2 n + 2 m^3), m <= n < 2 m", tall, "==", 1.0, 0.05)
+    yield equals("operations over 5 (4 m^2 n + 2 m^3), m <= n < 2 m", tall, 1.0, 0.05)
 
 
 ORDER = PropertyClaim(

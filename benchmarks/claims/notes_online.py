@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._matrices import power
+from benchmarks.claims._measures import at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
 from benchmarks.claims._online_games import (
     ROUNDING,
@@ -34,7 +35,7 @@ REGRET = "regret over its bound"
 
 
 def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
-    return Measure(quantity, regret / bound if bound else regret, "<=", 1.0, ROUNDING)
+    return at_most(quantity, regret / bound if bound else regret, 1.0, ROUNDING)
 
 
 # --- regret -------------------------------------------------------------------------------------------------
@@ -125,8 +126,7 @@ def _first_step(random: Random, printed: bool) -> Iterator[Measure]:
     rate = float(10 ** random.uniform(-2, 2))
     (moved,) = moves("adagrad", gradient[None], {"learning_rate": rate, "epsilon": 0.0})
     stated = -rate * (np.ones_like(gradient) if printed else np.sign(gradient))
-    error = float(np.abs(moved - stated).max()) / rate
-    yield Measure("error of the step over the rate", error, "<=", 0.0, 1e-12)
+    yield vanishes("error of the step over the rate", float(np.abs(moved - stated).max()) / rate, 1e-12)
 
 
 def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
@@ -213,9 +213,7 @@ def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
         weights = np.clip(weights + move, -1.0, 1.0)
     regrets = (suffered + np.abs(signs.sum(0))) / np.sqrt(2 * steps / np.pi)
     error = float(regrets.std() / np.sqrt(ENVIRONMENTS))
-    yield Measure(
-        "mean regret over sqrt(2 T / pi)", float(regrets.mean()), "==", 1.0, 4 * error + 1 / (4 * steps)
-    )
+    yield equals("mean regret over sqrt(2 T / pi)", regrets.mean(), 1.0, 4 * error + 1 / (4 * steps))
 
 
 _FEW = draws(10)
@@ -376,25 +374,20 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     def error(values: np.ndarray) -> float:
         return 4 * float(values.std()) / float(np.sqrt(SEQUENCES)) / scale
 
-    yield Measure(
+    yield vanishes(
         "mean suboptimality less mean regret / T, over the mean loss",
         float(excess.mean()) / scale,
-        "<=",
-        0.0,
         error(excess),
     )
-    yield Measure(
+    yield equals(
         "mean loss suffered less mean expected loss, over the mean loss",
         float((suffered - along).mean()) / scale,
-        "==",
         0.0,
         error(suffered - along),
     )
-    yield Measure(
+    yield vanishes(
         "loss of the average less average loss, over the mean loss",
         float((averaged - along).max()) / scale,
-        "<=",
-        0.0,
         1e-12,
     )
 

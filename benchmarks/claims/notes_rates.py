@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
@@ -76,9 +77,9 @@ def _gradient_descent(random: Random) -> Iterator[Measure]:
         loss * 2 * number / (function.smoothness * float(start @ start))
         for number, loss in enumerate(losses[1:], 1)
     ]
-    yield Measure("greatest gap over its bound", max(ratios), "<=", 1.0, ROUNDING)
+    yield at_most("greatest gap over its bound", max(ratios), 1.0, ROUNDING)
     rise = float(np.diff(losses).max()) / losses[0]
-    yield Measure("greatest rise of the loss in a step, relative", rise, "<=", 0.0, 1e-12)
+    yield vanishes("greatest rise of the loss in a step, relative", rise, 1e-12)
 
 
 def _nesterov(random: Random) -> Iterator[Measure]:
@@ -100,7 +101,7 @@ def _nesterov(random: Random) -> Iterator[Measure]:
         hyper = {"learning_rate": 1 / function.smoothness, "momentum": (number - 1) / (number + 2)}
         gradient = function.gradient(rule.gradient_at(ops, state, weights, hyper))
         weights, state = rule.update(ops, gradient, state, weights, hyper)
-    yield Measure("greatest gap over its bound", max(ratios), "<=", 1.0, ROUNDING)
+    yield at_most("greatest gap over its bound", max(ratios), 1.0, ROUNDING)
 
 
 # --- Newton in its ball -------------------------------------------------------------------------------------
@@ -202,10 +203,10 @@ def _newton(random: Random) -> Iterator[Measure]:
         if after >= 1:
             doubly = 2 * convexity**4 / (smoothness * bending**2) * 2.0 ** -(2.0**after)
             quadratic.append((gap if gap > smoothness * rounding**2 else 0.0) / doubly)
-    yield Measure("gap over M m^2 / (2 L^2) 4^-k", max(linear), "<=", 1.0, ROUNDING)
-    yield Measure("distance over m / L 2^-k", max(halved), "<=", 1.0, ROUNDING)
-    yield Measure("distance over L / (2 m) times the last one squared", max(squared), "<=", 1.0, ROUNDING)
-    yield Measure("gap over 2 m^4 / (M L^2) 2^-2^k after the burn-in", max(quadratic), "<=", 1.0, ROUNDING)
+    yield at_most("gap over M m^2 / (2 L^2) 4^-k", max(linear), 1.0, ROUNDING)
+    yield at_most("distance over m / L 2^-k", max(halved), 1.0, ROUNDING)
+    yield at_most("distance over L / (2 m) times the last one squared", max(squared), 1.0, ROUNDING)
+    yield at_most("gap over 2 m^4 / (M L^2) 2^-2^k after the burn-in", max(quadratic), 1.0, ROUNDING)
 
 
 # --- Newton outside -----------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ def _quartic(random: Random) -> Iterator[Measure]:
     """On w^4 / 4 the gap is (16/81)^T of the first: w_(t+1) = 2/3 w_t (A.2.1)."""
     gaps = _quartic_gaps(random)
     error = max(abs(gap / gaps[0] / (16 / 81) ** number - 1) for number, gap in enumerate(gaps))
-    yield Measure("greatest error of (16/81)^T, relative", error, "<=", 0.0, 1e-12)
+    yield vanishes("greatest error of (16/81)^T, relative", error, 1e-12)
 
 
 def _no_quadratic_phase(random: Random, printed: bool) -> Iterator[Measure]:
@@ -237,7 +238,7 @@ def _no_quadratic_phase(random: Random, printed: bool) -> Iterator[Measure]:
     gaps = _quartic_gaps(random)
     first, last = (gaps[steps] * 2.0 ** (2 * steps if printed else 2**steps) for steps in (4, 8))
     quantity = "gap over that of the quadratic phase, after 8 steps over after 4"
-    yield Measure(quantity, last / first, ">=", 1.0)
+    yield at_least(quantity, last / first, 1.0)
 
 
 def _jump(random: Random) -> Iterator[Measure]:
@@ -252,12 +253,12 @@ def _jump(random: Random) -> Iterator[Measure]:
         return float(online.step({"w": gradient}, hessian=np.ones((1, 1)))["w"][0])
 
     weights = stepped(-100.0)
-    yield Measure("w after one step", weights, ">=", 1e43)
+    yield at_least("w after one step", weights, 1e43)
     second = stepped(weights)
-    yield Measure("w after two steps, over w after one", second / weights, "==", 1.0, 1e-12)
+    yield equals("w after two steps, over w after one", second / weights, 1.0, 1e-12)
     for _ in range(100):
         second = stepped(second)
-    yield Measure("w after 100 more", second, ">=", 1e43)
+    yield at_least("w after 100 more", second, 1e43)
 
 
 _MANY = draws(25)

@@ -17,6 +17,7 @@ from benchmarks.claims._matrices import (
     spread_values,
     with_singular_values,
 )
+from benchmarks.claims._measures import agrees, at_least, at_most, equals
 from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import draw_game, draw_low_rank_features, play, weighted_clipping
 from benchmarks.claims._parts import draws, printed_and_corrected
@@ -99,12 +100,11 @@ def _preconditioner(random: np.random.Generator) -> Iterator[Measure]:
     step = _last_step("shampoo", gradients.matrices, options, **hyper)
     expected = np.kron(power(left, 0.25), power(right, 0.25)) @ step.ravel()
     quantity = "(L^1/4 (x) R^1/4) vec(step) less vec(G), relative"
-    yield Measure(quantity, relative_error(expected, gradients.matrices[-1].ravel()), "<=", 0.0, ROUNDING)
+    yield agrees(quantity, expected, gradients.matrices[-1].ravel(), ROUNDING)
     ratio = loewner_ratio(power(outer, 0.5), np.kron(power(left, 0.25), power(right, 0.25)))
-    yield Measure(
+    yield at_most(
         "least c with O^1/2 <= c L^1/4 (x) R^1/4, over sqrt(r)",
         ratio / np.sqrt(gradients.rank),
-        "<=",
         1.0,
         ROUNDING,
     )
@@ -122,7 +122,7 @@ def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
     step = _last_step("shampoo", gradients.matrices, {"statistics": "ema", "power": 0.5}, beta2=beta2)
     expected = np.kron(power(left, 0.5), power(right, 0.5)) @ step.ravel()
     quantity = "(l_1^1/2 (x) r_1^1/2) vec(step at power 1/2) less vec(G), relative"
-    yield Measure(quantity, relative_error(expected, gradients.matrices[-1].ravel()), "<=", 0.0, ROUNDING)
+    yield agrees(quantity, expected, gradients.matrices[-1].ravel(), ROUNDING)
 
 
 def _separated(random: np.random.Generator) -> list[np.ndarray]:
@@ -161,7 +161,7 @@ def _cosine(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
     measured = abs(iterate @ u[:, 0]) / np.linalg.norm(iterate)
     along = np.abs(vh @ start) * values
     formula = along[0] / (along[0] if printed else np.linalg.norm(along))
-    yield Measure("cos(l_1, u_1) less its formula", float(measured - formula), "==", 0.0, 1e-10)
+    yield equals("cos(l_1, u_1) less its formula", measured - formula, 0.0, 1e-10)
 
 
 def _identity_start(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
@@ -171,9 +171,9 @@ def _identity_start(random: np.random.Generator, printed: bool) -> Iterator[Meas
     if printed:
         others = float(traces[1:].max(initial=0.0))
         quantity = "greatest |v_i^T vec(I)|, i > 1, over v_1^T vec(I)"
-        yield Measure(quantity, others / traces[0], "<=", 1.0, 1e-10)
+        yield at_most(quantity, others / traces[0], 1.0, 1e-10)
     else:
-        yield Measure("v_1^T vec(I)", float(traces[0]), ">=", 1.0, 1e-10)
+        yield at_least("v_1^T vec(I)", traces[0], 1.0, 1e-10)
 
 
 def _rank_one_rearrangement(random: np.random.Generator, weights: np.ndarray, m: int, n: int) -> Gradients:
@@ -197,18 +197,10 @@ def _exact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
     gradients = _rank_one_rearrangement(random, weights, m, n)
     outer, left, right = gradients.statistics(weights)
     decomposed = np.kron(left, right) / np.trace(left)
-    yield Measure(
-        "eq. 64 less E[g g^T], relative, rank one", relative_error(decomposed, outer), "<=", 0.0, 1e-12
-    )
+    yield agrees("eq. 64 less E[g g^T], relative, rank one", decomposed, outer, 1e-12)
     step = _last_step("idealized_shampoo", gradients.matrices, {}, beta2=beta2)
     expected = power(outer, -0.5) @ gradients.matrices[-1].ravel()
-    yield Measure(
-        "idealized Shampoo's step less E[g g^T]^-1/2 g, relative",
-        relative_error(step.ravel(), expected),
-        "<=",
-        0.0,
-        ROUNDING,
-    )
+    yield agrees("idealized Shampoo's step less E[g g^T]^-1/2 g, relative", step.ravel(), expected, ROUNDING)
 
 
 def _inexact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
@@ -216,7 +208,7 @@ def _inexact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
     gradients = Gradients(list(random.standard_normal((3, m, n))), min(m, n))
     outer, left, right = gradients.statistics(np.full(3, 1 / 3))
     error = relative_error(np.kron(left, right) / np.trace(left), outer)
-    yield Measure("eq. 64 less E[g g^T], relative, three normal gradients", error, ">=", ROUNDING)
+    yield at_least("eq. 64 less E[g g^T], relative, three normal gradients", error, ROUNDING)
 
 
 def _preconditioner_of(gradients: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
@@ -237,7 +229,7 @@ def _regret(random: np.random.Generator) -> Iterator[Measure]:
     trace = float(np.trace(_preconditioner_of(free.gradients, (m, n))))
     bound = (free.distance**2 / (2 * rate) + rate * rank) * trace
     quantity = "regret over D^2 tr A_T / (2 eta) + eta r tr A_T, any eta, D of the run"
-    yield Measure(quantity, free.regret / bound, "<=", 1.0, ROUNDING)
+    yield at_most(quantity, free.regret / bound, 1.0, ROUNDING)
 
     rate = game.diameter / float(np.sqrt(2 * rank))
     projection = weighted_clipping(game.radius, lambda seen: _preconditioner_of(seen, (m, n)))
@@ -246,7 +238,7 @@ def _regret(random: np.random.Generator) -> Iterator[Measure]:
     trace = float(np.trace(_preconditioner_of(boxed.gradients, (m, n))))
     bound = game.diameter * float(np.sqrt(2 * rank)) * trace
     quantity = "regret over D sqrt(2 r) tr L^1/4 tr R^1/4, D of the box"
-    yield Measure(quantity, boxed.regret / bound, "<=", 1.0, ROUNDING)
+    yield at_most(quantity, boxed.regret / bound, 1.0, ROUNDING)
 
 
 def _singular(random: np.random.Generator) -> Iterator[Measure]:
@@ -263,24 +255,19 @@ def _singular(random: np.random.Generator) -> Iterator[Measure]:
             values, vectors = np.linalg.eigh(side)
             roots.append((vectors * values**-0.25) @ vectors.T)
         plain = roots[0] @ matrices[-1] @ roots[1]
-    yield Measure(
-        "share of finite entries by plain inverse roots", float(np.isfinite(plain).mean()), "==", 0.0
-    )
+    yield equals("share of finite entries by plain inverse roots", np.isfinite(plain).mean(), 0.0)
 
     step = _last_step("shampoo", matrices, {})
     expected = power(left, -0.25) @ matrices[-1] @ power(right, -0.25)
-    yield Measure(
-        "pseudo-inverse's step, relative error", relative_error(step, expected), "<=", 0.0, ROUNDING
-    )
+    yield agrees("pseudo-inverse's step, relative error", step, expected, ROUNDING)
     epsilon = float(10.0 ** random.uniform(-8, -4))
     damped = _last_step("shampoo", matrices, {}, epsilon=epsilon)
     # (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda) on each side
     least = [np.linalg.eigvalsh(side) for side in (left, right)]
     bound = sum(epsilon / (4 * values[values > 1e-12 * values[-1]][0]) for values in least)
-    yield Measure(
+    yield at_most(
         "distance of the step with epsilon from it, over its bound",
         relative_error(damped, step) / bound,
-        "<=",
         1.0,
         ROUNDING / bound,
     )

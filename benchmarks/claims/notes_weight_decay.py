@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.claims._measures import at_least, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import draws, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
@@ -52,7 +53,7 @@ def _coupled(random: Random, printed: bool) -> Iterator[Measure]:
         "adamw", weights, [gradient], {"learning_rate": rate, "weight_decay": decay}, schedule=[factor]
     )
     stated = free + (1 if printed else -1) * factor * rate * decay * weights
-    yield Measure("error of the step, relative", _error(found, stated), "<=", 0.0, 1e-13)
+    yield vanishes("error of the step, relative", _error(found, stated), 1e-13)
 
 
 def _decoupled(random: Random) -> Iterator[Measure]:
@@ -62,9 +63,7 @@ def _decoupled(random: Random) -> Iterator[Measure]:
     free = _stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
     hyper = {"learning_rate": rate, "weight_decay": decay}
     found = _stepped("adamw", weights, [gradient], hyper, DECOUPLED, [factor])
-    yield Measure(
-        "error of the step, relative", _error(found, free - factor * decay * weights), "<=", 0.0, 1e-13
-    )
+    yield vanishes("error of the step, relative", _error(found, free - factor * decay * weights), 1e-13)
 
 
 def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
@@ -73,7 +72,7 @@ def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
     sign = -1 if printed else 1
     found = _stepped("sgd", weights, [gradient + sign * decay * weights], {"learning_rate": rate})
     stated = (1 - rate * decay) * weights - rate * gradient
-    yield Measure("error of the step, relative", _error(found, stated), "<=", 0.0, 1e-13)
+    yield vanishes("error of the step, relative", _error(found, stated), 1e-13)
 
 
 def _not_a_penalty(random: Random) -> Iterator[Measure]:
@@ -87,7 +86,7 @@ def _not_a_penalty(random: Random) -> Iterator[Measure]:
     penalized = _stepped("adam", weights, [one + decay * weights for one in gradients], hyper)
     moved = np.abs(decayed - free)
     share = float((np.abs(penalized - decayed) / moved).max())
-    yield Measure("greatest difference over what decay moves", share, ">=", 0.1)
+    yield at_least("greatest difference over what decay moves", share, 0.1)
 
 
 # --- stationary sizes ---------------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ def _decoupled_size(random: Random) -> Iterator[Measure]:
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2, -0.1))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
     stated = rate / float(np.sqrt(decay * (2 - decay)))
-    yield Measure("size over the exact one of eq. 48", size / stated, "==", 1.0, error)
+    yield equals("size over the exact one of eq. 48", size / stated, 1.0, error)
 
 
 def _approximate_size(random: Random) -> Iterator[Measure]:
@@ -140,7 +139,7 @@ def _approximate_size(random: Random) -> Iterator[Measure]:
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
     stated = rate / float(np.sqrt(2 * decay))
-    yield Measure("size over the approximate one of eq. 48", size / stated, "==", 1.0, error + decay / 2)
+    yield equals("size over the approximate one of eq. 48", size / stated, 1.0, error + decay / 2)
 
 
 def _coupled_size(random: Random) -> Iterator[Measure]:
@@ -148,7 +147,7 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
     rate, share = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -1.5))
     size, error = _size(_sizes(random, [(rate, share)])[0])
     stated = float(np.sqrt(rate / (2 * share / rate)))
-    yield Measure("size over that of eq. 49", size / stated, "==", 1.0, error + share / 2)
+    yield equals("size over that of eq. 49", size / stated, 1.0, error + share / 2)
 
 
 def _scaling(random: Random) -> Iterator[Measure]:
@@ -158,7 +157,7 @@ def _scaling(random: Random) -> Iterator[Measure]:
     plain, scaled = _sizes(random, [(rate, decay), (factor * rate, factor**2 * decay)], DECOUPLED)
     (one, error), (other, other_error) = _size(plain), _size(scaled)
     tolerance = float(np.hypot(error, other_error)) + max(1.0, factor**2) * decay / 2
-    yield Measure("size over that before scaling", other / one, "==", 1.0, tolerance)
+    yield equals("size over that before scaling", other / one, 1.0, tolerance)
 
 
 # --- sensitivity to the learning rate -----------------------------------------------------------------------
@@ -225,9 +224,7 @@ def _sensitivity(random: Random) -> Iterator[Measure]:
     decoupled = _sensitivities(_digits(seeds[TUNING_SEEDS:], rates, decay * same, DECOUPLED))
     difference = decoupled - coupled
     margin = float(t.ppf(0.95, FINAL_SEEDS - 1) * difference.std(ddof=1) / np.sqrt(FINAL_SEEDS))
-    yield Measure(
-        "decoupled less coupled in decades, upper 95 % limit", float(difference.mean()) + margin, "<=", 0.0
-    )
+    yield vanishes("decoupled less coupled in decades, upper 95 % limit", float(difference.mean()) + margin)
 
 
 _MANY = draws(30)
