@@ -170,11 +170,10 @@ def measure(places: Mapping[str, Path], labels: Sequence[str], rounds: int) -> d
 
 def _calls(label: str, facts: Mapping[tuple[str, int], Mapping[str, Any]]) -> int:
     """Calls of a block, the same everywhere."""
-    base, head = facts["base", 0][label], facts["head", 0][label]
-    for key in ("sizes", "flops"):
-        if base[key] != head[key]:
-            raise InputError(
-                f"{label}: {key} are {base[key]} at the base and {head[key]} at the head; "
-                "a case that changes its work needs another name"
-            )
+    base, head = (facts[side, 0][label]["sizes"] for side in OTHER)
+    if base != head:
+        raise InputError(
+            f"{label}: sizes are {base} at the base and {head} at the head; "
+            "a case that changes its work needs another name"
+        )
     return max(1, math.ceil(BLOCK_SECONDS / min(each[label]["seconds"] for each in facts.values())))

@@ -1,6 +1,6 @@
 """The process that times one commit for the gate: it prepares cases, then takes a block of calls when asked.
 
-Lines of JSON go both ways. It first writes `{"ready": {label: {"seconds", "sizes", "flops"}}}`; then for
+Lines of JSON go both ways. It first writes `{"ready": {label: {"seconds", "sizes"}}}`; then for
 each line `{"label", "calls"}` it writes `{"seconds"}`, those of a call. It imports the kernel cases of the
 checkout that its PYTHONPATH names.
 """
@@ -47,7 +47,6 @@ def serve(checkout: Path, labels: Sequence[str], answers: IO[str], stack: ExitSt
             facts[label] = {
                 "seconds": seconds_of(prepared.run, calls),
                 "sizes": dict(each.case.sizes),
-                "flops": each.case.flops,
             }
     _answer(answers, {"ready": facts})
     for line in sys.stdin:

@@ -13,7 +13,6 @@ from optimizers.bases.estimators import egop_matrix, eigenbasis
 from workloads.workload import Role
 
 from .case import KernelCase, ReadyCase, representable
-from .counting import eigh_flops
 
 SAMPLES, DIMENSION = 512, 384  # gradients and their length
 SEEDS, SETTINGS, BLOCK = 4, 8, 384  # lanes, and the size of the one block that is rotated
@@ -83,7 +82,6 @@ def _rotated() -> np.ndarray:
 
 def basis_cases() -> tuple[KernelCase, ...]:
     """EGOP's matrix and eigenbasis on the host, and the rotation of lanes on each backend."""
-    accumulation = 2 * SAMPLES * DIMENSION**2
     gradients, square = SAMPLES * DIMENSION, DIMENSION**2
     sizes = {"samples": SAMPLES, "dimension": DIMENSION}
     return (
@@ -91,7 +89,6 @@ def basis_cases() -> tuple[KernelCase, ...]:
             name="basis.egop_accumulation",
             group="basis",
             sizes=sizes,
-            flops=accumulation,
             entries=gradients + square,
             prepare=lambda backend, dtype: _on_the_host(egop_matrix, lambda matrix: matrix),
             reference=_outer_products,
@@ -103,7 +100,6 @@ def basis_cases() -> tuple[KernelCase, ...]:
             name="basis.egop_eigenbasis",
             group="basis",
             sizes=sizes,
-            flops=accumulation + eigh_flops(DIMENSION),
             entries=gradients + square + DIMENSION,
             prepare=lambda backend, dtype: _on_the_host(eigenbasis, _rebuilt),
             reference=_outer_products,
@@ -115,7 +111,6 @@ def basis_cases() -> tuple[KernelCase, ...]:
             name="basis.rotation",
             group="basis",
             sizes={"seeds": SEEDS, "settings": SETTINGS, "block": BLOCK},
-            flops=2 * SEEDS * SETTINGS * BLOCK**2,
             entries=SEEDS * BLOCK**2 + 2 * SEEDS * SETTINGS * BLOCK,
             prepare=_rotation,
             reference=_rotated,

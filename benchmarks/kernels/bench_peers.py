@@ -56,7 +56,6 @@ def test_kernel(benchmark: Any, label: str, contestant: str) -> None:
         backend=each.backend,
         dtype=each.dtype,
         size=dict(each.case.sizes),
-        flops=each.case.flops,
         bytes=each.case.bytes(each.dtype),
     )
     with ready.context():

@@ -1,4 +1,4 @@
-"""What a kernel case is: a piece of work with its sizes, its operations and its float64 reference."""
+"""What a kernel case is: a piece of work with its sizes, its memory traffic and its float64 reference."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class KernelCase:
         name: group, what, and sizes, with dots between.
         group: the kind of work: `step`, `basis`, `matrix` or `gradient`.
         sizes: what the sizes are called, and the sizes.
-        flops: floating-point operations of a call, a multiplication and an addition counted apart.
         entries: array entries that a call must read plus those that it must write.
         prepare: `prepare(backend, dtype) -> Prepared`.
         reference: the result in float64 after `calls` calls, by another way than `prepare`'s.
@@ -56,7 +55,6 @@ class KernelCase:
     name: str
     group: str
     sizes: Mapping[str, Any]
-    flops: int
     entries: int
     prepare: Callable[[str, str], ReadyCase]
     reference: Callable[[], np.ndarray]

@@ -22,8 +22,6 @@ SHAPES = {"W1": (HIDDEN, PIXELS), "b1": (HIDDEN,), "W2": (CLASSES, HIDDEN), "b2"
 SAMPLES = 16
 SEEDS, RATES = 2, (0.03, 0.1, 0.3, 1.0)
 PARAMETERS = sum(map(prod, SHAPES.values()))
-# Forward a product with each weight; backward one for each weight's gradient and one for the hidden layer's.
-PASS_FLOPS = 2 * (2 * PIXELS * HIDDEN + 3 * HIDDEN * CLASSES)
 DATA_ENTRIES = EXAMPLES * (PIXELS + 1)
 
 Named = Mapping[str, np.ndarray]
@@ -131,7 +129,6 @@ def gradient_cases() -> tuple[KernelCase, ...]:
             name="gradient.digits_samples",
             group="gradient",
             sizes={**sizes, "samples": SAMPLES},
-            flops=SAMPLES * EXAMPLES * PASS_FLOPS,
             entries=DATA_ENTRIES + 2 * SAMPLES * PARAMETERS,
             prepare=_samples,
             reference=_sampled,
@@ -142,7 +139,6 @@ def gradient_cases() -> tuple[KernelCase, ...]:
             name="gradient.digits_lanes",
             group="gradient",
             sizes={**sizes, "seeds": SEEDS, "settings": len(RATES)},
-            flops=lanes * (EXAMPLES * PASS_FLOPS + 2 * PARAMETERS),
             entries=DATA_ENTRIES + 3 * lanes * PARAMETERS,
             prepare=_lanes,
             prepare_few=lambda backend, dtype: _lanes(backend, dtype, 1),

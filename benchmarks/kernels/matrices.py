@@ -19,7 +19,6 @@ from optimizers.matrix_functions import (
 )
 
 from .case import KernelCase, ReadyCase, representable
-from .counting import eigh_flops, qr_flops, svd_flops
 
 ROWS, COLUMNS = 512, 128  # of a weight
 LANES, DIMENSION = 4, 128  # of preconditioners
@@ -81,7 +80,6 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
         name=f"matrix.newton_schulz.{rows}x{columns}",
         group="matrix",
         sizes={"rows": rows, "columns": columns, "steps": STEPS},
-        flops=STEPS * (4 * columns**2 * rows + 2 * columns**3),
         entries=2 * rows * columns,
         prepare=lambda backend, dtype: _on_backend(
             backend,
@@ -174,14 +172,6 @@ def _projected() -> np.ndarray:
     return reached @ np.linalg.lstsq(reached, matrix, rcond=None)[0]
 
 
-def _randomized_flops() -> int:
-    product = 2 * ROWS * COLUMNS * VECTORS
-    range_finder = product + qr_flops(ROWS, VECTORS)
-    iteration = range_finder + product + qr_flops(COLUMNS, VECTORS)
-    inside = product + svd_flops(COLUMNS, VECTORS) + 2 * ROWS * VECTORS**2
-    return range_finder + ITERATIONS * iteration + inside
-
-
 def matrix_cases() -> tuple[KernelCase, ...]:
     """Newton-Schulz, an inverse root, the refresh of a basis, and a randomized decomposition."""
     weight, squares = ROWS * COLUMNS, LANES * DIMENSION**2
@@ -194,7 +184,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
             group="matrix",
             sizes=square_sizes,
-            flops=LANES * (eigh_flops(DIMENSION) + 2 * DIMENSION**3),
             entries=2 * squares,
             prepare=lambda backend, dtype: _on_backend(
                 backend, dtype, lambda ops, x: inverse_root(ops, x, ROOT, EPSILON), _second_moments()
@@ -206,7 +195,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             name=f"matrix.orthogonal_iteration.{LANES}x{DIMENSION}x{DIMENSION}",
             group="matrix",
             sizes=square_sizes,
-            flops=LANES * (2 * DIMENSION**3 + qr_flops(DIMENSION, DIMENSION)),
             entries=3 * squares,
             prepare=lambda backend, dtype: _on_backend(backend, dtype, _refresh, _drifted()),
             reference=_refreshed,
@@ -216,7 +204,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             name=f"matrix.randomized_svd.{ROWS}x{COLUMNS}",
             group="matrix",
             sizes={**weight_sizes, "vectors": VECTORS, "iterations": ITERATIONS},
-            flops=_randomized_flops(),
             entries=weight + COLUMNS * VECTORS + VECTORS * (ROWS + COLUMNS + 1),
             prepare=lambda backend, dtype: _on_backend(
                 backend,

@@ -20,7 +20,6 @@ from optimizers import rules
 from optimizers.rule import Rule
 
 from .case import KernelCase, ReadyCase, representable
-from .counting import count
 from .shapes import SHAPE_SETS, Shapes
 
 LEARNING_RATE = 0.1  # so large that the update shows beside the parameter
@@ -159,34 +158,6 @@ def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
     return end_to_end(path[-1])
 
 
-def step_flops(rule: Rule, shapes: Shapes) -> int:
-    """The operations of an update, the mean over steps with amortized work and without.
-
-    Those of an elementwise rule are counted on two entries.
-    """
-    total = sum(map(prod, shapes.values()))
-    counted = {"probe": (2,)} if rule.scope == "entry" else shapes
-    lay = layout(counted, roles_of(counted))
-    update = Update(rule, lay)
-    hyper = {**dict.fromkeys(rule.hyperparameters, (1, 1, 1)), "step": (1, 1, 1), "schedule": (1, 1, 1)}
-
-    def operations(refresh: bool) -> int:
-        def apply(ops: Any, arrays: Mapping[str, Any]) -> None:
-            values = {name: arrays[f"hyper.{name}"] for name in hyper}
-            state = update.init(ops, arrays["flat"])
-            update.apply(ops, arrays["grad"], state, arrays["flat"], values, refresh)
-
-        sizes = {"flat": (1, 1, lay.total), "grad": (1, 1, lay.total)}
-        return count(apply, sizes | {f"hyper.{name}": shape for name, shape in hyper.items()})
-
-    if rule.scope == "entry":
-        return operations(False) * total // 2
-    every = rule.refresh_every
-    if not update.amortizes or every is None:
-        return operations(False)
-    return (operations(True) + (every - 1) * operations(False)) // every
-
-
 def _plain() -> Any:
     from harness.backends.numpy_ops import numpy_ops
 
@@ -222,7 +193,6 @@ def step_case(rule: Rule, kind: str) -> KernelCase:
         name=f"step.{rule.name}.{kind}",
         group="step",
         sizes={"leaves": len(shapes), "parameters": sum(map(prod, shapes.values()))},
-        flops=step_flops(rule, shapes),
         entries=step_entries(rule, shapes),
         prepare=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype),
         prepare_few=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype, STEPS),

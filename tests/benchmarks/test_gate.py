@@ -35,7 +35,7 @@ def prepare(backend, dtype):
 
 
 def timed(pattern=""):
-    case = SimpleNamespace(prepare=prepare, sizes={{"size": 1}}, flops={flops})
+    case = SimpleNamespace(prepare=prepare, sizes={{"size": {size}}})
     labels = [label for label in ("sleep", "nap") if pattern in label]
     return {{label: SimpleNamespace(case=case, backend="jax", dtype="float32") for label in labels}}
 '''
@@ -73,9 +73,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "benchmarks" / "kernels" / "clock.py", kernels)
     (folder / ".gitignore").write_text("__pycache__/\n")
     start_repository(folder, monkeypatch)
-    commit(folder, "fast", seconds=0.002, flops=1)
-    commit(folder, "slow", seconds=0.004, flops=1)
-    commit(folder, "other", seconds=0.002, flops=2)
+    commit(folder, "fast", seconds=0.002, size=1)
+    commit(folder, "slow", seconds=0.004, size=1)
+    commit(folder, "other", seconds=0.002, size=2)
     monkeypatch.setattr(gate, "LEVEL", 0.9)
     monkeypatch.setattr(gate, "MOST_ROUNDS", 5)
     monkeypatch.setattr(gate_timing, "BLOCKS", 3)
@@ -123,7 +123,7 @@ def test_a_commit_is_not_slower_than_itself(repository: Path):
     [
         (["no-such-commit", "HEAD"], "git knows no commit 'no-such-commit'"),
         (["HEAD", "HEAD", "--case", "nothing"], "--case 'nothing': no label"),
-        (["HEAD~1", "HEAD", *QUICK], "flops are 1 at the base and 2 at the head"),
+        (["HEAD~1", "HEAD", *QUICK], "sizes are {'size': 1} at the base and {'size': 2} at the head"),
         (["HEAD", "HEAD", "--rounds", "3"], "--rounds 3: at least 5 is needed"),
         (["HEAD", "HEAD", "--effect", "0"], "--effect 0.0"),
     ],
