@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from harness.checks import CORRECTED, PRINTED, Check, Measure, Series
+from results.verdicts import Variant
+
+Measures = Callable[..., Iterable[Measure | Series]]
 
 
-def draws(quick: int) -> dict[str, int]:
-    """So many instances at scale `quick`, and ten times as many at scale `paper`."""
-    return {"quick": quick, "paper": 10 * quick}
-
-
-def printed_and_corrected(
-    part: str, source: str, measures: Callable[..., Iterable[Measure | Series]], quick: int
-) -> tuple[Check, Check]:
-    """A part as its statement is printed, and as it must be meant.
+def part(
+    name: str, source: str, measures: Measures, quick: int, variant: Variant = "", /, **case: Any
+) -> Check:
+    """A part of which `quick` instances are drawn at scale `quick`, and ten times as many at scale `paper`.
 
     Args:
-        part, source: of both checks.
-        measures: `measures(random, printed)`, the measures of one instance.
-        quick: as `draws` takes it.
+        name, source, variant: of the check.
+        measures: `measures(random, **case)`, the measures of one instance.
+        quick: the number of instances.
+        case: what it is measured for, such as a rule.
     """
+    return Check(name, source, partial(measures, **case), {"quick": quick, "paper": 10 * quick}, variant)
+
+
+def printed_and_corrected(name: str, source: str, measures: Measures, quick: int) -> tuple[Check, Check]:
+    """A part as its statement is printed, and as it must be meant: `measures(random, printed)`."""
     return (
-        Check(part, source, partial(measures, printed=True), draws(quick), PRINTED),
-        Check(part, source, partial(measures, printed=False), draws(quick), CORRECTED),
+        part(name, source, measures, quick, PRINTED, printed=True),
+        part(name, source, measures, quick, CORRECTED, printed=False),
     )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, vanishes
-from benchmarks.claims._parts import draws
+from benchmarks.claims._parts import part
 from benchmarks.claims._spectra import kronecker_residual
-from harness.checks import Check, Measure, PropertyClaim
+from harness.checks import Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -156,7 +155,6 @@ def _composed(random: Random) -> Iterator[Measure]:
         yield vanishes(f"distance of the paths over their length, {optimizer}", error, FOLLOWED)
 
 
-_PATHS = draws(10)
 EQUIVARIANCE = PropertyClaim(
     id="egop.equivariance",
     sentence=(
@@ -171,23 +169,11 @@ EQUIVARIANCE = PropertyClaim(
         "1e-3 or more counts as another path."
     ),
     checks=(
-        Check("a basis around a rule is the rule on f(V theta)", "000 Alg. 2.1", _composed, _PATHS),
-        Check("SGD and momentum in orthogonal bases", "000 Sec. 6; 004 eqs. 81-84", _equivariant, _PATHS),
-        Check(
-            "all four under signed permutations",
-            "004 App. F, eq. 85",
-            partial(_of_coordinates, signed=True),
-            _PATHS,
-        ),
-        Check(
-            "all four under permutations",
-            "004 App. F, eq. 85",
-            partial(_of_coordinates, signed=False),
-            _PATHS,
-        ),
-        Check(
-            "Adam and Adagrad in orthogonal bases differ", "000 Sec. 1; 004 App. F", _not_equivariant, _PATHS
-        ),
+        part("a basis around a rule is the rule on f(V theta)", "000 Alg. 2.1", _composed, 10),
+        part("SGD and momentum in orthogonal bases", "000 Sec. 6; 004 eqs. 81-84", _equivariant, 10),
+        part("all four under signed permutations", "004 App. F, eq. 85", _of_coordinates, 10, signed=True),
+        part("all four under permutations", "004 App. F, eq. 85", _of_coordinates, 10, signed=False),
+        part("Adam and Adagrad in orthogonal bases differ", "000 Sec. 1; 004 App. F", _not_equivariant, 10),
     ),
 )
 
@@ -244,8 +230,8 @@ KRONECKER_SUBSET = PropertyClaim(
         "residual of 0.92 / sqrt(n_in n_out) or more."
     ),
     checks=(
-        Check("two-sided rotations are orthogonal", "000 Lemma G.1", _two_sided, draws(40)),
-        Check("the V of the proof is no product", "000 l. 1811-1821", _not_kronecker, draws(40)),
+        part("two-sided rotations are orthogonal", "000 Lemma G.1", _two_sided, 40),
+        part("the V of the proof is no product", "000 l. 1811-1821", _not_kronecker, 40),
     ),
 )
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals
-from benchmarks.claims._parts import draws
+from benchmarks.claims._parts import part
 from benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
@@ -19,7 +18,7 @@ from benchmarks.claims._smooth_objectives import (
     least_sum,
 )
 from benchmarks.claims._spectra import density, stable_rank
-from harness.checks import Check, Measure, PropertyClaim
+from harness.checks import Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -99,15 +98,10 @@ SMOOTHNESS_BOUND = PropertyClaim(
         "beta_1) by up to sqrt(2)."
     ),
     checks=(
-        Check("2 sr / (d beta_1), quadratics", "000 Thm. A.1, eq. A.5 with H = 0", _quadratics, draws(40)),
-        Check(
-            "eq. A.5 and Theorem A.1, logistic regression", "000 Thm. A.1, eq. A.5", _in_general, draws(20)
-        ),
-        Check(
-            "sr / (d beta_1) is exceeded without a constant",
-            "000 Sec. 3, l. 239-240",
-            _constant_needed,
-            draws(20),
+        part("2 sr / (d beta_1), quadratics", "000 Thm. A.1, eq. A.5 with H = 0", _quadratics, 40),
+        part("eq. A.5 and Theorem A.1, logistic regression", "000 Thm. A.1, eq. A.5", _in_general, 20),
+        part(
+            "sr / (d beta_1) is exceeded without a constant", "000 Sec. 3, l. 239-240", _constant_needed, 20
         ),
     ),
 )
@@ -247,19 +241,21 @@ ADAGRAD_BOUND = PropertyClaim(
         "with the constant 2 of Theorem A.1."
     ),
     checks=(
-        Check(
+        part(
             "eq. 3.4 in both bases, quadratics",
             "000 eq. 3.4, Lemma A.8",
-            partial(_averages, objective="quadratic"),
-            draws(20),
+            _averages,
+            20,
+            objective="quadratic",
         ),
-        Check(
+        part(
             "eq. 3.4 in both bases, logistic regression",
             "000 eq. 3.4, Lemma A.8",
-            partial(_averages, objective="logistic"),
-            draws(20),
+            _averages,
+            20,
+            objective="logistic",
         ),
-        Check("eq. 3.3 in the EGOP basis, quadratics", "000 Thm. 3.1, eq. 3.3", _by_the_spectrum, draws(20)),
+        part("eq. 3.3 in the EGOP basis, quadratics", "000 Thm. 3.1, eq. 3.3", _by_the_spectrum, 20),
     ),
 )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.claims._matrices import loewner_ratio
 from benchmarks.claims._measures import agrees, at_most, vanishes
-from benchmarks.claims._parts import draws, printed_and_corrected
+from benchmarks.claims._parts import part, printed_and_corrected
 from benchmarks.claims._smooth_objectives import (
     Ball,
     draw_logistic_ball,
@@ -20,7 +20,7 @@ from benchmarks.claims._smooth_objectives import (
     sphere_rule,
 )
 from benchmarks.claims._spectra import density
-from harness.checks import Check, Measure, PropertyClaim
+from harness.checks import Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -136,28 +136,16 @@ HESSIAN_SANDWICH = PropertyClaim(
         "A.2 gives the dense vectors entries of magnitude d^(1/2) and not d^(-1/2)."
     ),
     checks=(
-        Check(
-            "c^2 H^2 <= EGOP <= 2 c^2 H^2, quadratics", "000 Lemma A.6; 001 Lemma 11", _quadratics, draws(40)
-        ),
-        Check(
-            "the EGOP up to its error, logistic regression",
-            "000 Lemma A.6; 001 Lemma 11",
-            _logistic,
-            draws(20),
-        ),
+        part("c^2 H^2 <= EGOP <= 2 c^2 H^2, quadratics", "000 Lemma A.6; 001 Lemma 11", _quadratics, 40),
+        part("the EGOP up to its error, logistic regression", "000 Lemma A.6; 001 Lemma 11", _logistic, 20),
         *printed_and_corrected(
             "the EGOP is diagonal in its own basis", "000 Lemma A.7, eq. A.3; 001 Lemma 14", _diagonal, 20
         ),
         *printed_and_corrected(
             "dense vectors bound the sum from below", "000 Lemma A.2; 001 Lemma 6", _lower, 20
         ),
-        Check(
-            "eigenvectors bound the sum from below",
-            "000 Corollary A.3; 001 Corollary 7",
-            _corollary,
-            draws(20),
-        ),
-        Check("eigenvalues bound the sum in the EGOP basis", "000 Lemma A.4; 001 Lemma 8", _upper, draws(20)),
+        part("eigenvectors bound the sum from below", "000 Corollary A.3; 001 Corollary 7", _corollary, 20),
+        part("eigenvalues bound the sum in the EGOP basis", "000 Lemma A.4; 001 Lemma 8", _upper, 20),
     ),
 )
 
@@ -268,8 +256,8 @@ HESSIAN_LIPSCHITZ = PropertyClaim(
         "factors half of the constant is reached, the most that was seen."
     ),
     checks=(
-        Check("the quadratic form of the Hessian", "000 Lemma E.4", _form, draws(20)),
-        Check("the Lipschitz constant", "000 Lemma E.3", _lipschitz, draws(20)),
+        part("the quadratic form of the Hessian", "000 Lemma E.4", _form, 20),
+        part("the Lipschitz constant", "000 Lemma E.3", _lipschitz, 20),
     ),
 )
 

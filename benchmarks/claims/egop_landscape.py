@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.claims._measures import at_most
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import draws
+from benchmarks.claims._parts import part
 from harness.checks import Check, Measure, PropertyClaim, Series
 
 Random = np.random.Generator
@@ -153,7 +153,7 @@ AXIS_ALIGNED = PropertyClaim(
         "1e-7."
     ),
     checks=(
-        Check("the leading direction lies along an axis", "000 Fig. 1 left", _aligned, draws(2)),
+        part("the leading direction lies along an axis", "000 Fig. 1 left", _aligned, 2),
         Check("and does so on the problem of the figure", "000 Fig. 1 left, C.4", _drawn, {"paper": 1}),
     ),
     workloads=(WORKLOAD,),

@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import draws, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part, printed_and_corrected
+from harness.checks import Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -232,14 +232,9 @@ AUXILIARY_EXACT = PropertyClaim(
         "it leaves one of theta_0's coordinates, which must be more than rounding."
     ),
     checks=(
-        Check("exact for every r", "000 l. 1252-1256, Alg. D.1", _exact_for_every_rank, draws(20)),
-        Check("the reduced form is not exact", "000 l. 1243-1246", _reduced, draws(20)),
-        Check(
-            "SGD moves as on theta, and theta_d stays in the complement",
-            "000 l. 1247-1248",
-            _descends,
-            draws(20),
-        ),
+        part("exact for every r", "000 l. 1252-1256, Alg. D.1", _exact_for_every_rank, 20),
+        part("the reduced form is not exact", "000 l. 1243-1246", _reduced, 20),
+        part("SGD moves as on theta, and theta_d stays in the complement", "000 l. 1247-1248", _descends, 20),
     ),
 )
 
@@ -419,9 +414,9 @@ SHARED_FILTERS = PropertyClaim(
         "the check, apart from the bases that runs take."
     ),
     checks=(
-        Check("one V for all filters is I (x) V", "000 l. 1303-1308", _one_for_all, draws(5)),
-        Check("a V for each filter is another basis", "000 Sec. 5, D.1.2", _one_each, draws(3)),
-        Check("the covariances of filters agree", "000 Sec. 5, l. 1283-1286", _alike, draws(3)),
+        part("one V for all filters is I (x) V", "000 l. 1303-1308", _one_for_all, 5),
+        part("a V for each filter is another basis", "000 Sec. 5, D.1.2", _one_each, 3),
+        part("the covariances of filters agree", "000 Sec. 5, l. 1283-1286", _alike, 3),
     ),
 )
 

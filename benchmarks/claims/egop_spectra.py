@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.claims._matrices import relative_error, with_singular_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import draws, printed_and_corrected
+from benchmarks.claims._parts import part, printed_and_corrected
 from benchmarks.claims._spectra import densities
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -108,8 +107,8 @@ NATURAL_DATA = PropertyClaim(
         "lower an eigenvalue, and sigma_k^4 <= lambda_k <= sigma_(k-1)^4."
     ),
     checks=(
-        Check("the EGOP of least squares", "000 l. 1672", _closed_form, draws(40)),
-        Check("the decay of the eigenvalues", "000 eq. A.8", _decay, draws(60)),
+        part("the EGOP of least squares", "000 l. 1672", _closed_form, 40),
+        part("the decay of the eigenvalues", "000 eq. A.8", _decay, 60),
         *printed_and_corrected("the interlacing of the eigenvalues", "000 l. 1679-1681", _interlaced, 60),
     ),
 )
@@ -208,15 +207,10 @@ SPECTRAL_RATIO = PropertyClaim(
     ),
     checks=(
         *(
-            Check(
-                f"the ratios of eigenvalues, {loss}",
-                "000 Lemma A.10",
-                partial(_spectral, loss=loss),
-                draws(15),
-            )
+            part(f"the ratios of eigenvalues, {loss}", "000 Lemma A.10", _spectral, 15, loss=loss)
             for loss in LOSSES
         ),
-        Check("the bound is attained", "000 Lemma A.10", _attained, draws(15)),
+        part("the bound is attained", "000 Lemma A.10", _attained, 15),
     ),
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import draws
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part
+from harness.checks import CORRECTED, PRINTED, Measure, PropertyClaim
 from workloads.workload import Role
 
 NOTHING = 1e-75  # an entry without gradient: its square is lost in every sum, and its step still shows V
@@ -100,9 +99,9 @@ def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, 
 
     rule = rules()[optimizer].choose(options)
     if rule.part is not None:
-        part = rule.part(Role("weight"), shape)
-        assert part is not None  # all three rules take matrices
-        rule = part.rule
+        own = rule.part(Role("weight"), shape)
+        assert own is not None  # all three rules take matrices
+        rule = own.rule
 
     def count(state: Any) -> int:
         return sum(map(count, state)) if isinstance(state, tuple) else state.size
@@ -224,21 +223,21 @@ ADAFACTOR = PropertyClaim(
         "simultaneous steps for A and B, which is run as printed; as corrected B is updated with the new A."
     ),
     checks=(
-        Check(
+        part(
             "the state is m + n numbers for Adafactor and (m + n) r for AdamNMF",
             "002 Sec. 4.7, L.2",
             _state,
-            draws(20),
+            20,
         ),
-        Check(
+        part(
             "for one fixed G^2 the factors are the optimum under the I-divergence",
             "002 Sec. 4.7, App. L",
             _optimum,
-            draws(40),
+            40,
         ),
-        Check("the factors of a moving average are biased", "002 footnote 9", _bias, draws(20)),
-        Check(NEVER_RAISES, "002 L.2", partial(_rounds, alternating=False), draws(40), PRINTED),
-        Check(NEVER_RAISES, "002 eqs. 123-124", partial(_rounds, alternating=True), draws(40), CORRECTED),
+        part("the factors of a moving average are biased", "002 footnote 9", _bias, 20),
+        part(NEVER_RAISES, "002 L.2", _rounds, 40, PRINTED, alternating=False),
+        part(NEVER_RAISES, "002 eqs. 123-124", _rounds, 40, CORRECTED, alternating=True),
     ),
 )
 
@@ -329,20 +328,15 @@ CLIP = PropertyClaim(
         "RMS(W): it is set to 0 here (the rule's default is 0.001, so that W = 0 moves)."
     ),
     checks=(
-        Check(
+        part(
             "the change's root mean square is at most eta RMS(W)",
             "002 Sec. 4.7.1, changes 3 and 4",
             _clipped,
-            draws(60),
+            60,
         ),
-        Check("the bound is reached", "002 Sec. 4.7.1", _reached, draws(20)),
-        Check("it is the clipping that gives the bound", "002 Sec. 4.7.1, change 3", _unclipped, draws(20)),
-        Check(
-            "beta_2 = 1 - t^-c leaves no bias to correct",
-            "002 Sec. 4.7.1, change 5",
-            _no_correction,
-            draws(20),
-        ),
+        part("the bound is reached", "002 Sec. 4.7.1", _reached, 20),
+        part("it is the clipping that gives the bound", "002 Sec. 4.7.1, change 3", _unclipped, 20),
+        part("beta_2 = 1 - t^-c leaves no bias to correct", "002 Sec. 4.7.1, change 5", _no_correction, 20),
     ),
 )
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
-from benchmarks.claims._parts import draws, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part, printed_and_corrected
+from harness.checks import Measure, PropertyClaim
 
 Random = np.random.Generator
 
@@ -117,8 +116,6 @@ def _order_on_growth(random: Random) -> Iterator[Measure]:
     yield at_most("difference of the moves after 500 steps, relative", late, LITTLE)
 
 
-_ONCE = draws(2)
-
 NOTES_AMSGRAD = PropertyClaim(
     id="notes.amsgrad",
     sentence=(
@@ -138,28 +135,30 @@ NOTES_AMSGRAD = PropertyClaim(
         "the maximum for good: the correction is 1 later on, the maximum is not."
     ),
     checks=(
-        Check("Adam's regret is linear", "002 Sec. 4.2", _adam_fails, _ONCE),
+        part("Adam's regret is linear", "002 Sec. 4.2", _adam_fails, 2),
         *(
-            Check(
+            part(
                 f"AMSGrad converges, maximum {order} correction",
                 "002 Sec. 4.2",
-                partial(_amsgrad_converges, order=order),
-                _ONCE,
+                _amsgrad_converges,
+                2,
+                order=order,
             )
             for order in ORDERS
         ),
         *(
-            Check(
+            part(
                 f"the rate {'never rises' if order == 'after' else 'can rise'}, maximum {order} correction",
                 "002 Sec. 4.2",
-                partial(_rate_never_rises, order=order),
-                draws(5),
+                _rate_never_rises,
+                5,
+                order=order,
             )
             for order in ORDERS
         ),
-        Check("the order matters early", "002 Sec. 4.2", _order_matters_early, draws(3)),
-        Check("and little later, growing gradients", "002 Sec. 4.2", _order_on_growth, draws(2)),
-        Check("and little later, steady gradients", "002 Sec. 4.2", _order_on_noise, draws(2)),
+        part("the order matters early", "002 Sec. 4.2", _order_matters_early, 3),
+        part("and little later, growing gradients", "002 Sec. 4.2", _order_on_growth, 2),
+        part("and little later, steady gradients", "002 Sec. 4.2", _order_on_noise, 2),
     ),
 )
 
@@ -217,8 +216,8 @@ NOTES_UPDATE_SIZE = PropertyClaim(
         "all beta_2 from 0 on, which normal gradients do not fulfil near 0; it is not needed above 0.9."
     ),
     checks=(
-        Check("the root mean square", "002 eqs. 50-51", _update_size, draws(10)),
-        Check("beta_2 is mild", "002 eq. 50", _mild, draws(1)),
+        part("the root mean square", "002 eqs. 50-51", _update_size, 10),
+        part("beta_2 is mild", "002 eq. 50", _mild, 1),
     ),
 )
 
@@ -300,8 +299,6 @@ def _bounded(random: Random) -> Iterator[Measure]:
     yield equals("move of an entry without gradient", np.abs(moved[:, 0]).max(), 0.0)
 
 
-_SOME = draws(20)
-
 NOTES_SCALE_INVARIANCE = PropertyClaim(
     id="notes.scale-invariance",
     sentence=(
@@ -320,10 +317,10 @@ NOTES_SCALE_INVARIANCE = PropertyClaim(
     ),
     checks=(
         *printed_and_corrected("moves do not depend on the gradients' scale", "002 eq. 47", _invariance, 20),
-        Check("a large epsilon breaks that", "002 Sec. 4.1.1", _epsilon_breaks, _SOME),
-        Check("a small one hardly", "002 Sec. 4.1.1", _epsilon_harmless, _SOME),
-        Check("atan2 bounds every move", "002 Sec. 4.1.2", _bounded, _SOME),
-        Check("and clips a spike", "002 Sec. 4.1.2", _spike, draws(5)),
+        part("a large epsilon breaks that", "002 Sec. 4.1.1", _epsilon_breaks, 20),
+        part("a small one hardly", "002 Sec. 4.1.1", _epsilon_harmless, 20),
+        part("atan2 bounds every move", "002 Sec. 4.1.2", _bounded, 20),
+        part("and clips a spike", "002 Sec. 4.1.2", _spike, 5),
     ),
 )
 

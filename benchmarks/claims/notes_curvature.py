@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.claims._matrices import relative_error
 from benchmarks.claims._measures import agrees, at_least, vanishes
 from benchmarks.claims._moves import moves
-from benchmarks.claims._parts import draws
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part
+from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
 BEYOND_ROUNDING = 1e-6  # for what the notes call unequal, without saying by how much
@@ -187,10 +187,10 @@ FISHER = PropertyClaim(
         "population's gradients, weighted so that its running mean is the expectation."
     ),
     checks=(
-        Check("Gauss-Newton is Fisher", "002 Lemma H.1, eq. 58", _gauss_newton, draws(12)),
-        Check("Gauss-Newton is the Hessian of linear logits", "002 eq. 113", _hessian, draws(8)),
-        Check("the empirical Fisher matrix and its batches", "002 eq. 59, footnote 11", _empirical, draws(8)),
-        Check("Adam's denominators", "002 eq. 60", _adam, draws(8)),
+        part("Gauss-Newton is Fisher", "002 Lemma H.1, eq. 58", _gauss_newton, 12),
+        part("Gauss-Newton is the Hessian of linear logits", "002 eq. 113", _hessian, 8),
+        part("the empirical Fisher matrix and its batches", "002 eq. 59, footnote 11", _empirical, 8),
+        part("Adam's denominators", "002 eq. 60", _adam, 8),
     ),
 )
 

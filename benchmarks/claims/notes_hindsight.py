@@ -10,8 +10,8 @@ from benchmarks.claims._matrices import power
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import Random, draw_features
-from benchmarks.claims._parts import draws, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part, printed_and_corrected
+from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9  # of ratios: roots of matrices with condition numbers up to 1e6
 COMPETITORS = 50
@@ -245,9 +245,6 @@ def _full_factor(random: Random) -> Iterator[Measure]:
     yield from _within((trace + total) / 2 / trace)
 
 
-_MANY = draws(40)
-_FEW = draws(15)
-
 NOTES_HINDSIGHT = PropertyClaim(
     id="notes.hindsight",
     sentence=(
@@ -268,19 +265,19 @@ NOTES_HINDSIGHT = PropertyClaim(
         "order gives equality (and writes G G^T for the G^T G of its proof)."
     ),
     checks=(
-        Check("Fact 2.1", "002 Fact 2.1", _fact, _MANY),
-        Check("Fact 2.1 for numbers", "002 Fact 2.1", _scalar_fact, _FEW),
+        part("Fact 2.1", "002 Fact 2.1", _fact, 40),
+        part("Fact 2.1 for numbers", "002 Fact 2.1", _scalar_fact, 15),
         *printed_and_corrected("the step of Fact 2.1's proof", "002 Fact 2.1", _proof_step, 40),
-        Check("eq. 37 is the best diagonal", "002 eqs. 36-38", _diagonal_optimum, _FEW),
-        Check("eq. 38 is at most eq. 32", "002 eqs. 32, 38", _diagonal_below_norm, _MANY),
-        Check("and equal in proportion only", "002 eqs. 32, 38", _diagonal_equal_norm, _MANY),
-        Check("eq. 40 is the best matrix", "002 eq. 40", _full_optimum, _FEW),
-        Check("eq. 41 is at most eq. 42", "002 eqs. 41-42, Lemma S.1", _full_below_diagonal, _MANY),
-        Check("and less unless O_T is diagonal", "002 Lemma S.1", _full_equal_diagonal, _MANY),
+        part("eq. 37 is the best diagonal", "002 eqs. 36-38", _diagonal_optimum, 15),
+        part("eq. 38 is at most eq. 32", "002 eqs. 32, 38", _diagonal_below_norm, 40),
+        part("and equal in proportion only", "002 eqs. 32, 38", _diagonal_equal_norm, 40),
+        part("eq. 40 is the best matrix", "002 eq. 40", _full_optimum, 15),
+        part("eq. 41 is at most eq. 42", "002 eqs. 41-42, Lemma S.1", _full_below_diagonal, 40),
+        part("and less unless O_T is diagonal", "002 Lemma S.1", _full_equal_diagonal, 40),
         *printed_and_corrected("equality for diagonal O_T", "002 Lemma S.1", _diagonal_order, 40),
-        Check("1.5 times the best learning rate", "002 eqs. 32-34", _norm_factor, _MANY),
-        Check("1.5 times the best diagonal", "002 eqs. 38-39", _diagonal_factor, _MANY),
-        Check("1.5 times the best matrix", "002 eqs. 41, 43", _full_factor, _MANY),
+        part("1.5 times the best learning rate", "002 eqs. 32-34", _norm_factor, 40),
+        part("1.5 times the best diagonal", "002 eqs. 38-39", _diagonal_factor, 40),
+        part("1.5 times the best matrix", "002 eqs. 41, 43", _full_factor, 40),
     ),
 )
 

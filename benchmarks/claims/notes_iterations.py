@@ -8,9 +8,9 @@ import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import draws, printed_and_corrected
+from benchmarks.claims._parts import part, printed_and_corrected
 from harness.backends.ops import Ops
-from harness.checks import Check, Measure, PropertyClaim
+from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9
 MEASURED = (1e-13, 1e-9)  # errors between which a rate is read: below is rounding, above are faster terms
@@ -270,15 +270,13 @@ ITERATIONS = PropertyClaim(
         "the old order is a fixed point in exact arithmetic."
     ),
     checks=(
-        Check("power iteration", "002 Q.1, eq. 141", _power_iteration, draws(40)),
-        Check("power iteration without a gap", "002 footnote 27", _power_iteration_without_gap, draws(20)),
-        Check("the subspace's error is bounded", "002 Q.2", _subspace, draws(40)),
-        Check("rates of the subspace and of the whole basis", "002 Q.2, footnote 28", _rates, draws(12)),
+        part("power iteration", "002 Q.1, eq. 141", _power_iteration, 40),
+        part("power iteration without a gap", "002 footnote 27", _power_iteration_without_gap, 20),
+        part("the subspace's error is bounded", "002 Q.2", _subspace, 40),
+        part("rates of the subspace and of the whole basis", "002 Q.2, footnote 28", _rates, 12),
         *printed_and_corrected(COLUMNS, "002 footnote 28", _column_rates, 12),
-        Check(
-            "online iteration follows a basis that rotates", "002 Q.2.1, eqs. 144-145", _tracking, draws(8)
-        ),
-        Check("it follows eigenvalues that cross", "002 Q.2.1", _crossing, draws(12)),
+        part("online iteration follows a basis that rotates", "002 Q.2.1, eqs. 144-145", _tracking, 8),
+        part("it follows eigenvalues that cross", "002 Q.2.1", _crossing, 12),
     ),
 )
 

@@ -17,8 +17,8 @@ from benchmarks.claims._matrices import (
     with_singular_values,
 )
 from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
-from benchmarks.claims._parts import draws, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part, printed_and_corrected
+from harness.checks import Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
 ROUNDING = 1e-8  # of inverse roots of matrices whose eigenvalues span up to 6 orders of magnitude
@@ -243,14 +243,14 @@ KRONECKER = PropertyClaim(
         "the geometric mean, which is that product where they commute."
     ),
     checks=(
-        Check("entries, vec(A X B) and transposes", "002 eqs. 98-99", _definition, draws(40)),
-        Check("the mixed-product property", "002 eq. 100", _mixed_product, draws(40)),
-        Check("trace and eigenvalues", "002 G.2, eq. 104", _square, draws(40)),
-        Check("powers and order", "002 eqs. 105-107", _powers, draws(40)),
-        Check("the rearranged product is an outer product", "002 eq. 101, Lemma G.1", _rearranged, draws(40)),
+        part("entries, vec(A X B) and transposes", "002 eqs. 98-99", _definition, 40),
+        part("the mixed-product property", "002 eq. 100", _mixed_product, 40),
+        part("trace and eigenvalues", "002 G.2, eq. 104", _square, 40),
+        part("powers and order", "002 eqs. 105-107", _powers, 40),
+        part("the rearranged product is an outer product", "002 eq. 101, Lemma G.1", _rearranged, 40),
         *printed_and_corrected(TWICE, "002 eq. 103", _twice, 40),
-        Check("the nearest Kronecker product", "002 Cor. G.2", _nearest, draws(40)),
-        Check("bounds on an outer product", "002 Lemma G.3, Cor. G.5", _outer_product, draws(40)),
+        part("the nearest Kronecker product", "002 Cor. G.2", _nearest, 40),
+        part("bounds on an outer product", "002 Lemma G.3, Cor. G.5", _outer_product, 40),
         *printed_and_corrected(MEANS, "002 Fact G.4", _mean_order, 30),
     ),
 )

@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, semidefinite
 from benchmarks.claims._measures import at_most, equals, vanishes
-from benchmarks.claims._parts import draws
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part
+from harness.checks import Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
 ROUNDING = 1e-10
@@ -259,15 +259,10 @@ MAJORIZE = PropertyClaim(
         "(l1) or two opposed ones (l-infinity)."
     ),
     checks=(
-        Check(
-            "the loss never rises and stays under its surrogate",
-            "002 App. P, eqs. 137-140",
-            _descent,
-            draws(15),
-        ),
-        Check("(132) = (133) => (134), quadratics", "002 Lemmas S.17 and S.18", _constants, draws(30)),
-        Check("(132) = (133) => (134), cosines and limits", "002 Lemmas S.17 and S.18", _limits, draws(20)),
-        Check("(134) is weaker outside the Euclidean norm", "002 App. O", _strict, draws(10)),
+        part("the loss never rises and stays under its surrogate", "002 App. P, eqs. 137-140", _descent, 15),
+        part("(132) = (133) => (134), quadratics", "002 Lemmas S.17 and S.18", _constants, 30),
+        part("(132) = (133) => (134), cosines and limits", "002 Lemmas S.17 and S.18", _limits, 20),
+        part("(134) is weaker outside the Euclidean norm", "002 App. O", _strict, 10),
     ),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import numpy as np
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import draws
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part
+from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-12
 READ = 1e-9  # of a step that is read from where the retraction brought it
@@ -338,44 +337,34 @@ MANIFOLD = PropertyClaim(
         "without a tangential part then moves nothing."
     ),
     checks=(
-        Check("first-order view", "002 eq. 71, Lemma S.19", _first_order, draws(20)),
-        Check("updates, lengths and steps along w", "002 eqs. 70 and 72", _updates, draws(20)),
-        Check("the trust-region step is optimal", "002 eq. 73, Lemma S.21", _trust_region, draws(30)),
-        Check(
+        part("first-order view", "002 eq. 71, Lemma S.19", _first_order, 20),
+        part("updates, lengths and steps along w", "002 eqs. 70 and 72", _updates, 20),
+        part("the trust-region step is optimal", "002 eq. 73, Lemma S.21", _trust_region, 30),
+        part(
             "weight normalization with a frozen scale is the classical step",
             "002 eq. 76, Lemma 8.1",
             _frozen,
-            draws(20),
+            20,
         ),
-        Check(
-            "weight normalization is gradient descent on v and s", "002 eq. 74", _reparameterized, draws(10)
-        ),
-        Check("weight normalization as a preconditioner", "002 eq. 75", _locally, draws(20)),
-        Check("Orth is the nearest orthonormal matrix", "002 eq. 77", _nearest, draws(20)),
-        Check("Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, draws(10)),
-        Check(
-            "Stiefel directions are tangent",
-            "002 eq. 78",
-            partial(_tangent_directions, default=False),
-            draws(6),
-        ),
-        Check(
-            "Stiefel steps are optimal",
-            "002 eq. 79, Lemma S.22",
-            partial(_tangent_steps, options=ENOUGH),
-            draws(6),
-        ),
-        Check(
+        part("weight normalization is gradient descent on v and s", "002 eq. 74", _reparameterized, 10),
+        part("weight normalization as a preconditioner", "002 eq. 75", _locally, 20),
+        part("Orth is the nearest orthonormal matrix", "002 eq. 77", _nearest, 20),
+        part("Stiefel steps stay orthonormal", "002 eq. 77", _orthonormal_steps, 10),
+        part("Stiefel directions are tangent", "002 eq. 78", _tangent_directions, 6, default=False),
+        part("Stiefel steps are optimal", "002 eq. 79, Lemma S.22", _tangent_steps, 6, options=ENOUGH),
+        part(
             "Stiefel directions are tangent, default number of iterations",
             "002 eq. 78",
-            partial(_tangent_directions, default=True),
-            draws(30),
+            _tangent_directions,
+            30,
+            default=True,
         ),
-        Check(
+        part(
             "Stiefel steps are optimal, default number of iterations",
             "002 eq. 79, Lemma S.22",
-            partial(_tangent_steps, options={}),
-            draws(6),
+            _tangent_steps,
+            6,
+            options={},
         ),
     ),
 )

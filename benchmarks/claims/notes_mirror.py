@@ -8,8 +8,8 @@ import numpy as np
 
 from benchmarks.claims._measures import at_most, vanishes
 from benchmarks.claims._online_games import ROUNDING, Game, Kind, Play, Random, draw_features, draw_game, play
-from benchmarks.claims._parts import draws, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part, printed_and_corrected
+from harness.checks import Measure, PropertyClaim
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 COMPARATORS = 20
@@ -165,9 +165,6 @@ def _euclidean_regret(random: Random) -> Iterator[Measure]:
     yield _worst_ratio(played, comparators, bounds)
 
 
-_MANY = draws(60)
-_GAMES = draws(20)
-
 NOTES_MIRROR = PropertyClaim(
     id="notes.mirror",
     sentence=(
@@ -185,11 +182,11 @@ NOTES_MIRROR = PropertyClaim(
         "right."
     ),
     checks=(
-        Check("eq. 91 solves the proximal step", "002 eqs. 90-91", _proximal, draws(20)),
-        Check("eq. 91 leaves no duality gap", "002 eqs. 90-91", _certified, _MANY),
-        Check("gradient step and projection", "002 eqs. 1-3", _projected, draws(90)),
-        Check("regret on the simplex", "002 eq. 8, App. D", _entropy_regret, _GAMES),
-        Check("regret with projections", "002 eq. 20", _euclidean_regret, _GAMES),
+        part("eq. 91 solves the proximal step", "002 eqs. 90-91", _proximal, 20),
+        part("eq. 91 leaves no duality gap", "002 eqs. 90-91", _certified, 60),
+        part("gradient step and projection", "002 eqs. 1-3", _projected, 90),
+        part("regret on the simplex", "002 eq. 8, App. D", _entropy_regret, 20),
+        part("regret with projections", "002 eq. 20", _euclidean_regret, 20),
         *printed_and_corrected("the policy with the best expected reward", "002 App. D", _policy, 60),
     ),
 )

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import draws
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part
+from harness.checks import Measure, PropertyClaim
 
 Random = np.random.Generator
 Weights = np.ndarray
@@ -219,8 +219,6 @@ def _update_descent_minimum(random: Random) -> Iterator[Measure]:
     yield vanishes("last velocity over the first", last, 1e-9)
 
 
-_RUNS = draws(20)
-
 NOTES_MOMENTUM = PropertyClaim(
     id="notes.momentum",
     sentence=(
@@ -238,13 +236,13 @@ NOTES_MOMENTUM = PropertyClaim(
         "between 0.2 and 0.9. The bound of Lemma S.3 is a part of notes.regret."
     ),
     checks=(
-        Check("double momentum is Nesterov's", "002 Sec. 2.3.1, Lemma S.10", _double, _RUNS),
-        Check("the classical form", "002 footnote 3, eq. 167", _classical, _RUNS),
-        Check("changing learning rates", "002 Lemma S.10", _changing_rate, _RUNS),
-        Check("the velocity of a constant gradient", "002 eq. 27", _velocity, draws(10)),
-        Check("the lagging weights of heavy ball", "002 Lemma S.3", _lagging, _RUNS),
-        Check("regularized update descent", "002 App. F", _update_descent, _RUNS),
-        Check("where it rests", "002 App. F", _update_descent_minimum, draws(5)),
+        part("double momentum is Nesterov's", "002 Sec. 2.3.1, Lemma S.10", _double, 20),
+        part("the classical form", "002 footnote 3, eq. 167", _classical, 20),
+        part("changing learning rates", "002 Lemma S.10", _changing_rate, 20),
+        part("the velocity of a constant gradient", "002 eq. 27", _velocity, 10),
+        part("the lagging weights of heavy ball", "002 Lemma S.3", _lagging, 20),
+        part("regularized update descent", "002 App. F", _update_descent, 20),
+        part("where it rests", "002 App. F", _update_descent_minimum, 5),
     ),
 )
 
@@ -323,8 +321,8 @@ NOTES_NADAM = PropertyClaim(
         "means apart by more than a thousandth of the distance covered, where equal paths are within 1e-11."
     ),
     checks=(
-        Check("equal in gradient descent", "002 Sec. 2.3.2", _without_transform, _RUNS),
-        Check("not equal in Adam", "002 Sec. 4.3", _with_transform, _RUNS),
+        part("equal in gradient descent", "002 Sec. 2.3.2", _without_transform, 20),
+        part("not equal in Adam", "002 Sec. 4.3", _with_transform, 20),
     ),
 )
 

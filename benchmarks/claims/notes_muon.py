@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error, spread_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import draws, printed_and_corrected
+from benchmarks.claims._parts import part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
@@ -221,11 +221,11 @@ MUON = PropertyClaim(
         "0.005."
     ),
     checks=(
-        Check("the trust-region principle", "002 eqs. 67 and 69", _trust_region, draws(30)),
-        Check("the majorization-minimization principle", "002 eqs. 68 and 69", _majorization, draws(30)),
-        Check("directions, vectors and Muon's", "002 Sec. 7, after eq. 69", _directions, draws(20)),
-        Check("the first two polynomials rise to 1", "002 eq. 146", _rising, draws(10)),
-        Check("their iterations converge to the polar factor", "002 eq. 147", _convergence, draws(30)),
+        part("the trust-region principle", "002 eqs. 67 and 69", _trust_region, 30),
+        part("the majorization-minimization principle", "002 eqs. 68 and 69", _majorization, 30),
+        part("directions, vectors and Muon's", "002 Sec. 7, after eq. 69", _directions, 20),
+        part("the first two polynomials rise to 1", "002 eq. 146", _rising, 10),
+        part("their iterations converge to the polar factor", "002 eq. 147", _convergence, 30),
         *printed_and_corrected(FLATTENS, "002 Q.3.1", _jordan, 10),
     ),
 )
@@ -332,9 +332,9 @@ ORDER = PropertyClaim(
     ),
     checks=(
         Check("the conditions at 1 give both polynomials", "002 Q.3.1", _systems, {"quick": 1, "paper": 1}),
-        Check("local orders 2 and 3", "002 Q.3", _orders, draws(20)),
-        Check("Jordan's polynomial has no fixed point at 1", "002 Q.3.1", _no_fixed_point, draws(20)),
-        Check("5 steps cost about 30 m^3 operations", "002 Q.3.1, Compute", _cost, draws(5)),
+        part("local orders 2 and 3", "002 Q.3", _orders, 20),
+        part("Jordan's polynomial has no fixed point at 1", "002 Q.3.1", _no_fixed_point, 20),
+        part("5 steps cost about 30 m^3 operations", "002 Q.3.1, Compute", _cost, 5),
     ),
 )
 

@@ -26,7 +26,7 @@ from benchmarks.claims._online_games import (
     play,
     weighted_clipping,
 )
-from benchmarks.claims._parts import draws, printed_and_corrected
+from benchmarks.claims._parts import part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
@@ -216,9 +216,6 @@ def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
     yield equals("mean regret over sqrt(2 T / pi)", regrets.mean(), 1.0, 4 * error + 1 / (4 * steps))
 
 
-_FEW = draws(10)
-_PROJECTED = draws(10)
-
 NOTES_REGRET = PropertyClaim(
     id="notes.regret",
     sentence=(
@@ -245,24 +242,25 @@ NOTES_REGRET = PropertyClaim(
         "steps."
     ),
     checks=(
-        Check("gradient descent at a constant rate", "002 eq. 22", _constant_rate, _FEW),
-        Check("gradient descent at the best constant rate", "002 eq. 23", _best_constant_rate, _FEW),
-        Check("gradient descent at the rate 1 / sqrt(t)", "002 eq. 24", _falling_rate, _FEW),
-        Check("AdaGrad with one norm", "002 eqs. 33-34", _adagrad_norm, _FEW),
+        part("gradient descent at a constant rate", "002 eq. 22", _constant_rate, 10),
+        part("gradient descent at the best constant rate", "002 eq. 23", _best_constant_rate, 10),
+        part("gradient descent at the rate 1 / sqrt(t)", "002 eq. 24", _falling_rate, 10),
+        part("AdaGrad with one norm", "002 eqs. 33-34", _adagrad_norm, 10),
         *printed_and_corrected(
             "diagonal AdaGrad, widths of coordinates", "002 eq. 39, Secs. 3 and 3.3", _adagrad_diagonal, 10
         ),
         *printed_and_corrected("AdaGrad's first step", "002 Sec. 3.3", _first_step, 10),
-        Check("diagonal AdaGrad, Euclidean diameter", "002 Sec. 3.1.1", _adagrad_euclidean, _FEW),
-        Check("full AdaGrad", "002 eq. 43", _adagrad_full, _PROJECTED),
-        Check("Shampoo", "002 Sec. 5", _shampoo, _PROJECTED),
+        part("diagonal AdaGrad, Euclidean diameter", "002 Sec. 3.1.1", _adagrad_euclidean, 10),
+        part("full AdaGrad", "002 eq. 43", _adagrad_full, 10),
+        part("Shampoo", "002 Sec. 5", _shampoo, 10),
         *printed_and_corrected("heavy ball at the rate of the proof", "002 Lemma S.3", _heavy_ball, 10),
         *(
-            Check(
+            part(
                 f"the random environment against {name}",
                 "002 App. B",
-                partial(_random_environment, optimizer=optimizer),
-                draws(1),
+                _random_environment,
+                1,
+                optimizer=optimizer,
             )
             for name, optimizer in LEARNERS.items()
         ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import draws, printed_and_corrected
+from benchmarks.claims._parts import part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
 Random = np.random.Generator
@@ -261,8 +261,6 @@ def _jump(random: Random) -> Iterator[Measure]:
     yield at_least("w after 100 more", second, 1e43)
 
 
-_MANY = draws(25)
-
 NOTES_RATES = PropertyClaim(
     id="notes.rates",
     sentence=(
@@ -283,10 +281,10 @@ NOTES_RATES = PropertyClaim(
         "entered, where Theorem A.1 has 2^(-2^T); (16/81)^T is below 4^(-T)."
     ),
     checks=(
-        Check("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, _MANY),
-        Check("Nesterov's method", "002 A.1", _nesterov, _MANY),
-        Check("Newton's method in its ball", "002 Theorem A.1, Lemma S.6", _newton, _MANY),
-        Check("Newton's method on w^4 / 4", "002 A.2.1", _quartic, draws(5)),
+        part("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, 25),
+        part("Nesterov's method", "002 A.1", _nesterov, 25),
+        part("Newton's method in its ball", "002 Theorem A.1, Lemma S.6", _newton, 25),
+        part("Newton's method on w^4 / 4", "002 A.2.1", _quartic, 5),
         *printed_and_corrected(
             "Newton's method on w^4 / 4 has no quadratic phase", "002 A.2.1", _no_quadratic_phase, 5
         ),

@@ -20,8 +20,8 @@ from benchmarks.claims._matrices import (
 from benchmarks.claims._measures import agrees, at_least, at_most, equals
 from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import draw_game, draw_low_rank_features, play, weighted_clipping
-from benchmarks.claims._parts import draws, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
+from benchmarks.claims._parts import part, printed_and_corrected
+from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude
 
@@ -300,40 +300,30 @@ SHAMPOO = PropertyClaim(
         "notes assume."
     ),
     checks=(
-        Check(
+        part(
             "O^1/2 <= sqrt(r) L^1/4 (x) R^1/4, the preconditioner of the rule's step",
             "002 eqs. 54-56",
             _preconditioner,
-            draws(60),
+            60,
         ),
-        Check(
-            "the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4",
-            "002 Sec. 5, after eq. 55",
-            _regret,
-            draws(15),
-        ),
-        Check(
+        part("the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4", "002 Sec. 5, after eq. 55", _regret, 15),
+        part(
             "the power 1/2 is one step of power iteration from the identity",
             "002 Sec. 6.2, eq. 63",
             _power_iteration,
-            draws(40),
+            40,
         ),
         *printed_and_corrected(COSINE, "002 Sec. 6.2", _cosine, 40),
         *printed_and_corrected(IDENTITY, "002 Sec. 6.2", _identity_start, 40),
-        Check(
+        part(
             "where the rearranged matrix has rank one the decomposition and the idealized step are exact",
             "002 Lemma 6.1, eq. 64",
             _exact_decomposition,
-            draws(40),
+            40,
         ),
-        Check(
-            "elsewhere the decomposition is not exact", "002 Sec. 6.2.1", _inexact_decomposition, draws(20)
-        ),
-        Check(
-            "singular statistics need a pseudo-inverse or epsilon",
-            "002 Sec. 1.3, footnote 2",
-            _singular,
-            draws(30),
+        part("elsewhere the decomposition is not exact", "002 Sec. 6.2.1", _inexact_decomposition, 20),
+        part(
+            "singular statistics need a pseudo-inverse or epsilon", "002 Sec. 1.3, footnote 2", _singular, 30
         ),
     ),
 )
