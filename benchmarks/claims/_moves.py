@@ -37,6 +37,11 @@ def path(
     return np.array(weights)
 
 
+def stepped(optimizer: str, *given: Any, **named: Any) -> np.ndarray:
+    """The weights after the last step of `path`."""
+    return np.asarray(path(optimizer, *given, **named)[-1])
+
+
 def moves(
     optimizer: str,
     gradients: np.ndarray,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ APART = 1e-3  # of paths that are not the same: they differ by a tenth and more
 STEPS = 20
 EQUIVARIANT = ("sgd", "momentum")
 BY_COORDINATES = ("adam", "adagrad")
+DISTANCE = "distance of the paths over their length, {}"
 
 
 @dataclass(frozen=True)
@@ -110,31 +112,32 @@ def _rate(random: Random, optimizer: str, function: Ridges) -> float:
     return unit * float(10.0 ** random.uniform(-1.5, -0.5))
 
 
+def _distance(random: Random, optimizer: str, drawn: Callable[[Random, int], np.ndarray]) -> float:
+    """Of a rule's paths without a basis and in one that is drawn for the size of the function."""
+    function = draw_ridges(random)
+    rate = _rate(random, optimizer, function)
+    found = _path(optimizer, function, rate, drawn(random, function.size))
+    return path_error(_path(optimizer, function, rate), found)
+
+
+def _orthogonal(random: Random, size: int) -> np.ndarray:
+    return orthonormal(random, size, size)
+
+
 def _equivariant(random: Random) -> Iterator[Measure]:
     for optimizer in EQUIVARIANT:
-        function = draw_ridges(random)
-        rate = _rate(random, optimizer, function)
-        found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
-        error = path_error(_path(optimizer, function, rate), found)
-        yield vanishes(f"distance of the paths over their length, {optimizer}", error, FOLLOWED)
+        yield vanishes(DISTANCE.format(optimizer), _distance(random, optimizer, _orthogonal), FOLLOWED)
 
 
 def _of_coordinates(random: Random, signed: bool) -> Iterator[Measure]:
+    drawn = partial(signed_permutation, signed=signed)
     for optimizer in (*EQUIVARIANT, *BY_COORDINATES):
-        function = draw_ridges(random)
-        rate = _rate(random, optimizer, function)
-        found = _path(optimizer, function, rate, signed_permutation(random, function.size, signed))
-        error = path_error(_path(optimizer, function, rate), found)
-        yield vanishes(f"distance of the paths over their length, {optimizer}", error, FOLLOWED)
+        yield vanishes(DISTANCE.format(optimizer), _distance(random, optimizer, drawn), FOLLOWED)
 
 
 def _not_equivariant(random: Random) -> Iterator[Measure]:
     for optimizer in BY_COORDINATES:
-        function = draw_ridges(random)
-        rate = _rate(random, optimizer, function)
-        found = _path(optimizer, function, rate, orthonormal(random, function.size, function.size))
-        error = path_error(_path(optimizer, function, rate), found)
-        yield at_least(f"distance of the paths over their length, {optimizer}", error, APART)
+        yield at_least(DISTANCE.format(optimizer), _distance(random, optimizer, _orthogonal), APART)
 
 
 def _composed(random: Random) -> Iterator[Measure]:
@@ -152,7 +155,7 @@ def _composed(random: Random) -> Iterator[Measure]:
             gradient = joined(function.gradients(parted(composed[-1], function.start)))
             composed.append(basis @ online.step({"w": basis.T @ gradient})["w"])
         error = path_error(path, np.array(composed))
-        yield vanishes(f"distance of the paths over their length, {optimizer}", error, FOLLOWED)
+        yield vanishes(DISTANCE.format(optimizer), error, FOLLOWED)
 
 
 EQUIVARIANCE = PropertyClaim(

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from benchmarks.claims._measures import at_most, vanishes
+from benchmarks.claims._moves import stepped
 from benchmarks.claims._online_games import ROUNDING, Game, Kind, Play, Random, draw_features, draw_game, play
 from benchmarks.claims._parts import part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 COMPARATORS = 20
-
-
-def _stepped(
-    optimizer: str,
-    weights: np.ndarray,
-    gradient: np.ndarray,
-    hyper: Mapping[str, float],
-    options: Mapping[str, str] | None = None,
-) -> np.ndarray:
-    """The weights after one step of a rule."""
-    from harness import Online
-
-    return Online(optimizer, {"w": weights}, hyper, options=options).step({"w": gradient})["w"]
 
 
 def _distribution(random: Random, size: int, least: float) -> np.ndarray:
@@ -57,7 +45,7 @@ def _proximal(random: Random) -> Iterator[Measure]:
     """Eq. 91 against the numerical solution of eq. 90."""
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-2, 0.5))
     weights, gradient = _distribution(random, size, 1e-4), random.normal(size=size)
-    found = _stepped("exponentiated_gradient", weights, gradient, {"learning_rate": rate})
+    found = stepped("exponentiated_gradient", weights, [gradient], {"learning_rate": rate})
     distance = np.abs(found - _solved(weights, rate * gradient)).sum() / 2
     yield vanishes("total variation from the numerical solution", distance, 1e-7)
 
@@ -66,7 +54,7 @@ def _certified(random: Random) -> Iterator[Measure]:
     """The duality gap of eq. 90 at the rule's point, which bounds how far above the minimum it is."""
     size, rate = int(random.integers(2, 21)), float(10 ** random.uniform(-3, 2))
     weights, gradient = _distribution(random, size, 1e-8), random.normal(size=size)
-    found = _stepped("exponentiated_gradient", weights, gradient, {"learning_rate": rate})
+    found = stepped("exponentiated_gradient", weights, [gradient], {"learning_rate": rate})
     terms = rate * gradient + np.log(found) - np.log(weights)  # the gradient in w, up to a constant
     gap = float(found @ terms - terms.min()) / (1 + float(np.abs(terms).max()))
     yield vanishes("duality gap, relative", gap, 1e-12)
@@ -76,7 +64,7 @@ def _policy(random: Random, printed: bool) -> Iterator[Measure]:
     """pi_(t+1) = argmax E[r] - KL(pi, pi_t) / eta, printed with weights e^r and not e^(eta r) (App. D)."""
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-1.5, 1))
     policy, rewards = _distribution(random, size, 1e-4), random.normal(size=size)
-    found = _stepped("exponentiated_gradient", policy, -rewards, {"learning_rate": rate})
+    found = stepped("exponentiated_gradient", policy, [-rewards], {"learning_rate": rate})
     stated = policy * np.exp(rewards if printed else rate * rewards)
     distance = float(np.abs(found - stated / stated.sum()).sum() / 2)
     yield vanishes("total variation from the stated policy", distance, 1e-12)
@@ -112,7 +100,7 @@ def _projected(random: Random) -> Iterator[Measure]:
     size, radius = int(random.integers(2, 9)), float(10 ** random.uniform(-1, 1))
     rate = float(10 ** random.uniform(-2, 2))
     weights, gradient = _inside(random, domain, size, radius), random.normal(size=size)
-    found = _stepped("mirror_descent", weights, gradient, _hyper(domain, rate, radius), {"domain": domain})
+    found = stepped("mirror_descent", weights, [gradient], _hyper(domain, rate, radius), {"domain": domain})
     slope = rate * gradient + found - weights  # the gradient of eta g^T w + |w - w_t|^2 / 2
     gap = float(slope @ (found - _least(domain, slope, radius)))
     scale = 1 + radius**2 + float(np.linalg.norm(rate * gradient)) * (1 + radius)

@@ -15,6 +15,7 @@ from harness.checks import Measure, PropertyClaim
 Random = np.random.Generator
 Weights = np.ndarray
 Gradient = Callable[[int, Weights], np.ndarray]
+DESCENT = "regularized_update_descent"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,11 @@ class Valley:
 
     curvature: np.ndarray  # Q, (d, d), its eigenvalues in (0, 1]
     centers: np.ndarray  # c_t, (T, d)
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.centers)
 
     def gradient(self, number: int, weights: Weights) -> np.ndarray:
         """That of l_t."""
@@ -90,16 +96,20 @@ def _draw_rates(random: Random) -> dict[str, float]:
     return {"learning_rate": float(10 ** random.uniform(-2, 0)), "momentum": momentum}
 
 
+def _draw(random: Random, least: int = 10) -> tuple[Valley, dict[str, float], Weights]:
+    """Losses of up to 60 steps, a learning rate and a momentum, and a start."""
+    valley, hyper = _valley(random, int(random.integers(least, 61))), _draw_rates(random)
+    return valley, hyper, random.normal(size=valley.centers.shape[1:])
+
+
 # --- momentum -----------------------------------------------------------------------------------------------
 
 
 def _double(random: Random) -> Iterator[Measure]:
     """Sec. 2.3.1: the weights of double momentum are the points x_t of eqs. 28-31."""
-    steps = int(random.integers(10, 61))
-    valley, hyper = _valley(random, steps), _draw_rates(random)
-    start = random.normal(size=valley.centers.shape[1:])
-    lookahead = _run("nesterov_lookahead", valley.gradient, start, steps, hyper)
-    fast = _run("nesterov", valley.gradient, start, steps, hyper)
+    valley, hyper, start = _draw(random)
+    lookahead = _run("nesterov_lookahead", valley.gradient, start, valley.steps, hyper)
+    fast = _run("nesterov", valley.gradient, start, valley.steps, hyper)
     yield vanishes(
         "distance of both from each other, relative", _path_error(fast.points, lookahead.points), 1e-11
     )
@@ -107,11 +117,8 @@ def _double(random: Random) -> Iterator[Measure]:
 
 def _classical(random: Random) -> Iterator[Measure]:
     """Eq. 167 and footnote 3: w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t)."""
-    steps = int(random.integers(10, 61))
-    valley, hyper = _valley(random, steps), _draw_rates(random)
-    path = _run(
-        "nesterov_lookahead", valley.gradient, random.normal(size=valley.centers.shape[1:]), steps, hyper
-    )
+    valley, hyper, start = _draw(random)
+    path = _run("nesterov_lookahead", valley.gradient, start, valley.steps, hyper)
     stepped = path.points - hyper["learning_rate"] * path.gradients
     yield vanishes("error of eq. 167, relative", _path_error(stepped, path.weights[1:]), 1e-11)
     led = path.weights[1:-1] + hyper["momentum"] * np.diff(path.weights, axis=0)[:-1]
@@ -127,14 +134,8 @@ def _changing_rate(random: Random) -> Iterator[Measure]:
     name = ("cosine", "linear", "inverse_sqrt")[random.integers(3)]
     rates = hyper["learning_rate"] * multipliers({"name": name, "warmup": 0.1}, steps)
     start = random.normal(size=valley.centers.shape[1:])
-    path = _run(
-        "nesterov_lookahead",
-        valley.gradient,
-        start,
-        steps,
-        hyper,
-        schedule=rates / hyper["learning_rate"],
-    )
+    schedule = rates / hyper["learning_rate"]
+    path = _run("nesterov_lookahead", valley.gradient, start, steps, hyper, schedule=schedule)
     velocities = -np.diff(path.weights, axis=0) / rates[:, None]
     double = path.points - rates[:, None] * (path.gradients + hyper["momentum"] * velocities)
     missed = hyper["momentum"] * -np.diff(rates)[:, None] * velocities[:-1]
@@ -162,9 +163,8 @@ def _velocity(random: Random) -> Iterator[Measure]:
 
 def _lagging(random: Random) -> Iterator[Measure]:
     """Claims I and II of Lemma S.3's proof: w_t + mu / (1 - mu) (w_t - w_(t-1)) follows plain descent."""
-    steps = int(random.integers(10, 61))
-    valley, hyper = _valley(random, steps), _draw_rates(random)
-    path = _run("momentum", valley.gradient, random.normal(size=valley.centers.shape[1:]), steps, hyper)
+    valley, hyper, start = _draw(random)
+    path = _run("momentum", valley.gradient, start, valley.steps, hyper)
     rate, momentum = hyper["learning_rate"], hyper["momentum"]
     moves = np.diff(path.weights, axis=0)
     before = np.concatenate([np.zeros((1, moves.shape[1])), moves[:-1]])  # v_0 = 0
@@ -178,21 +178,13 @@ def _lagging(random: Random) -> Iterator[Measure]:
 
 def _update_descent(random: Random) -> Iterator[Measure]:
     """App. F: eq. 97 is Polyak's momentum with J'(theta) and Nesterov's with J'(theta + mu v)."""
-    steps = int(random.integers(10, 61))
-    valley, hyper = _valley(random, steps), _draw_rates(random)
-    start = random.normal(size=valley.centers.shape[1:])
+    valley, hyper, start = _draw(random)
     rate = hyper["learning_rate"]
     regularized = {"learning_rate": rate, "regularization": (1 - hyper["momentum"]) / rate}
     for approximation, optimizer in (("polyak", "momentum"), ("nesterov", "nesterov_lookahead")):
-        one = _run(
-            "regularized_update_descent",
-            valley.gradient,
-            start,
-            steps,
-            regularized,
-            {"gradient": approximation},
-        )
-        other = _run(optimizer, valley.gradient, start, steps, hyper)
+        options = {"gradient": approximation}
+        one = _run(DESCENT, valley.gradient, start, valley.steps, regularized, options)
+        other = _run(optimizer, valley.gradient, start, valley.steps, hyper)
         yield vanishes(f"distance from {optimizer}, relative", _path_error(one.weights, other.weights), 1e-11)
 
 
@@ -206,13 +198,8 @@ def _update_descent_minimum(random: Random) -> Iterator[Measure]:
         "learning_rate": float(random.uniform(0.3, 0.8)),
         "regularization": float(random.uniform(0.2, 0.9)),
     }
-    path = _run(
-        "regularized_update_descent",
-        lambda number, weights: curvature @ (weights - minimum),
-        minimum + random.normal(size=size),
-        400,
-        hyper,
-    )
+    start = minimum + random.normal(size=size)
+    path = _run(DESCENT, lambda number, weights: curvature @ (weights - minimum), start, 400, hyper)
     left = np.linalg.norm(path.weights[-1] - minimum) / np.linalg.norm(path.weights[0] - minimum)
     yield vanishes("distance left after 400 steps, relative", left, 1e-9)
     last = np.abs(path.weights[-1] - path.weights[-2]).max() / np.abs(path.weights[1] - path.weights[0]).max()
@@ -277,11 +264,9 @@ def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarr
 
 def _without_transform(random: Random) -> Iterator[Measure]:
     """Sec. 2.3.2: without a transform, gradients fed at the look-ahead point give double momentum."""
-    steps = int(random.integers(20, 61))
-    valley, hyper = _valley(random, steps), _draw_rates(random)
-    start = random.normal(size=valley.centers.shape[1:])
-    lookahead = _run("momentum", valley.gradient, start, steps, hyper, point=_led_by_velocity(hyper))
-    double = _run("nesterov", valley.gradient, start, steps, hyper)
+    valley, hyper, start = _draw(random, least=20)
+    lookahead = _run("momentum", valley.gradient, start, valley.steps, hyper, point=_led_by_velocity(hyper))
+    double = _run("nesterov", valley.gradient, start, valley.steps, hyper)
     yield vanishes("distance of both, relative", _path_error(double.points, lookahead.points), 1e-11)
 
 
@@ -296,8 +281,8 @@ def _with_transform(random: Random) -> Iterator[Measure]:
         "beta2": float(1 - 10 ** random.uniform(-3, -1)),
         "epsilon": 0.0,
     }
-    lookahead = _run("adam", valley.gradient, start, steps, hyper, point=_led_by_mean(hyper))
-    double = _run("adam", valley.gradient, start, steps, hyper, {"nesterov": True})
+    lookahead = _run("adam", valley.gradient, start, valley.steps, hyper, point=_led_by_mean(hyper))
+    double = _run("adam", valley.gradient, start, valley.steps, hyper, {"nesterov": True})
     yield at_least(
         "distance from the points ahead, relative", _path_error(double.points, lookahead.points), 1e-3
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import orthonormal, relative_error, spread_values
+from benchmarks.claims._matrices import orthonormal, relative_error, spread_values, with_singular_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
+from benchmarks.claims._moves import stepped
 from benchmarks.claims._parts import part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -50,22 +51,19 @@ def _gradient(random: np.random.Generator) -> np.ndarray:
     """Of any rank and scale, singular values over up to 3 orders of magnitude, some with zero entries."""
     m, n = (int(length) for length in random.integers(1, 7, 2))
     values = spread_values(random, int(random.integers(1, min(m, n) + 1))) * 10.0 ** random.uniform(-4, 4)
-    gradient = (orthonormal(random, m, len(values)) * values) @ orthonormal(random, n, len(values)).T
+    gradient = with_singular_values(random, m, n, values)
     if random.integers(4) == 0 and gradient.size > 1:
         gradient[random.integers(m), random.integers(n)] = 0.0
     if not gradient.any():
         gradient[0, 0] = 1.0
-    return np.asarray(gradient)
+    return gradient
 
 
 def _step(
     optimizer: str, gradient: np.ndarray, rate: float, options: Mapping[str, Any], **hyper: float
 ) -> np.ndarray:
     """What a rule adds to a weight matrix that is 0."""
-    from harness import replay
-
-    start, values = {"w": np.zeros_like(gradient)}, {"learning_rate": rate, **hyper}
-    return replay(optimizer, start, [{"w": gradient}], values, "numpy", options=options)[0]["w"]
+    return stepped(optimizer, np.zeros_like(gradient), [gradient], {"learning_rate": rate, **hyper}, options)
 
 
 def _rivals(random: np.random.Generator, step: np.ndarray) -> Iterator[np.ndarray]:

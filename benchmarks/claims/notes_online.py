@@ -31,7 +31,7 @@ from harness.checks import Check, Measure, PropertyClaim
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")  # with the same constant everywhere
-REGRET = "regret over its bound"
+REGRET, OWN = "regret over its bound", "regret over the run's own bound"
 
 
 def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
@@ -85,15 +85,13 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
     """3/2 D sqrt(sum |g_t|^2) at eta_t = D / sqrt(sum so far) (eqs. 33-34)."""
     game = draw_game(random)
     rate = game.diameter
-    played = play(
-        game, "adagrad_norm", {"learning_rate": rate, "epsilon": 0.0}, projection=clipping(game.radius)
-    )
+    hyper = {"learning_rate": rate, "epsilon": 0.0}
+    played = play(game, "adagrad_norm", hyper, projection=clipping(game.radius))
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
     # eq. 19 with the D of the run, before D is put in for the rate
-    yield _under(
-        played.regret, (played.distance**2 / (2 * rate) + rate) * total, "regret over the run's own bound"
-    )
+    own = played.distance**2 / (2 * rate) + rate
+    yield _under(played.regret, own * total, OWN)
 
 
 def _adagrad_diagonal(random: Random, printed: bool) -> Iterator[Measure]:
@@ -103,21 +101,12 @@ def _adagrad_diagonal(random: Random, printed: bool) -> Iterator[Measure]:
     """
     game = draw_game(random)
     width = 2 * game.radius
-    played = play(
-        game,
-        "adagrad",
-        {"learning_rate": width, "epsilon": 0.0},
-        projection=clipping(game.radius),
-        sign=-1.0 if printed else 1.0,
-    )
+    hyper, sign = {"learning_rate": width, "epsilon": 0.0}, -1.0 if printed else 1.0
+    played = play(game, "adagrad", hyper, projection=clipping(game.radius), sign=sign)
     roots = np.sqrt(played.squares)
     own = np.abs(played.weights - played.best).max(0)
     yield _under(played.regret, 1.5 * width * float(roots.sum()))
-    yield _under(
-        played.regret,
-        float(((own**2 / (2 * width) + width) * roots).sum()),
-        "regret over the run's own bound",
-    )
+    yield _under(played.regret, float(((own**2 / (2 * width) + width) * roots).sum()), OWN)
 
 
 def _first_step(random: Random, printed: bool) -> Iterator[Measure]:
@@ -150,7 +139,7 @@ def _adagrad_full(random: Random) -> Iterator[Measure]:
     trace = float(np.trace(_full_preconditioner(played.gradients)))
     own = played.distance**2 / (2 * game.diameter) + game.diameter
     yield _under(played.regret, 1.5 * game.diameter * trace)
-    yield _under(played.regret, own * trace, "regret over the run's own bound")
+    yield _under(played.regret, own * trace, OWN)
 
 
 def _shampoo(random: Random) -> Iterator[Measure]:
@@ -174,7 +163,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
     # eq. 18 with the D of the run
     own = played.distance**2 / (2 * rate) + rate * rank
-    yield _under(played.regret, own * traces, "regret over the run's own bound")
+    yield _under(played.regret, own * traces, OWN)
 
 
 def _heavy_ball(random: Random, printed: bool) -> Iterator[Measure]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims._measures import at_least, equals, vanishes
-from benchmarks.claims._moves import path
+from benchmarks.claims._moves import stepped
 from benchmarks.claims._parts import part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -19,18 +19,6 @@ ENTRIES = 2000
 
 
 # --- one step -----------------------------------------------------------------------------------------------
-
-
-def _stepped(
-    optimizer: str,
-    weights: np.ndarray,
-    gradients: Sequence[np.ndarray],
-    hyper: Mapping[str, float],
-    options: Mapping[str, Any] | None = None,
-    schedule: Sequence[float] | None = None,
-) -> np.ndarray:
-    """The weights after the steps of a rule."""
-    return path(optimizer, weights, gradients, hyper, options, schedule)[-1]
 
 
 def _draw(random: Random) -> tuple[np.ndarray, np.ndarray, float, float]:
@@ -48,8 +36,8 @@ def _coupled(random: Random, printed: bool) -> Iterator[Measure]:
     """(1 - eta lambda) w beside Adam's step; printed at the end of Sec. 4.4 with (1 + eta lambda)."""
     weights, gradient, rate, decay = _draw(random)
     factor = float(random.uniform(0, 1))
-    free = _stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
-    found = _stepped(
+    free = stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
+    found = stepped(
         "adamw", weights, [gradient], {"learning_rate": rate, "weight_decay": decay}, schedule=[factor]
     )
     stated = free + (1 if printed else -1) * factor * rate * decay * weights
@@ -60,9 +48,9 @@ def _decoupled(random: Random) -> Iterator[Measure]:
     """(1 - s lambda) w beside Adam's step, whatever the learning rate."""
     weights, gradient, rate, decay = _draw(random)
     factor = float(random.uniform(0, 1))
-    free = _stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
+    free = stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
     hyper = {"learning_rate": rate, "weight_decay": decay}
-    found = _stepped("adamw", weights, [gradient], hyper, DECOUPLED, [factor])
+    found = stepped("adamw", weights, [gradient], hyper, DECOUPLED, [factor])
     yield vanishes("error of the step, relative", _error(found, free - factor * decay * weights), 1e-13)
 
 
@@ -70,7 +58,7 @@ def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
     """SGD on l + lambda |w|^2 / 2 shrinks w by 1 - eta lambda; printed with l - lambda |w|^2 / 2."""
     weights, gradient, rate, decay = _draw(random)
     sign = -1 if printed else 1
-    found = _stepped("sgd", weights, [gradient + sign * decay * weights], {"learning_rate": rate})
+    found = stepped("sgd", weights, [gradient + sign * decay * weights], {"learning_rate": rate})
     stated = (1 - rate * decay) * weights - rate * gradient
     yield vanishes("error of the step, relative", _error(found, stated), 1e-13)
 
@@ -81,9 +69,9 @@ def _not_a_penalty(random: Random) -> Iterator[Measure]:
     weights, rate, decay = random.normal(size=size), 0.01, 0.1
     gradients = [random.normal(size=size) * 10 ** np.linspace(-2, 2, size) for _ in range(5)]
     hyper = {"learning_rate": rate}
-    free = _stepped("adam", weights, gradients, hyper)
-    decayed = _stepped("adamw", weights, gradients, {**hyper, "weight_decay": decay})
-    penalized = _stepped("adam", weights, [one + decay * weights for one in gradients], hyper)
+    free = stepped("adam", weights, gradients, hyper)
+    decayed = stepped("adamw", weights, gradients, {**hyper, "weight_decay": decay})
+    penalized = stepped("adam", weights, [one + decay * weights for one in gradients], hyper)
     moved = np.abs(decayed - free)
     share = float((np.abs(penalized - decayed) / moved).max())
     yield at_least("greatest difference over what decay moves", share, 0.1)
