@@ -59,7 +59,7 @@ def test_a_decay_that_is_the_penalty_is_noticed(monkeypatch):
         decay, rate = hyper.get("weight_decay", 0.0), {"learning_rate": hyper["learning_rate"]}
         return right("adam", weights, [one + decay * weights for one in gradients], rate, *rest)
 
-    wrap(monkeypatch, notes_weight_decay, "_stepped", wrong)
+    wrap(monkeypatch, notes_weight_decay, "stepped", wrong)
     assert_noticed(CLAIM, 2, "in Adam it is not")
 
 
