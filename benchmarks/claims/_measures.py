@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from typing import SupportsFloat
+
 import numpy as np
 
 from benchmarks.claims._matrices import relative_error
 from harness.checks import Measure
 
 
-def at_most(quantity: str, value: float, limit: float, tolerance: float = 0.0) -> Measure:
+def at_most(
+    quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
+) -> Measure:
     """A value that the limit bounds from above."""
     return Measure(quantity, float(value), "<=", float(limit), float(tolerance))
 
 
-def at_least(quantity: str, value: float, limit: float, tolerance: float = 0.0) -> Measure:
+def at_least(
+    quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
+) -> Measure:
     """A value that the limit bounds from below."""
     return Measure(quantity, float(value), ">=", float(limit), float(tolerance))
 
 
-def equals(quantity: str, value: float, limit: float, tolerance: float = 0.0) -> Measure:
+def equals(
+    quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
+) -> Measure:
     """A value that is the limit."""
     return Measure(quantity, float(value), "==", float(limit), float(tolerance))
 
 
-def vanishes(quantity: str, value: float, tolerance: float = 0.0) -> Measure:
+def vanishes(quantity: str, value: SupportsFloat, tolerance: SupportsFloat = 0.0) -> Measure:
     """An error, or an excess over a bound, that is at most 0."""
     return at_most(quantity, value, 0.0, tolerance)
 
 
-def agrees(quantity: str, found: np.ndarray, expected: np.ndarray, tolerance: float = 0.0) -> Measure:
+def agrees(quantity: str, found: np.ndarray, expected: np.ndarray, tolerance: SupportsFloat = 0.0) -> Measure:
     """The relative error of what was found, of Frobenius norms, which vanishes."""
     return vanishes(quantity, relative_error(found, expected), tolerance)

@@ -262,7 +262,7 @@ def _dense(random: Random, samples: float) -> Iterator[Measure | Series]:
     basis, _ = eigenbasis(_digits_gradients(random, samples, normal_scale=1.0))
     found = densities(basis[:, :LEADING].T)
     yield at_least("beta_1", found[0], 0.5)
-    yield at_least(f"beta_k above 0.3, k from 2 to {LEADING}", np.sum(found[1:] > 0.3), SEVERAL)
+    yield at_least(f"beta_k above 0.3, k from 2 to {LEADING}", np.count_nonzero(found[1:] > 0.3), SEVERAL)
     yield at_least(f"least d beta_k, k up to {LEADING}", found.min() * len(basis), FAR_ABOVE)
     places = np.arange(1.0, len(found) + 1)
     yield Series("000 Fig. 12", "eigenvectors of the EGOP", places, found, DENSITY_AXES)
