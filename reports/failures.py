@@ -12,16 +12,33 @@ from documents.plan import ChecksPlan, ClaimPlan, ReportPlan
 from results.reading import read
 
 ABOUT = ("study", "stage", "backend")
+RUNS = r"^(?<name>.*?)(?: at learning_rate [^,]+)?, (?<failed>\d+) of (?<planned>\d+) runs$"  # of what failed
 
 
 def failures_of(jobs: pl.DataFrame) -> list[dict[str, Any]]:
     """The failures of jobs: study, stage, backend, what, outcome, reason.
 
+    What failed at several learning rates is one failure, with the number of its runs and one of the reasons.
+
     Args:
         jobs: the table `jobs`.
     """
-    listed = jobs.select(*ABOUT, "failures").explode("failures").drop_nulls("failures").unnest("failures")
-    return listed.sort("study", maintain_order=True).to_dicts()
+    listed = jobs.select(*ABOUT, "spec_hash", "failures").explode("failures").drop_nulls("failures")
+    listed = listed.unnest("failures").sort("study", maintain_order=True)
+    runs = pl.col("what").str.extract_groups(RUNS).struct
+    named = listed.with_columns(
+        name=pl.coalesce(runs.field("name"), "what"),
+        failed=runs.field("failed").cast(pl.Int64),
+        planned=pl.struct("spec_hash", runs.field("planned").cast(pl.Int64)),
+    )
+    found = named.group_by(*ABOUT, "name", "outcome", maintain_order=True).agg(
+        pl.col("failed").sum(),
+        pl.col("planned").unique().struct.field("planned").sum(),
+        pl.col("reason").first(),
+    )
+    counted = pl.format("{}, {} of {} runs", "name", "failed", "planned")
+    what = pl.when(pl.col("failed") > 0).then(counted).otherwise("name")
+    return found.select(*ABOUT, what.alias("what"), "outcome", "reason").to_dicts()
 
 
 def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:

@@ -229,7 +229,8 @@ def counted(total: int, noun: str) -> str:
     Args:
         noun: in the plural.
     """
-    return f"{total:,} {noun if total != 1 else noun.removesuffix('s')}"
+    one = f"{noun.removesuffix('ies')}y" if noun.endswith("ies") else noun.removesuffix("s")
+    return f"{total:,} {one if total == 1 else noun}"
 
 
 def in_dimensions(value: Any) -> float | None:

@@ -183,13 +183,6 @@ def complete_interval(values: pl.Series) -> MedianInterval | None:
     return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
 
 
-def checkpoint_gap(runs: pl.DataFrame, curves: pl.DataFrame) -> int | None:
-    """The most steps between two checkpoints of a run; None without curves."""
-    steps = curves.join(runs.select("run"), on="run", how="semi").select("run", "step").unique()
-    gap = steps.sort("run", "step").select(pl.col("step").diff().over("run").max()).item()
-    return None if gap is None else int(gap)
-
-
 def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
     """Columns of `CELL`, failed, missing, count (all runs)."""
     return runs.group_by(CELL, maintain_order=True).agg(
@@ -490,20 +483,3 @@ def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     both = _each(timings, "step", "step").join(null, on=keys, maintain_order="left")
     both = both.with_columns(value=pl.col("step") - pl.col("null"))
     return medians(both, [*CELL, "machine"], "value")
-
-
-def backend_pairs(values: pl.DataFrame) -> pl.DataFrame:
-    """Runs that two backends share: same workload, method, seed and learning rate.
-
-    Args:
-        values: what `run_values` returns, of final runs.
-
-    Returns:
-        Columns workload, method, seed, learning_rate, and `left`, `right`: the values on the first two
-        backends by name.
-    """
-    left, right = [*sorted(values["backend"].unique()), "", ""][:2]
-    keys = ["workload", "method", "seed", "learning_rate"]
-    both = values.filter(backend=left).select(*keys, left="value")
-    other = values.filter(backend=right).select(*keys, right="value")
-    return both.join(other, on=keys, maintain_order="left").drop_nulls(["left", "right"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
-from documents.method import IDENTITY
 from documents.plan import StudyPlan, WorkloadPlan
 from reports.claims.censoring import PairedEffect, effect_by_seed
 from reports.measures import (
@@ -89,8 +89,6 @@ class Answer:
         use: the method to use: the first at the target, its sampling charged; without a target, or where half
             of the runs of every method miss it, the one that ends best.
         shared: whether other studies have the workload too.
-        differences: what its study does in another way than those, by name; empty where it only repeats.
-        claimed: whether a claim on this workload, which asks for fewer comparisons, is borne out.
     """
 
     study: StudyPlan
@@ -100,9 +98,7 @@ class Answer:
     target: tuple[str, float] | None
     use: Winner
     ends: Winner
-    shared: bool
-    differences: Mapping[str, Any]
-    claimed: bool
+    shared: bool = False
 
     @property
     def seeds(self) -> int:
@@ -120,31 +116,20 @@ class Answer:
         return (self.use,) if self.agree else (self.use, self.ends)
 
 
-def answers(studies: Sequence[tuple[StudyPlan, Tables]], borne_out: Collection[str] = ()) -> list[Answer]:
-    """One answer a workload of a study, on the study's first backend; none where there are no final runs.
-
-    Args:
-        borne_out: ids of claims that are reproduced, or partly.
-    """
+def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
+    """One answer a workload of a study, on the study's first backend; none where there are no final runs."""
     found: list[Answer] = []
     for study, tables in studies:
         for workload in study.workloads:
             final = final_runs(tables.runs, workload.name, study.backends[0])
             values = study_values(study, final).drop_nulls("value")
             if len(values):
-                claimed = any(
-                    condition.is_about(workload)
-                    for claim in study.claims
-                    if claim.id in borne_out
-                    for condition in claim.conditions
-                )
-                found.append(_answer(study, workload, final, values, claimed))
-    return [replace(answer, **_among(answer, found)) for answer in found]
+                found.append(_answer(study, workload, final, values))
+    names = Counter(answer.workload.name for answer in found)
+    return [replace(answer, shared=names[answer.workload.name] > 1) for answer in found]
 
 
-def _answer(
-    study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, values: pl.DataFrame, claimed: bool
-) -> Answer:
+def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, values: pl.DataFrame) -> Answer:
     there = set(values["method"])
     baseline = next(method for method in study.methods if method in there)
     target = target_of(study, workload)
@@ -178,7 +163,7 @@ def _answer(
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
         if isfinite(fewest.median):
             use = winner("target", first)
-    return Answer(study, workload, study.backends[0], baseline, target, use, ends, False, {}, claimed)
+    return Answer(study, workload, study.backends[0], baseline, target, use, ends)
 
 
 def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[str]) -> BestMethods:
@@ -199,34 +184,3 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
     lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))
     methods = (lead, *(name for name in best if name != lead))
     return BestMethods(methods, beaten, float(chosen["least"].max()))  # type: ignore[arg-type]
-
-
-def _among(answer: Answer, found: Sequence[Answer]) -> dict[str, Any]:
-    """Whether the workload is shared, and how the answer's study differs from the others that have it.
-
-    A study that only repeats claims says what it repeats, and the others are not compared with it.
-    """
-    others = [other for other in found if other is not answer and other.workload.name == answer.workload.name]
-    own = {} if answer.study.only_repeats else _choices(answer)
-    theirs = [_choices(other) for other in others if not other.study.only_repeats]
-    differing = {name: value for name, value in own.items() if any(other[name] != value for other in theirs)}
-    if "settings" in differing:
-        differing["settings"] = {
-            name: value
-            for name, value in own["settings"].items()
-            if any(other["settings"].get(name) != value for other in theirs)
-        }
-    return {"shared": bool(others), "differences": differing}
-
-
-def _choices(answer: Answer) -> dict[str, Any]:
-    """What studies of one workload may do in other ways."""
-    study = answer.study
-    return {
-        "settings": answer.workload.settings,
-        "budget": study.budget,
-        "shares_rates": study.shares_rates,
-        "bases": [basis.label for basis in study.bases if basis.label != IDENTITY],
-        "methods": len(study.methods),
-        "precision": study.precision or "",
-    }

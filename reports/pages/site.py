@@ -63,7 +63,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     Raises:
         InputError: when a study's tables or figures are missing or damaged.
     """
-    tell(f"tables of {len(plan.studies)} studies")
+    tell(f"tables of {formatting.counted(len(plan.studies), 'studies')}")
     studies = [(study, read_tables(study.tables)) for study in plan.studies]
     figures = {study.name: read_figures(study.figures) for study in plan.studies}
     runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
@@ -96,8 +96,6 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
         "axes": AXES,
         "verdict_of": {claim["id"]: claim["verdict"] for claim in claims["claims"]},
     }
-    held = ("reproduced", "partly reproduced")
-    borne_out = [claim["id"] for claim in claims["claims"] if claim["verdict"] in held]
     pages: dict[str, str] = {}
 
     def render(name: str, template: str, **context: Any) -> None:
@@ -107,7 +105,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     render(
         "index.html",
         "index",
-        answers=answers(studies, borne_out),
+        answers=answers(studies),
         boards=boards,
         where=when_and_where(studies, others),
         parity=parity,

@@ -15,13 +15,11 @@ from documents.claim import TO_THRESHOLD
 from documents.errors import InputError
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
-from reports.claims.censoring import both_stopped, censored_at, effect_by_seed, paired_effect
+from reports.claims.censoring import effect_by_seed
 from reports.figures.drawing import MANIFEST
 from reports.measures import (
     CELL,
-    backend_pairs,
     best_methods,
-    checkpoint_gap,
     chosen_rates,
     complete_interval,
     evaluations_to_target,
@@ -39,7 +37,6 @@ from reports.measures import (
     study_values,
     tuned_as,
 )
-from reports.statistics.paired import effect_for
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.intervals import MedianInterval, median_interval
@@ -79,7 +76,6 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any
             {
                 "workload": workload,
                 "backends": [part for part in backends if part["results"] or part["figures"]],
-                "agreement": agreement_rows(study, workload.name, tables.runs),
             }
         )
     return {
@@ -127,15 +123,7 @@ def _backend(
             if not isinstance(estimate, float)
         ],
         "step_estimates": [row[key] for row in costs for key in ("step", "ratio", "own")],
-        "gap": evaluation_gap(study, final_runs(tables.runs, workload.name, backend), tables.checkpoints),
     }
-
-
-def evaluation_gap(study: StudyPlan, runs: pl.DataFrame, checkpoints: pl.DataFrame) -> int | None:
-    """The most steps between two evaluations: curves of published sets hold some of them only."""
-    found = checkpoint_gap(runs, checkpoints)
-    longest: Any = study.budget.get("steps") or runs["steps"].max()
-    return found if found is None or longest is None else min(found, math.ceil(longest / study.evaluations))
 
 
 def _counts(tables: Tables) -> dict[str, Any]:
@@ -339,41 +327,6 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
     if distinct in ([], [0.0]):
         return None
     return float(distinct[0]) if len(distinct) == 1 else median_interval(seconds.to_numpy())
-
-
-def agreement_rows(study: StudyPlan, workload: str, runs: pl.DataFrame) -> Rows:
-    """The headline metric on the study's two backends, for runs that share seed and learning rate."""
-    final = runs.filter((pl.col("workload") == workload) & (pl.col("stage") == "final"))
-    values = study_values(study, final)
-    paired = backend_pairs(values)
-    names = sorted(values["backend"].unique())
-    effect = effect_for(values["value"].to_numpy(), study.direction)  # one for the whole table
-    stop = study.stop.get(study.metric)
-    rows: Rows = []
-    for method in study.methods if len(names) > 1 else ():
-        mine = values.filter(pl.col("method") == method)
-        if mine["backend"].n_unique() < 2:
-            continue
-        rates = {
-            name: mine.filter(pl.col("backend") == name)["learning_rate"].unique().to_list()
-            for name in names[:2]
-        }
-        both = paired.filter(pl.col("method") == method)
-        left, right = (
-            censored_at(both[side].to_numpy(), study.direction, stop) for side in ("left", "right")
-        )
-        rows.append(
-            {
-                "method": method,
-                "backends": names[:2],
-                "rates": rates,
-                "count": len(both),
-                "found": paired_effect(left, right, study.direction, effect, both_stopped(stop))
-                if len(both)
-                else None,
-            }
-        )
-    return rows
 
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations
 from math import comb, factorial
 from typing import Literal
 
@@ -15,9 +14,8 @@ from numpy.typing import ArrayLike
 from reports.statistics.ranks import average_ranks
 from results.least_p import least_paired_p
 
-Null = Literal["exact", "permutation", "F"]
-EXACT_ROWS = 50_000  # rank sums that the exact distribution may take in one step
-DRAWS = 9_999  # of orders, where there are too many to go through
+Null = Literal["permutation", "F"]
+DRAWS = 9_999  # of orders
 DRAWN_UP_TO = 100  # instances; above, the F distribution is close
 
 
@@ -29,8 +27,8 @@ class FriedmanTest:
         statistic: Friedman's chi-square, corrected for ties.
         f_statistic: Iman and Davenport's form of it; infinite where all instances agree.
         p_value: of the statistic.
-        null: where the p-value comes from: all orders, orders drawn at random, or the F distribution.
-        least: the smallest p-value that the number of methods and instances (and of drawn orders) permits.
+        null: where the p-value comes from: orders drawn at random, or the F distribution.
+        least: the smallest p-value that the number of methods and instances, and of drawn orders, permits.
         methods, instances: their numbers.
     """
 
@@ -49,10 +47,9 @@ def friedman_test(values: ArrayLike) -> FriedmanTest:
     Assumes independent instances on each of which, under the null, every order of the methods is equally
     likely. The statistic is Friedman's (Journal of the American Statistical Association 32, 1937) in its form
     for ties (Conover, Practical Nonparametric Statistics, 3rd ed., section 5.8), also given as Iman and
-    Davenport's F (Communications in Statistics A 9, 1980). The p-value counts the orders inside instances
-    that give as large a statistic: all of them where that is affordable (3 methods on 40 instances, 4 on 10,
-    5 on 5), else drawn ones, itself included; with more than 100 instances it is that of F with k - 1 and
-    (k - 1) (n - 1) degrees of freedom.
+    Davenport's F (Communications in Statistics A 9, 1980). The p-value counts orders drawn inside
+    instances that give as large a statistic, itself included; with more than 100 instances it is that of F
+    with k - 1 and (k - 1) (n - 1) degrees of freedom.
 
     Args:
         values: shape (instances, methods), such as ranks; equal ones of an instance share their rank.
@@ -137,66 +134,24 @@ def least_friedman_p(methods: int, workloads: int) -> float:
 def _p_value(ranks: np.ndarray, f_statistic: float) -> tuple[float, Null]:
     """Of the sum of squared rank sums, which grows with the statistic."""
     instances, methods = ranks.shape
-    doubled = np.rint(2 * ranks).astype(np.int64)  # whole numbers, ties or not
-    squares = (doubled.sum(axis=0) ** 2).sum()
-    found = _null_distribution(tuple(sorted(tuple(sorted(row)) for row in doubled.tolist())))
-    if found is None:
+    if instances > DRAWN_UP_TO:
         from scipy.stats import f
 
         return float(f.sf(f_statistic, methods - 1, (methods - 1) * (instances - 1))), "F"
-    null, values, chances = found
-    as_large = float(chances[values >= squares].sum())
-    if null == "exact":
-        return min(1.0, as_large), "exact"
-    return (1 + DRAWS * as_large) / (1 + DRAWS), "permutation"
+    doubled = np.rint(2 * ranks).astype(np.int64)  # whole numbers, ties or not
+    squares = (doubled.sum(axis=0) ** 2).sum()
+    drawn = _drawn_squares(tuple(sorted(tuple(sorted(row)) for row in doubled.tolist())))
+    return float(1 + (drawn >= squares).sum()) / (1 + DRAWS), "permutation"
 
 
 @lru_cache(maxsize=64)  # without ties it depends on two numbers alone
-def _null_distribution(rows: tuple[tuple[int, ...], ...]) -> tuple[Null, np.ndarray, np.ndarray] | None:
-    """Sums of squared rank sums and their chances if every order inside an instance is equally likely.
+def _drawn_squares(rows: tuple[tuple[int, ...], ...]) -> np.ndarray:
+    """Sums of squared rank sums where every order inside an instance is equally likely, shape (`DRAWS`,).
 
     Args:
         rows: twice the ranks of every instance, whole numbers; their order does not matter.
-
-    Returns:
-        None for more than `DRAWN_UP_TO` instances whose orders are too many to go through.
     """
-    exact = _exact_sums(np.array(rows))
-    if exact is not None:
-        sums, chances = exact
-        return "exact", (sums**2).sum(axis=1), chances
-    if len(rows) > DRAWN_UP_TO:
-        return None
     random = np.random.default_rng(0)
-    drawn = np.zeros((DRAWS, len(rows[0])), dtype=np.int64)
-    for row in rows:
-        drawn += random.permuted(np.tile(row, (DRAWS, 1)), axis=1)
-    return "permutation", (drawn**2).sum(axis=1), np.full(DRAWS, 1 / DRAWS)
-
-
-def _exact_sums(doubled: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """All rank sums, each sorted, and their chances; None where they are too many.
-
-    Under the null every assignment of the sums to the methods is equally likely, so that their order can be
-    dropped on the way.
-
-    Args:
-        doubled: twice the ranks, shape (instances, methods), whole numbers.
-    """
-    instances, methods = doubled.shape
-    base = int(2 * methods * instances + 1)
-    if methods > 8 or base**methods >= 2**62:
-        return None
-    digits = base ** np.arange(methods)
-    sums: np.ndarray = np.sort(doubled[:1], axis=1)
-    chances: np.ndarray = np.ones(1)
-    for row in doubled[1:]:
-        orders = np.array(sorted(set(permutations(row.tolist()))))
-        if len(sums) * len(orders) > EXACT_ROWS:
-            return None
-        following = np.sort((sums[:, None] + orders).reshape(-1, methods), axis=1)
-        codes, which = np.unique(following @ digits, return_inverse=True)
-        weights = np.repeat(chances, len(orders)) / len(orders)
-        chances = np.bincount(which, weights)
-        sums = codes[:, None] // digits % base
-    return sums, chances
+    sums = sum(random.permuted(np.tile(row, (DRAWS, 1)), axis=1) for row in rows)
+    squares: np.ndarray = (np.asarray(sums) ** 2).sum(axis=1)
+    return squares

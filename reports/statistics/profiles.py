@@ -52,58 +52,31 @@ def time_ratios(times: pl.DataFrame, variants: Mapping[str, str] | None = None) 
     """
     contest = _contest(times, variants or {})
     seconds = _filled(times, contest)
-    ratios = _ratios(seconds, contest, LIMIT)
-    shape = (len(contest.submissions), len(contest.workloads))
-    return pl.DataFrame(
-        {
-            "submission": np.repeat(contest.submissions, shape[1]),
-            "workload": np.tile(contest.workloads, shape[0]),
-            "seconds": seconds.ravel(),
-            "ratio": ratios.ravel(),
-        },
-        schema={
-            "submission": pl.String(),
-            "workload": pl.String(),
-            "seconds": pl.Float64(),
-            "ratio": pl.Float64(),
-        },
-    ).with_columns(
-        pl.when(column.is_finite()).then(column) for column in (pl.col("seconds"), pl.col("ratio"))
-    )
+    ratios = _ratios(seconds, contest)
+    return _pairs(contest, seconds=seconds, ratio=ratios)
 
 
-def profile_score(
-    times: pl.DataFrame,
-    limit: float = LIMIT,
-    points: int = POINTS,
-    variants: Mapping[str, str] | None = None,
-) -> pl.DataFrame:
+def profile_score(times: pl.DataFrame, variants: Mapping[str, str] | None = None) -> pl.DataFrame:
     """The area under each submission's performance profile, from 0 (solves nothing) to 1 (always fastest).
 
     The profile is the share of workloads that it solves within a ratio of the fastest one's time (Dolan and
     More, Mathematical Programming 91, 2002); one that nobody solves counts as missed by everybody: left out,
     it would make the benchmark easier the more of it is too hard. The area is by the trapezoid rule over
-    equally spaced ratios from 1 to `limit`, divided by limit - 1 (Dahl et al., Benchmarking Neural Network
-    Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on who else takes part, since ratios
-    are to the fastest.
+    `POINTS` equally spaced ratios from 1 to `LIMIT`, divided by `LIMIT` - 1 (Dahl et al., Benchmarking Neural
+    Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on who else takes part, since
+    ratios are to the fastest.
 
     Args:
         times, variants: see `time_ratios`.
-        limit: the ratio above which a time counts as missed, above 1.
-        points: number of ratios, at least 2.
 
     Returns:
         Columns submission, score, the best first.
 
     Raises:
-        ValueError: see `time_ratios`; or for a limit that is not above 1, or fewer than 2 points.
+        ValueError: see `time_ratios`.
     """
-    if not 1 < limit < float("inf"):
-        raise ValueError(f"a limit of {limit:g}: the greatest ratio that counts must be above 1 and finite")
-    if points < 2:
-        raise ValueError(f"{points} points: a trapezoid needs at least 2")
     contest = _contest(times, variants or {})
-    scores = _scores(_filled(times, contest), contest, limit, points)
+    scores = _scores(_filled(times, contest), contest)
     return pl.DataFrame({"submission": contest.submissions, "score": scores}).sort(
         "score", "submission", descending=[True, False]
     )
@@ -125,13 +98,7 @@ def study_medians(runs: pl.DataFrame) -> pl.DataFrame:
     contest = _contest(runs, {})
     studies = _studies(runs, contest, paired=False)
     medians = np.stack([_medians(each) for each in studies], axis=-1)
-    return pl.DataFrame(
-        {
-            "submission": np.repeat(contest.submissions, len(contest.workloads)),
-            "workload": np.tile(contest.workloads, len(contest.submissions)),
-            "seconds": medians.ravel(),
-        }
-    ).with_columns(pl.when(pl.col("seconds").is_finite()).then(pl.col("seconds")))
+    return _pairs(contest, seconds=medians)
 
 
 def score_intervals(
@@ -139,7 +106,6 @@ def score_intervals(
     variants: Mapping[str, str] | None = None,
     *,
     paired: bool,
-    resamples: int = RESAMPLES,
 ) -> pl.DataFrame:
     """Scores and ranks over the medians of studies, with intervals by resampling studies.
 
@@ -162,7 +128,6 @@ def score_intervals(
         variants: see `profile_score`.
         paired: whether studies of one name are the same problem instances for all submissions (seeds);
             they are then drawn together.
-        resamples: number of draws, at least 1.
 
     Returns:
         Columns submission, score, low, high, rank (ties averaged), rank_low, rank_high, studies (the least
@@ -170,24 +135,16 @@ def score_intervals(
         bounds are null.
 
     Raises:
-        ValueError: see `study_medians` and `profile_score`; or no resamples.
+        ValueError: see `study_medians` and `profile_score`.
     """
-    if resamples < 1:
-        raise ValueError(f"{resamples} resamples: there must be at least 1")
     contest = _contest(runs, variants or {})
     studies = _studies(runs, contest, paired)
-    found = _bounds(studies, contest, paired, resamples, np.random.default_rng(0))
-    frame = pl.DataFrame(
-        {
-            "submission": contest.submissions,
-            **found,
-            "studies": min(each.shape[1] for each in studies),
-        }
-    )
-    if all(each.shape[1] == 1 for each in studies):
-        frame = frame.with_columns(
-            pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "rank_low", "rank_high")
-        )
+    found = _bounds(studies, contest, paired, RESAMPLES, np.random.default_rng(0))
+    counts = [each.shape[1] for each in studies]
+    frame = pl.DataFrame({"submission": contest.submissions, **found, "studies": min(counts)})
+    if max(counts) == 1:
+        bounds = ("low", "high", "rank_low", "rank_high")
+        frame = frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in bounds)
     return frame.sort("score", "submission", descending=[True, False])
 
 
@@ -257,6 +214,17 @@ def _bounds(
     }
 
 
+def _pairs(contest: _Contest, **values: np.ndarray) -> pl.DataFrame:
+    """A row for every submission and workload, of values of that shape; null what is not finite."""
+    shape = (len(contest.submissions), len(contest.workloads))
+    names = {
+        "submission": np.repeat(contest.submissions, shape[1]),
+        "workload": np.tile(contest.workloads, shape[0]),
+    }
+    frame = pl.DataFrame(names | {name: each.ravel() for name, each in values.items()})
+    return frame.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in values)
+
+
 def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
     """The names in a frame, sorted: results depend on no order of rows. The frame is checked first."""
     missing = {"submission", "workload", "seconds"} - set(frame.columns)
@@ -291,11 +259,8 @@ def _filled(times: pl.DataFrame, contest: _Contest) -> np.ndarray:
     """Seconds of shape (submissions, workloads), infinite where missed."""
     _check_unique(times, ["submission", "workload"])
     filled = np.full((len(contest.submissions), len(contest.workloads)), np.inf)
-    rows, columns = (
-        _places(times["submission"], contest.submissions),
-        _places(times["workload"], contest.workloads),
-    )
-    filled[rows, columns] = _seconds(times)
+    places = _places(times["submission"], contest.submissions), _places(times["workload"], contest.workloads)
+    filled[places] = _seconds(times)
     return filled
 
 
@@ -367,9 +332,9 @@ def _tied(medians: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return medians * factors, drawn * factors
 
 
-def _ratios(times: np.ndarray, contest: _Contest, limit: float) -> np.ndarray:
+def _ratios(times: np.ndarray, contest: _Contest) -> np.ndarray:
     """Ratios to the fastest, infinite where missed or void; of shape (..., submissions, workloads)."""
-    within = np.where(times > limit * times.min(axis=-2, keepdims=True), np.inf, times)
+    within = np.where(times > LIMIT * times.min(axis=-2, keepdims=True), np.inf, times)
     for variant, base in contest.variants:
         within[..., variant] = np.where(np.isinf(within[..., base]), np.inf, within[..., variant])
     for variant, base in contest.variants:
@@ -379,17 +344,17 @@ def _ratios(times: np.ndarray, contest: _Contest, limit: float) -> np.ndarray:
     ratios = np.full(within.shape, np.inf)
     np.divide(within, fastest, out=ratios, where=counts)
     # Rounding must not take a time at the limit out of the profile.
-    return np.where(counts, np.minimum(ratios, limit), np.inf)
+    return np.where(counts, np.minimum(ratios, LIMIT), np.inf)
 
 
-def _scores(times: np.ndarray, contest: _Contest, limit: float = LIMIT, points: int = POINTS) -> np.ndarray:
+def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     """Areas under the profiles, of shape (..., submissions), for times of (..., submissions, workloads)."""
-    ratios = _ratios(times, contest, limit)[..., list(contest.scored)]
-    weights = np.full(points, 1.0 / (points - 1))
+    ratios = _ratios(times, contest)[..., list(contest.scored)]
+    weights = np.full(POINTS, 1.0 / (POINTS - 1))
     weights[[0, -1]] /= 2
     # A workload solved at ratio r adds the weights of all points from r on, and nothing behind the last.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-    scores: np.ndarray = area[np.searchsorted(np.linspace(1.0, limit, points), ratios)].mean(axis=-1)
+    scores: np.ndarray = area[np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios)].mean(axis=-1)
     return scores
 
 

@@ -11,7 +11,7 @@ import pytest
 from documents.plan import ReportPlan, StudyPlan
 from reports.boards.leaderboard import leaderboard
 from reports.machines import machine_by_backend, one_machine
-from reports.pages.study_pages import agreement_rows, cost_rows, pair_rows, results_rows, settings_rows
+from reports.pages.study_pages import cost_rows, pair_rows, results_rows, settings_rows
 from reports.plan import read_plan
 from reports.tables import Tables, read_tables
 from results.merging import KEYS, combine
@@ -57,7 +57,6 @@ def statistics(study: StudyPlan, tables: Tables) -> list:
             [row | {"step": None, "own": None} for row in cost_rows(study, workload, backend, tables)],
             [row["step"]["median"] for row in cost_rows(study, workload, backend, tables)],
             [row["own"]["median"] for row in cost_rows(study, workload, backend, tables)],
-            agreement_rows(study, workload.name, runs),
         )
         for backend in study.backends
     ]

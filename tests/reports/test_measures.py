@@ -10,9 +10,7 @@ import pytest
 
 from documents.method import Method
 from reports.measures import (
-    backend_pairs,
     best_methods,
-    checkpoint_gap,
     chosen_rates,
     complete_curves,
     complete_interval,
@@ -295,8 +293,6 @@ def test_curves_meet_at_the_same_steps():
         "raises": [INFINITE] * 3,
     }
     assert found.filter(pl.col("run") == "whole")["charged_evaluations"].to_list() == [100, 110, 120]
-    assert checkpoint_gap(table, pl.DataFrame(points, schema=CURVES)) == 10
-    assert checkpoint_gap(table, pl.DataFrame(schema=CURVES)) is None
     bands = curve_bands(found)
     assert bands["median"].to_list() == [4.0, INFINITE, INFINITE]
     assert bands["upper_quartile"].to_list() == [INFINITE] * 3
@@ -409,17 +405,3 @@ def test_peak_memory_is_that_above_the_loaded_process():
     memory = with_method(pl.DataFrame([base | known, base], schema=MEMORY))
     found = peak_memory(memory).select("host", "baseline", "device").rows()
     assert found == [(30, 100, 7), (None, None, None)]
-
-
-def test_backends_are_paired_by_seed_and_rate():
-    table = run_values(
-        runs(
-            run("a", 1.0),
-            run("b", 2.0, backend="torch"),
-            run("c", 3.0, backend="torch", seed=1),
-            run("d", 4.0, seed=1, learning_rate=0.2),
-        ),
-        "train_loss", "final", "minimize",
-    )  # fmt: skip
-    assert backend_pairs(table).select("seed", "left", "right").rows() == [(0, 1.0, 2.0)]
-    assert backend_pairs(table.filter(pl.col("backend") == "jax")).is_empty()

@@ -7,7 +7,7 @@ import pytest
 
 from documents.plan import StudyPlan
 from reports.measures import steps_to_stop
-from reports.pages.study_pages import compared_steps, evaluation_gap, results_rows
+from reports.pages.study_pages import compared_steps, results_rows
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.outcomes import missing
@@ -68,16 +68,3 @@ def test_runs_that_are_missing_have_no_steps(study: StudyPlan, tables: Tables):
     assert row["steps"] == [
         {"quantity": "steps_to_target", "name": "validation_accuracy", "value": None, "reached": None}
     ]
-
-
-def test_between_evaluations_are_as_many_steps_as_were_planned_whatever_curves_hold(
-    study: StudyPlan, tables: Tables
-):
-    """Curves have 8 checkpoints of 100 steps, at most 20 apart; published sets hold some of them only."""
-    (workload,) = study.workloads
-    runs = tables.runs.filter(workload=workload.name, stage="final")
-    assert evaluation_gap(study, runs, tables.checkpoints) == 20
-    for budget, evaluations, gap in (({"steps": 100}, 30, 4), ({"epochs": 5}, 5, 20)):
-        planned = replace(study, budget=budget, evaluations=evaluations)
-        assert evaluation_gap(planned, runs, tables.checkpoints) == gap
-    assert evaluation_gap(study, runs, tables.checkpoints.clear()) is None
