@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 IDENTITY = "identity"  # the basis of the original coordinates
+LIBRARIES = {"torch": "torch", "optax": "jax"}  # whose optimizers may be named: the backend of each
 
 
 class Method(NamedTuple):
@@ -50,6 +51,12 @@ class OptimizerSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
         object.__setattr__(self, "locator", self.locator or self.name)
+
+    @property
+    def only_backend(self) -> str | None:
+        """The one backend that an optimizer of another library runs on, and is tuned on; None for our own."""
+        library, colon, _ = self.locator.partition(":")
+        return LIBRARIES.get(library) if colon else None
 
     @property
     def chosen(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import optimizers
 import workloads
 from documents.definitions import Kind
 from documents.errors import InputError
+from documents.method import LIBRARIES
 from documents.names import unknown
 from harness.interop import foreign
 from optimizers.rule import Rule
@@ -95,7 +96,7 @@ def origin(kind: Kind, locator: str) -> Origin:
     """What decides what a contestant computes."""
     if foreign.is_foreign(locator):
         package = foreign.package(locator)
-        own = {} if package in foreign.LIBRARIES else _package_files(package)
+        own = {} if package in LIBRARIES else _package_files(package)
         return Origin(files=own, packages=foreign.packages(locator))
     if locator in kind.own():
         return Origin(modules=(kind.module_of(locator),))

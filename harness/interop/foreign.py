@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from documents.errors import InputError
+from documents.method import LIBRARIES
 from optimizers.options import Option, OptionError, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
 
-LIBRARIES = {"torch": "torch", "optax": "jax"}  # the backend of each
 RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
 NUMBER = Hyperparameter("a number that the study tunes")

@@ -27,7 +27,11 @@ def check_rows(plan: ChecksPlan) -> pl.DataFrame:
     Raises:
         InputError: when a table is missing or damaged.
     """
-    rows = read([folder / "checks.parquet" for folder in plan.tables], "checks")
+    return with_share(read([folder / "checks.parquet" for folder in plan.tables], "checks"))
+
+
+def with_share(rows: pl.DataFrame) -> pl.DataFrame:
+    """The table `checks` with text for enums, and with `share`."""
     rows = rows.with_columns(pl.col("variant", "relation").cast(pl.String))
     about = rows.select("value", "relation", "limit", "tolerance").iter_rows()
     shares = [share_of_limit(*measure) for measure in about]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from documents.plan import ReportPlan
 from results.schema import TUNING
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
@@ -29,7 +30,7 @@ class Objection:
     claim: str = ""
 
     @property
-    def told(self) -> dict[str, str]:
+    def record(self) -> dict[str, str]:
         """What a set says of it where it was waived."""
         return {"kind": self.kind, "sentence": self.sentence}
 
@@ -43,6 +44,24 @@ def in_short(found: Iterable[Objection]) -> list[str]:
     what = "the rule of a claim was" if len(claims) == 1 else f"the rules of {len(claims)} claims were"
     others = [each.sentence for each in found if not each.claim]
     return [*others, f"{what} changed after the runs were planned: {', '.join(claims)}"]
+
+
+def all_objections(
+    code: Revision,
+    plan: ReportPlan,
+    tables: Mapping[str, Mapping[str, pl.DataFrame]],
+    claims: pl.DataFrame,
+) -> list[Objection]:
+    """What stands in the way of publishing a report.
+
+    Args:
+        code: the commit of the code that computes verdicts, and whether files differ from it.
+        tables: by folder and name.
+        claims: the table `claims`.
+    """
+    tried = {study.name: study.tuning.tried_in for study in plan.studies}
+    found = [each for where, frames in tables.items() for each in objections(where, frames, tried.get(where))]
+    return [*unclean(code), *found, *changed_rules(claims)]
 
 
 def objections(
@@ -132,11 +151,11 @@ def _unequal_tuning(study: str, runs: pl.DataFrame) -> list[Objection]:
         if rows["len"].n_unique() == 1:
             continue
         least, most = rows.row(0, named=True), rows.row(-1, named=True)
-        told = [f"{row['optimizer']} @ {row['basis']} {row['len']}" for row in (least, most)]
+        extremes = [f"{row['optimizer']} @ {row['basis']} {row['len']}" for row in (least, most)]
         found.append(
             Objection(
                 "tuning",
-                f"{study}: tuning runs on {workload} differ between methods: {' and '.join(told)}",
+                f"{study}: tuning runs on {workload} differ between methods: {' and '.join(extremes)}",
                 "give every method the same tuning in the study file",
             )
         )

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from documents.errors import InputError
 from documents.plan import ReportPlan
 from documents.sets import WAIVERS, between_markers, check_name, check_page, check_waivers
@@ -18,7 +16,7 @@ from reports.sets.checking import flaws
 from reports.sets.contents import Contents, gather, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
 from reports.sets.files import LICENCE, PLAN, PROVENANCE, as_json, new_set, seal, write_text
-from reports.sets.objections import Objection, Revision, changed_rules, in_short, objections, unclean
+from reports.sets.objections import Objection, Revision, all_objections, in_short
 from reports.tables import read_tables
 from results.provenance import PROJECT, commit
 from results.reading import read
@@ -62,28 +60,16 @@ def publish(
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
     contents = gather(plan)
-    claims = read_verdicts(plan).claims
     renewed = _by_todays_rule(plan)
-    rules_today = {
-        name: rule for each in (*renewed.studies, *renewed.skipped) for name, rule in each.rules.items()
-    }
-    tried = {study.name: study.tuning.tried_in for study in plan.studies}
-    today = pl.col("claim").replace_strict(rules_today, default=pl.col("rule"), return_dtype=pl.String)
-    found = [
-        *unclean(code),
-        *(
-            each
-            for where, frames in contents.frames.items()
-            for each in objections(where, frames, tried.get(where))
-        ),
-        *changed_rules(claims.with_columns(rule=today)),
-    ]
+    found = all_objections(code, plan, contents.frames, read_verdicts(renewed).claims)
     if refused := [each for each in found if each.kind not in waive]:
         raise InputError("\n".join(_refusal(name, refused)))
     with new_set(folder, name) as stage:
         _write(stage, _moved(renewed, name, found), contents, _provenance(name, plan, contents, found, code))
-        if told := flaws(stage):
-            raise InputError("\n".join([f"{name}: not published; whoever checks it would refuse it:", *told]))
+        if reasons := flaws(stage):
+            raise InputError(
+                "\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons])
+            )
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
@@ -189,7 +175,7 @@ def _provenance(
         "dirty": dirty,
         "licence": LICENCE,
         "rule_version": RULE_VERSION,
-        "waived": [each.told for each in found],
+        "waived": [each.record for each in found],
         "thinned_curves": list(contents.thinned),
         "whole_curves": list(contents.whole),
         **provenance_of(contents.jobs, contents.runs),

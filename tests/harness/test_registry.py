@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from documents.errors import InputError
+from documents.method import LIBRARIES
 from harness import registry as contestants
 from harness.backends.engine import engine
 from harness.engine.execution import Bundle, execute
@@ -522,7 +523,7 @@ def test_what_a_library_refuses_is_said_with_its_name_when_a_job_starts(
     locator: str, arguments: dict[str, Any], said: str
 ) -> None:
     bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
-    backend = foreign.LIBRARIES[locator.partition(":")[0]]
+    backend = LIBRARIES[locator.partition(":")[0]]
     with pytest.raises(InputError, match=said):
         execute(bundle, engine(backend, "float64"))
 

@@ -1,0 +1,281 @@
+"""What the rows of a published set's tables must say: rules as expressions, by the sentence on a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import polars as pl
+
+from documents.method import IDENTITY, Method
+from documents.plan import ChecksPlan, ParityPlan, ReportPlan, StudyPlan
+from documents.study import FIRST_FINAL_SEED
+from reports.claims.page import with_share
+from reports.sets.files import CURVE_POINTS, PROVENANCE, SPECIAL
+from results.merging import KEYS
+from results.outcomes import FINISHED
+from results.reading import with_method
+from results.schema import COMPARISONS, TUNING
+from results.tuning import chosen_setting, setting_of
+
+ROWS = {  # what names a row
+    **KEYS,
+    "parity": ["optimizer", "problem", "comparison"],
+    "checks": ["claim", "part", "variant", "instance", "quantity"],
+    "claims": ["claim", "variant", "backend"],
+    "findings": ["claim", "backend", "workload", "metric", "treated", "control"],
+    "leaderboard": ["backend", "studies", "method"],
+}
+CELL = ["backend", "workload", "method"]
+Rules = Mapping[str, pl.Expr]  # which rows break a rule, by the sentence on such a row, columns in braces
+
+
+def broken_rows(
+    plan: ReportPlan,
+    tables: Mapping[str, Mapping[str, pl.DataFrame]],
+    thinned: Sequence[str],
+    whole: Sequence[str],
+) -> Iterator[str]:
+    """A sentence for each rule that rows of a set break: on the first of them, and how many more there are.
+
+    Args:
+        tables: by folder and name.
+        thinned, whole: studies, as `provenance.json` has them (`reports.sets.contents.Contents`).
+    """
+    for where, frames in tables.items():
+        for table, frame in frames.items():
+            yield from _jobs_and_keys(where, table, frame, frames["jobs"], plan.scale)
+    for study in plan.studies:
+        runs, curves = with_method(tables[study.name]["runs"]), tables[study.name]["curves"]
+        yield from _cells(study, runs)
+        yield from _settings(study, runs)
+        yield from _records(study, runs, curves, study.name in thinned)
+        points = curves.group_by("run", "metric").len()["len"]
+        if study.name in thinned and (
+            CURVE_POINTS not in points if study.name in whole else points.max() != CURVE_POINTS
+        ):
+            yield (
+                f"{study.name}/curves.parquet: {PROVENANCE} says that it is thinned to {CURVE_POINTS} "
+                f"checkpoints of long runs, and the longest has {max(points, default=0)}"
+            )
+    if plan.parity:
+        yield from _parity(plan.parity, tables["parity"]["parity"])
+    if plan.checks:
+        yield from _checks(plan.checks, tables["checks"]["checks"])
+
+
+def named_row(names: Sequence[str], row: Mapping[str, Any]) -> str:
+    """A row by the columns that name it."""
+    return ", ".join(f"{name} {row[name]}" for name in names if row.get(name) not in (None, ""))
+
+
+def _broken(file: str, names: Sequence[str], rows: pl.DataFrame, rules: Rules) -> Iterator[str]:
+    for sentence, wrong in rules.items():
+        found = rows.filter(wrong)
+        if len(found):
+            row = found.row(0, named=True)
+            more = f"; {len(found) - 1} more likewise" if len(found) > 1 else ""
+            yield f"{file}.parquet: {named_row(names, row)}: {sentence.format_map(row)}{more}"
+
+
+def _unlike(*names: str) -> dict[str, pl.Expr]:
+    """The rules that columns are as the columns `right <name>` have them."""
+    return {
+        f"{name} is {{{name}}}, and should be {{right {name}}}": pl.col(name).ne_missing(
+            pl.col(f"right {name}")
+        )
+        for name in names
+    }
+
+
+def _jobs_and_keys(
+    where: str, table: str, frame: pl.DataFrame, jobs: pl.DataFrame, scale: str
+) -> Iterator[str]:
+    rules: dict[str, pl.Expr] = {}
+    if table in KEYS or table == "parity":
+        rules["has more than one row; one is wanted"] = pl.struct(ROWS[table]).is_duplicated()
+    if table != "jobs" and "spec_hash" in frame.columns:
+        key = ["spec_hash", "machine", *(["optimizer"] if table == "runs" else [])]
+        known = jobs.select(key).unique().with_columns(job=True)
+        frame = frame.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
+        rules["jobs.parquet has no job {spec_hash} of it"] = pl.col("job").is_null()
+    if where not in SPECIAL and "study" in frame.columns:
+        rules["is of {study}, scale {scale}"] = (pl.col("study") != where) | (pl.col("scale") != scale)
+    return _broken(f"{where}/{table}", ROWS.get(table, ()), frame, rules)
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def _tuner(study: StudyPlan, optimizer: str, backend: str) -> str:
+    return study.optimizer(optimizer).only_backend or study.tuned_on[backend]
+
+
+def _planned(study: StudyPlan) -> pl.DataFrame:
+    """The cells of a plan: how many final runs each has, and how many settings tuning tries in it."""
+    found = {}
+    workloads = [workload.name for workload in study.workloads]
+    for backend, workload, method in product(study.backends, workloads, study.methods):
+        optimizer, basis = Method.of(method)
+        if study.optimizer(optimizer).only_backend not in (None, backend):
+            continue
+        for seed in range(study.runs_on[backend].final_seeds):
+            found["final", backend, workload, method, FIRST_FINAL_SEED + seed] = 1
+        if study.tuning.tries(basis):
+            for seed in range(study.seeds.tuning):
+                tuner = _tuner(study, optimizer, backend)
+                found["tuning", tuner, workload, method, seed] = study.tuning.trials
+    rows = [(*cell, count) for cell, count in found.items()]
+    text = dict.fromkeys(["kind", *CELL], pl.String)
+    return pl.DataFrame(rows, schema={**text, "seed": pl.Int64, "planned": pl.Int64}, orient="row")
+
+
+def _cells(study: StudyPlan, runs: pl.DataFrame) -> Iterator[str]:
+    """Cells of the plan that have no run or several, and runs of no cell."""
+    names = ["kind", *CELL, "seed"]
+    settings = pl.struct("learning_rate", pl.col("hyperparameters").hash()).n_unique()
+    kind = pl.when(pl.col("stage").is_in(TUNING)).then(pl.lit("tuning")).otherwise(pl.lit("final"))
+    there = (
+        runs.with_columns(kind=kind)
+        .group_by(names)
+        .agg(there=pl.when(pl.col("kind").first() == "final").then(pl.len()).otherwise(settings))
+    )
+    both = _planned(study).join(there, on=names, how="full", coalesce=True)
+    both = both.with_columns(pl.col("planned", "there").fill_null(0).cast(pl.Int64)).sort(names)
+    rules = {"{there} runs, and the plan asks for {planned}": pl.col("there") != pl.col("planned")}
+    yield from _broken(f"{study.name}/runs", names, both, rules)
+
+
+def _settings(study: StudyPlan, runs: pl.DataFrame) -> Iterator[str]:
+    """Final runs at other settings than those that tuning chose: the best, of those that tie the least."""
+    tuning = dict(runs.filter(pl.col("stage").is_in(TUNING)).group_by(CELL))
+    choose = study.tuning.choose
+    criterion = (choose.metric, choose.which, study.direction_of(choose.metric))
+    final = runs.filter(pl.col("stage") == "final").sort(*CELL, "seed")
+    for (backend, workload, method), judged in final.group_by(CELL, maintain_order=True):
+        optimizer, basis = Method.of(str(method))
+        tuner = _tuner(study, optimizer, str(backend))
+        chooser = Method(optimizer, IDENTITY if study.shares_rates else basis).label
+        tried = tuning.get((tuner, workload, chooser))
+        if tried is None:
+            continue  # one of the cells without runs
+        space = study.optimizer(optimizer).space
+        names = sorted(space, key=lambda name: name != "learning_rate") or list(study.tuning.names)
+        right = chosen_setting(tried, names, *criterion)
+        wrong = {setting_of(row, names) for row in judged.iter_rows(named=True)} - {right}
+        if wrong:
+            yield (
+                f"{study.name}/runs.parquet: final runs of {method} on {workload}, {backend}: "
+                f"{', '.join(names)} are {min(wrong)}, and tuning on {tuner} chose {right}"
+            )
+
+
+def _records(study: StudyPlan, runs: pl.DataFrame, curves: pl.DataFrame, thinned: bool) -> Iterator[str]:
+    """Final and best metrics and steps to targets that are not those of the curves.
+
+    Args:
+        thinned: whether some checkpoints were left out: best values and first steps may lie between those
+            that stayed.
+    """
+    file, ended = f"{study.name}/runs", [*FINISHED, "diverged"]  # of others nothing was recorded
+    final = runs.filter(pl.col("stage") == "final", pl.col("outcome").is_in(ended))
+    about = pl.DataFrame(
+        [
+            (workload.name, name, 1.0 if metric.direction == "minimize" else -1.0, study.targets.get(name))
+            for workload in study.workloads
+            for name, metric in workload.metrics.items()
+        ],
+        schema={"workload": pl.String, "metric": pl.String, "sign": pl.Float64, "right target": pl.Float64},
+        orient="row",
+    )
+    asked = final.select("run", "workload", "steps").join(about, on="workload")
+    cost = pl.when(pl.col("value").is_not_nan()).then(pl.col("sign") * pl.col("value"))
+    points = curves.join(asked, on=["run", "metric"]).sort("step").with_columns(cost=cost)
+    best = pl.col("cost") == pl.col("cost").min()
+    met = pl.col("cost") <= pl.col("sign") * pl.col("right target")
+    right = points.group_by("run", "metric").agg(
+        pl.col("step").first().alias("first"),
+        pl.col("step").last().alias("last"),
+        pl.col("value").last().alias("right final"),
+        pl.col("value").filter(best).first().fill_null(math.nan).alias("right best"),
+        pl.coalesce(pl.col("step").filter(best).first(), pl.col("step").first()).alias("right best step"),
+        pl.col("step").filter(met).first().alias("right steps to target"),
+    )
+    both = asked.join(right, on=["run", "metric"], how="left")
+    for column, fields in (
+        ("final_metrics", {"name": "metric", "value": "final"}),
+        ("best_metrics", {"name": "metric", "value": "best", "step": "best step"}),
+        ("targets", {"metric": "metric", "threshold": "target", "steps": "steps to target"}),
+    ):
+        given = final.select("run", column).explode(column).drop_nulls(column).unnest(column)
+        given = given.select("run", *(pl.col(old).alias(new) for old, new in fields.items()))
+        strange = given.join(asked, on=["run", "metric"], how="anti")
+        yield from _broken(
+            file, ["run", "metric"], strange, {"is no metric of the workload": pl.lit(value=True)}
+        )
+        both = both.join(given, on=["run", "metric"], how="left")
+    whole = ((pl.col("first") == 0) & (pl.col("last") == pl.col("steps"))).fill_null(value=False)
+    rules = {"needs a curve from step 0 to {steps}": ~whole} | _unlike("target", "final")
+    if thinned:
+        best, met = (pl.col(name) for name in ("best", "steps to target"))
+        worse = pl.col("sign") * best > pl.col("sign") * pl.col("right best")
+        late = pl.col("right steps to target") < met.fill_null(math.inf)
+        rules["best is {best}, and its curve has {right best}"] = worse & best.is_not_nan()
+        rules["steps to target is {steps to target}, and its curve has {right steps to target}"] = late
+    else:
+        rules |= _unlike("best", "best step", "steps to target")
+    yield from _broken(file, ["run", "metric"], both, rules)
+
+
+# --- parity and checks ---------------------------------------------------------------------------
+
+
+def _parity(plan: ParityPlan, rows: pl.DataFrame) -> Iterator[str]:
+    """Comparisons of backends that were left out, or do not say what differences and tolerance give."""
+    there = rows.with_columns(pl.col("comparison", "unit").cast(pl.String))
+    compared = there.select("optimizer", "problem").unique()
+    whole = compared.join(pl.DataFrame({"comparison": COMPARISONS}), how="cross")
+    missing = whole.join(there, on=ROWS["parity"], how="anti").sort(ROWS["parity"])
+    yield from _broken("parity/parity", ROWS["parity"], missing, {"is missing": pl.lit(value=True)})
+    judged, difference = pl.col("judged"), pl.col("difference")
+    single = pl.col("comparison").str.starts_with("float32")
+    right = there.with_columns(
+        pl.when(single).then(pl.lit("ulps")).otherwise(pl.lit("relative")).alias("right unit"),
+        pl.when(judged).then(plan.tolerance).alias("right tolerance"),
+        pl.lit(plan.steps).alias("right steps"),
+        (~judged | (difference.is_finite() & (difference <= plan.tolerance))).alias("right holds"),
+    )
+    known = pl.col("problem").is_in([problem.label for problem in plan.problems])
+    rules = {"the plan has no problem {problem}": ~known} | _unlike("unit", "tolerance", "steps", "holds")
+    yield from _broken("parity/parity", ROWS["parity"], right, rules)
+
+
+def _checks(plan: ChecksPlan, rows: pl.DataFrame) -> Iterator[str]:
+    """Measures that do not say what follows from their numbers, and instances that are not the plan's."""
+    right = with_share(rows).with_columns((pl.col("share") <= 1).alias("right holds"))
+    yield from _broken("checks/checks", ROWS["checks"], right, _unlike("holds"))
+    part = ["claim", "part", "variant"]
+    planned = pl.DataFrame(
+        [
+            (claim.id, one.part, one.variant, list(range(one.instances)))
+            for claim in plan.claims
+            if not claim.missing
+            for one in claim.parts
+        ],
+        schema={**dict.fromkeys(part, pl.String), "planned": pl.List(pl.Int64)},
+        orient="row",
+    )
+    there = right.group_by(part).agg(there=pl.col("instance").unique().sort())
+    both = (
+        planned.join(there, on=part, how="full", coalesce=True)
+        .sort(part)
+        .with_columns(
+            counted=pl.col("there").list.len().fill_null(0), asked=pl.col("planned").list.len().fill_null(0)
+        )
+    )
+    rules = {
+        "{counted} instances, and the plan asks for {asked}": pl.col("planned").ne_missing(pl.col("there"))
+    }
+    yield from _broken("checks/checks", part, both, rules)
