@@ -65,14 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--commits", type=int, default=3, help="how many of the last commits (3)")
     parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
-    parser.add_argument("--thorough", action="store_true", help="time in four fresh processes instead of one")
     parser.add_argument("--again", action="store_true", help="commits with stored results too")
     given = parser.parse_args(arguments)
     root = Path.cwd()
     results = root / settings(root)["results_dir"]
     # a round is a fresh process; asv stores the spread of its calls, which one quick call would not have
-    rounds = f"rounds={4 if given.thorough else 1}"
-    options = ["--attribute", rounds, *(["--bench", given.case] if given.case else [])]
+    options = ["--attribute", "rounds=1", *(["--bench", given.case] if given.case else [])]
     failed = 0
     for commit in last_commits(root, given.commits, CODE):
         if recorded(results, commit) and not given.again:

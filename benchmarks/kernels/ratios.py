@@ -7,8 +7,6 @@ Newton-Schulz is timed beside as many plain matrix products as it takes.
 from __future__ import annotations
 
 import argparse
-import csv
-import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +16,9 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from statistics import geometric_mean
+
+import polars as pl
 
 from optimizers import rules
 from optimizers.options import Options
@@ -129,11 +130,6 @@ def fastest(compared: Sequence[Compared]) -> list[Compared]:
     return list(chosen.values())
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean of positive numbers."""
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
 def line(compared: Compared) -> str:
     """A comparison as a row of the printed table."""
     ratio, same = compared.ratios.ratio, compared.ratios.same
@@ -171,10 +167,7 @@ def write_table(compared: Sequence[Compared], path: Path) -> None:
                 "versions": libraries,
             }
         )
-    with path.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    pl.DataFrame(rows).write_csv(path)
 
 
 def summary(compared: Sequence[Compared]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kernels.cases import timed
-from benchmarks.kernels.history import CODE, recorded, run_asv, settings, settings_for
+from benchmarks.kernels.history import CODE, recorded, run_asv, settings
 from benchmarks.kernels.worktrees import last_commits
 from harness.paths import RESULTS, stored_kernels
 from reports.pages.kernels import machine_parts, read_stored
@@ -67,29 +67,11 @@ def test_a_run_stores_what_the_report_shows(repository: Path, tmp_path: Path, la
     assert {f"{row['case']} {row['backend']} float32" for row in part["tables"][0]["rows"]} == set(labels)
 
 
-@pytest.mark.long  # what the test above sees too, but for the option
-def test_a_quick_run_on_the_installed_project_succeeds(repository: Path, tmp_path: Path):
-    """One call of each: enough to see that every case's benchmarks import, prepare and run."""
-    checkout = tmp_path / "checkout"
-    checkout.symlink_to(ROOT)
-    (commit,) = last_commits(repository, 5, CODE)
-    pattern = LABELS[0].replace(".", r"\.")
-    assert run_asv(repository, commit, checkout, ["--quick", "--bench", pattern]) == 0
-    assert recorded(repository / "results" / "kernels", commit)
-
-
 def test_the_settings_name_places_that_exist():
     given = settings(ROOT)
     assert (ROOT / given["benchmark_dir"] / "asv_cases.py").is_file()
     assert given["environment_type"] == "existing"
     assert Path(given["results_dir"]) == stored_kernels(RESULTS), "where the report looks for them"
-
-
-def test_a_checkout_gets_its_own_benchmarks_and_the_projects_results(tmp_path: Path):
-    made = settings_for(ROOT, tmp_path)
-    assert made["benchmark_dir"] == str(tmp_path / "benchmarks" / "kernels")
-    assert made["results_dir"] == str(ROOT / "results" / "kernels")
-    assert made["repo"] == str(ROOT)
 
 
 def test_commits_without_cases_or_with_results_are_passed_over(repository: Path):

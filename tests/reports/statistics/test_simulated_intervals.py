@@ -11,13 +11,12 @@ import polars as pl
 import pytest
 from scipy.special import ndtri
 
-from reports.statistics.paired import sign_p_value
 from reports.statistics.profiles import array_intervals, array_scores
 from reports.statistics.ranks import stratified_mean
-from reports.statistics.shares import joined, probability_of_improvement, share_interval
+from reports.statistics.shares import joined, probability_of_improvement
 from reports.statistics.survival import reached_shares
 from results.intervals import interval_order, median_interval
-from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered, assert_rare
+from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered
 
 pytestmark = pytest.mark.long
 LARGE = 200_000  # draws from which a true value is taken
@@ -40,16 +39,6 @@ def test_medians(shape: str, size: int):
     assert_covered(true, ordered[:, [order - 1, size - order]])
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_median_ratios_of_paired_losses(size: int):
-    """Two equal methods, whose losses share what a problem instance contributes."""
-    random = np.random.default_rng(size)
-    losses = np.exp(random.normal(size=(1000, 1, size)) + 0.5 * random.normal(size=(1000, 2, size)))
-    effects = [np.log(treated) - np.log(control) for treated, control in losses]
-    assert_covered(0.0, [(one.low, one.high) for one in map(median_interval, effects)], 0.97)
-    assert_rare([sign_p_value(each) <= 0.05 for each in effects])
-
-
 @pytest.mark.parametrize(
     ("methods", "workloads", "gap"),
     [(4, 1, 0.0), (4, 1, 1.0), (4, 4, 0.0), (4, 4, 1.0), (4, 4, 3.0), (8, 1, 0.0), (8, 1, 0.5)],
@@ -68,13 +57,6 @@ def test_mean_ranks(methods: int, workloads: int, gap: float):
         for method in range(2):
             found = [stratified_mean(list(study), [methods] * workloads) for study in ranks[..., method]]
             assert_covered(true[method], [one[1:] for one in found])
-
-
-@pytest.mark.parametrize("true", [0.02, 0.1, 0.3, 0.5])
-def test_shares(true: float):
-    for size in SIZES:
-        found = map(share_interval, np.random.default_rng(0).binomial(size, true, 5000), [size] * 5000)
-        assert_between(0.95, [one.low <= true <= one.high for one in found], 1.0)
 
 
 def improvement(treated: np.ndarray, control: np.ndarray) -> tuple[float, float]:

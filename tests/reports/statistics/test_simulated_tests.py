@@ -7,12 +7,10 @@ import polars as pl
 import pytest
 from scipy.stats import gamma
 
-from reports.statistics.decisions import holm
 from reports.statistics.friedman import critical_difference, friedman_test
 from reports.statistics.paired import TESTS
 from reports.statistics.ranks import tolerant_ranks
 from reports.statistics.selection import best_set
-from results.least_p import least_pairs
 from tests.reports.statistics.simulated import (
     DIFFERENCES,
     LEVEL,
@@ -54,21 +52,6 @@ def test_power_of_paired_tests(test: str, deviations: float, powers: tuple[float
     for size, power in zip(SIZES, powers, strict=True):
         differences = random.normal(-deviations, 1, (2000, size))
         assert_documented(power, [TESTS[test](values) <= LEVEL for values in differences])
-
-
-@pytest.mark.parametrize("true", [5, 10])
-@pytest.mark.parametrize("correlation", [0.0, 0.8])
-def test_families_of_ten(true: int, correlation: float):
-    """Any true null that is rejected after Holm's correction."""
-    random = np.random.default_rng(0)
-    for size in SIZES:
-        if size < least_pairs(LEVEL, 10):
-            continue  # no test can reject
-        values = np.sqrt(1 - correlation) * random.normal(size=(500, 10, size))
-        values += np.sqrt(correlation) * random.normal(size=(500, 1, size))
-        values[:, true:] -= 1.5
-        least = [min(holm([TESTS["wilcoxon"](each) for each in study])[:true]) for study in values]
-        assert_rare([p_value <= LEVEL for p_value in least])
 
 
 # --- of several methods -----------------------------------------------------------------------------------
