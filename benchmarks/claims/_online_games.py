@@ -63,6 +63,10 @@ class Losses:
         """The gradient of the sum of the losses at weights (d,)."""
         return self.slopes(self.features @ weights) @ self.features
 
+    def _sum(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """The sum of the losses at weights (d,), and its gradient."""
+        return float(self.at(weights).sum()), self.gradient(weights)
+
     def steepest(self, radius: float) -> float:
         """A number that no |gradient of l_t| exceeds on the box of that radius; everywhere if not squared."""
         lengths = np.linalg.norm(self.features, axis=1)
@@ -77,14 +81,8 @@ class Losses:
         if self.kind == "squared":
             return lsq_linear(self.features, self.targets, (-radius, radius), method="bvls").x
         if self.kind == "logistic":
-            size = self.features.shape[1]
-            found = minimize(
-                lambda weights: (self.at(weights).sum(), self.gradient(weights)),
-                np.zeros(size),
-                jac=True,
-                bounds=[(-radius, radius)] * size,
-            )
-            return found.x
+            start, bounds = np.zeros(self.features.shape[1]), [(-radius, radius)] * self.features.shape[1]
+            return minimize(self._sum, start, jac=True, bounds=bounds).x
         return -radius * np.sign(self.features.sum(0))
 
 
@@ -238,11 +236,8 @@ def play(
             gradients[number] = game.losses.one(number).gradient(weights)
         given = {"w": gradients[number].reshape(shape)}
         after = online.step(given, 1.0 if schedule is None else schedule[number])["w"].ravel()
-        weights = (
-            after
-            if projection is None
-            else projection(weights + sign * (after - before), gradients[: number + 1])
-        )
+        moved = weights + sign * (after - before)
+        weights = after if projection is None else projection(moved, gradients[: number + 1])
         before = after
     losses = game.losses
     if losses.kind == "adversarial":

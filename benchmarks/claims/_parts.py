@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,17 @@ def part(
         case: what it is measured for, such as a rule.
     """
     return Check(name, source, partial(measures, **case), {"quick": quick, "paper": 10 * quick}, variant)
+
+
+def parts_for(
+    name: str, source: str, measures: Measures, quick: int, /, **cases: Mapping[str, Any]
+) -> tuple[Check, ...]:
+    """A part for each case of one argument of `measures`, by what the name has in place of {}."""
+    ((argument, by_label),) = cases.items()
+    return tuple(
+        part(name.format(label), source, measures, quick, **{argument: case})
+        for label, case in by_label.items()
+    )
 
 
 def printed_and_corrected(name: str, source: str, measures: Measures, quick: int) -> tuple[Check, Check]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import part, parts_for
 from benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
@@ -142,11 +142,7 @@ class Descent:
         """The mean of f(theta_t) - f(theta*) over theta_0 ... theta_(T-1), with Adagrad in a basis."""
         from harness import Online
 
-        hyper = {
-            "learning_rate": self.rate,
-            "epsilon": 0.0,
-            "initial_accumulator": self.epsilon**2,
-        }
+        hyper = {"learning_rate": self.rate, "epsilon": 0.0, "initial_accumulator": self.epsilon**2}
         online = Online("adagrad", {"w": self.start}, hyper, basis=basis)
         objective, centre = self.ball.objective, self.ball.centre
         point, before, path = self.start, self.start, []
@@ -192,9 +188,6 @@ def _distant_ball(random: Random) -> Ball:
     return Ball(objective, objective.minimizer + share * direction, scale)
 
 
-DRAWN: Mapping[str, Callable[[Random], Ball]] = {"quadratic": draw_quadratic_ball, "logistic": _distant_ball}
-
-
 def draw_descent(random: Random, ball: Ball) -> Descent:
     """From the sphere or inside, eta over 3 orders of magnitude around the diameter, up to 400 steps."""
     direction = random.standard_normal(ball.dimension)
@@ -206,8 +199,8 @@ def draw_descent(random: Random, ball: Ball) -> Descent:
     )
 
 
-def _averages(random: Random, objective: str) -> Iterator[Measure]:
-    ball = DRAWN[objective](random)
+def _averages(random: Random, drawn: Callable[[Random], Ball]) -> Iterator[Measure]:
+    ball = drawn(random)
     run = draw_descent(random, ball)
     vectors = ball.spectrum[1]
     for name, basis in (("original coordinates", np.eye(ball.dimension)), ("EGOP basis", vectors)):
@@ -225,6 +218,7 @@ def _by_the_spectrum(random: Random) -> Iterator[Measure]:
     yield at_most("mean suboptimality over eq. 3.3 with the constant 2", mean / bound, 1.0, SUMS)
 
 
+DRAWN = {"quadratics": draw_quadratic_ball, "logistic regression": _distant_ball}
 ADAGRAD_BOUND = PropertyClaim(
     id="egop.adagrad-bound",
     sentence=(
@@ -241,20 +235,7 @@ ADAGRAD_BOUND = PropertyClaim(
         "with the constant 2 of Theorem A.1."
     ),
     checks=(
-        part(
-            "eq. 3.4 in both bases, quadratics",
-            "000 eq. 3.4, Lemma A.8",
-            _averages,
-            20,
-            objective="quadratic",
-        ),
-        part(
-            "eq. 3.4 in both bases, logistic regression",
-            "000 eq. 3.4, Lemma A.8",
-            _averages,
-            20,
-            objective="logistic",
-        ),
+        *parts_for("eq. 3.4 in both bases, {}", "000 eq. 3.4, Lemma A.8", _averages, 20, drawn=DRAWN),
         part("eq. 3.3 in the EGOP basis, quadratics", "000 Thm. 3.1, eq. 3.3", _by_the_spectrum, 20),
     ),
 )

@@ -370,11 +370,8 @@ def _one_each(random: Random) -> Iterator[Measure]:
         own = [eigenbasis(each)[0] for each in flat.swapaxes(0, 1)]
         shared = whole_basis([shared_basis(gradients[layer])] * len(own))
         error = relative_error(_at_once(flat, whole_basis(own)), _at_once(flat, shared))
-        yield at_least(
-            f"Adam's steps with a V for each filter less those with one, relative, {layer} layer",
-            error,
-            APART,
-        )
+        quantity = f"Adam's steps with a V for each filter less those with one, relative, {layer} layer"
+        yield at_least(quantity, error, APART)
 
 
 def _alike(random: Random) -> Iterator[Measure]:
@@ -390,11 +387,8 @@ def _alike(random: Random) -> Iterator[Measure]:
             for one in range(flat.shape[1])
             for difference in (squares[:, one] - squares[:, other] for other in range(one))
         ]
-        yield at_most(
-            f"greatest difference of filters' u^T EGOP u, in standard errors, {layer} layer",
-            np.abs(scores).max(),
-            STANDARD_ERRORS,
-        )
+        quantity = f"greatest difference of filters' u^T EGOP u, in standard errors, {layer} layer"
+        yield at_most(quantity, np.abs(scores).max(), STANDARD_ERRORS)
 
 
 SHARED_FILTERS = PropertyClaim(

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.claims._matrices import relative_error, with_singular_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import part, parts_for, printed_and_corrected
 from benchmarks.claims._spectra import densities
 from harness.checks import Check, Measure, PropertyClaim
 
@@ -154,7 +154,7 @@ def gradients_of(function: Callable[[Any], Any], points: np.ndarray) -> np.ndarr
     return np.asarray(torch.autograd.grad(function(given).sum(), given)[0].numpy())
 
 
-def _spectral(random: Random, loss: str) -> Iterator[Measure]:
+def _spectral(random: Random, loss: Callable[[Any], Any]) -> Iterator[Measure]:
     import torch
 
     from optimizers.bases.estimators import egop_matrix
@@ -164,8 +164,8 @@ def _spectral(random: Random, loss: str) -> Iterator[Measure]:
     matrix = with_singular_values(random, size, size, values)
     points = random.standard_normal((4 * size, size)) * 10.0 ** random.uniform(-1, 0.3)
     data = torch.from_numpy(matrix)
-    egop = egop_matrix(gradients_of(lambda theta: LOSSES[loss](theta @ data.T), points))
-    inner = egop_matrix(gradients_of(LOSSES[loss], points @ matrix.T))
+    egop = egop_matrix(gradients_of(lambda theta: loss(theta @ data.T), points))
+    inner = egop_matrix(gradients_of(loss, points @ matrix.T))
     yield agrees("EGOP less A^T M A, relative", egop, matrix.T @ inner @ matrix, 1e-12)
     eigenvalues, among = np.linalg.eigvalsh(egop)[::-1], np.linalg.eigvalsh(inner)[::-1]
     yield _against_lemma(eigenvalues, values, among)
@@ -206,10 +206,7 @@ SPECTRAL_RATIO = PropertyClaim(
         "has the covariance I."
     ),
     checks=(
-        *(
-            part(f"the ratios of eigenvalues, {loss}", "000 Lemma A.10", _spectral, 15, loss=loss)
-            for loss in LOSSES
-        ),
+        *parts_for("the ratios of eigenvalues, {}", "000 Lemma A.10", _spectral, 15, loss=LOSSES),
         part("the bound is attained", "000 Lemma A.10", _attained, 15),
     ),
 )
@@ -237,12 +234,8 @@ def _mean(random: Random) -> Iterator[Measure]:
         found = _densities(random, count, size)
         error = float(found.std(ddof=1) / np.sqrt(count))
         expected = LIMIT + (1 - LIMIT) / size  # E |v_i v_j| = 2 / (pi d), and d terms of 1 / d
-        yield equals(
-            f"mean density less 2 / pi + (1 - 2 / pi) / d, in standard errors, d = {size}",
-            (float(found.mean()) - expected) / error,
-            0.0,
-            STANDARD_ERRORS,
-        )
+        quantity = f"mean density less 2 / pi + (1 - 2 / pi) / d, in standard errors, d = {size}"
+        yield equals(quantity, (float(found.mean()) - expected) / error, 0.0, STANDARD_ERRORS)
         if size >= 100:
             farthest = float(np.max(np.abs(found - LIMIT)))
             quantity = f"greatest distance of a density from 2 / pi, times sqrt(d), d = {size}"

@@ -53,12 +53,8 @@ def _second_moments(
     """The second moment by step and name of a rule that moves by G / sqrt(V), read from its steps."""
     from harness import Online
 
-    online = Online(
-        optimizer,
-        {name: np.zeros_like(value) for name, value in gradients[0].items()},
-        {"learning_rate": 1.0, "epsilon": 0.0, **hyper},
-        options=options,
-    )
+    start = {name: np.zeros_like(value) for name, value in gradients[0].items()}
+    online = Online(optimizer, start, {"learning_rate": 1.0, "epsilon": 0.0, **hyper}, options=options)
     found, before = [], online.params
     for gradient in gradients:
         after = online.step(gradient)

@@ -144,20 +144,12 @@ def _rates(random: np.random.Generator) -> Iterator[Measure]:
     leading = int(random.integers(1, size))
     vectors, bases = _iterated(random, ratios, leading)
     rate = logarithmic_rate(np.array([_tangent(basis, vectors[:, :leading]) for basis in bases]))
-    yield equals(
-        "log rate of the subspace's error over log(lambda_m+1 / lambda_m)",
-        rate / np.log(ratios[leading - 1]),
-        1.0,
-        RATE_TOLERANCE,
-    )
+    quantity = "log rate of the subspace's error over log(lambda_m+1 / lambda_m)"
+    yield equals(quantity, rate / np.log(ratios[leading - 1]), 1.0, RATE_TOLERANCE)
     vectors, bases = _iterated(random, ratios, size)
     rate = logarithmic_rate(np.array([_errors(basis, vectors).max() for basis in bases]))
-    yield equals(
-        "log rate of the whole basis's error over max_i log(lambda_i+1 / lambda_i)",
-        rate / np.log(ratios.max()),
-        1.0,
-        RATE_TOLERANCE,
-    )
+    quantity = "log rate of the whole basis's error over max_i log(lambda_i+1 / lambda_i)"
+    yield equals(quantity, rate / np.log(ratios.max()), 1.0, RATE_TOLERANCE)
 
 
 def _column_rates(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
@@ -239,11 +231,8 @@ def _crossing(random: np.random.Generator) -> Iterator[Measure]:
         basis, _ = online_orthogonal_iteration(_ops(), matrix, basis)
         plain = orthogonal_iteration(_ops(), matrix, plain)
     exact = vectors[:, np.argsort(-values)]
-    yield vanishes(
-        "error of the worst column after eigenvalues crossed, order corrected",
-        _errors(basis, exact).max(),
-        ROUNDING,
-    )
+    quantity = "error of the worst column after eigenvalues crossed, order corrected"
+    yield vanishes(quantity, _errors(basis, exact).max(), ROUNDING)
     yield at_least("the same, order not corrected", _errors(plain, exact).max(), 0.5)
 
 

@@ -147,11 +147,8 @@ def _nearest(random: np.random.Generator) -> Iterator[Measure]:
         "|C - A* (x) B*|_F less the other singular values', relative", abs(distance - rest) / size, EXACT
     )
     found = _alternating_least_squares(matrix, m, n, d, length, random)
-    yield vanishes(
-        "|C - A* (x) B*|_F less the best by alternating least squares, relative",
-        (distance - found) / size,
-        EXACT,
-    )
+    quantity = "|C - A* (x) B*|_F less the best by alternating least squares, relative"
+    yield vanishes(quantity, (distance - found) / size, EXACT)
 
 
 # --- outer products (002 G.3) -----------------------------------------------------------------------------
@@ -212,11 +209,8 @@ def _mean_order(random: np.random.Generator, printed: bool) -> Iterator[Measure]
     difference = power(y1, share) @ power(y2, 1 - share) - power(x1, share) @ power(x2, 1 - share)
     symmetric = (difference + difference.T) / 2
     scale = float(np.linalg.norm(difference, 2))
-    yield vanishes(
-        "Y - X less its transpose, over its norm",
-        float(np.linalg.norm(difference - difference.T, 2)) / scale,
-        ROUNDING,
-    )
+    quantity = "Y - X less its transpose, over its norm"
+    yield vanishes(quantity, float(np.linalg.norm(difference - difference.T, 2)) / scale, ROUNDING)
     least = float(np.linalg.eigvalsh(symmetric)[0]) / scale
     yield at_least("least eigenvalue of the symmetric part of Y - X, over its norm", least, 0.0, ROUNDING)
 

@@ -203,12 +203,8 @@ def _limits(random: np.random.Generator) -> Iterator[Measure]:
             f"eq. 133 over its bound, {name}, cosines", float(np.max(slopes / lengths)) / bound, 1.0, ROUNDING
         )
         errors = [abs(value(point + step) - value(point) - gradient(point) @ step) for step in steps]
-        yield at_most(
-            f"eq. 134 over its bound, {name}, cosines",
-            float(np.max(2 * np.array(errors) / lengths**2)) / bound,
-            1.0,
-            1e-8,
-        )
+        quantity = f"eq. 134 over its bound, {name}, cosines"
+        yield at_most(quantity, float(np.max(2 * np.array(errors) / lengths**2)) / bound, 1.0, 1e-8)
         constant, extreme = operator_norm(hessian, name)
         # both sides of the point: the error is of second order in the distance
         change = gradient(point + small * extreme) - gradient(point - small * extreme)
@@ -234,12 +230,8 @@ def _strict(random: np.random.Generator) -> Iterator[Measure]:
         steps = np.concatenate([random.standard_normal((200, size)), np.eye(size), equal, _signs(size)])
         errors = np.abs(np.einsum("si,ij,sj->s", steps, hessian, steps))
         quotients = errors / np.linalg.norm(steps, ORDERS[name][0], axis=1) ** 2
-        yield equals(
-            f"eq. 134's greatest quotient over L of eq. 132, {name}",
-            float(quotients.max()) / constant,
-            0.5,
-            ROUNDING,
-        )
+        quantity = f"eq. 134's greatest quotient over L of eq. 132, {name}"
+        yield equals(quantity, float(quotients.max()) / constant, 0.5, ROUNDING)
 
 
 MAJORIZE = PropertyClaim(

@@ -283,12 +283,8 @@ def _tangent_steps(random: np.random.Generator, options: Mapping[str, Any]) -> I
     yield at_most("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, 1.0, TANGENT)
     best = least_nuclear_norm(gradient, weight)
     gain = float(np.sum(step * gradient)) / rate
-    yield equals(
-        "<Delta, G> over eta less min |G + W Lambda|_nuc, relative",
-        (gain - best) / float(np.linalg.norm(gradient)),
-        0.0,
-        TANGENT,
-    )
+    quantity = "<Delta, G> over eta less min |G + W Lambda|_nuc, relative"
+    yield equals(quantity, (gain - best) / float(np.linalg.norm(gradient)), 0.0, TANGENT)
 
 
 def _tangent_directions(random: np.random.Generator, default: bool) -> Iterator[Measure]:
@@ -300,15 +296,8 @@ def _tangent_directions(random: np.random.Generator, default: bool) -> Iterator[
     d = int(random.integers(1, 5))
     rows = int(random.integers(d, 9))
     weight, gradient = orthonormal(random, rows, d), random.standard_normal((rows, d))
-    direction = tangential_direction(
-        numpy_ops("float64"),
-        gradient,
-        weight,
-        np.full((1, 1), 1e-9),
-        steps,
-        orthogonal_factor,
-        clipped_by_svd,
-    )
+    ops, shift = numpy_ops("float64"), np.full((1, 1), 1e-9)
+    direction = tangential_direction(ops, gradient, weight, shift, steps, orthogonal_factor, clipped_by_svd)
     error = float(np.linalg.norm(direction.T @ weight + weight.T @ direction)) / np.sqrt(d)
     yield vanishes("|Z^T W + W^T Z|_F over sqrt(d)", error, TANGENT)
     yield at_most("|Z|_2", np.linalg.norm(direction, 2), 1.0, ROUNDING)

@@ -102,11 +102,8 @@ def _majorization(random: np.random.Generator) -> Iterator[Measure]:
         yield at_least(f"objective over -eta |G|_*^2 / 2, {name}", -least / bound, 1.0, ROUNDING)
         rivals = [objective(rival) for rival in _rivals(random, step)]
         rivals += [objective(factor * step) for factor in (0.0, 0.9, 1.1)]
-        yield vanishes(
-            f"objective less that of the best of 33 rivals, relative, {name}",
-            (least - min(rivals)) / bound,
-            ROUNDING,
-        )
+        quantity = f"objective less that of the best of 33 rivals, relative, {name}"
+        yield vanishes(quantity, (least - min(rivals)) / bound, ROUNDING)
         error = relative_error(step, -rate * dual(gradient) * _closed_form(name, gradient))
         yield vanishes(f"Delta less eq. 69's, relative, {name}", error, REACHED)
 
@@ -257,12 +254,8 @@ def _orders(random: np.random.Generator) -> Iterator[Measure]:
         whole = _error_after_a_step(random, error, name)
         half = _error_after_a_step(random, error / 2, name)
         yield equals(f"local order, {name}", np.log2(whole / half), order, error)
-        yield equals(
-            f"error after a step over {leading} e^{order}, {name}",
-            whole / (leading * error**order),
-            1.0,
-            error,
-        )
+        quantity = f"error after a step over {leading} e^{order}, {name}"
+        yield equals(quantity, whole / (leading * error**order), 1.0, error)
 
 
 def _no_fixed_point(random: np.random.Generator) -> Iterator[Measure]:

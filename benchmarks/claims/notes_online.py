@@ -26,7 +26,7 @@ from benchmarks.claims._online_games import (
     play,
     weighted_clipping,
 )
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import part, parts_for, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
@@ -243,15 +243,8 @@ NOTES_REGRET = PropertyClaim(
         part("full AdaGrad", "002 eq. 43", _adagrad_full, 10),
         part("Shampoo", "002 Sec. 5", _shampoo, 10),
         *printed_and_corrected("heavy ball at the rate of the proof", "002 Lemma S.3", _heavy_ball, 10),
-        *(
-            part(
-                f"the random environment against {name}",
-                "002 App. B",
-                _random_environment,
-                1,
-                optimizer=optimizer,
-            )
-            for name, optimizer in LEARNERS.items()
+        *parts_for(
+            "the random environment against {}", "002 App. B", _random_environment, 1, optimizer=LEARNERS
         ),
     ),
 )
@@ -313,12 +306,9 @@ def _paths(
     paths = np.zeros((sequences, steps, len(start)))
     numbers = range(sequences)
     for group in [numbers] if learner.together else [[number] for number in numbers]:
-        online = Online(
-            learner.optimizer,
-            {str(number): start.reshape(shape) for number in group},
-            {**learner.hyper, "learning_rate": rate},
-            options=learner.options,
-        )
+        hyper = {**learner.hyper, "learning_rate": rate}
+        first = {str(number): start.reshape(shape) for number in group}
+        online = Online(learner.optimizer, first, hyper, options=learner.options)
         weights = {str(number): start for number in group}
         for step in range(steps):
             grads = {}
@@ -361,22 +351,12 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     def error(values: np.ndarray) -> float:
         return 4 * float(values.std()) / float(np.sqrt(SEQUENCES)) / scale
 
-    yield vanishes(
-        "mean suboptimality less mean regret / T, over the mean loss",
-        float(excess.mean()) / scale,
-        error(excess),
-    )
-    yield equals(
-        "mean loss suffered less mean expected loss, over the mean loss",
-        float((suffered - along).mean()) / scale,
-        0.0,
-        error(suffered - along),
-    )
-    yield vanishes(
-        "loss of the average less average loss, over the mean loss",
-        float((averaged - along).max()) / scale,
-        1e-12,
-    )
+    quantity = "mean suboptimality less mean regret / T, over the mean loss"
+    yield vanishes(quantity, float(excess.mean()) / scale, error(excess))
+    quantity = "mean loss suffered less mean expected loss, over the mean loss"
+    yield equals(quantity, float((suffered - along).mean()) / scale, 0.0, error(suffered - along))
+    quantity = "loss of the average less average loss, over the mean loss"
+    yield vanishes(quantity, float((averaged - along).max()) / scale, 1e-12)
 
 
 NOTES_ONLINE_TO_BATCH = PropertyClaim(

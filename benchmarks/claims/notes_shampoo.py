@@ -102,12 +102,8 @@ def _preconditioner(random: np.random.Generator) -> Iterator[Measure]:
     quantity = "(L^1/4 (x) R^1/4) vec(step) less vec(G), relative"
     yield agrees(quantity, expected, gradients.matrices[-1].ravel(), ROUNDING)
     ratio = loewner_ratio(power(outer, 0.5), np.kron(power(left, 0.25), power(right, 0.25)))
-    yield at_most(
-        "least c with O^1/2 <= c L^1/4 (x) R^1/4, over sqrt(r)",
-        ratio / np.sqrt(gradients.rank),
-        1.0,
-        ROUNDING,
-    )
+    quantity = "least c with O^1/2 <= c L^1/4 (x) R^1/4, over sqrt(r)"
+    yield at_most(quantity, ratio / np.sqrt(gradients.rank), 1.0, ROUNDING)
 
 
 def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
@@ -265,12 +261,8 @@ def _singular(random: np.random.Generator) -> Iterator[Measure]:
     # (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda) on each side
     least = [np.linalg.eigvalsh(side) for side in (left, right)]
     bound = sum(epsilon / (4 * values[values > 1e-12 * values[-1]][0]) for values in least)
-    yield at_most(
-        "distance of the step with epsilon from it, over its bound",
-        relative_error(damped, step) / bound,
-        1.0,
-        ROUNDING / bound,
-    )
+    quantity = "distance of the step with epsilon from it, over its bound"
+    yield at_most(quantity, relative_error(damped, step) / bound, 1.0, ROUNDING / bound)
 
 
 COSINE = "one step of power iteration comes near to the leading singular vector by this cosine"
