@@ -23,8 +23,7 @@ from .case import KernelCase, ReadyCase, representable
 ROWS, COLUMNS = 512, 128  # of a weight
 LANES, DIMENSION = 4, 128  # of preconditioners
 STEPS = 5  # of Newton-Schulz
-SQUARE = 1024  # of the matrix whose iteration is timed beside plain products
-PRODUCTS = f"matrix.newton_schulz.{SQUARE}x{SQUARE}"
+SQUARE = 1024  # rows and columns of a larger one
 ROOT, EPSILON = 1 / 4, 1e-3
 DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
 VECTORS, ITERATIONS = 24, 2  # of the randomized singular value decomposition
@@ -90,23 +89,6 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
         reference=lambda: _orthogonalized(rows, columns),
         tolerance=tolerance,
     )
-
-
-def matrix_products(backend: str, dtype: str) -> ReadyCase:
-    """As many plain products of square matrices as the iteration has: what it can be as fast as."""
-    made = engine(backend, dtype)
-    ops = made.ops
-    with made.context():
-        matrix = ops.asarray(_weight(SQUARE, SQUARE)[0])
-        product = made.compiled(ops.matmul, matrix, matrix)
-    results: list[Any] = []
-
-    def run() -> None:
-        for _ in range(3 * STEPS):
-            results[:] = [product(matrix, matrix)]
-            made.finish(results)
-
-    return ReadyCase(run, lambda: np.array(ops.to_numpy(results[0]), np.float64), made.context)
 
 
 # --- preconditioners -----------------------------------------------------------------------------

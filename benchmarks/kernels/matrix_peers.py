@@ -26,7 +26,7 @@ from optimizers.rule import Rule
 
 from .case import ReadyCase
 from .shapes import Shapes
-from .steps import LEARNING_RATE, Phase, end_to_end, numbers, start
+from .steps import LEARNING_RATE, end_to_end, numbers, start
 
 Shape = tuple[int, ...]
 NOT_CUT = 1 << 20  # longer than any axis
@@ -48,7 +48,7 @@ class TorchPeer:
     before: Callable[[int, int], int] | None = None
     context: Callable[[], Any] | None = None
 
-    def prepare(self, rule: Rule, shapes: Shapes, dtype: str, phase: Phase) -> ReadyCase:
+    def prepare(self, rule: Rule, shapes: Shapes, dtype: str) -> ReadyCase:
         """Its step on our parameters and gradients, with amortized work in the steps in which ours has it."""
         import torch
 
@@ -61,7 +61,7 @@ class TorchPeer:
             leaves[name].grad = torch.tensor(grads[name].reshape(shape), dtype=kind)
         optimizers = self.make(leaves, rule)
         every = rule.refresh_every or 1
-        coming = numbers(every, phase)
+        coming = numbers(every)
         before = self.before
 
         def run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from optimizers.rule import Rule
 from .case import ReadyCase
 from .matrix_peers import TORCH_MATRIX_PEERS, TorchPeer, optax_muon
 from .shapes import Shapes
-from .steps import LEARNING_RATE, Phase, end_to_end, start
+from .steps import LEARNING_RATE, end_to_end, start
 
 # Class and arguments that make a peer take the same step as our rule of that name with its defaults.
 TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -33,7 +34,7 @@ OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "adam": ("adam", {}),
     "adamw": ("adamw", {"weight_decay": 0.01}),
 }
-Prepare = Callable[..., ReadyCase]  # of shapes, precision and, where work is amortized, a phase
+Prepare = Callable[[Shapes, str], ReadyCase]  # of shapes and precision
 
 
 def _torch_peer(name: str, path: str) -> TorchPeer:
@@ -89,19 +90,17 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
         options: the rule's, of which peers have the cadence.
 
     Returns:
-        `prepare(shapes, dtype, phase) -> Prepared` by label; hyperparameters are those of `optimizer_step`,
+        `prepare(shapes, dtype) -> ReadyCase` by label; hyperparameters are those of `optimizer_step`,
         but for epsilon, which is the peer's own default where work is amortized.
     """
     if backend == "jax" and (optimizer in OPTAX or optimizer == "muon"):
-        return {"optax": lambda shapes, dtype, phase=Phase.CADENCE: _optax_step(optimizer, shapes, dtype)}
+        return {"optax": partial(_optax_step, optimizer)}
     found: dict[str, TorchPeer] = {}
     if backend == "torch" and optimizer in TORCH:
         found = {f"torch.optim {path}": _torch_peer(optimizer, path) for path in ("fused", "foreach")}
     elif backend in BACKENDS and optimizer in TORCH_MATRIX_PEERS:
         found = dict([TORCH_MATRIX_PEERS[optimizer]])
-    return {label: _prepared_by(peer, optimizer, options or {}) for label, peer in found.items()}
-
-
-def _prepared_by(peer: TorchPeer, optimizer: str, options: Options) -> Prepare:
-    rule = rules()[optimizer].choose(options)
-    return lambda shapes, dtype, phase=Phase.CADENCE: peer.prepare(rule, shapes, dtype, phase)
+    return {
+        label: partial(peer.prepare, rules()[optimizer].choose(options or {}))
+        for label, peer in found.items()
+    }

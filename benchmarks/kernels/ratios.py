@@ -1,13 +1,11 @@
 """`python -m benchmarks.kernels.ratios`: our steps over those of the peers, timed in turn.
 
-A rule with amortized work is timed over whole turns of its cadence, and its two kinds of steps apart.
-Newton-Schulz is timed beside as many plain matrix products as it takes.
+A rule with amortized work is timed over whole turns of its cadence.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,17 +26,16 @@ from .case import ReadyCase
 from .cases import Timed, timed
 from .clock import one_thread
 from .interleaving import Ratios, interleaved, repeated
-from .matrices import PRODUCTS, matrix_products
 from .matrix_peers import TORCH_MATRIX_PEERS
 from .peers import peers
 from .shapes import SHAPE_SETS
-from .steps import STEPS, Phase, optimizer_step
+from .steps import STEPS, optimizer_step
 
 WIDTH = 68  # of labels
 REPETITIONS = 41
 
 
-# Of a rule whose amortized work is compared: what is not at its default.
+# Of a rule as it is compared: what is not at its default.
 OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
@@ -47,9 +44,9 @@ class Contest:
     """A case of ours beside what computes the same.
 
     Args:
-        label: case, phase, backend and precision.
+        label: case, backend and precision.
         backend: ours.
-        group: what a mean is taken over: a rule's kind, or the case's group.
+        group: what a mean is taken over: entrywise rules, or a rule of matrices.
         ours: prepares our side.
         peers: prepares each other side, by label.
         calls: how many steps make a sample whole: those of a cadence.
@@ -74,35 +71,25 @@ class Compared:
 
 def contests(pattern: str) -> list[Contest]:
     """What is compared, of the labels that have the pattern."""
-    found = [contest for each in timed().values() for contest in _contests(each)]
-    return [contest for contest in found if contest.peers and re.search(pattern, contest.label)]
+    found = [_contest(label, each) for label, each in timed(pattern).items() if each.case.optimizer]
+    return [contest for contest in found if contest.peers]
 
 
-def _contests(each: Timed) -> Iterator[Contest]:
-    case, backend, dtype = each.case, each.backend, each.dtype
-    if case.name == PRODUCTS:
-        products = {"products": partial(matrix_products, backend, dtype)}
-        yield Contest(each.label, backend, PRODUCTS, partial(case.prepare, backend, dtype), products)
-    if not case.optimizer:
-        return
-    shapes = SHAPE_SETS[case.name.rsplit(".", 1)[1]]
-    options = OPTIONS.get(case.optimizer, {})
-    rule = rules()[case.optimizer].choose(options)
-    group = case.optimizer if case.optimizer in TORCH_MATRIX_PEERS else "entrywise"
-    every = rule.refresh_every or 1
-    for phase in Phase if every > 1 else (Phase.CADENCE,):
-        suffix = f" {phase}" if every > 1 else ""
-        yield Contest(
-            label=f"{case.name}{suffix} {backend} {dtype}",
-            backend=backend,
-            group=f"{group}{suffix}",
-            ours=partial(optimizer_step, backend, rule, shapes, dtype, phase=phase),
-            peers={
-                label: partial(prepare, shapes, dtype, phase)
-                for label, prepare in peers(case.optimizer, backend, options).items()
-            },
-            calls=every if phase == Phase.CADENCE else 1,
-        )
+def _contest(label: str, each: Timed) -> Contest:
+    optimizer, shapes = each.case.optimizer, SHAPE_SETS[each.case.name.rsplit(".", 1)[1]]
+    options = OPTIONS.get(optimizer, {})
+    rule = rules()[optimizer].choose(options)
+    return Contest(
+        label=label,
+        backend=each.backend,
+        group=optimizer if optimizer in TORCH_MATRIX_PEERS else "entrywise",
+        ours=partial(optimizer_step, each.backend, rule, shapes, each.dtype),
+        peers={
+            name: partial(prepare, shapes, each.dtype)
+            for name, prepare in peers(optimizer, each.backend, options).items()
+        },
+        calls=rule.refresh_every or 1,
+    )
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[Compared]:
@@ -171,7 +158,7 @@ def write_table(compared: Sequence[Compared], path: Path) -> None:
 
 
 def summary(compared: Sequence[Compared]) -> Iterator[str]:
-    """For each backend and group the mean and worst ratio over the fastest peers; a share for products."""
+    """For each backend and group the mean and worst ratio over the fastest peers."""
     best = fastest(compared)
     for backend, group in sorted({(each.contest.backend, each.contest.group) for each in best}):
         ratios = [
@@ -179,9 +166,6 @@ def summary(compared: Sequence[Compared]) -> Iterator[str]:
             for each in best
             if (each.contest.backend, each.contest.group) == (backend, group)
         ]
-        if group == PRODUCTS:
-            yield f"{backend}: {group} at {1 / ratios[0]:.0%} of the rate of matrix products"
-            continue
         yield (
             f"{backend}: {group}: {len(ratios)} steps over their fastest peers: "
             f"geometric mean {geometric_mean(ratios):.3f}, worst {max(ratios):.3f}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from functools import partial
 from math import prod
 from typing import Any
@@ -40,28 +39,9 @@ EVERY_RULE_ON = "transformer_like"
 SMALL_PROBLEMS_ONLY = ("adagrad_full", "newton")  # a matrix of all parameters by all parameters
 
 
-class Phase(StrEnum):
-    """Which steps of a rule with amortized work are taken, after the first few."""
-
-    CADENCE = "cadence"  # as in a run
-    REFRESH = "refresh"  # those with the amortized work alone
-    PLAIN = "plain"  # those without
-
-
-def numbers(every: int, phase: Phase) -> Iterator[int]:
-    """The numbers of the steps of a phase without end, each from 1: the first STEPS, and then in turns.
-
-    Args:
-        every: the steps of a turn; the amortized work is done in the first.
-        phase: which of them come after the first STEPS.
-    """
-    after = range(STEPS + 1, STEPS + 1 + every)
-    turn = {
-        Phase.CADENCE: after,
-        Phase.REFRESH: [number for number in after if (number - 1) % every == 0],
-        Phase.PLAIN: [number for number in after if (number - 1) % every],
-    }[phase]
-    return itertools.chain(range(1, STEPS + 1), itertools.cycle(turn))
+def numbers(every: int) -> Iterator[int]:
+    """The numbers of steps without end, from 1: the first STEPS, and then turns of `every` that repeat."""
+    return itertools.chain(range(1, STEPS + 1), itertools.cycle(range(STEPS + 1, STEPS + 1 + every)))
 
 
 def given(rule: Rule) -> dict[str, float]:
@@ -87,7 +67,6 @@ def optimizer_step(
     shapes: Shapes,
     dtype: str,
     steps: int | None = None,
-    phase: Phase = Phase.CADENCE,
 ) -> ReadyCase:
     """A step of a rule through the engine's own compiled segment of length 1, one lane, buffers donated.
 
@@ -100,7 +79,6 @@ def optimizer_step(
         dtype: float32 or float64.
         steps: how many are planned, by which an engine decides whether compiling is worth its time; None:
             many, as where a step is timed.
-        phase: the steps that are taken after the first few.
 
     Returns:
         `run` takes a step; `result` gives all parameters end to end, in the order of `shapes`.
@@ -133,7 +111,7 @@ def optimizer_step(
         }
         carry = program.start(lane(params), {}, constants)
         segment = made.segment(program, carry, constants, inputs[1], steps)
-    coming = numbers(turn, phase)
+    coming = numbers(turn)
 
     def run() -> None:
         nonlocal carry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +20,7 @@ from benchmarks.kernels.steps import (
     SMALL_PROBLEMS_ONLY,
     STEPS,
     TRACKED,
-    Phase,
     end_to_end,
-    numbers,
     optimizer_step,
     sets_of,
     start,
@@ -184,31 +181,6 @@ def test_peers_of_matrix_rules_take_the_same_step(
 
 def test_a_peer_is_named_for_every_rule_of_matrices():
     assert set(TORCH_MATRIX_PEERS) == set(TRACKED) - set(TORCH)
-
-
-def test_a_phase_has_the_steps_of_its_kind():
-    def after(phase: Phase) -> list[int]:
-        return list(itertools.islice(numbers(4, phase), STEPS, STEPS + 8))
-
-    assert list(itertools.islice(numbers(4, Phase.PLAIN), STEPS)) == [1, 2, 3]
-    assert after(Phase.CADENCE) == [4, 5, 6, 7] * 2
-    assert after(Phase.REFRESH) == [5] * 8
-    assert after(Phase.PLAIN) == [4, 6, 7, 4, 6, 7, 4, 6]
-
-
-def test_a_refresh_is_more_work_than_a_plain_step():
-    """With roots every 4 steps, the plain step leaves the roots as they are."""
-    rule = rules()["shampoo"].choose({"refresh_every": 4})
-    lengths = {}
-    for phase in (Phase.REFRESH, Phase.PLAIN):
-        prepared = optimizer_step("torch", rule, {"matrix": (2, 2)}, "float64", steps=1, phase=phase)
-        places = []
-        for _ in range(STEPS + 3):
-            prepared.run()
-            places.append(prepared.result())
-        lengths[phase] = np.linalg.norm(np.diff(places, axis=0), axis=1)[STEPS:]
-    assert lengths[Phase.PLAIN] == pytest.approx(lengths[Phase.PLAIN][0])
-    assert (np.diff(lengths[Phase.REFRESH]) < 0).all()
 
 
 def test_a_rule_that_no_library_has_gets_no_peer():

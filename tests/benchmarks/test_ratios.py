@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kernels.interleaving import Ratios
-from benchmarks.kernels.matrices import PRODUCTS
-from benchmarks.kernels.ratios import Compared, Contest, contests, fastest, main, summary
+from benchmarks.kernels.ratios import Compared, Contest, contests, fastest, main
 from reports.pages.kernel_ratios import read_ratios
 from results.intervals import median_interval
 
@@ -47,20 +46,10 @@ def test_every_peer_gets_a_line_and_a_row_and_every_backend_a_mean(
     ] * 3
 
 
-def test_amortized_work_is_compared_over_its_cadence_and_apart():
-    found = {each.label: each for each in contests(r"soap\.one_large")}
-    assert {label.removeprefix("step.soap.one_large ") for label in found} == {
-        f"{phase} {backend} float32"
-        for phase in ("cadence", "refresh", "plain")
-        for backend in ("jax", "torch")
-    }
-    assert [each.calls for each in found.values()] == [10, 1, 1] * 2
-
-
-def test_the_share_of_the_rate_of_products_is_told():
-    found = [compared(each, "products", 1.25) for each in contests(PRODUCTS)]
-    assert list(summary(found)) == [
-        f"{backend}: {PRODUCTS} at 80% of the rate of matrix products" for backend in ("jax", "torch")
+def test_amortized_work_is_compared_over_its_cadence():
+    assert [(each.label, each.calls) for each in contests(r"soap\.one_large")] == [
+        ("step.soap.one_large jax float32", 10),
+        ("step.soap.one_large torch float32", 10),
     ]
 
 
