@@ -112,7 +112,11 @@ def located(key: str) -> Path | None:
     if key.startswith(ALONE):
         return Path(key.removeprefix(ALONE))
     if key.startswith(IN_PACKAGE):
-        return _package_files(key.removeprefix(IN_PACKAGE).split("/")[0]).get(key, Path(key))
+        inside = key.removeprefix(IN_PACKAGE)
+        spec = importlib.util.find_spec(inside.split("/")[0].removesuffix(".py"))
+        homes = [*(spec.submodule_search_locations or ()), spec.origin or ""] if spec else []
+        candidates = (Path(home).parent / inside for home in homes)
+        return next(filter(Path.is_file, candidates), Path(key))
     return None
 
 

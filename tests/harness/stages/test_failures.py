@@ -358,7 +358,7 @@ SAID = {
     "allocates": ("out_of_memory", "MemoryError"),
     "killed": ("interrupted", "SIGKILL: the process was killed"),
     "crashes": ("error", "SIGSEGV: the process crashed"),
-    "sleeps": ("out_of_time", "took more than 0.3 minutes"),
+    "sleeps": ("out_of_time", "took more than 0.1 minutes"),
 }
 
 
@@ -371,7 +371,7 @@ LIMITED = ("bash", "-c", 'ulimit -d 4194304 && exec "$@"', "limited")
 def test_a_job_outlives_its_process(rule: str, project: Path, activated: dict[str, str]):
     """A rule that fails, then the same rule in another basis: both are rows, and the status is 0."""
     (project / "optimizers/failing.py").write_text(FAILING)
-    limit = ("--minutes", "0.3") if rule == "sleeps" else ()
+    limit = ("--minutes", "0.1") if rule == "sleeps" else ()
     one = {"learning_rate": 0.1}
     spec: JobSpec = SWEEP.changed(
         optimizers=(OptimizerSpec(rule),),

@@ -133,7 +133,7 @@ def test_the_memory_that_the_compiler_lays_out_holds_the_arrays_and_the_state() 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
 def test_a_method_with_a_large_basis_needs_that_much_more(backend: str) -> None:
     """Each method is measured from its own baseline, whatever was measured before."""
     growth, size = alone(growth_by_method, backend)
