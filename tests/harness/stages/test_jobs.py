@@ -236,8 +236,7 @@ def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, Job
 STAGES = [
     "sweep",
     "timing",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("bases", "final")),
-    pytest.param("refine", marks=pytest.mark.long),  # by the function of the stages before and after it
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "refine", "final")),
 ]
 
 
