@@ -56,15 +56,14 @@ def run_values(
         .otherwise(pl.col("value"))
     )
     recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
-    found = recorded.with_columns(column.alias("value"))
+    return recorded.with_columns(value=held_at(column, direction, stop))
+
+
+def held_at(value: pl.Expr, direction: Direction, stop: float | None) -> pl.Expr:
+    """Values of which none counts as better than a threshold at which runs stop; as they are without one."""
     if stop is None:
-        return found
-    held = (
-        pl.col("value").clip(lower_bound=stop)
-        if direction == "minimize"
-        else pl.col("value").clip(upper_bound=stop)
-    )
-    return found.with_columns(held)
+        return value
+    return value.clip(lower_bound=stop) if direction == "minimize" else value.clip(upper_bound=stop)
 
 
 def study_values(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,7 +10,7 @@ import polars as pl
 from documents.claim import Condition
 from documents.errors import InputError
 from documents.plan import StudyPlan
-from reports.measures import CELL, run_values, step_seconds
+from reports.measures import CELL, held_at, run_values, step_seconds
 from reports.plan import NEARLY_BEST
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
@@ -26,30 +25,6 @@ AROUND = 10.0  # times the control's best learning rate, up and down: the range 
 
 
 # --- at equal cost -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _CostedRun:
-    """A final run as its cost is counted.
-
-    Args:
-        start: what its basis cost before the first step.
-        step: what a step costs, in the same unit; NaN where it was not timed.
-    """
-
-    name: str
-    seed: int
-    start: float
-    step: float
-    failed_at: int | None
-
-    def total(self, steps: int) -> float:
-        """What so many steps cost, the basis included."""
-        return self.start + steps * self.step
-
-    def affords(self, budget: float) -> int:
-        """The steps that a budget pays for; none where the basis alone costs more."""
-        return max(0, int((budget - self.start) / self.step * (1 + 1e-12))) if self.step > 0 else 0
 
 
 def values_at_equal_cost(
@@ -73,31 +48,30 @@ def values_at_equal_cost(
     Returns:
         Columns method, seed, value, null where a step was not timed; seeds that both methods have.
     """
-    names = (treated, control)
-    runs = {name: {run.seed: run for run in _runs(tables, final, condition, name)} for name in names}
-    longest = max(final["steps"].to_list(), default=0)
-    budget = int(study.budget.get("steps") or longest)
-    curves = _curves(tables, final.filter(pl.col("method").is_in(names)), condition.metric)
-    rows = []
-    for seed in sorted(runs[treated].keys() & runs[control].keys()):
-        both = {name: runs[name][seed] for name in names}
-        least = float(np.min([run.total(budget) for run in both.values()]))  # NaN where one is
-        for name, run in both.items():
-            value = None if np.isnan(least) else _read(study, condition, run, curves.get(run.name), least)
-            rows.append({"method": name, "seed": seed, "value": value})
-    return pl.DataFrame(rows, schema={"method": pl.String, "seed": pl.Int64, "value": pl.Float64})
-
-
-def _runs(tables: Tables, final: pl.DataFrame, condition: Condition, method: str) -> Iterator[_CostedRun]:
-    own = final.filter(~missing(), pl.col("method") == method).with_columns(failed=failed())
+    both = final.filter(~missing(), pl.col("method").is_in((treated, control)))
+    both = both.filter(pl.col("method").n_unique().over("seed") == 2)
     if condition.at_equal == "gradients":
-        own = own.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
+        both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
     else:
-        own = _timed(tables, own).with_columns(start="basis_seconds")
-    for run in own.iter_rows(named=True):
-        step = float("nan") if run["each"] is None else float(run["each"])
-        failed_at = (run["outcome_step"] or 0) if run["failed"] else None
-        yield _CostedRun(run["run"], run["seed"], float(run["start"] or 0), step, failed_at)
+        both = _timed(tables, both).with_columns(start="basis_seconds")
+    steps: Any = study.budget.get("steps") or final["steps"].max()
+    start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
+    least = pl.when(each.is_not_null().all().over("seed")).then((start + steps * each).min().over("seed"))
+    paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)
+    both = both.with_columns(least=least).with_columns(
+        affords=pl.when(each > 0).then(paid).otherwise(0), failed=failed()
+    )
+    recorded = _recorded(tables, both, condition.metric)
+    seen = recorded.join(both.select("run", "affords"), on="run").filter(pl.col("step") <= pl.col("affords"))
+    value, direction = pl.col("value").fill_nan(None), study.direction_of(condition.metric)
+    best = value.min() if direction == "minimize" else value.max()
+    read = seen.group_by("run").agg(final=value.sort_by("step").last(), best=best)
+    joined = both.join(read, on="run", how="left", maintain_order="left")
+    dead = pl.col("failed") & (pl.col("outcome_step").fill_null(0) <= pl.col("affords"))
+    found = pl.when(~dead).then("final") if condition.which == "final" else pl.col("best")
+    told = pl.col("failed") | pl.col("run").is_in(recorded["run"].unique().implode())
+    known = pl.when(told, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
+    return joined.select("method", "seed", value=held_at(known, direction, study.stop.get(condition.metric)))
 
 
 def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
@@ -126,34 +100,6 @@ def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[
         str(run): (own["step"].to_numpy(), own["value"].to_numpy())
         for (run,), own in _recorded(tables, runs, metric).group_by(["run"], maintain_order=True)
     }
-
-
-def _read(
-    study: StudyPlan,
-    condition: Condition,
-    run: _CostedRun,
-    curve: tuple[np.ndarray, np.ndarray] | None,
-    budget: float,
-) -> float | None:
-    """The final or best value of a curve within a budget."""
-    direction = study.direction_of(condition.metric)
-    if curve is None:
-        return None if run.failed_at is None else worst(direction)
-    steps, values = curve
-    affordable = run.affords(budget)
-    seen = values[steps <= affordable]
-    dead = run.failed_at is not None and run.failed_at <= affordable
-    if condition.which == "final":
-        value = np.nan if dead or not len(seen) else seen[-1]
-    else:
-        finite = seen[~np.isnan(seen)]
-        value = np.nan if not len(finite) else finite.min() if direction == "minimize" else finite.max()
-    if np.isnan(value):
-        return worst(direction)
-    stop = study.stop.get(condition.metric)
-    if stop is None:
-        return float(value)
-    return float(max(value, stop) if direction == "minimize" else min(value, stop))
 
 
 # --- costs ---------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from documents.claim import ComparisonKey
 from documents.errors import InputError
 from documents.plan import ChecksPlan, ReportPlan, StudyPlan
 from documents.sources import OTHER, source_of, sources
@@ -17,7 +16,6 @@ from results.schema import VERDICTS
 from results.verdicts import share_of_limit
 
 Rows = list[dict[str, Any]]
-Ties = Mapping[tuple[str, str, str], int]  # how many rates tied, by workload, backend and method
 PART = ("claim", "part", "variant")
 
 
@@ -70,9 +68,7 @@ def parts_of(rows: pl.DataFrame) -> Rows:
     return found
 
 
-def claims_page(
-    plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, figures: Rows, ties: Mapping[str, Ties]
-) -> dict[str, Any]:
+def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, figures: Rows) -> dict[str, Any]:
     """Everything on the page.
 
     Args:
@@ -80,7 +76,6 @@ def claims_page(
         rows: as `check_rows` gives them; None where no claim is checked.
         verdicts: as `reports.claims.verdict_list.listed` gives them.
         figures: of all studies and of the checks; those of kinds "claim" and "series" are shown.
-        ties: of each study that decides a claim, as `reports.pages.study_pages.tied_rates` gives them.
     """
     checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
     studies = {study.name: study for study in plan.studies}
@@ -96,13 +91,10 @@ def claims_page(
             for figure in figures
             if figure["kind"] == "claim" and figure["workload"] == verdict["id"]
         }
-        verdict = {
-            **verdict,
-            **_of_study(studies.get(verdict["study"]), verdict, ties.get(verdict["study"], {})),
-        }
         claims.append(
             {
                 **verdict,
+                **_of_study(studies.get(verdict["study"]), verdict),
                 "about": about,
                 "document": source_of(verdict["source"]),
                 "deciding": next(
@@ -142,27 +134,13 @@ def claims_page(
     }
 
 
-def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any], ties: Ties) -> dict[str, Any]:
-    """The setting under which a study decides a claim, and its comparisons, with what they rest on."""
+def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """The setting under which a study decides a claim, and its comparisons."""
     if study is None:
         return {"plan": None, "at_most_partly": "", "notes": (), "comparisons": []}
-    conditions = [
-        condition for claim in study.claims if claim.id == verdict["id"] for condition in claim.conditions
-    ]
-    of_tuning = {number for number, condition in enumerate(conditions) if condition.of_tuning}
+    (claim,) = (claim for claim in study.claims if claim.id == verdict["id"])
     comparisons = [
-        {
-            **comparison,
-            "of_tuning": comparison["key"]["condition"] in of_tuning,
-            "tied": [
-                (comparison[name], ties[workload, verdict["backend"], method])
-                for name, (workload, method) in zip(
-                    ("treated", "control"), ComparisonKey(**comparison["key"]).sides, strict=False
-                )
-                if comparison["key"]["condition"] not in of_tuning
-                and (workload, verdict["backend"], method) in ties
-            ],
-        }
+        {**comparison, "of_tuning": claim.conditions[comparison["key"]["condition"]].of_tuning}
         for comparison in verdict["comparisons"]
     ]
     return {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import permutations
+from dataclasses import dataclass
+from itertools import accumulate, permutations
 from typing import Any
 
 import polars as pl
@@ -26,8 +26,7 @@ from reports.statistics.shares import Share, probability_of_improvement
 from reports.tables import Tables
 from results.intervals import MedianInterval
 
-MOST_PAIRS = 12_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
-MOST_ROWS = 1_500  # of the table for readers without scripts, of about 400 bytes each
+MOST_PAIRS = 15_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
 
 
 @dataclass(frozen=True)
@@ -79,101 +78,89 @@ def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
 
 def _contests(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Iterator[Matchups]:
     final = final_runs(runs, workload, backend)
-    stop, direction = study.stop.get(study.metric), study.direction
-    values = with_bounds(study_values(study, final).drop_nulls("value"), direction, stop)
+    if final.select("method", "seed").is_duplicated().any():
+        raise ValueError(f"study {study.name}: a method has more than one final run of {workload} on a seed")
+    stop, where = study.stop.get(study.metric), (study.name, workload, backend)
+    values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
     name = f"{study.which} {metric_name(study.metric)}"
-    empty = Matchups(study.name, workload, backend, name, direction, "ratio", False, stop, {}, {})
     if values["method"].n_unique() > 1:
-        yield _filled(empty, study.methods, values, both_stopped(stop))
+        words = both_stopped(stop)
+        yield _matchups(study, (*where, name), values, study.direction, words, whole=False, stop=stop)
     for metric, threshold in study.targets.items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
-        aimed = replace(empty, quantity=name, direction="minimize", whole=True, stop=None)
         values = evaluations_to_target(final, metric)
         if values["method"].n_unique() > 1:
-            yield _filled(aimed, study.methods, values, ("both missed", "the target"))
+            words = ("both missed", "the target")
+            yield _matchups(study, (*where, name), values, "minimize", words, whole=True, stop=None)
 
 
-def _filled(
-    empty: Matchups, methods: Sequence[str], values: pl.DataFrame, unknown_words: tuple[str, str]
+def _matchups(
+    study: StudyPlan,
+    about: tuple[str, str, str, str],
+    values: pl.DataFrame,
+    direction: Direction,
+    unknown_words: tuple[str, str],
+    **shown: Any,
 ) -> Matchups:
-    """A contest with its medians and meetings.
+    """Every pair of methods on one quantity.
 
     Args:
+        about: study, workload, backend and quantity.
         values: the runs with columns value, and least and most, between what it lies.
         unknown_words: what is said where nothing is known of two methods, as `EffectBounds` has it.
+        shown: whole and stop.
     """
-    if values.select("method", "seed").is_duplicated().any():
-        raise ValueError(
-            f"study {empty.study}: a method has more than one final run of {empty.workload} on a seed"
-        )
-    direction = empty.direction
     effect = effect_for(values["value"].to_numpy(), direction)
     found = median_by_method(values)
-    runs = {name: values.filter(method=name) for name in methods if name in found}
+    runs = {name: values.filter(method=name) for name in study.methods if name in found}
     meetings = {}
     for first, second in permutations(runs, 2):
-        treated = runs[first].join(runs[second], on="seed", how="semi", maintain_order="left")
-        control = treated.select("seed").join(runs[second], on="seed", maintain_order="left")
-        if not len(treated):
+        pairs = runs[first].join(runs[second], on="seed", maintain_order="left", suffix=" of the second")
+        if not len(pairs):
             continue
         left, right = (
-            Interval(side["least"].to_numpy(), side["most"].to_numpy()) for side in (treated, control)
+            Interval(pairs[f"least{side}"].to_numpy(), pairs[f"most{side}"].to_numpy())
+            for side in ("", " of the second")
         )
         found_effect = paired_effect(left, right, direction, effect, unknown_words, NEGLIGIBLE)
         chances = map(probability_of_improvement, paired_gains(left, right, direction, effect, NEGLIGIBLE))
         meetings[first, second] = Pairing(found_effect, *chances)
-    return replace(empty, effect=effect, medians={name: found[name] for name in runs}, meetings=meetings)
+    medians = {name: found[name] for name in runs}
+    return Matchups(*about, direction, effect, medians=medians, meetings=meetings, **shown)
 
 
 def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
     """What the page of comparisons shows.
 
     Where a report is so large that the page would not stay below 2 MB, whole contests are left out from the
-    end, of the data that readers choose from and, at a lower limit, of the table for readers without scripts.
+    end.
 
     Args:
         shown: methods to begin with, the first two that there are.
 
     Returns:
-        `data` for the script (texts only), `left_out` of it, `rows` of the table without scripts and
-        `rows_left_out` of that, `methods`, and `comparisons` for what their intervals cover.
+        `data` for the script (texts only), `left_out` of it, `methods`, and `comparisons` for what their
+        intervals cover.
     """
     found = contests(studies)
     methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
-    data, left_out = _fitting(found, MOST_PAIRS)
-    table, rows_left_out = _fitting(found, 2 * MOST_ROWS)
+    held = list(accumulate(len(contest.meetings) for contest in found))
+    fits = sum(pairs <= MOST_PAIRS for pairs in held)
+    comparisons = [meeting.effect for contest in found for meeting in contest.meetings.values()]
     return {
         "methods": methods,
         "data": {
             "methods": methods,
             "shown": list(dict.fromkeys([*shown, *methods]))[:2],
-            "contests": [_texts(contest, methods) for contest in data],
+            "contests": [_texts(contest, methods) for contest in found[:fits]],
         },
-        "left_out": [_title(contest) for contest in left_out],
-        "rows": [
-            {"contest": contest, "first": first, "second": second, "meeting": meeting}
-            for contest in table
-            for (first, second), meeting in contest.meetings.items()
-            if methods.index(first) < methods.index(second)
+        "left_out": [
+            f"{contest.quantity} of {contest.workload} ({contest.study}) on {contest.backend}"
+            for contest in found[fits:]
         ],
-        "rows_left_out": [_title(contest) for contest in rows_left_out],
-        "comparisons": [meeting.effect for contest in found for meeting in contest.meetings.values()],
-        "bounded": any(not meeting.effect.exact for one in found for meeting in one.meetings.values()),
+        "comparisons": comparisons,
+        "bounded": any(not effect.exact for effect in comparisons),
     }
-
-
-def _fitting(found: Sequence[Matchups], most: int) -> tuple[list[Matchups], list[Matchups]]:
-    """The first contests that hold no more than `most` meetings, and the others."""
-    held = 0
-    for place, contest in enumerate(found):
-        held += len(contest.meetings)
-        if held > most:
-            return list(found[:place]), list(found[place:])
-    return list(found), []
-
-
-def _title(contest: Matchups) -> str:
-    return f"{contest.quantity} of {contest.workload} ({contest.study}) on {contest.backend}"
 
 
 def _texts(contest: Matchups, methods: Sequence[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from reports.failures import failures_of
 from reports.figures.drawing import Drawn
 from reports.figures.palette import dark
 from reports.figures.study_figures import AXES
-from reports.pages.comparing import cells, comparison_page
+from reports.pages.comparing import comparison_page
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
 from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, read_kernels
 from reports.pages.overview import answers
@@ -38,7 +38,6 @@ from reports.pages.study_pages import (
     run_metrics,
     run_pages,
     study_page,
-    tied_rates,
     when_and_where,
 )
 from reports.places import CLAIM_FIGURES, figure_folder
@@ -75,8 +74,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     verdicts = claim_verdicts(plan, {study.name: tables for study, tables in studies}, checks)
     claim_figures = read_figures(plan.checks.figures) if plan.checks else []
     drawn = [*claim_figures, *(figure for own in figures.values() for figure in own)]
-    ties = {study.name: tied_rates(study, tables) for study, tables in studies if study.claims}
-    claims = claims_page(plan, checks, listed(plan, verdicts), drawn, ties)
+    claims = claims_page(plan, checks, listed(plan, verdicts), drawn)
     others = pl.concat([jobs_of(plan.parity), jobs_of(plan.checks)])
     failures = failures_of(pl.concat([*(tables.jobs for _, tables in studies), others]))
 
@@ -150,7 +148,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     )
     tell("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
-    render("compare.html", "compare", cells=cells, **comparison_page(studies, leaders))
+    render("compare.html", "compare", **comparison_page(studies, leaders))
     stored = read_ratios()
     render(
         "kernels.html",

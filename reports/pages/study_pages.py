@@ -11,7 +11,6 @@ from typing import Any
 
 import polars as pl
 
-from documents.claim import TO_THRESHOLD
 from documents.errors import InputError
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
@@ -32,8 +31,6 @@ from reports.measures import (
     seconds_to_target,
     step_ratios,
     step_seconds,
-    steps_to_stop,
-    steps_to_target,
     study_values,
     tuned_as,
 )
@@ -107,7 +104,6 @@ def _backend(
             for estimate in (
                 *(metric["value"] for metric in row["metrics"]),
                 *(target["value"] for target in row["targets"]),
-                *(steps["value"] for steps in row["steps"]),
             )
         ],
         "settings": settings_rows(study, workload.name, backend, tables.runs),
@@ -146,26 +142,8 @@ def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
     return {row["method"]: row for row in frame.iter_rows(named=True)}
 
 
-def compared_steps(study: StudyPlan, workload: WorkloadPlan) -> list[tuple[str, str]]:
-    """The steps that claims of a study compare on a workload: each quantity with its metric."""
-    compared = [
-        (condition.quantity, condition.metric)
-        for claim in (*study.claims, *study.repeated)
-        for condition in claim.conditions
-        if condition.quantity in TO_THRESHOLD and condition.reads(workload)
-    ]
-    return list(dict.fromkeys(compared))
-
-
-def _steps(study: StudyPlan, quantity: str, metric: str, final: pl.DataFrame) -> pl.DataFrame:
-    """Final runs with `value`, the steps after which each met its threshold; infinite where it did not."""
-    stopped = quantity == "steps_to_stop"
-    found = steps_to_stop(study, final, metric) if stopped else steps_to_target(final, metric)
-    return found.with_columns(value=pl.col("most")).drop_nulls("value")
-
-
 def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame) -> Rows:
-    """One row a method: its metrics, the headline first, targets, steps that claims compare, failures."""
+    """One row a method: its metrics, the headline first, targets and failures."""
     final = final_runs(runs, workload.name, backend)
     shown = dict.fromkeys([(study.metric, study.which), *((name, "final") for name in workload.metrics)])
     columns = {which: median_by_method(study_values(study, final, *which)) for which in shown}
@@ -173,10 +151,6 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
         ({"name": name}, evaluations_to_target(final, name))
         for name in study.targets
         if name in workload.metrics
-    ]
-    steps = [
-        ({"quantity": quantity, "name": name}, _steps(study, quantity, name, final))
-        for quantity, name in compared_steps(study, workload)
     ]
     totals = _by_method(outcome_counts(final))
     headline = columns[study.metric, study.which]
@@ -197,7 +171,6 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
                     for (name, which), found in columns.items()
                 ],
                 "targets": [{**named, **_reached(values, method)} for named, values in targets],
-                "steps": [{**named, **_reached(values, method)} for named, values in steps],
             }
         )
     return rows
@@ -251,20 +224,6 @@ def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
         return None
     metric = study.tuning.choose.metric
     return len(tied_settings(judged, metric, study.tuning.choose.which, study.direction_of(metric)))
-
-
-def tied_rates(study: StudyPlan, tables: Tables) -> dict[tuple[str, str, str], int]:
-    """With how many rates a chosen one tied in tuning, itself included, by workload, backend and method.
-
-    Only those that tied with others.
-    """
-    return {
-        (workload.name, backend, row["method"]): row["tied"]
-        for workload in study.workloads
-        for backend in study.backends
-        for row in settings_rows(study, workload.name, backend, tables.runs)
-        if (row["tied"] or 0) > 1
-    }
 
 
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:

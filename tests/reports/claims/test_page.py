@@ -15,7 +15,7 @@ from curvebench.__main__ import main
 from documents.errors import InputError
 from documents.plan import ChecksPlan
 from reports.claims.page import check_measured, check_rows, claims_page, parts_of
-from reports.claims.verdict_list import contest, listed, read_verdicts
+from reports.claims.verdict_list import listed, read_verdicts
 from reports.claims.verdicts import property_rows
 from reports.formatting import slug
 from tests.reports.changing import replace
@@ -68,7 +68,7 @@ def test_a_part_is_told_by_its_worst_measure(plan: ChecksPlan):
 @pytest.fixture
 def page(report: Report, plan: ChecksPlan) -> dict[str, Any]:
     told = listed(report.plan, read_verdicts(report.plan))
-    return claims_page(report.plan, check_rows(plan), told, [], {})
+    return claims_page(report.plan, check_rows(plan), told, [])
 
 
 def _changes(raw: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
 def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, plan: ChecksPlan):
     rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
     with pytest.raises(InputError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
-        claims_page(report.plan, rows, [], [], {})
+        claims_page(report.plan, rows, [], [])
     (row,) = (row for row in property_rows(plan, rows, "quick") if row["claim"] == MISPRINT)
     assert (row["verdict"], row["reason"]) == ("not run", "the tables hold no measure of it")
 
@@ -209,30 +209,6 @@ def test_a_claim_says_under_which_setting_it_was_decided(report: Report, changed
     text = (changed / "claims.html").read_text()
     assert "Cannot be fully reproduced at this scale: the digits are few." in section(text, "egop.digits_mlp")
     assert "Cannot be fully reproduced here: the games are small." in section(text, REGRET)
-
-
-def test_a_comparison_whose_rate_was_chosen_among_tied_ones_says_so(report: Report, plan: ChecksPlan):
-    told = listed(report.plan, read_verdicts(report.plan))
-    ties = {"digits_mlp": {("digits_mlp", "jax", "adam"): 5}}
-    shown = claims_page(report.plan, check_rows(plan), told, [], ties)
-    by_id = {claim["id"]: claim for claim in shown["claims"]}
-    (one,) = by_id["egop.digits_mlp"]["comparisons"]
-    assert one["tied"] == [("adam", 5)]
-    assert [each["tied"] for each in by_id["egop.convex"]["comparisons"]] == [[], []]
-
-
-def test_a_method_on_another_workload_has_the_ties_of_its_rate_there(report: Report, plan: ChecksPlan):
-    study = report.plan.study("convex")
-    (claim,) = study.claims
-    asked = replace(claim.conditions[0], methods=("adam",), than=("adam",), workload="least_squares")
-    claims = (replace(claim, conditions=(replace(asked, than_on="log_sum_exp"),)),)
-    changed = replace(report.plan, studies=(report.plan.study("digits_mlp"), replace(study, claims=claims)))
-    ties = {"convex": {("log_sum_exp", "jax", "adam"): 2}}
-    told = listed(changed, read_verdicts(changed))
-    shown = claims_page(changed, check_rows(plan), told, [], ties)
-    (one,) = next(claim for claim in shown["claims"] if claim["id"] == "egop.convex")["comparisons"]
-    assert one["tied"] == [("adam on log_sum_exp", 2)]
-    assert contest(one) == "adam on least_squares / adam on log_sum_exp"
 
 
 def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
