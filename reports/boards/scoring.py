@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -216,16 +216,6 @@ def read_csv(path: Path) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(head, pl.String), orient="row")
 
 
-def _hint(columns: Sequence[str], missing: Sequence[str]) -> str:
-    """What may be wrong with the head of a table; empty where nothing comes to mind."""
-    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
-        if len(columns) == 1 and mark in columns[0]:
-            return f"; its columns are separated by {name}, and should be by commas"
-    known = {column.strip().lower(): column for column in columns}
-    called = [f"{known[column]!r} should be {column}" for column in missing if column in known]
-    return f"; {', '.join(called)}" if called else ""
-
-
 def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
     """The columns that the rules ask for, of a CSV or Parquet file.
 
@@ -241,8 +231,8 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
         missing = [column for column in rules.columns if column not in table.columns]
         if missing:
             raise InputError(
-                f"{path}: no column {', '.join(missing)}; the rules ask for {', '.join(rules.columns)}"
-                + _hint(table.columns, missing)
+                f"{path}: no column {', '.join(missing)}; the rules ask for {', '.join(rules.columns)}, "
+                "by these names and with commas between"
             )
         given = table.select(rules.columns)
         found = given.select(pl.col(column).cast(TYPES[column], strict=False) for column in rules.columns)
@@ -250,14 +240,12 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
         raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
     for column in rules.columns:
         wrong = (found[column].is_null() & given[column].is_not_null()).arg_true()
+        empty = found[column].is_null().arg_true() if TYPES[column] == pl.String else wrong
         if len(wrong):
             raise InputError(
                 f"{path}: column {column} is {given[column][wrong[0]]!r} in row {wrong[0] + 1} below the "
                 "head, which is no number; leave it empty where the target was missed"
             )
-    names = [column for column in rules.columns if TYPES[column] == pl.String]
-    for column in names:
-        empty = found[column].is_null().arg_true()
         if len(empty):
             raise InputError(f"{path}: column {column} is empty in row {empty[0] + 1} below the head")
     return found

@@ -48,6 +48,7 @@ SCHEMA = {
     "high": pl.Float64,
 }
 ORDER = ("date", "started", "commit")
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, PolarsError)
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,7 @@ def read_stored(folder: Path) -> Stored:
                 machines[path.parent.name] = {**content}
             else:
                 frames.append(pl.DataFrame(_rows(content, path.parent.name), SCHEMA))
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            SyntaxError,
-            PolarsError,
-        ) as error:
+        except DAMAGE as error:
             reason = f"{type(error).__name__}: {error}"
             notes.append(f"{path}: not a result of asv ({reason}), left out; delete it and measure again")
     frame, dropped = _comparable(pl.concat([pl.DataFrame(schema=SCHEMA), *frames]))

@@ -21,11 +21,9 @@ def average_ranks(values: ArrayLike) -> np.ndarray:
     Raises:
         ValueError: for NaN.
     """
-    array = ordered_values(values, "values")
-    ordered = np.sort(array)
-    first = np.searchsorted(ordered, array, side="left")
-    last = np.searchsorted(ordered, array, side="right")
-    ranks: np.ndarray = (first + last + 1) / 2
+    from scipy.stats import rankdata
+
+    ranks: np.ndarray = rankdata(ordered_values(values, "values"))
     return ranks
 
 
