@@ -74,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
         one = places[group].add_parser(
             name, help=command.about, description=command.help, fromfile_prefix_chars="@"
         )
-        for argument in command.arguments:
-            one.add_argument(*argument.names, **argument.options)
+        for names, options in command.arguments:
+            one.add_argument(*names, **options)
         one.set_defaults(run=command.run)
     return parser
 

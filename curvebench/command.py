@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,7 @@ from typing import Any
 
 from harness.paths import RESULTS, STUDY_FOLDER
 
-
-@dataclass(frozen=True)
-class Argument:
-    """What `ArgumentParser.add_argument` is called with."""
-
-    names: tuple[str, ...]
-    options: Mapping[str, Any]
+Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` is called with
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Command:
 
 def argument(*names: str, **options: Any) -> Argument:
     """An argument of a command."""
-    return Argument(names, options)
+    return names, options
 
 
 def command(name: str, *arguments: Argument) -> Callable[[Callable[[Namespace], int | None]], Command]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,16 +37,28 @@ SHARE = {"float32": 1e-4, "float64": 1e-9}  # of a value
 FLOOR = {"float32": 1e-6, "float64": 1e-12}  # of the largest value on the curve
 CONFIDENCE = 0.95
 MEMORY = 2**31  # bytes that the lanes of a cell may take together
+ENDS = ("final", "best")
 EXACT = ("hyperparameters", "dtype", "basis_gradient_evaluations")  # of a run, whatever rounding does
 COUNTS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as a table has it: its row of `runs`, and its values by metric and step, empty where not kept."""
+    """A run as tables have it: its row of `runs`, and its values by metric and step, "final" or "best"."""
 
     row: Mapping[str, Any]
-    curve: Mapping[tuple[str, int], float]
+    values: Mapping[tuple[str, int | str], float]
+
+
+def record(row: Mapping[str, Any], curve: pl.DataFrame) -> RunRecord:
+    """The record of a run from its row and what a set keeps of its rows of `curves`, which may be none."""
+    values: dict[tuple[str, int | str], float] = {
+        (item["name"], which): item["value"] for which in ENDS for item in row[f"{which}_metrics"]
+    }
+    values |= {
+        (metric, step): value for metric, step, value in curve.select("metric", "step", "value").rows()
+    }
+    return RunRecord(row, values)
 
 
 @dataclass(frozen=True)
@@ -129,14 +141,8 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
             anew = run_cell(study, scale, row, Path(results))
     except Exception as error:
         return Reexecution(name, missing=f"{type(error).__name__}: {error}")
-    found, largest = differences(RunRecord(row, _values(curve)), anew)
+    found, largest = differences(record(row, curve), anew)
     return Reexecution(name, tuple(found), largest=largest)
-
-
-def _values(curve: pl.DataFrame) -> dict[tuple[str, int], float]:
-    return {
-        (metric, step): value for metric, step, value in curve.select("metric", "step", "value").iter_rows()
-    }
 
 
 # --- computing -----------------------------------------------------------------------------------
@@ -191,7 +197,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     )
     job = _run(spec, results, run_lanes)
     runs, curves = (read([job.folder / f"{table}.parquet"], table) for table in ("runs", "curves"))
-    return [RunRecord(one, _values(curves.filter(run=one["run"]))) for one in runs.iter_rows(named=True)]
+    return [record(one, curves.filter(run=one["run"])) for one in runs.iter_rows(named=True)]
 
 
 def moved(rate: float, ulps: int, dtype: str) -> float:
@@ -212,98 +218,79 @@ def _run(spec: JobSpec, results: Path, stage: Callable[[Job], list[str]]) -> Job
 # --- comparing -----------------------------------------------------------------------------------
 
 
-def differences(said: RunRecord, anew: Sequence[RunRecord]) -> tuple[list[str], float]:
+def differences(published: RunRecord, anew: Sequence[RunRecord]) -> tuple[list[str], float]:
     """What a run says otherwise than it and its twins did anew, and the largest difference over the allowed.
 
     Args:
-        said: the run as it was published.
+        published: the run as a set has it.
         anew: the same run first, then its twins.
     """
-    found = [
-        f"{name} is {said.row[name]}, and computed anew {anew[0].row[name]}"
-        for name in EXACT
-        if said.row[name] != anew[0].row[name]
-    ]
-    found += [
-        f"{name} is {said.row[name]}, and computed anew {anew[0].row[name]}"
-        for name in COUNTS
-        if not _among(said.row[name], [lane.row[name] for lane in anew])
-    ]
+    found = []
+    for name in (*EXACT, *COUNTS):
+        lanes = [lane.row[name] for lane in (anew[:1] if name in EXACT else anew)]
+        if not _among(published.row[name], lanes):
+            found.append(f"{name} is {published.row[name]}, and computed anew {lanes[0]}")
+    scale, growth = _spreads(anew)
     largest = 0.0
-    for what, value, values, scale, growth in _pairs(said, anew):
-        share = excess(value, values, scale, growth, said.row["dtype"])
+    for metric, at in dict.fromkeys([*(key for key in anew[0].values if key[1] in ENDS), *published.values]):
+        value, *values = (one.values.get((metric, at), math.nan) for one in (published, *anew))
+        most = growth.get((metric, at), 0.0)
+        share = excess(value, values, scale.get(metric, 0.0), most, published.row["dtype"])
         largest = max(largest, share)
         if not share <= 1.0:
+            what = f"{at} {metric}" if at in ENDS else f"{metric} at step {at}"
             found.append(
                 f"{what} is {value!r}, and computed anew {values[0]!r}: {share:.3g} of what is allowed"
             )
     return found, largest
 
 
-def _among(said: Any, values: Sequence[Any]) -> bool:
+def _among(value: Any, values: Sequence[Any]) -> bool:
     """Whether a count or word is one of those computed, or a number between them."""
-    if said in values:
+    if value in values:
         return True
-    numbers = [value for value in values if isinstance(value, int)]
-    return isinstance(said, int) and bool(numbers) and min(numbers) <= said <= max(numbers)
+    numbers = [each for each in values if isinstance(each, int)]
+    return isinstance(value, int) and bool(numbers) and min(numbers) <= value <= max(numbers)
 
 
-Pair = tuple[str, float, list[float], float, float]
-
-
-def _pairs(said: RunRecord, anew: Sequence[RunRecord]) -> Iterator[Pair]:
-    """What is compared: its name, the number published, those computed, their curve's scale and growth."""
-    scale, growth = _curves(anew)
-    for column in ("final_metrics", "best_metrics"):
-        own, *others = ({item["name"]: item["value"] for item in lane.row[column]} for lane in (said, *anew))
-        for name in sorted({*own, *others[0]}):
-            values = [each.get(name, math.nan) for each in others]
-            most = max((share for (metric, _), share in growth.items() if metric == name), default=0.0)
-            what = f"{column.partition('_')[0]} {name}"
-            yield what, own.get(name, math.nan), values, scale.get(name, 0.0), most
-    for (metric, step), value in said.curve.items():
-        computed = [lane.curve[metric, step] for lane in anew if (metric, step) in lane.curve]
-        most = growth.get((metric, step), 0.0)
-        yield f"{metric} at step {step}", value, computed or [math.nan], scale.get(metric, 0.0), most
-
-
-def _curves(anew: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
-    """The largest value by metric; and by checkpoint the largest relative spread of the twins up to there."""
+def _spreads(anew: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tuple[str, int | str], float]]:
+    """The largest value by metric; and the largest relative spread of the twins up to each checkpoint."""
     scale: dict[str, float] = {}
-    growth: dict[tuple[str, int], float] = {}
-    most: dict[str, float] = {}
-    for (metric, step), value in sorted(anew[0].curve.items()):
-        values = [lane.curve.get((metric, step), math.nan) for lane in anew[1:]]
+    growth: dict[tuple[str, int | str], float] = {}
+    steps = sorted((metric, at) for metric, at in anew[0].values if isinstance(at, int))
+    for metric, step in steps:
+        value, *values = (lane.values.get((metric, step), math.nan) for lane in anew)
+        most = growth.get((metric, "final"), 0.0)
         if math.isfinite(value):
             scale[metric] = max(scale.get(metric, 0.0), abs(value))
             spread = max((abs(one - value) for one in values if math.isfinite(one)), default=0.0)
-            most[metric] = max(most.get(metric, 0.0), spread / abs(value) if value else 0.0)
-        growth[metric, step] = most.get(metric, 0.0)
+            most = max(most, spread / abs(value) if value else 0.0)
+        growth |= dict.fromkeys([(metric, step), (metric, "final"), (metric, "best")], most)
     return scale, growth
 
 
-def excess(said: float, values: Sequence[float], scale: float, growth: float, dtype: str) -> float:
+def excess(published: float, values: Sequence[float], scale: float, growth: float, dtype: str) -> float:
     """How far a number lies from the one computed anew, over what is allowed: 1 is just allowed.
 
     Allowed are `SPREADS` times the spread of the twins, `SHARE` of the value and `FLOOR` of the scale.
     A number that is not finite is right where one of those computed is the same.
 
     Args:
-        said: as published.
+        published: the number as a set has it.
         values: computed, the run itself first.
         scale: the largest value on the run's curve.
         growth: the largest spread of the twins so far, relative to the value.
         dtype: the run's precision.
     """
-    if not math.isfinite(said):
-        same = any(value == said or (math.isnan(value) and math.isnan(said)) for value in values)
+    if not math.isfinite(published):
+        same = any(value == published or (math.isnan(value) and math.isnan(published)) for value in values)
         return 0.0 if same else math.inf
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return math.inf
     anew = finite[0]
-    if said == anew:
+    if published == anew:
         return 0.0
     spread = max(growth * abs(anew), *(abs(value - anew) for value in finite))
     allowed = SPREADS * spread + SHARE[dtype] * abs(anew) + FLOOR[dtype] * scale
-    return abs(said - anew) / allowed if allowed else math.inf
+    return abs(published - anew) / allowed if allowed else math.inf

@@ -91,7 +91,6 @@ def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan
     argument(
         "config", nargs="*", metavar="KEY=VALUE", help="what follows --config of snakemake (default: none)"
     ),
-    JSON,
 )
 def plan(given: Namespace) -> None:
     """Tell what would be run, computing and writing nothing."""
@@ -102,11 +101,7 @@ def plan(given: Namespace) -> None:
     if wrong:
         raise InputError(f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper")
     pairs = (text.partition("=") for text in given.config)
-    made = make_plan(read_config({key: value for key, _, value in pairs}))
-    if given.json:
-        print_json(made.report.model_dump(mode="json"))
-    else:
-        print(made.summary())
+    print(make_plan(read_config({key: value for key, _, value in pairs})).summary())
 
 
 @command(

@@ -62,11 +62,9 @@ def _summary(folder: Path) -> str:
 
     sizes = {table: scan(folder, table).select(pl.len()).collect().item() for table in KEYS}
     lines = [f"{folder}: " + ", ".join(f"{size} {table}" for table, size in sizes.items())]
-    for row in machines(read(folder, "jobs")).iter_rows(named=True):
-        gpu = f", {row['gpu']} (driver {row['driver']})" if row["gpu"] else ""
-        lines.append(
-            f"machine {row['machine']}: {row['cpu']}, cores {row['cores']}, threads {row['threads']}{gpu}, "
-            f"{row['system']}: {row['jobs']} jobs"
-        )
+    lines += [
+        ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
+        for row in machines(read(folder, "jobs")).iter_rows(named=True)
+    ]
     lines += [f"several machines: {cell}" for cell in mixed_hardware(read(folder, "runs"))]
     return "\n".join(lines)

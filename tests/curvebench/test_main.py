@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.runs import BARS, bars
 from optimizers.gradient_descent import SGD
 from results.schema import CURVES, RUNS
 from results.writing import write_table
@@ -88,11 +86,8 @@ def test_plan_tells_what_a_configuration_would_run_and_writes_nothing(tmp_path, 
     config = [*folders, "studies=tiny", "parity=false"]
     assert main(["plan", *config]) == 0
     said = capsys.readouterr().out
-    assert main(["plan", *config, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert said.startswith(f"curvebench, scale quick: {told['jobs']} jobs\n  tiny on ")
-    assert [study["name"] for study in told["studies"]] == ["tiny"]
-    assert told["parity"] is None
+    assert said.startswith("curvebench, scale quick: ")
+    assert "jobs\n  tiny on " in said
     assert not (tmp_path / "results").exists()
     assert main(["plan", "quick"]) == 2
     assert "'quick' is not KEY=VALUE" in capsys.readouterr().err
@@ -136,27 +131,7 @@ def test_show_prints_settings_metrics_and_curve(tmp_path, capsys):
     for part in ("adam", "0.02", "beta1", "diverged", "final 0.25, best 0.125 at step 3"):
         assert part in said
     assert "target train_loss 0.2: reached after 3 steps" in said
-    assert "4 to 0.25" in said
-
-
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ([1.0, 10.0, 100.0], BARS[0] + BARS[4] + BARS[-1]),  # logarithmic, and round half to even
-        ([-1.0, 0.0, 1.0], BARS[0] + BARS[4] + BARS[-1]),
-        ([2.0, 2.0], BARS[0] * 2),
-        ([1.0, math.nan, math.inf, 2.0], BARS[0] + "!!" + BARS[-1]),
-        ([math.nan], "!"),
-    ],
-)
-def test_bars_draw_a_curve_in_characters(values, line):
-    assert bars(values) == line
-
-
-def test_long_curves_are_thinned_with_both_ends():
-    drawn = bars(list(range(1, 1001)), width=10)
-    assert len(drawn) == 10
-    assert (drawn[0], drawn[-1]) == (BARS[0], BARS[-1])
+    assert "0.125" in said
 
 
 @pytest.mark.parametrize("arguments", [[], ["lsit"], ["sets"], ["run"], ["run", "spec", "--threads", "0"]])

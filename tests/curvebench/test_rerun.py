@@ -12,7 +12,17 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.rerun import RunRecord, compute, differences, excess, moved, sample, share_found
+from curvebench.rerun import (
+    RunRecord,
+    compute,
+    differences,
+    excess,
+    moved,
+    record,
+    run_cell,
+    sample,
+    share_found,
+)
 from documents.errors import InputError
 from documents.plan import ReportPlan
 from harness.engine.execution import Bundle, Trajectories, execute
@@ -72,13 +82,18 @@ def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
         assert "tiny: " in cell.name
 
 
+@pytest.fixture(scope="module")
+def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
+    """A run of Adam in its basis computed anew, and its twins."""
+    own = row(plan, optimizer="adam", basis="egop")
+    return run_cell(plan.studies[0], plan.scale, own, tmp_path_factory.mktemp("cell"))
+
+
 @pytest.mark.parametrize(
     ("column", "change", "told"),
     [
         ("final_metrics", lambda items: scaled(items, 1 + 1e-6), "final gradient_norm is"),
         ("best_metrics", lambda items: scaled(items, 0.5), "best gradient_norm is"),
-        ("learning_rate", lambda rate: rate * 1.001, "train_loss at step 5 is"),
-        ("seed", lambda seed: seed + 1, "train_loss at step 0 is"),
         ("hyperparameters", lambda items: scaled(items, 0.9), "hyperparameters is"),
         ("outcome", lambda _: "diverged", "outcome is diverged, and computed anew"),
         ("steps", lambda steps: steps - 1, "steps is 19, and computed anew 20"),
@@ -86,7 +101,23 @@ def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
         ("basis_gradient_evaluations", lambda _: 0, "basis_gradient_evaluations is 0"),
     ],
 )
-def test_what_a_run_says_otherwise_is_found(plan: ReportPlan, column: str, change: Any, told: str):
+def test_what_a_run_says_otherwise_is_found(
+    plan: ReportPlan, anew: list[RunRecord], column: str, change: Any, told: str
+):
+    own = row(plan, optimizer="adam", basis="egop")
+    curve = pl.read_parquet(plan.studies[0].tables / "curves.parquet").filter(run=own["run"])
+    found, _ = differences(record({**own, column: change(own[column])}, curve), anew)
+    assert any(each.startswith(told) for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "told"),
+    [
+        ("learning_rate", lambda rate: rate * 1.001, "train_loss at step 5 is"),
+        ("seed", lambda seed: seed + 1, "train_loss at step 0 is"),
+    ],
+)
+def test_a_run_at_another_setting_is_found(plan: ReportPlan, column: str, change: Any, told: str):
     own = row(plan, optimizer="adam", basis="egop")
     cell = compute(plan.studies[0], plan.scale, {**own, column: change(own[column])})
     assert any(each.startswith(told) for each in cell.found), cell.found

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -215,20 +212,13 @@ def test_backends_on_different_machines_are_not_mixed():
     assert mixed_hardware(runs) == []
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run `curvebench tables` in a process of its own."""
-    call = [sys.executable, "-m", "curvebench", "tables", *map(str, arguments)]
-    return subprocess.run(call, capture_output=True, text=True, cwd=ROOT, env=os.environ.copy(), check=False)
-
-
-def test_the_command_line_merges(tmp_path):
-    done = command(
-        "merge", "--out", tmp_path / "out", "--jobs", final(tmp_path / "a"), timing(tmp_path / "t")
-    )
-    assert done.returncode == 0, done.stderr
-    assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in done.stdout
-    assert "machine m1: Toy CPU, cores 2, threads 1, Linux: 2 jobs" in done.stdout
-    assert "several machines" not in done.stdout
+def test_the_command_line_merges(tmp_path, capsys):
+    jobs = [str(final(tmp_path / "a")), str(timing(tmp_path / "t"))]
+    assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", *jobs]) == 0
+    printed = capsys.readouterr().out
+    assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in printed
+    assert "machine m1, cpu Toy CPU, cores 2, threads 1, system Linux, jobs 2" in printed
+    assert "several machines" not in printed
 
 
 def test_the_command_line_reads_arguments_from_a_file(tmp_path):
@@ -242,7 +232,11 @@ def test_the_command_line_combines_and_names_the_machines(tmp_path, capsys):
     second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
     assert main(["tables", "combine", str(tmp_path / "out"), str(first), str(second)]) == 0
     printed = capsys.readouterr().out
-    for line in ("machine m1: Toy CPU", "machine m2: Toy CPU", "several machines: toy at quick scale on jax"):
+    for line in (
+        "machine m1, cpu Toy CPU",
+        "machine m2, cpu Toy CPU",
+        "several machines: toy at quick scale on jax",
+    ):
         assert line in printed
 
 
