@@ -54,17 +54,6 @@ def test_each_coordinate_may_be_scaled_for_itself(seed: int, exponents: list[int
     np.testing.assert_array_equal(scaled, moves(optimizer, grads, hyper))
 
 
-@pytest.mark.parametrize("amsgrad", [True, "before_correction"])
-@pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("inside", [False, True])
-def test_so_it_may_with_every_option(amsgrad: bool | str, nesterov: bool, inside: bool) -> None:
-    grads = np.random.default_rng(0).standard_normal((6, 4))
-    hyper = {"learning_rate": 0.5, "epsilon": 0.0}
-    chosen: dict[str, Any] = {"amsgrad": amsgrad, "nesterov": nesterov, "epsilon_inside_root": inside}
-    scaled = moves("adam", grads * 2.0 ** np.array([-200, -3, 5, 100]), hyper, **chosen)
-    np.testing.assert_array_equal(scaled, moves("adam", grads, hyper, **chosen))
-
-
 # --- RMSProp and bias correction -----------------------------------------------------------------------
 
 
@@ -151,9 +140,6 @@ def test_adam_fails_where_amsgrad_converges() -> None:
     assert ends[True] < -0.9
 
 
-# --- Nesterov ------------------------------------------------------------------------------------------
-
-
 # --- weight decay --------------------------------------------------------------------------------------
 
 
@@ -199,15 +185,3 @@ def test_the_long_run_size_of_a_step(beta1: float) -> None:
     grads = rng.normal(0.0, math.sqrt(42.0), (300, count))
     size = np.sqrt(np.mean(moves("adam", grads, hyper)[-1] ** 2))
     np.testing.assert_allclose(size, math.sqrt((1 - beta1) / (1 + beta1)), rtol=0.03)
-
-
-def test_states_hold_two_moments_and_amsgrad_a_maximum() -> None:
-    for optimizer in ("adam", "adamw"):
-        for amsgrad, fields in (
-            (False, ("first", "second")),
-            (True, ("first", "second", "maximum")),
-            ("before_correction", ("first", "second", "maximum")),
-        ):
-            state = rules()[optimizer].choose({"amsgrad": amsgrad}).init(OPS, np.ones((3, 2)))
-            assert state._fields == fields
-            assert {array.shape for array in state} == {(3, 2)}

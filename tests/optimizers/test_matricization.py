@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from harness.backends.numpy_ops import numpy_ops
-from optimizers.gradient_descent import SGD
-from optimizers.matricization import as_matrix, for_matrices
-from workloads.workload import Role
+from optimizers.matricization import as_matrix
 
 OPS = numpy_ops("float64")
 
@@ -25,11 +23,3 @@ def test_the_first_axis_counts_rows_and_entries_keep_their_order(
     found = as_matrix(OPS, array, len(shape))
     assert found.shape == (*leading, *matrix)
     np.testing.assert_array_equal(found.ravel(), array.ravel())
-
-
-def test_leaves_of_one_order_have_the_same_part() -> None:
-    part = for_matrices(lambda order: SGD).part
-    assert part is not None
-    assert part(Role("weight"), (3, 2)) is part(Role("embedding"), (5, 4))
-    assert part(Role("bias"), (3,)) is not part(Role("weight"), (3, 2))
-    assert part(Role("bias"), (3,)).rule.scope == "leaf"

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import fractional_matrix_power, polar, subspace_angles
-from scipy.optimize import linprog
 
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
@@ -124,21 +123,6 @@ def derivative_roots(polynomial: tuple[float, ...]) -> list[float]:
     return sorted(float(np.sqrt(t)) for t in (q / a, c / q))
 
 
-@pytest.mark.parametrize("lower", [0.01, 0.2])
-def test_the_minimax_quintic_solves_the_linear_program(lower: float):
-    x = np.linspace(lower, 1, 4001)[:, None]
-    terms = np.hstack([x, x**3, x**5])
-    bound = -np.ones_like(x)
-    program = linprog(
-        c=[0, 0, 0, 1],
-        A_ub=np.vstack([np.hstack([terms, bound]), np.hstack([-terms, bound])]),
-        b_ub=np.concatenate([np.ones(len(x)), -np.ones(len(x))]),
-        bounds=[(None, None)] * 4,
-    )
-    _, largest = minimax_quintic(lower, 1.0)
-    assert largest == pytest.approx(program.fun, abs=1e-6)
-
-
 def test_polar_express_is_what_was_published():
     assert len(mf.COEFFICIENTS["polar_express"]) == len(PUBLISHED)
     for found, printed in zip(mf.COEFFICIENTS["polar_express"], PUBLISHED, strict=True):
@@ -149,17 +133,6 @@ def test_polar_express_is_what_was_published():
 def test_polar_express_brings_singular_values_from_1e_3_on_near_1(steps: int, least: float, most: float):
     x = composed(mf.COEFFICIENTS["polar_express"], np.geomspace(1e-3, 1, 20_001), steps)
     assert least < np.max(np.abs(x - 1)) < most
-
-
-def test_without_a_cushion_the_composition_comes_nearer():
-    x = np.geomspace(1e-3, 1, 20_001)
-
-    def errors(coefficients: Any) -> list[float]:
-        return [np.max(np.abs(composed(coefficients, x, steps) - 1)) for steps in range(1, 7)]
-
-    optimal = errors(mf.minimax_composition(1e-3))
-    for other in (mf.COEFFICIENTS["polar_express"], mf.COEFFICIENTS["quintic"]):
-        assert all(a < b for a, b in zip(optimal, errors(other), strict=True))
 
 
 @pytest.mark.parametrize("lower", [0.0, 1.0, -0.5, float("nan")])
@@ -202,14 +175,6 @@ def test_newton_schulz_in_float32_is_as_near_as_the_polynomial_is_steep(name: st
     assert error(found, (u * wanted) @ v.T) < slope + 50 * eps
 
 
-def test_polynomials_of_any_degree():
-    u, v, matrix = with_singular_values(3, 4, 6, [0.8, 0.5, 0.3, 0.1])
-    values = np.array([0.8, 0.5, 0.3, 0.1]) / np.linalg.norm([0.8, 0.5, 0.3, 0.1])
-    for polynomial in ((2.0,), (1.5, -0.5), (2.0, -1.0, 0.5, -0.25), (1.0, 2.0, 3.0, 4.0, 5.0)):
-        mapped = odd(polynomial)(values)
-        assert error(mf.newton_schulz(OPS, matrix, [polynomial]), (u * mapped) @ v.T) < 1e-13
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_newton_schulz_and_the_exact_factor_are_scipys_polar_factor(shape: tuple[int, int]):
     matrix = np.random.default_rng(5).standard_normal(shape)
@@ -217,17 +182,6 @@ def test_newton_schulz_and_the_exact_factor_are_scipys_polar_factor(shape: tuple
     assert error(mf.orthogonal_factor(OPS, matrix), wanted) < 1e-13
     assert error(mf.newton_schulz(OPS, matrix, mf.COEFFICIENTS["quintic"], 25), wanted) < 1e-13
     assert error(mf.newton_schulz(OPS, matrix, mf.COEFFICIENTS["polar_express"]), wanted) < 1e-12
-
-
-def test_steps_take_the_first_polynomials_and_repeat_the_last():
-    matrix = np.random.default_rng(6).standard_normal((3, 4))
-    one, two = (1.5, -0.5), (2.0, -1.0)
-    applied = mf.newton_schulz(OPS, matrix, [one, two])
-    np.testing.assert_array_equal(applied, mf.newton_schulz(OPS, matrix, [one, two, one], 2))
-    np.testing.assert_array_equal(
-        mf.newton_schulz(OPS, matrix, [one, two, two, two]), mf.newton_schulz(OPS, matrix, [one, two], 4)
-    )
-    np.testing.assert_allclose(mf.newton_schulz(OPS, matrix, [one], 0), matrix / np.linalg.norm(matrix))
 
 
 @pytest.mark.parametrize("coefficients", [(), ((),), ((1.5, -0.5), ())])
@@ -285,36 +239,10 @@ def test_without_damping_the_inverse_root_of_a_singular_matrix_is_that_of_its_ra
     assert error(calculated(backend, dtype, pseudo, matrix), wanted) < 10 * ROUNDING[dtype]
 
 
-def test_the_cutoff_is_relative_to_the_largest_eigenvalue():
-    for scale in (1e-20, 1.0, 1e20):
-        matrix = scale * np.diag([100.0, 1.01, 0.99])
-        found = mf.inverse_root(OPS, matrix, 1.0, cutoff=0.01)
-        np.testing.assert_allclose(found, np.diag([0.01, 1 / 1.01, 0.0]) / scale, rtol=1e-12, atol=0)
-
-
 def test_eigenvalues_below_0_count_as_0_and_damping_comes_after():
     found = mf.inverse_root(OPS, np.diag([1.0, 0.0, -0.5]), 0.5, 0.25)
     np.testing.assert_allclose(found, np.diag([1.25**-0.5, 2.0, 2.0]), rtol=1e-15)
     np.testing.assert_array_equal(mf.inverse_root(OPS, np.diag([4.0, 0.0, -1.0]), 0.5), np.diag([0.5, 0, 0]))
-
-
-def test_the_symmetric_part_is_taken():
-    found = mf.inverse_root(OPS, np.array([[2.0, 1.0], [0.0, 2.0]]), 1.0)
-    np.testing.assert_allclose(found, np.linalg.inv([[2.0, 0.5], [0.5, 2.0]]), rtol=1e-14)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_damping_may_differ_between_lanes(backend: str):
-    _, matrix = symmetric(10, [2.0, 1.0, 0.1])
-    epsilon = np.array([0.0, 0.5, 3.0]).reshape(3, 1, 1)
-    lanes = np.stack([matrix] * 3)
-
-    def both(ops: Any, x: Any, damping: Any) -> Any:
-        return mf.inverse_root(ops, x, 0.25, damping), mf.coupled_newton_inverse_root(ops, x, 4, 20, damping)
-
-    wanted = np.stack([fractional_matrix_power(matrix + e * np.eye(3), -0.25) for e in epsilon.ravel()])
-    for found in calculated(backend, "float64", both, lanes, epsilon):
-        assert error(found, wanted) < 1e-12
 
 
 Iterated = Callable[..., Any]
@@ -353,12 +281,6 @@ def test_newton_schulz_needs_log_of_the_condition_number_and_five_steps(exponent
     np.testing.assert_allclose(found, np.diag(values ** (-(0.5**halvings))), rtol=1e-6)
 
 
-def test_rounding_in_newton_schulz_stays_bounded_over_many_steps():
-    q, matrix = symmetric(27, np.geomspace(1, 1e-6, 6))
-    found = mf.newton_schulz_inverse_root(OPS, matrix, 1, 200)
-    assert error(found, (q * np.geomspace(1, 1e3, 6)) @ q.T) < 1e-9
-
-
 def test_the_inverse_root_in_the_eigenbasis_is_the_inverse_root():
     q, matrix = symmetric(28, [4.0, 1.0, 0.5, 0.1])
     wanted = mf.inverse_root(OPS, matrix, 0.25, 0.01)
@@ -375,17 +297,6 @@ def test_the_inverse_root_in_the_eigenbasis_is_the_inverse_root():
     )
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-@pytest.mark.parametrize(
-    ("function", "number"), [(mf.coupled_newton_inverse_root, 4), (mf.newton_schulz_inverse_root, 2)]
-)
-def test_iterated_roots_do_not_overflow_in_float32(function: Iterated, number: int, scale: float):
-    ops = numpy_ops("float32")
-    matrix = ops.asarray(scale * np.diag([1.0, 0.5]))
-    found = function(ops, matrix, number, 15)
-    np.testing.assert_allclose(found, np.diag([1.0, 0.5**-0.25]) * scale**-0.25, rtol=1e-5)
-
-
 # --- bases that follow a matrix ------------------------------------------------------------------
 
 
@@ -397,17 +308,6 @@ def test_power_iteration_is_the_normalized_power(seed: int, size: int, steps: in
     wanted = np.linalg.matrix_power(matrix, steps) @ start
     found = mf.power_iteration(OPS, matrix, start, steps)
     np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), atol=1e-12)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_power_iteration_finds_the_leading_eigenvector_at_any_scale(backend: str, scale: float):
-    q, matrix = symmetric(12, [3.0, 1.0, 0.5])
-    start = np.ones(3)
-    found = calculated(
-        backend, "float32", lambda ops, x, v: mf.power_iteration(ops, x, v, 30), scale * matrix, start
-    )
-    assert error(found, q[:, 0] * np.sign(q[:, 0] @ start)) < 1e-6
 
 
 def test_orthogonal_iteration_converges_at_the_rate_of_the_gap():
@@ -434,13 +334,6 @@ def test_an_orthogonal_iteration_is_an_orthonormal_basis_of_the_product(seed: in
     np.testing.assert_allclose(found @ (found.T @ product), product, atol=1e-12)
 
 
-def test_estimated_eigenvalues_of_eigenvectors_are_the_eigenvalues():
-    q, matrix = symmetric(15, [3.0, 2.0, 1.0])
-    np.testing.assert_allclose(mf.estimated_eigenvalues(OPS, matrix, q), [3.0, 2.0, 1.0], rtol=1e-13)
-    vector = np.array([[1.0], [0.0], [0.0]])
-    np.testing.assert_allclose(mf.estimated_eigenvalues(OPS, matrix, vector), [matrix[0, 0]])
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_order_descends_and_keeps_equal_values(backend: str):
     values = np.array([[1.0, 3.0, 2.0, 3.0], [0.0, 0.0, -1.0, 5.0]])
@@ -448,40 +341,11 @@ def test_the_order_descends_and_keeps_equal_values(backend: str):
     np.testing.assert_array_equal(found, [[1, 3, 2, 0], [3, 0, 1, 2]])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_is_kept_in_a_basis_is_the_same_matrix_after_bases_and_moments_are_reordered(backend: str):
-    generator = np.random.default_rng(16)
-    left = np.stack([orthonormal(seed, 4, 4) for seed in (1, 2)])
-    right = np.stack([orthonormal(seed, 3, 3) for seed in (3, 4)])
-    moments = generator.standard_normal((2, 4, 3))
-    rows, columns = (np.stack([generator.permutation(n) for _ in range(2)]) for n in (4, 3))
-
-    def moved(ops: Any, left: Any, right: Any, moments: Any, rows: Any, columns: Any) -> Any:
-        moments = mf.reorder(ops, mf.reorder(ops, moments, rows, -2), columns, -1)
-        return mf.reorder(ops, left, rows, -1), moments, mf.reorder(ops, right, columns, -1)
-
-    new_left, new_moments, new_right = calculated(
-        backend, "float64", moved, left, right, moments, rows, columns
-    )
-    np.testing.assert_array_equal(new_left[1], left[1][:, rows[1]])
-    np.testing.assert_array_equal(new_moments[1], moments[1][rows[1]][:, columns[1]])
-    np.testing.assert_allclose(new_left @ new_moments @ new_right.mT, left @ moments @ right.mT, atol=1e-14)
-
-
 def test_signs_follow_the_previous_basis_and_no_column_vanishes():
     previous = np.eye(3)
     basis = np.array([[-0.8, 0.0, 0.6], [0.6, 0.0, 0.8], [0.0, 1.0, 0.0]])
     found = mf.align_signs(OPS, basis, previous)
     np.testing.assert_array_equal(found, basis * [-1.0, 1.0, 1.0])
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_online_iteration_reorders_eigenvectors_and_keeps_their_signs(backend: str):
-    q, matrix = symmetric(17, [4.0, 3.0, 2.0, 1.0])
-    shuffled = (q * [1, -1, 1, -1])[:, [2, 0, 3, 1]]
-    basis, order = calculated(backend, "float64", mf.online_orthogonal_iteration, matrix, shuffled)
-    np.testing.assert_array_equal(order, [1, 3, 0, 2])
-    np.testing.assert_allclose(basis, shuffled[:, order], atol=1e-13)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6))
@@ -501,21 +365,6 @@ def test_the_labelled_iteration_leaves_eigenvectors_where_they_are(backend: str)
     shuffled = (q * [1, -1, 1, -1])[:, [2, 0, 3, 1]]
     basis = calculated(backend, "float64", mf.labelled_orthogonal_iteration, matrix, shuffled)
     np.testing.assert_allclose(basis, shuffled, atol=1e-13)
-
-
-def test_the_online_iteration_follows_a_matrix_that_turns():
-    values, generator = np.array([8.0, 4.0, 2.0, 1.0]), np.random.default_rng(18)
-    q, _ = symmetric(18, values)
-    basis = q
-    turn = generator.standard_normal((4, 4))
-    cayley = np.linalg.solve(np.eye(4) - 0.005 * (turn - turn.T), np.eye(4) + 0.005 * (turn - turn.T))
-    for _ in range(100):
-        q = cayley @ q
-        basis, order = mf.online_orthogonal_iteration(OPS, (q * values) @ q.T, basis)
-        np.testing.assert_array_equal(order, range(4))
-        # neither a sign nor a place is lost over a turn through many degrees
-        assert np.diagonal(basis.T @ q).min() > 0.99
-    assert np.abs(np.diagonal(q.T @ symmetric(18, values)[0])).min() < 0.9
 
 
 # --- randomized singular value decomposition -----------------------------------------------------
@@ -551,13 +400,6 @@ def test_power_iterations_bring_the_leading_triplets_nearer_by_the_square_of_the
         assert np.linalg.norm(matrix - (left * found) @ right, 2) < 3 * values[12]
     assert sines[3] < 1e-4
     assert all(after < before / 3 for before, after in pairwise(sines))
-
-
-def test_more_test_vectors_than_columns_give_the_whole_decomposition():
-    matrix = np.random.default_rng(23).standard_normal((4, 3))
-    u, values, vh = mf.randomized_svd(OPS, matrix, np.random.default_rng(24).standard_normal((3, 6)), 0)
-    np.testing.assert_allclose((u * values) @ vh, matrix, atol=1e-13)
-    np.testing.assert_allclose(values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-13)
 
 
 # --- every function ------------------------------------------------------------------------------
@@ -659,20 +501,6 @@ def test_a_lane_that_is_not_finite_stays_so_and_spoils_no_other(name: str, backe
     assert not np.isfinite(found[0][1]).all()
     for after, before in zip(found, wanted, strict=True):
         np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_jax_compiles_and_maps_each_function(name: str):
-    import jax
-
-    function, arrays = EVERY[name]
-    made = engine("jax", "float64")
-    wanted = both(calculated("numpy", "float64", function, *arrays))
-    with made.context():
-        mapped = jax.jit(jax.vmap(lambda *given: function(made.ops, *given)))
-        found = both(mapped(*map(made.ops.asarray, arrays)))
-    for result, expected in zip(found, wanted, strict=True):
-        assert error(np.asarray(result), expected) < 1e-11
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -173,16 +173,6 @@ def test_every_vector_stays_in_the_domain(
             assert excess(vector, way[1]) <= 1e-14
 
 
-@pytest.mark.parametrize(("mirror", "domain"), [("euclidean", "ball"), ("entropy", "simplex")])
-def test_each_row_is_a_vector_of_its_own(mirror: str, domain: str) -> None:
-    rng = np.random.default_rng(1)
-    start, grad = rng.dirichlet(np.ones(12), 2).reshape(2, 3, 2, 2), rng.standard_normal((2, 3, 2, 2))
-    (whole,) = moved(start, grad, mirror=mirror, domain=domain)
-    for row in range(2):
-        (alone,) = moved(start[row].ravel(), grad[row].ravel(), mirror=mirror, domain=domain)
-        np.testing.assert_allclose(whole[row].ravel(), alone, rtol=1e-15)
-
-
 # --- large steps and starts under the entropy -----------------------------------------------------------
 
 

@@ -40,15 +40,6 @@ def line(
     return path
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_parabola_takes_one_step(dtype: str) -> None:
-    """Exact where the Hessian is diagonal and holds powers of two."""
-    hessian, centre, start = np.diag([0.25, 8.0, -2.0]), np.array([3.0, -1.0, 5.0]), np.array([1.0, 2.0, 4.0])
-    gradient = {"w": hessian @ (start - centre)}
-    (found,) = replay("newton", {"w": start}, [gradient], ONE, "numpy", dtype, hessians=[hessian])
-    np.testing.assert_array_equal(found["w"], centre)
-
-
 @given(
     seed=st.integers(0, 2**32 - 1),
     dimension=st.integers(1, 6),
@@ -89,15 +80,6 @@ def test_undamped_it_does_not_notice_a_linear_change_of_coordinates(seed: int, d
     )
     for found, wanted in zip(path, inside, strict=True):
         np.testing.assert_allclose(found["w"], change @ wanted["w"], rtol=1e-9, atol=1e-9)
-
-
-def test_damped_it_does_not_notice_an_orthogonal_basis() -> None:
-    hessian, _, start = random_problem(0, 4)
-    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((4, 4)))[0]
-    hyper, grads = {**ONE, "damping": 3.0}, [{"w": np.arange(4.0)}] * 2
-    path = replay("newton", {"w": start}, grads, hyper, "numpy", basis=basis, hessians=[hessian] * 2)
-    plain = replay("newton", {"w": start}, grads, hyper, "numpy", hessians=[hessian] * 2)
-    np.testing.assert_allclose(path[-1]["w"], plain[-1]["w"], atol=1e-12)
 
 
 def test_the_distance_halves_and_then_squares() -> None:

@@ -56,12 +56,6 @@ def instance(
     return {name: np.asarray(value) for name, value in draw.items()}, grads
 
 
-def constant(value: Any, steps: int) -> tuple[Arrays, list[Arrays]]:
-    """Zero parameters and the same gradient at every step."""
-    array = np.asarray(value, np.float64)
-    return {"w": np.zeros_like(array)}, [{"w": array}] * steps
-
-
 @cache
 def compiled(optimizer: str, options: str, shapes: str, dtype: str) -> dict[int, Any]:
     """What JAX has compiled of a rule on these shapes, by kind of refresh; the first replay fills it."""
@@ -192,53 +186,6 @@ def test_defaults_are_those_of_pytorch() -> None:
         else:
             assert (ours["beta1"], ours["beta2"]) == theirs["betas"]
         assert ours.get("weight_decay", 0.0) == theirs["weight_decay"]
-
-
-@pytest.mark.parametrize(
-    ("backend", "dtype"),
-    [
-        ("numpy", "float32"),
-        ("numpy", "float64"),
-        ("jax", "float32"),
-        ("torch", "float32"),
-        ("torch", "float64"),
-    ],
-)
-def test_integers_and_powers_of_two_are_exact(backend: str, dtype: str) -> None:
-    integers = np.array([3.0, -2.0, 1.0, -7.0])
-    sign = np.sign(integers)
-
-    def final(optimizer: str, value: np.ndarray, steps: int, **hyper: float) -> np.ndarray:
-        return replay(optimizer, *constant(value, steps), hyper, backend, dtype)[-1]["w"]
-
-    np.testing.assert_array_equal(final("sgd", integers, 5, learning_rate=0.25), -1.25 * integers)
-    # velocities 1, 1.5, 1.75 times the gradient
-    np.testing.assert_array_equal(
-        final("momentum", integers, 3, learning_rate=0.5, momentum=0.5), -0.5 * 4.25 * integers
-    )
-    # roots of 1, 2, 3 and 4 squares: the first and the fourth move by rate and half the rate
-    path = replay("adagrad", *constant(integers, 4), {"learning_rate": 0.5, "epsilon": 0.0}, backend, dtype)
-    np.testing.assert_array_equal(path[0]["w"], -0.5 * sign)
-    np.testing.assert_allclose(path[3]["w"] - path[2]["w"], -0.25 * sign, rtol=1e-6)
-    # v_0 = 16 and a gradient of 3: 3 / (5 + 1) is one half
-    np.testing.assert_array_equal(
-        final("adagrad", np.array([3.0, -3.0]), 1, learning_rate=0.5, epsilon=1.0, initial_accumulator=16.0),
-        [-0.25, 0.25],
-    )
-    # without memory the means are g and g^2, and Adam is the sign
-    memoryless = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}
-    np.testing.assert_array_equal(final("adam", integers, 4, learning_rate=0.25, **memoryless), -sign)
-    # w <- w / 2 - sign: 1 + 1/2 + 1/4
-    np.testing.assert_array_equal(
-        final("adamw", integers, 3, learning_rate=1.0, weight_decay=0.5, **memoryless), -1.75 * sign
-    )
-    # a constant gradient has itself as mean; XLA multiplies by 1 / (1 - beta^t), hence not to the last bit
-    halves = {"beta1": 0.5, "beta2": 0.5, "epsilon": 0.0}
-    np.testing.assert_allclose(
-        final("adam", integers, 4, learning_rate=0.25, **halves),
-        -sign,
-        rtol=1e-6 if dtype == "float32" else 1e-15,
-    )
 
 
 # --- zero, tiny, huge and rank-deficient gradients -----------------------------------------------------

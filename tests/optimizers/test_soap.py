@@ -12,8 +12,7 @@ from harness.backends.numpy_ops import numpy_ops
 from harness.engine.layout import layout
 from harness.engine.program import Update, Work
 from optimizers import rules
-from tests.optimizers.families.soap import SOAP, oracle, soap
-from tests.optimizers.loops import Leaf
+from tests.optimizers.families.soap import SOAP, oracle
 from tests.optimizers.oracles import pytorch_path
 from workloads.workload import Role
 
@@ -46,22 +45,13 @@ def assert_equal_paths(path: list[Arrays], expected: list[Arrays], tolerance: fl
 # --- pytorch_optimizer, in float64 and with epsilon 0 ---------------------------------------------------
 
 
-@pytest.mark.parametrize("every", [1, 3, 10])
+@pytest.mark.parametrize("every", [1, 2])
 def test_path_is_that_of_pytorch_optimizer(every: int) -> None:
-    params, grads = instance(0, {**SHAPES, "vector": (5,), "scalar": ()})
-    hyper = {**SOAP, "epsilon": 0.0}
-    options = {} if every == 10 else {"refresh_every": every}
-    path = replay("soap", params, grads, hyper, "numpy", options=options)
-    theirs = pytorch_path(oracle(precondition_frequency=every), params, grads, hyper)
-    assert_equal_paths(path, theirs, 1e-12)
-
-
-def test_vectors_of_two_are_rotated_like_theirs() -> None:
     """A longer vector's first statistic has a null space of two dimensions or more, and no one basis."""
-    params, grads = instance(1, {"vector": (2,)})
+    params, grads = instance(1, {**SHAPES, "vector": (2,)})
     hyper = {**SOAP, "epsilon": 0.0}
-    options = {"precondition_vectors": True, "refresh_every": 2}
-    theirs = oracle(precondition_frequency=2, precondition_1d=True)
+    options = {"precondition_vectors": True, "refresh_every": every}
+    theirs = oracle(precondition_frequency=every, precondition_1d=True)
     expected = pytorch_path(theirs, params, grads, hyper)
     assert_equal_paths(replay("soap", params, grads, hyper, "numpy", options=options), expected, 1e-12)
 
@@ -92,17 +82,6 @@ def test_the_second_step_is_the_sign_in_the_basis_of_the_first_gradient() -> Non
     path = replay("soap", {"w": np.zeros((4, 4))}, [{"w": one}, {"w": two}], BARE, "numpy")
     np.testing.assert_array_equal(path[0]["w"], 0.0)
     np.testing.assert_allclose(path[1]["w"], -0.5 * u @ np.sign(u.T @ two @ vh.T) @ vh, atol=1e-12)
-
-
-def test_without_skipping_the_first_step_is_the_polar_factor() -> None:
-    """In its own basis the first gradient is diag(sigma): its sign is I, and Q_L Q_R^T is Muon's step."""
-    grad = np.random.default_rng(4).standard_normal((4, 3))
-    u, _, vh = np.linalg.svd(grad, full_matrices=False)
-    hyper = {**BARE, "epsilon": 1e-7}  # what is rounding beside sigma stays small
-    (after,) = replay(
-        "soap", {"w": np.zeros((4, 3))}, [{"w": grad}], hyper, "numpy", options={"skip_first_step": False}
-    )
-    np.testing.assert_allclose(after["w"], -0.5 * u @ vh, atol=1e-5)
 
 
 # --- properties at full rank -----------------------------------------------------------------------------
@@ -149,28 +128,6 @@ def test_squares_that_underflow_and_a_late_first_gradient_leave_finite_parameter
     assert path[3]["w"].any()
 
 
-def test_a_basis_that_is_refreshed_comes_nearer_to_the_one_of_the_mean() -> None:
-    """With statistics that hardly change, iterations end where a decomposition is (002 Q.2)."""
-    rng = np.random.default_rng(8)
-    left, right = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
-    grads = [
-        {"w": left @ (np.diag([4.0, 2.0, 1.0]) + 0.5 * rng.standard_normal((3, 3))) @ right}
-        for _ in range(400)
-    ]
-    hyper = {"learning_rate": 1e-3, "shampoo_beta": 0.98, "weight_decay": 0.0}
-    paths = {
-        name: replay("soap", {"w": np.zeros((3, 3))}, grads, hyper, "numpy", options=options)
-        for name, options in {
-            "iterated": {"refresh_every": 1},
-            "decomposed": {"refresh_every": 1, "basis": "eigendecomposition"},
-            "never": {"refresh_every": None},
-        }.items()
-    }
-    steps = {name: path[-1]["w"] - path[-51]["w"] for name, path in paths.items()}
-    apart = {name: np.linalg.norm(steps[name] - steps["decomposed"]) for name in ("iterated", "never")}
-    assert apart["iterated"] < 0.2 * apart["never"]
-
-
 # --- cadence, state, options ------------------------------------------------------------------------------
 
 
@@ -208,22 +165,3 @@ def test_state_sizes(shape: tuple[int, ...], options: dict[str, Any], numbers: i
     update = Update(rules()["soap"].choose(options), layout({"w": shape}, {"w": Role("weight")}))
     (state,) = update.init(numpy_ops("float64"), np.zeros((1, 1, int(np.prod(shape)))))
     assert sum(leaf.size for leaf in (*state.moments, *state.statistics, *state.bases)) == numbers
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"refresh_every": 2, "skip_first_step": False},
-        {"refresh_every": 2, "basis": "eigendecomposition", "one_sided": True},
-        {"refresh_every": None, "maximum_dimension": None},
-        {"maximum_dimension": 3, "one_sided": True},
-    ],
-)
-def test_choices_together_are_the_plain_loop(options: dict[str, Any]) -> None:
-    params, grads = instance(9, SHAPES)
-    chosen = rules()["soap"].choose(options).chosen
-    path = replay("soap", params, grads, SOAP, "numpy", options=options)
-    for name in SHAPES:
-        loop = soap(Leaf("weight", params[name], [grad[name] for grad in grads]), SOAP, **chosen)
-        for found, wanted in zip(path, loop, strict=True):
-            np.testing.assert_allclose(found[name], wanted, rtol=1e-10, atol=1e-11)

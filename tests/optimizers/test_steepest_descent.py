@@ -115,13 +115,6 @@ def test_steps_are_dual_to_the_gradient(seed: int, rows: int, columns: int, rank
 
 
 @pytest.mark.parametrize("principle", PRINCIPLES)
-def test_integers_are_exact_under_the_max_norm(principle: str) -> None:
-    grad = np.array([[3.0, -2.0], [0.0, 7.0]])
-    factor = 12.0 if principle == "majorization" else 1.0
-    np.testing.assert_array_equal(moved(grad, "max", principle), -0.5 * factor * np.sign(grad))
-
-
-@pytest.mark.parametrize("principle", PRINCIPLES)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_scales_at_the_ends_of_the_range(backend: str, norm: str, principle: str) -> None:
