@@ -161,12 +161,6 @@ def test_every_rule_takes_the_steps_of_a_replay(label: str) -> None:
             np.testing.assert_allclose(values(params)[name], expected[name], rtol=1e-12, atol=1e-14)
 
 
-def test_a_rule_that_needs_the_hessian_is_refused() -> None:
-    for name in [name for name, rule in rules().items() if rule.needs]:
-        with pytest.raises(InputError, match=f"{name} needs the Hessian of the loss at every step, and an"):
-            as_torch(name, [torch.zeros(2)], learning_rate=0.1)
-
-
 # --- checkpoints -------------------------------------------------------------------------------------
 
 
@@ -215,25 +209,24 @@ def test_a_loaded_state_goes_on_bit_for_bit(case: Case, steps: int) -> None:
     assert_equal(params, loaded)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_state_that_was_handed_out_does_not_change(case: Case) -> None:
+def loaded(pair: Any, case: Case) -> Any:
     """`state_dict` holds the tensors themselves, and torch loads them without a copy."""
-    params, optimizer = begun(case, 2)
+    params, optimizer = pair
     copies = tensors(values(params))
     other = as_torch(case.optimizer, copies.items(), case.options, learning_rate=0.1)
     other.load_state_dict(optimizer.state_dict())
-    go_on(params, optimizer, range(2, 7))
-    go_on(copies, other, range(2, 7))
-    assert_equal(params, copies)
+    return copies, other
 
 
 @pytest.mark.parametrize(
-    "way", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["copy", "pickle"]
+    "way",
+    [loaded, lambda pair, _: copy.deepcopy(pair), lambda pair, _: pickle.loads(pickle.dumps(pair))],
+    ids=["load", "copy", "pickle"],
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_copies_go_on_alone(case: Case, way: Any) -> None:
     params, optimizer = begun(case, 2)
-    copies, other = way((params, optimizer))
+    copies, other = way((params, optimizer), case)
     go_on(copies, other, range(2, 7))
     assert_equal(params, begun(case, 2)[0])
     go_on(params, optimizer, range(2, 7))
@@ -252,32 +245,15 @@ def test_a_checkpoint_holds_no_more_than_its_state() -> None:
         assert state["first"].shape == param.shape
 
 
-def test_a_state_follows_the_precision_of_its_parameters() -> None:
-    _, optimizer = begun(CASES[1], 2)
-    params = {name: torch.nn.Parameter(param.float()) for name, param in tensors(drawn()[0]).items()}
-    other = as_torch("shampoo", params.items(), {"refresh_every": 3}, learning_rate=0.1)
-    other.load_state_dict(optimizer.state_dict())
-    go_on(params, other, range(2, 4))
-    state = other.state[params["matrix"]]
-    assert {state["statistics.0"].dtype, params["matrix"].dtype} == {torch.float32}
-    assert int(state["step"]) == 4
-
-
-def test_the_state_of_another_rule_is_refused() -> None:
-    _, optimizer = begun(CASES[1], 1)
+def test_the_state_of_another_optimizer_is_refused() -> None:
+    params, optimizer = begun(CASES[1], 1)
     for name, options in (("adam", {}), ("shampoo", {"refresh_every": 2})):
-        other = as_torch(name, tensors(drawn()[0]).items(), options, learning_rate=0.1)
-        with pytest.raises(
-            InputError, match=r"that of shampoo \(refresh_every 3\), and this optimizer is " + name
-        ):
+        other = as_torch(name, params.items(), options, learning_rate=0.1)
+        with pytest.raises(InputError, match=r"that of shampoo \(refresh_every 3\), and this optimizer is "):
             other.load_state_dict(optimizer.state_dict())
-    params = tensors(drawn()[0])
     foreign = torch.optim.Adam(params.values())
     with pytest.raises(InputError, match="that of another optimizer, and this optimizer is shampoo"):
         optimizer.load_state_dict(foreign.state_dict())
-
-
-def test_the_state_of_another_kind_is_refused() -> None:
     params, optimizer = begun(CASES[2], 1)
     other = as_torch("muon", params.items(), kinds={"matrix": "embedding"}, learning_rate=0.1)
     other.load_state_dict(optimizer.state_dict())
@@ -298,69 +274,40 @@ def alone(name: str, optimizer: str, steps: range = range(3), **hyper: float) ->
 
 
 @pytest.mark.parametrize("key", ["lr", "learning_rate"])
-def test_groups_have_hyperparameters_of_their_own(key: str) -> None:
+def test_groups_have_hyperparameters_and_steps_of_their_own(key: str) -> None:
     params = tensors(drawn()[0])
-    optimizer = as_torch(
-        "adam",
-        [
-            {"params": [params["matrix"]], "name": "head"},
-            {"params": [params["vector"], params["scalar"]], key: 0.5, "beta1": 0.5},
-        ],
-        learning_rate=0.1,
-        beta2=0.9,
-    )
-    go_on(params, optimizer, range(3))
-    expected = alone("matrix", "adam", learning_rate=0.1, beta2=0.9)
-    np.testing.assert_allclose(params["matrix"].detach(), expected, rtol=1e-12)
-    for name in ("vector", "scalar"):
-        expected = alone(name, "adam", learning_rate=0.5, beta1=0.5, beta2=0.9)
-        np.testing.assert_allclose(params[name].detach(), expected, rtol=1e-12)
-
-
-def test_every_group_may_bring_the_learning_rate() -> None:
-    param = torch.nn.Parameter(torch.ones(2))
-    assert as_torch("sgd", [{"params": [param], "lr": 0.5}]).param_groups[0]["lr"] == 0.5
-    with pytest.raises(InputError, match="sgd needs 'learning_rate', which has no default"):
-        as_torch("sgd", [param])
-
-
-def test_a_group_that_is_added_counts_its_own_steps() -> None:
-    params = tensors(drawn()[0])
-    optimizer = as_torch("adam", [params["matrix"]], learning_rate=0.1)
+    groups = [
+        {"params": [params["matrix"]], "name": "head"},
+        {"params": [params["vector"], params["scalar"]], key: 0.5, "beta1": 0.5},
+    ]
+    optimizer = as_torch("adam", groups, learning_rate=0.1, beta2=0.9)
     go_on(params, optimizer, range(2))
-    optimizer.add_param_group({"params": params["twin"], "learning_rate": 0.2})
+    optimizer.add_param_group({"params": params["twin"], key: 0.2})
     go_on(params, optimizer, range(2, 5))
-    expected = alone("matrix", "adam", range(5), learning_rate=0.1)
-    np.testing.assert_allclose(params["matrix"].detach(), expected, rtol=1e-12)
-    expected = alone("twin", "adam", range(2, 5), learning_rate=0.2)
-    np.testing.assert_allclose(params["twin"].detach(), expected, rtol=1e-12)
+    for name, steps, hyper in (
+        ("matrix", range(5), {"learning_rate": 0.1}),
+        ("vector", range(5), {"learning_rate": 0.5, "beta1": 0.5}),
+        ("scalar", range(5), {"learning_rate": 0.5, "beta1": 0.5}),
+        ("twin", range(2, 5), {"learning_rate": 0.2}),
+    ):
+        expected = alone(name, "adam", steps, **hyper, beta2=0.9)
+        np.testing.assert_allclose(params[name].detach(), expected, rtol=1e-12, err_msg=name)
+    only = as_torch("sgd", [{"params": [torch.ones(2)], key: 0.5}])
+    assert only.param_groups[0]["lr"] == 0.5
 
 
-def test_a_group_may_say_what_its_parameters_are() -> None:
+@pytest.mark.parametrize("by_name", [False, True])
+def test_kinds_are_given_by_group_or_by_name(by_name: bool) -> None:
     """A table of embeddings is a matrix to the eye, and no matrix to muon."""
     params = tensors(drawn()[0])
-    optimizer = as_torch(
-        "muon",
-        [{"params": [params["matrix"]]}, {"params": [params["twin"]], "kind": "embedding"}],
-        learning_rate=0.1,
-        others_learning_rate=0.01,
-    )
+    groups = [{"params": [params["matrix"]]}, {"params": [params["twin"]], "kind": "embedding"}]
+    given: Any = (params.items(), None, {"twin": "embedding"}) if by_name else (groups,)
+    optimizer = as_torch("muon", *given, learning_rate=0.1, others_learning_rate=0.01)
     go_on(params, optimizer, range(3))
     expected = alone("matrix", "muon", learning_rate=0.1)
     np.testing.assert_allclose(params["matrix"].detach(), expected, rtol=1e-12)
     expected = alone("twin", "adamw", learning_rate=0.01)
     np.testing.assert_allclose(params["twin"].detach(), expected, rtol=1e-12)
-
-
-def test_kinds_may_be_given_by_name() -> None:
-    params = tensors(drawn()[0])
-    optimizer = as_torch(
-        "muon", params.items(), kinds={"twin": "embedding"}, learning_rate=0.1, others_learning_rate=0.01
-    )
-    go_on(params, optimizer, range(3))
-    expected = alone("twin", "adamw", learning_rate=0.01)
-    np.testing.assert_allclose(params["twin"].detach(), expected, rtol=1e-12)
-    assert "velocity" in optimizer.state[params["matrix"]]
 
 
 def test_values_may_change_between_steps() -> None:
@@ -377,17 +324,14 @@ def test_values_may_change_between_steps() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 3),
         lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.4, total_steps=6),
-        lambda optimizer: lr_scheduler.LinearLR(optimizer, 0.25, total_iters=4),
-        lambda optimizer: lr_scheduler.CyclicLR(optimizer, 0.1, 0.4, step_size_up=2),
         lambda optimizer: lr_scheduler.SequentialLR(
             optimizer,
             [lr_scheduler.ConstantLR(optimizer, 0.5, 2), lr_scheduler.ExponentialLR(optimizer, 0.5)],
             milestones=[2],
         ),
     ],
-    ids=["cosine", "one_cycle", "linear", "cyclic", "sequential"],
+    ids=["one_cycle", "sequential"],
 )
 def test_schedulers_change_the_learning_rate(make: Any) -> None:
     """As they change that of PyTorch's own momentum."""
@@ -405,14 +349,6 @@ def test_schedulers_change_the_learning_rate(make: Any) -> None:
             scheduler.step()
     for name, value in values(theirs).items():
         np.testing.assert_allclose(values(ours)[name], value, rtol=1e-12, atol=1e-14)
-
-
-def test_a_plateau_lowers_the_learning_rate() -> None:
-    optimizer = as_torch("adam", [torch.nn.Parameter(torch.ones(2))], learning_rate=0.2)
-    scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
-    for loss in (1.0, 2.0):
-        scheduler.step(loss)
-    assert optimizer.param_groups[0]["lr"] == 0.1
 
 
 # --- parameters and gradients ------------------------------------------------------------------------
@@ -467,18 +403,14 @@ def test_parameters_of_two_precisions_go_side_by_side() -> None:
 
 @pytest.mark.parametrize("case", CASES[:3], ids=str)
 def test_parameters_and_gradients_may_be_views(case: Case) -> None:
-    start, grads = drawn()
-    params = {
-        name: torch.nn.Parameter(torch.tensor(np.ascontiguousarray(value.T)).T)
-        for name, value in start.items()
-        if value.ndim == 2
-    }
-    params["convolution"] = torch.nn.Parameter(
-        torch.tensor(start["convolution"]).contiguous(memory_format=torch.channels_last)
-    )
-    assert not any(param.is_contiguous() for param in params.values())
+    params = tensors(drawn()[0])
+    for name, form in (("matrix", torch.empty(2, 3).T), ("twin", torch.empty(2, 3).T)):
+        params[name] = torch.nn.Parameter(torch.empty_like(form, dtype=torch.float64).copy_(params[name]))
+    held = params["convolution"].detach().contiguous(memory_format=torch.channels_last)
+    params["convolution"] = torch.nn.Parameter(held)
+    assert not any(params[name].is_contiguous() for name in ("matrix", "twin", "convolution"))
     optimizer = as_torch(case.optimizer, params.items(), case.options, learning_rate=0.1)
-    for grad in grads:
+    for grad in drawn()[1]:
         for name, param in params.items():
             param.grad = torch.empty_like(param).copy_(torch.tensor(grad[name]))
         optimizer.step()
@@ -489,10 +421,10 @@ def test_parameters_and_gradients_may_be_views(case: Case) -> None:
 
 def test_large_parameters_are_updated_as_small_ones() -> None:
     """Above a size they are not stacked."""
-    size = ENTRIES_WORTH_A_CALL + 1
     rng = np.random.default_rng(1)
-    start = {name: rng.normal(size=(size, 1)) for name in ("one", "two")}
-    grads = [{name: rng.normal(size=(size, 1)) for name in start} for _ in range(2)]
+    start, *grads = (
+        {name: rng.normal(size=(ENTRIES_WORTH_A_CALL + 1, 1)) for name in ("one", "two")} for _ in range(3)
+    )
     params = tensors(start)
     optimizer = as_torch("adam", params.items(), learning_rate=0.1)
     for grad in grads:
@@ -670,26 +602,7 @@ def test_the_vector_of_a_group_stays_the_same() -> None:
     optimizer.step()  # none at all: nothing to do
 
 
-def test_the_vector_of_a_group_has_one_precision() -> None:
-    params = [torch.nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
-    optimizer = as_torch("adagrad_norm", params, learning_rate=0.1)
-    for param in params:
-        param.grad = torch.ones_like(param)
-    with pytest.raises(InputError, match="these are float32 on cpu, float64 on cpu; give each kind a group"):
-        optimizer.step()
-
-
 # --- what it says ------------------------------------------------------------------------------------
-
-
-def test_it_says_what_it_is() -> None:
-    param = torch.nn.Parameter(torch.ones(2))
-    optimizer = as_torch("shampoo", [("w", param)], {"refresh_every": 3}, learning_rate=1)
-    assert isinstance(optimizer, torch.optim.Optimizer)
-    assert optimizer.defaults == {"lr": 1.0, "epsilon": 1e-6}
-    text = repr(optimizer)
-    for line in ("rule: shampoo (refresh_every 3)", "lr: 1.0", "epsilon: 1e-06", "kind: None"):
-        assert f"    {line}\n" in text
 
 
 def one(**given: Any) -> Any:
@@ -700,20 +613,10 @@ def one(**given: Any) -> Any:
     ("make", "message"),
     [
         (lambda: as_torch("adm", [one()], learning_rate=0.1), "no optimizer 'adm'; did you mean 'adam'"),
-        (lambda: as_torch("adam", [one()], learning_rate=0.1, beta_1=0.5), "'beta_1'; did you mean 'beta1'"),
         (lambda: as_torch("adam", [one()], learning_rate=0.1, beta1=2), r"beta1 = 2 is outside \[0, 1\)"),
-        (lambda: as_torch("adam", [one()], learning_rate="fast"), "learning_rate = 'fast' is not a number"),
         (lambda: as_torch("adam", [one()], lr=0.1), "the learning rate is called learning_rate, not lr"),
         (lambda: as_torch("adam", [one()], {"power": 1}, learning_rate=0.1), "adam has no option 'power'"),
-        (
-            lambda: as_torch("shampoo", [one()], {"refresh_every": 0}, learning_rate=1),
-            "refresh_every = 0 is not",
-        ),
         (lambda: as_torch("adam", [one(beta_1=1)], learning_rate=0.1), "'beta_1'; did you mean 'beta1'"),
-        (
-            lambda: as_torch("adam", [one(lr=-1)], learning_rate=0.1),
-            r"learning_rate = -1 is outside \(0, inf\)",
-        ),
         (lambda: as_torch("adam", [one(lr=1, learning_rate=1)]), "both lr and learning_rate"),
         (
             lambda: as_torch("adam", [one(kind="bais")], learning_rate=1),
@@ -736,8 +639,12 @@ def one(**given: Any) -> Any:
             lambda: as_torch("adam", [torch.ones(2).bfloat16()], learning_rate=1),
             "parameter 0 of its group is bfloat16, and rules compute in float32 and float64; keep",
         ),
-        (lambda: as_torch("adam", [torch.ones(2).half()], learning_rate=1), "is float16"),
         (lambda: as_torch("adam", [torch.ones(2) * 1j], learning_rate=1), "is complex64"),
+        (lambda: as_torch("sgd", [one()]), "sgd needs 'learning_rate', which has no default"),
+        (
+            lambda: as_torch("newton", [one()], learning_rate=1),
+            "newton needs the Hessian of the loss at every",
+        ),
     ],
 )
 def test_bad_input_is_refused_at_once(make: Any, message: str) -> None:
@@ -749,8 +656,6 @@ def test_a_group_that_is_refused_is_not_added() -> None:
     optimizer = as_torch("adam", [one()], learning_rate=0.1)
     with pytest.raises(InputError, match="no entries"):
         optimizer.add_param_group({"params": [torch.ones(0)]})
-    with pytest.raises(TypeError, match="a parameter group is a dict, and not list"):
-        optimizer.add_param_group([torch.ones(1)])
     assert len(optimizer.param_groups) == 1
 
 
@@ -758,7 +663,6 @@ def test_a_group_that_is_refused_is_not_added() -> None:
     ("change", "message"),
     [
         ({"lr": -0.1}, r"learning_rate = -0.1 is outside \(0, inf\)"),
-        ({"beta2": 1.5}, r"beta2 = 1.5 is outside \[0, 1\)"),
         ({"learning_rate": 0.5}, "learning rate is its key 'lr', and not 'learning_rate'"),
     ],
 )
