@@ -300,14 +300,6 @@ def test_all_steps_are_one_program() -> None:
 
 
 @pytest.mark.usefixtures("float64")
-def test_states_have_the_shapes_of_their_parameters() -> None:
-    start, _ = drawn()
-    state = as_optax("adam", learning_rate=0.1).init(start)
-    for name, value in start.items():
-        assert state.rule[name].first.shape == value.shape
-
-
-@pytest.mark.usefixtures("float64")
 def test_runs_may_be_mapped() -> None:
     """Three runs side by side, with learning rates of their own."""
     start, grads = drawn(shapes={"matrix": (3, 2)})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 
 from documents.errors import InputError
@@ -41,21 +39,6 @@ def packages(tmp_path):
 )
 def test_imports_are_followed_to_their_end(packages, module, expected):
     assert list(SourceTree(packages).sources([module])) == [f"optimizers/{name}.py" for name in expected]
-
-
-def test_each_file_has_the_hash_of_its_bytes(packages):
-    content = (packages / "optimizers/alone.py").read_bytes()
-    assert (
-        SourceTree(packages).sources(["optimizers.alone"])["optimizers/alone.py"]
-        == hashlib.sha256(content).hexdigest()
-    )
-
-
-def test_the_rules_of_the_project_do_not_depend_on_each_other():
-    found = SourceTree().sources(["optimizers.gradient_descent"])
-    assert "optimizers/gradient_descent.py" in found
-    assert "optimizers/rule.py" in found
-    assert "optimizers/adam.py" not in found
 
 
 def test_a_missing_module_and_a_broken_file_are_named(packages):

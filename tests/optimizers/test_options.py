@@ -45,11 +45,6 @@ def test_wrong_options_are_refused(given: dict[str, Any], message: str) -> None:
         complete("walk", OPTIONS, given)
 
 
-def test_null_is_refused_where_it_means_nothing() -> None:
-    with pytest.raises(OptionError, match=r"every = None is not a whole number from 1 on$"):
-        complete("walk", {"every": Option(1, "how often", whole(1))}, {"every": None})
-
-
 @pytest.mark.parametrize("optimizer", CHOOSABLE)
 def test_a_rule_knows_what_was_chosen(optimizer: str) -> None:
     rule = rules()[optimizer]

@@ -74,12 +74,6 @@ def test_the_split_is_random_and_the_same_for_every_seed(reduced):
         assert np.bincount(fields["labels"], minlength=10).min() > 0.05 * len(fields["labels"])
 
 
-def test_pixels_are_divided_by_the_chosen_scale(reduced):
-    raw = DIGITS_MLP.problem(DIGITS_MLP.complete({"pixel_scale": 1}), random_of(0))
-    assert reduced.splits["train"]["features"].max() == 1.0
-    assert np.array_equal(raw.splits["train"]["features"], 16 * reduced.splits["train"]["features"])
-
-
 def test_the_full_digits_are_read_from_the_named_folder(full_digits):
     settings = DIGITS_MLP.complete({"source": "full", "pixel_scale": 1.0})
     assert DIGITS_MLP.missing(settings) is None
@@ -92,14 +86,6 @@ def test_the_full_digits_are_read_from_the_named_folder(full_digits):
     assert np.array_equal(np.sort(lines), np.arange(5620))
     assert np.array_equal(labels, lines % 10)
     assert not np.array_equal(lines, np.sort(lines))
-
-
-def test_the_full_digits_are_also_found_in_a_folder_of_their_own(full_digits):
-    folder = full_digits / "optdigits"
-    folder.mkdir()
-    for name in OPTDIGITS_ROWS:
-        (full_digits / name).rename(folder / name)
-    assert DIGITS_MLP.missing(DIGITS_MLP.complete({"source": "full"})) is None
 
 
 def test_missing_full_digits_say_how_to_get_them(tmp_path, monkeypatch):

@@ -9,8 +9,6 @@ import torch
 
 from harness.backends.jax_ops import jax_ops
 from harness.backends.torch_ops import torch_ops
-from harness.planning.config import Config
-from harness.planning.plan import make_plan
 from tests.workloads.cases import jax_gradient, minibatch, random_of, torch_gradient
 from workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
 from workloads.idx import read_fashion
@@ -83,29 +81,6 @@ def test_splits_are_the_standard_parts_and_disjoint(family):
     assert found["train"] == due["train"]
     assert found["validation"] + found["test"] != due["test"]
     assert sorted(found["validation"] + found["test"]) == sorted(due["test"])
-
-
-def test_the_split_is_the_same_for_every_seed(family):
-    workload, problem, _, _ = family
-    other = workload.problem(workload.complete({}), random_of(9))
-    for name, fields in problem.splits.items():
-        for field, values in fields.items():
-            assert np.array_equal(values, other.splits[name][field])
-
-
-def test_pixels_are_divided_by_the_chosen_scale():
-    raw = FASHION_SMALL.problem(FASHION_SMALL.complete({"pixel_scale": 1}), random_of(0))
-    scaled = FASHION_SMALL.problem(FASHION_SMALL.complete({}), random_of(0))
-    assert scaled.splits["train"]["features"].max() == 1.0
-    assert np.array_equal(raw.splits["train"]["features"] / 255, scaled.splits["train"]["features"])
-
-
-@pytest.mark.parametrize(("window", "inputs"), [(1, 784), (4, 49), (7, 16)])
-def test_pooling_narrows_the_network(window, inputs):
-    settings = FASHION_SMALL.complete({"pooling": window})
-    problem = FASHION_SMALL.problem(settings, random_of(0))
-    assert problem.parameters["W1"].shape == (20, inputs)
-    assert problem.splits["test"]["features"].shape == (3_000, inputs)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3])
@@ -193,20 +168,6 @@ def test_loss_accuracy_and_gradient_are_those_of_a_torch_model_from_the_images_o
                 np.testing.assert_allclose(by_name[name], value, rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pooling": 3}, "pooling = 3 is not one of 1, 2, 4, 7, 14"),
-        ({"pixel_scale": 0}, "pixel_scale = 0 is outside (0, inf)"),
-        ({"batch_size": 24_001}, "batch_size = 24001 is larger than the 24000 training examples"),
-    ],
-)
-def test_a_wrong_setting_is_named(settings, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
-        FASHION_SMALL.complete(settings)
-    assert message in str(caught.value)
-
-
 def test_missing_data_stop_both_before_any_compute(tmp_path, monkeypatch):
     monkeypatch.setattr("workloads.idx.DEBIAN_FOLDER", tmp_path)
     monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
@@ -220,12 +181,3 @@ def test_missing_data_stop_both_before_any_compute(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [workload.missing({}) for workload in (FASHION_SMALL, FASHION_LARGE)] == [None, None]
     assert len(FASHION_SMALL.files({})) == 4
-
-
-def test_a_study_without_its_data_is_skipped_with_the_remedy(tmp_path, monkeypatch):
-    monkeypatch.setattr("workloads.idx.DEBIAN_FOLDER", tmp_path)
-    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
-    ((study, reason),) = make_plan(Config(studies=("fashion_small",))).skipped
-    assert study.name == "fashion_small"
-    for text in ("t10k-labels-idx1-ubyte.gz", str(tmp_path), "apt-get install dataset-fashion-mnist"):
-        assert text in reason

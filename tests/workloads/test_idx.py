@@ -92,15 +92,6 @@ def test_missing_files_name_the_folder_the_files_and_the_remedy(nowhere):
         read_fashion("train")
 
 
-def test_only_what_is_missing_is_named(nowhere, tmp_path, monkeypatch):
-    fill(tmp_path / "own", NAMES[:3])
-    monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / "own"))
-    said = missing_fashion()
-    assert said is not None
-    own = tmp_path / "own"
-    assert f"needs {NAMES[3]} (looked in {own / 'fashion-mnist'}, {own} and {nowhere})" in said
-
-
 def test_the_named_folder_counts_before_debians_and_its_subfolder_before_itself(
     nowhere, tmp_path, monkeypatch
 ):

@@ -19,7 +19,6 @@ from harness.basis_estimation.gradients import GradientSampling, sampler
 from harness.basis_estimation.reestimation import RenewalPlan, renewal
 from harness.engine.execution import (
     Bundle,
-    cut_at,
     execute,
     lanes_per_bundle,
     load,
@@ -136,8 +135,9 @@ def by_hand(rule: str, problem: Problem, v: np.ndarray, seed: int, carried: bool
     return [*losses, loss_and_gradient(named_of(theta), train)[0]]
 
 
-@pytest.mark.parametrize("carried", [False, True], ids=["restarted", "carried"])
-@pytest.mark.parametrize("rule", ["adam", "adagrad", "momentum"])
+@pytest.mark.parametrize(
+    ("rule", "carried"), [("adam", False), ("adam", True), ("adagrad", False), ("momentum", True)]
+)
 def test_a_run_is_the_loop_written_out(rule: str, carried: bool) -> None:
     bundle = bundle_of(rule, anew(ROTATED, carried))
     wanted = np.stack(
@@ -165,7 +165,7 @@ def test_a_run_is_the_loop_written_out(rule: str, carried: bool) -> None:
     up_front = execute(dataclasses.replace(bundle, reestimation=None), engine("jax", "float64"))
     other = np.abs(up_front.metrics["train_loss"][:, :, 0] / wanted - 1).max(axis=1)
     assert other[:6].max() < 1e-10
-    if rule != "momentum" or not carried:
+    if rule != "momentum":
         assert other[-1] > 1e-4
 
 
@@ -221,14 +221,13 @@ def test_parameters_stay_where_they_are(form: str, backend: str) -> None:
         np.testing.assert_allclose(after[name], value, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("rule", "backend"),
-    [("adamw", "jax"), ("adafactor", "jax"), ("adafactor", "torch")],
-)
-def test_a_restarted_optimizer_is_a_new_run_from_there(rule: str, backend: str) -> None:
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_restarted_optimizer_is_a_new_run_from_there(backend: str) -> None:
     """For any rule: its counts of steps, its amortized work and its state begin again."""
     points = (EVERY,)
-    bundle = bundle_of(rule, anew(ROTATED, False, points), seeds=(3,), schedule=np.linspace(1, 0.5, STEPS))
+    bundle = bundle_of(
+        "adafactor", anew(ROTATED, False, points), seeds=(3,), schedule=np.linspace(1, 0.5, STEPS)
+    )
     made = engine(backend, "float64")
     with made.context():
         loaded, carry = moved(bundle, made, EVERY)
@@ -247,26 +246,6 @@ def test_a_restarted_optimizer_is_a_new_run_from_there(rule: str, backend: str) 
     wanted, found = execute(rest, made).metrics, execute(bundle, made).metrics
     for name in ("train_loss", "gradient_norm"):
         np.testing.assert_allclose(found[name][-1], wanted[name][-1], rtol=1e-8)
-
-
-@pytest.mark.parametrize("rule", ["sgd", "momentum", "nesterov_lookahead", "adagrad_norm"])
-def test_what_no_rotation_changes_goes_on_when_it_is_carried(rule: str) -> None:
-    made = engine("jax", "float64")  # and cuts between evaluations change nothing
-    carried = execute(bundle_of(rule, anew(ROTATED, True), evaluations=4), made).metrics
-    plain = execute(bundle_of(rule, None, basis=False, evaluations=4), made).metrics
-    np.testing.assert_allclose(carried["train_loss"], plain["train_loss"], rtol=1e-10)
-
-
-def test_a_run_that_ends_before_is_the_run_of_the_first_basis() -> None:
-    plain = bundle_of("adam", None, rates=(0.01, 0.1))
-    late = dataclasses.replace(plain, reestimation=anew(ROTATED, False, ()))
-    assert lanes_per_bundle(late, 8, 1 << 30) == lanes_per_bundle(plain, 8, 1 << 30) == (2, 2)
-    made = engine("jax", "float64")
-    one, other = execute(plain, made), execute(late, made)
-    for name, values in one.metrics.items():
-        np.testing.assert_array_equal(other.metrics[name], values)
-    assert not other.reestimation_seconds.any()
-    assert late.evaluations_of(np.array([0, 5, 12])).tolist() == [0, 5, 12]
 
 
 def test_settings_do_not_share_an_iterate() -> None:
@@ -329,11 +308,6 @@ def test_an_optimizer_that_starts_anew_counts_its_steps_from_there() -> None:
         assert [np.asarray(one.step).tolist() for one in found] == wanted
         for (start, length), one in zip(starts, found, strict=True):
             np.testing.assert_array_equal(one.schedule, np.arange(1.0, 13.0)[start : start + length])
-
-
-def test_the_cuts() -> None:
-    assert cut_at([4, 4, 4], ()) == [[4], [4], [4]]
-    assert cut_at([4, 4, 4], (2, 4, 9, 10)) == [[2, 2], [4], [1, 1, 2]]
 
 
 def test_what_a_study_says() -> None:

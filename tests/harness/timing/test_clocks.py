@@ -47,19 +47,6 @@ def test_all_threads_are_held_to_the_last_processors_and_given_back(count: int) 
     assert os.sched_getaffinity(0) == allowed
 
 
-def test_a_thread_that_outlives_the_block_is_given_back_too() -> None:
-    release = threading.Event()
-    with pinned(1):
-        thread = threading.Thread(target=release.wait)
-        thread.start()
-    try:
-        if CAN_PIN:
-            assert os.sched_getaffinity(thread.native_id or 0) == os.sched_getaffinity(0)
-    finally:
-        release.set()
-        thread.join()
-
-
 def test_a_system_that_cannot_pin_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)
     with pinned(1) as processors:

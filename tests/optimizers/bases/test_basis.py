@@ -7,18 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from optimizers.bases import CHANGES, Group, OptionError, Sampling, bases, module_of
+from optimizers.bases import CHANGES, Group, OptionError, Sampling, bases
 
 SHAPES = {"weight0": (3, 2), "bias0": (2,), "weight1": (2, 1), "bias1": (1,)}
 KINDS = {name: name.rstrip("01") for name in SHAPES}
-
-
-def test_bases_are_found_with_their_modules() -> None:
-    assert {name: module_of(name) for name in ("identity", "egop")} == {
-        "identity": "optimizers.bases.identity",
-        "egop": "optimizers.bases.egop",
-    }
-    assert all(name == basis.name for name, basis in bases().items())
 
 
 def test_identity_rotates_nothing() -> None:
@@ -29,13 +21,6 @@ def test_identity_rotates_nothing() -> None:
     assert identity.samples({}, 11) == 0
     with pytest.raises(OptionError, match="takes no gradients"):
         identity.estimator({}, Group(("x",), 2), np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("name", bases())
-def test_defaults_are_in_the_form_that_reading_gives(name: str) -> None:
-    defaults = bases()[name].complete({})
-    assert bases()[name].complete(defaults) == defaults
-    assert all(option.description for option in bases()[name].options.values())
 
 
 @pytest.mark.parametrize(
@@ -106,11 +91,6 @@ def test_wrong_options_are_refused(given: dict[str, object], parts: list[str]) -
         bases()["egop"].complete(given)
     for part in ["egop", *parts]:
         assert part in str(caught.value)
-
-
-def test_an_option_of_a_basis_that_takes_none() -> None:
-    with pytest.raises(OptionError, match=r"identity has no option 'blocks' \(valid: none\)"):
-        bases()["identity"].complete({"blocks": "all"})
 
 
 def test_groups_of_egop() -> None:

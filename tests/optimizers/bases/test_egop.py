@@ -36,11 +36,6 @@ def test_matrix_is_the_mean_of_outer_products(seed: int, samples: int, dimension
     np.testing.assert_array_equal(matrix, matrix.T)
 
 
-def test_matrix_of_integers_is_exact() -> None:
-    gradients = np.array([[1, -2, 3], [4, 0, -1], [2, 2, 2], [-3, 5, 1]])
-    np.testing.assert_array_equal(egop_matrix(gradients), brute_force(gradients))
-
-
 @given(
     seed=st.integers(0, 2**32 - 1),
     samples=st.integers(1, 25),
@@ -78,14 +73,6 @@ def test_both_ways_give_the_same_basis() -> None:
     np.testing.assert_allclose(basis_of_few, basis_of_many, rtol=0, atol=1e-7)
 
 
-def test_null_eigenvalues_are_never_negative() -> None:
-    gradients = np.tile(sample(8, 3, 20), (10, 1))
-    basis, eigenvalues = eigenbasis(gradients)
-    assert np.linalg.eigvalsh(egop_matrix(gradients)).min() < 0
-    assert (eigenvalues >= 0).all()
-    assert np.abs(basis.T @ basis - np.eye(20)).max() < 1e-12
-
-
 def test_known_spectrum() -> None:
     """Gradients along the axes of a Hadamard matrix, with lengths 4, 2 and 1, and one left out."""
     hadamard = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
@@ -103,25 +90,6 @@ def test_dead_coordinates_keep_their_unit_vectors() -> None:
     np.testing.assert_array_equal(basis[:, 4:], np.eye(6)[:, [1, 4]])
     np.testing.assert_array_equal(basis[[1, 4], :4], 0.0)
     np.testing.assert_array_equal(eigenvalues[4:], 0.0)
-
-
-def test_zero_gradients_give_the_original_coordinates() -> None:
-    basis, eigenvalues = eigenbasis(np.zeros((3, 4)))
-    np.testing.assert_array_equal(basis, np.eye(4))
-    np.testing.assert_array_equal(eigenvalues, np.zeros(4))
-
-
-def test_signs_of_gradients_do_not_matter() -> None:
-    gradients = sample(5, 40, 8)
-    signs = np.where(np.arange(40) % 3 == 0, -1.0, 1.0)[:, None]
-    np.testing.assert_allclose(eigenbasis(gradients)[0], eigenbasis(signs * gradients)[0], rtol=0, atol=1e-12)
-
-
-def test_float32_gradients_are_decomposed_in_float64() -> None:
-    gradients = sample(6, 30, 10).astype(np.float32)
-    basis, _ = eigenbasis(gradients)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(10), rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(basis, eigenbasis(gradients.astype(np.float64))[0])
 
 
 @pytest.mark.parametrize("samples", [150, 450])
