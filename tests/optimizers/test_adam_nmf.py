@@ -1,4 +1,4 @@
-"""AdamNMF alone: the round of EM, the I-divergence after it, first factors, memory."""
+"""AdamNMF alone: the round of EM, the I-divergence after it, first factors."""
 
 from __future__ import annotations
 
@@ -107,25 +107,6 @@ def test_at_rank_one_it_is_adafactor_without_memory() -> None:
 # --- the first factors ---------------------------------------------------------------------------
 
 
-def products(
-    target: np.ndarray, factors: MultiplicativeFactors, spread: float, alternating: bool
-) -> list[np.ndarray]:
-    factors, found = MultiplicativeFactors(spread * factors.left, spread * factors.right), []
-    for _ in range(5):
-        factors = multiplicative_round(OPS, target, factors, alternating)
-        found.append(factors.left @ factors.right)
-    return found
-
-
-def test_the_range_of_the_first_factors_cancels_in_alternating_steps_alone() -> None:
-    target, factors = drawn(5, 3, 4, 2)
-    one, other = (products(target, factors, spread, alternating=True) for spread in (1.0, 2.0**-20))
-    np.testing.assert_array_equal(one, other)  # by a power of two: the same to the last bit
-    one, other = (products(target, factors, spread, alternating=False) for spread in (1.0, 0.5))
-    np.testing.assert_array_equal(other[0], 4 * one[0])
-    np.testing.assert_array_equal(other[1], one[1] / 4)
-
-
 def test_the_first_factors_are_the_same_for_every_lane_and_positive() -> None:
     part = rules()["adam_nmf"].choose({"rank": 3}).part
     assert part is not None
@@ -152,22 +133,3 @@ def test_a_row_that_met_a_zero_gradient_needs_an_epsilon() -> None:
         assert (path[2]["w"][1] != 0).all() == goes_on
         assert np.isfinite(path[2]["w"]).all()
         assert (path[2]["w"][0] < path[1]["w"][0]).all()
-
-
-# --- memory --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shape", "rank", "entries"),
-    [((300, 200), 1, 500), ((300, 200), 4, 2000), ((8, 3, 5, 5), 2, 166), ((300,), 4, 0), ((), 1, 0)],
-)
-def test_the_memory_is_that_of_the_factors(shape: tuple[int, ...], rank: int, entries: int) -> None:
-    """002 L.2: O((m + n) r); a vector's square is its own factorization."""
-    part = rules()["adam_nmf"].choose({"rank": rank}).part
-    assert part is not None
-    rule, param = part(Role("weight"), shape).rule, np.ones((2, 3, 1, *shape))
-    state = rule.init(OPS, param)
-    hyper = {name: np.full((1,) * param.ndim, 0.1) for name in rule.hyperparameters}
-    _, after = rule.update(OPS, param, state, param, {**hyper, "step": np.ones((1,) * param.ndim)})
-    for held in (state, after):
-        assert sum(leaf.size for leaf in leaves(held)) == 6 * entries

@@ -310,18 +310,6 @@ def test_power_iteration_is_the_normalized_power(seed: int, size: int, steps: in
     np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), atol=1e-12)
 
 
-def test_orthogonal_iteration_converges_at_the_rate_of_the_gap():
-    values = np.array([5.0, 4.0, 2.0, 1.0, 0.5])
-    q, matrix = symmetric(13, values)
-    basis = orthonormal(14, 5, 2)
-    sines = []
-    for _ in range(30):
-        basis = mf.orthogonal_iteration(OPS, matrix, basis)
-        sines.append(np.sin(subspace_angles(basis, q[:, :2]).max()))
-    rates = np.array(sines[1:]) / np.array(sines[:-1])
-    np.testing.assert_allclose(rates[15:20], 2.0 / 4.0, rtol=1e-3)
-
-
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 6))
 def test_an_orthogonal_iteration_is_an_orthonormal_basis_of_the_product(seed: int, rows: int, columns: int):
     columns = min(rows, columns)

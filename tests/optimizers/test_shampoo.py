@@ -8,7 +8,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from scipy.linalg import fractional_matrix_power
 
 from documents.errors import InputError
 from harness import replay
@@ -157,43 +156,6 @@ def test_a_step_with_new_roots_adds_its_outer_products_once() -> None:
     with mock.patch("optimizers.shampoo.second_moment", counted):
         replay("shampoo", {"w": np.zeros((3, 2))}, [{"w": np.ones((3, 2))}] * 4, RATE, "numpy")
     assert calls == 4 * 2
-
-
-# --- the idealized iteration -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 3)])
-def test_the_idealized_step_is_newtons_where_the_fisher_matrix_is_a_kronecker_product(
-    shape: tuple[int, int],
-) -> None:
-    """002 Lemma 6.1: E[g g^T] = A x B has a rearrangement of rank 1, and w <- w - eta E[g g^T]^(-1/2) g."""
-    rng = np.random.default_rng(15)
-    rows, columns = shape
-    roots = []
-    for size in shape:
-        factor = rng.standard_normal((size, size))
-        roots.append(fractional_matrix_power(factor @ factor.T + 0.1 * np.eye(size), 0.5))
-    left, right = roots
-    count, kept = rows * columns, 0.5
-    shares = (1 - kept) * kept ** np.arange(count - 1, -1, -1) / (1 - kept**count)
-    # g g^T of A^(1/2) U B^(1/2) sum to A x B over orthonormal U, whatever share each is given
-    turn = np.linalg.qr(rng.standard_normal((count, count)))[0]
-    grads = [
-        left @ column.reshape(shape) @ right / np.sqrt(share)
-        for column, share in zip(turn.T, shares, strict=True)
-    ]
-    fisher = sum(share * np.outer(g.ravel(), g.ravel()) for share, g in zip(shares, grads, strict=True))
-    np.testing.assert_allclose(fisher, np.kron(left @ left, right @ right), atol=1e-12)
-    path = replay(
-        "idealized_shampoo",
-        {"w": np.zeros(shape)},
-        [{"w": g} for g in grads],
-        {"learning_rate": 0.5, "beta2": kept},
-        "numpy",
-    )
-    step = path[-1]["w"] - path[-2]["w"]
-    newton = -0.5 * fractional_matrix_power(fisher, -0.5) @ grads[-1].ravel()
-    np.testing.assert_allclose(step.ravel(), newton, rtol=1e-9)
 
 
 # --- wrong input --------------------------------------------------------------------------------------------

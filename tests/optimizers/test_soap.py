@@ -1,4 +1,4 @@
-"""SOAP alone: another implementation at every cadence, closed forms, full rank, sizes."""
+"""SOAP alone: another implementation, closed forms, full rank, sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spheres alone: the trust region against linear programming, first orders, lengths, what is a vector."""
+"""Spheres alone: the trust region against linear programming, changes of coordinates, lengths, edge cases."""
 
 from __future__ import annotations
 
@@ -42,10 +42,7 @@ def after(
         optimizer,
         {"w": np.asarray(w, float)},
         [{"w": np.asarray(g, float)} for g in grads],
-        {
-            "learning_rate": rate,
-            **({"others_learning_rate": 0.25} if options and "others" in options else {}),
-        },
+        {"learning_rate": rate},
         backend,
         dtype,
         options=options or {},
@@ -95,7 +92,7 @@ wide = st.builds(lambda x, k: x * 10.0**k, st.floats(-1, 1, width=16), st.intege
 
 
 @given(data=st.data(), norm=st.sampled_from(list(NORMS)), entries=st.sampled_from([few, wide]))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_the_trust_region_step_is_feasible_and_best(data: st.DataObject, norm: str, entries: Any) -> None:
     """With zeros and ties among the entries of both, and over twelve orders of magnitude."""
     n = data.draw(st.integers(1, 8))
@@ -115,17 +112,6 @@ def test_what_is_tied_gets_equal_shares() -> None:
     # an entry orthogonal to w by itself takes all of an l1 step
     w, g = np.array([1.0, 1.0, 0.0, 0.0]), np.array([1.0, 0.0, 7.0, -7.0])
     np.testing.assert_allclose(direction("l1", g, w), [0, 0, 0.5, -0.5], atol=1e-15)
-
-
-@given(seed=st.integers(0, 2**31), dimension=st.integers(2, 7))
-@settings(max_examples=40)
-def test_the_trust_region_is_riemannian_sgd_with_the_length_taken_out(seed: int, dimension: int) -> None:
-    """002 Sec. 8.1.3: with the l2 norm the step is eta g_perp / |g_perp|."""
-    w, g = np.random.default_rng(seed).standard_normal((2, dimension))
-    tangent = g - w * (w @ g) / (w @ w)
-    (one,) = after("trust_region_sphere", w, [g], 0.3)
-    (other,) = after("riemannian_sgd", w, [g], 0.3 / float(np.linalg.norm(tangent)))
-    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 # --- changes of coordinates ----------------------------------------------------------------------------
@@ -149,62 +135,6 @@ def test_one_vector_turns_with_its_gradients(
     np.testing.assert_allclose(turned, np.array(plain) @ turn.T, rtol=0, atol=1e-9)
 
 
-# --- first orders --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("optimizer", ["pin_to_sphere", "riemannian_sgd"])
-def test_the_first_order_is_the_projected_gradient(optimizer: str) -> None:
-    """002 eq. 71, Lemma S.19: what is left falls by 4 where eta halves."""
-    w, g = np.random.default_rng(2).standard_normal((2, 6))
-    tangent = g - w * (w @ g) / (w @ w)
-    errors = []
-    for rate in 1e-2 / 2.0 ** np.arange(5):
-        (new,) = after(optimizer, w, [g], rate)
-        errors.append(np.linalg.norm(new - (w - rate * tangent)))
-    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 4, rtol=0.03)
-
-
-def test_the_first_order_of_weight_normalization() -> None:
-    """002 eq. 75, after 3 steps, where |v| is not s: the error falls by 4 where eta halves."""
-    draws = np.random.default_rng(3).standard_normal((5, 6))
-    start, *past, g = draws
-    v, s = start, np.linalg.norm(start)
-    for earlier in past:
-        unit = v / np.linalg.norm(v)
-        v, s = (
-            v - 0.5 * s / np.linalg.norm(v) * (earlier - unit * (unit @ earlier)),
-            s - 0.5 * unit @ earlier,
-        )
-    unit = v / np.linalg.norm(v)
-    along = np.outer(unit, unit)
-    preconditioner = s**2 / (v @ v) * (np.eye(6) - along) + along
-    assert abs(s**2 / (v @ v) - 1) > 0.1
-    errors = []
-    for rate in 1e-2 / 2.0 ** np.arange(5):
-        # the last gradient times rate / 0.5 is a step with that rate
-        path = after("weight_normalization", start, [*past, g * rate / 0.5])
-        np.testing.assert_allclose(path[-2], s * unit, rtol=1e-12)
-        errors.append(np.linalg.norm(path[-1] - (path[-2] - rate * preconditioner @ g)))
-    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 4, rtol=0.05)
-
-
-@given(seed=st.integers(0, 2**31), dimension=st.integers(1, 7))
-@settings(max_examples=40)
-def test_a_frozen_scale_is_the_classical_update_with_an_adaptive_rate(seed: int, dimension: int) -> None:
-    """002 Lemma 8.1, eq. 76: alpha = eta r^2 / |v|^2, where v moves orthogonally to itself."""
-    w, *grads = np.random.default_rng(seed).standard_normal((6, dimension))
-    path = after("weight_normalization", w, grads, 0.4, {"scale": "frozen"})
-    r = np.linalg.norm(w)
-    square_of_v = r**2
-    for g, found in zip(grads, path, strict=True):
-        alpha = float(0.4 * r**2 / square_of_v)
-        (expected,) = after("riemannian_sgd", w, [g], alpha)
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-        tangent = g - w * (w @ g) / r**2
-        square_of_v += 0.4**2 * r**2 / square_of_v * (tangent @ tangent)
-        w = expected
-
-
 # --- lengths and edge cases ----------------------------------------------------------------------------
 
 
@@ -212,9 +142,9 @@ def test_a_frozen_scale_is_the_classical_update_with_an_adaptive_rate(seed: int,
 def test_lengths_do_not_drift(optimizer: str, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
     w = rng.standard_normal((3, 4))
-    path = after(optimizer, w, rng.standard_normal((600, 3, 4)), 0.1, options, kind="weight")
+    path = after(optimizer, w, rng.standard_normal((200, 3, 4)), 0.1, options, kind="weight")
     lengths = np.linalg.norm(w, axis=1)
-    for found in path[::100] + path[-1:]:
+    for found in path[::50] + path[-1:]:
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-14)
     assert np.abs(path[-1] - w).max() > 0.1
 
@@ -232,26 +162,19 @@ def test_huge_and_tiny_gradients_stay_on_the_sphere(
         np.testing.assert_allclose(np.linalg.norm(found), np.linalg.norm(w), rtol=1e-6)
 
 
-@named
-def test_a_vector_of_zeros_stays(optimizer: str, options: dict[str, Any]) -> None:
-    path = after(optimizer, np.zeros(3), np.random.default_rng(7).standard_normal((3, 3)), options=options)
-    np.testing.assert_array_equal(path, 0)
-    free = after("weight_normalization", np.zeros(3), [np.ones(3)])
-    np.testing.assert_array_equal(free, 0)
-
-
-@named
-def test_a_gradient_along_the_vector_moves_nothing(optimizer: str, options: dict[str, Any]) -> None:
-    """It has no tangential part beyond rounding, which a trust region must not blow up."""
+@pytest.mark.parametrize(("optimizer", "options"), [*RULES, FREE], ids=str)
+def test_what_has_no_direction_moves_nothing(optimizer: str, options: dict[str, Any]) -> None:
+    """Zeros; and a gradient along the vector, whose rounding a trust region must not blow up."""
     rng = np.random.default_rng(8)
-    for _ in range(20):
+    np.testing.assert_array_equal(
+        after(optimizer, np.zeros(3), rng.standard_normal((3, 3)), options=options), 0
+    )
+    for _ in range(0 if (optimizer, options) == FREE else 20):
         w = rng.standard_normal(6)
         (found,) = after(optimizer, w, [-rng.uniform() * w], 0.5, options)
         np.testing.assert_allclose(found, w, rtol=1e-13)
-
-
-def test_a_step_onto_the_centre_is_not_taken() -> None:
-    np.testing.assert_array_equal(after("pin_to_sphere", [2.0, 4.0], [[4.0, 8.0]])[0], [2, 4])
+    if optimizer == "pin_to_sphere":  # a step onto the centre
+        np.testing.assert_array_equal(after(optimizer, [2.0, 4.0], [[4.0, 8.0]])[0], [2, 4])
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -266,16 +189,13 @@ def test_a_gradient_that_is_not_finite_shows(optimizer: str, options: dict[str, 
         assert np.isfinite(found[1]).all()
 
 
-# --- use -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("norm", ["l1", "linfinity"])
 def test_compiled_programs_find_the_same_ties_at_each_use(norm: str) -> None:
     """XLA calculates z once for the step and once for its length: if they differed, so would lengths."""
     rng = np.random.default_rng(11)
     w = rng.standard_normal((3, 2))
     path = after(
-        "trust_region_sphere", w, rng.standard_normal((2000, 3, 2)), 0.2, {"norm": norm}, "jax", kind="weight"
+        "trust_region_sphere", w, rng.standard_normal((300, 3, 2)), 0.2, {"norm": norm}, "jax", kind="weight"
     )
     lengths = np.linalg.norm(path, axis=-1)
     np.testing.assert_allclose(lengths / np.linalg.norm(w, axis=1), 1, rtol=1e-14)

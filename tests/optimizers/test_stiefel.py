@@ -1,4 +1,4 @@
-"""Manifold Muon alone: the direction against other solvers, orthonormal columns, which leaves, use."""
+"""Manifold Muon alone: the direction in closed form, its tolerance, orthonormal columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from harness import replay
 from harness.backends.numpy_ops import numpy_ops
@@ -59,41 +58,6 @@ def error(z: np.ndarray, w: np.ndarray) -> float:
 
 
 # --- the direction (002 eqs. 78-79, Lemma S.22) -------------------------------------------------------
-
-
-def least_dual(g: np.ndarray, w: np.ndarray) -> float:
-    """min over symmetric Lambda of |G + W Lambda|_nuc by BFGS on smoothed singular values, ever less so."""
-    d = w.shape[1]
-    upper = np.triu_indices(d)
-
-    def matrix(x: np.ndarray) -> np.ndarray:
-        half = np.zeros((d, d))
-        half[upper] = x
-        return half + half.T
-
-    def smoothed(x: np.ndarray, mu: float) -> tuple[float, np.ndarray]:
-        u, s, vh = np.linalg.svd(g + w @ matrix(x), full_matrices=False)
-        slope = w.T @ (u * (s / np.hypot(s, mu))) @ vh
-        return float(np.hypot(s, mu).sum()), (slope + slope.T)[upper]
-
-    x = np.zeros(d * (d + 1) // 2)
-    for mu in 10.0 ** -np.arange(1, 8):
-        x = minimize(smoothed, x, (mu,), jac=True, method="BFGS", options={"gtol": 1e-9}).x
-    return float(np.linalg.svd(g + w @ matrix(x), compute_uv=False).sum())
-
-
-@given(seed=st.integers(0, 2**31), shape=shapes, rank=st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
-def test_the_direction_is_feasible_and_best(seed: int, shape: tuple[int, int], rank: int) -> None:
-    """<Z, G> is the least of the dual problem, also for gradients of low rank."""
-    rng = np.random.default_rng(seed)
-    w = orthonormal(rng, *shape)
-    g = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
-    z = direction(g, w, 1500)
-    assert np.linalg.norm(z, 2) <= 1 + 1e-12
-    assert error(z, w) < 1e-2
-    bound = least_dual(g, w)
-    assert abs(np.sum(z * g) - bound) <= 1e-3 * np.linalg.norm(g)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -172,12 +136,10 @@ def test_clipping_by_polar_factors_is_clipping_of_singular_values(seed: int, sha
     "shape", [(6, 3), (3, 6), (4, 4), (5, 1), (4, 2, 3, 3)], ids=lambda shape: "x".join(map(str, shape))
 )
 def test_columns_stay_orthonormal(shape: tuple[int, ...]) -> None:
-    """For 1000 steps; rows of a wide matrix; a convolution as outputs x the rest."""
+    """For 200 steps; rows of a wide matrix; a convolution as outputs x the rest."""
     rng = np.random.default_rng(4)
     kind = "weight" if len(shape) == 2 else "convolution"
-    path = after(
-        rng.standard_normal(shape), rng.standard_normal((1000, *shape)), 0.2, {"dual_steps": 3}, kind
-    )
+    path = after(rng.standard_normal(shape), rng.standard_normal((200, *shape)), 0.2, {"dual_steps": 3}, kind)
     for found in path[::50] + path[-1:]:
         matrix = found.reshape(shape[0], -1)
         matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
