@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from documents.errors import InputError
-from results.reading import read
+from results.reading import named, read
 from results.schema import TABLES
 from results.writing import replacing
 
@@ -53,36 +52,20 @@ def flattened(frame: pl.DataFrame) -> pl.DataFrame:
     name and each other field, `final_metrics.train_loss.value`, null in rows that do not list the name. Any
     other nested column becomes JSON text, with NaN and infinities as JSON's extension has them.
     """
-    return pl.DataFrame([column for name in frame.columns for column in _columns(frame[name])])
+    return frame.select(column for name in frame.columns for column in _columns(frame[name]))
 
 
-def _columns(column: pl.Series) -> list[pl.Series]:
-    dtype = column.dtype
-    if not dtype.is_nested():
+def _columns(column: pl.Series) -> list[pl.Expr | pl.Series]:
+    if not column.dtype.is_nested():
         return [column]
-    if not (isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct)):
-        return [_as_json(column)]
-    key, *fields = dtype.inner.fields
-    if key.dtype != pl.String:
-        return [_as_json(column)]
-    rows = [{item[key.name]: item for item in row or []} for row in column.to_list()]
-    if any(len(row or []) != len(by_name) for row, by_name in zip(column.to_list(), rows, strict=True)):
-        return [_as_json(column)]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [
-        flat
-        for name in names
-        for field in fields
-        for flat in _columns(
-            pl.Series(
-                f"{column.name}.{name}.{field.name}",
-                [row[name][field.name] if name in row else None for row in rows],
-                dtype=field.dtype,
-            )
-        )
-    ]
-
-
-def _as_json(column: pl.Series) -> pl.Series:
-    texts: list[Any] = [None if value is None else json.dumps(value) for value in column.to_list()]
-    return pl.Series(column.name, texts, dtype=pl.String)
+    if isinstance(column.dtype, pl.List) and isinstance(column.dtype.inner, pl.Struct):
+        key, *fields = column.dtype.inner.fields
+        names = column.list.eval(pl.element().struct.field(key.name))
+        if key.dtype == pl.String and (names.list.len() == names.list.n_unique()).all():
+            return [
+                named(name, column.name, key.name, field.name).alias(f"{column.name}.{name}.{field.name}")
+                for name in names.explode().drop_nulls().unique(maintain_order=True)
+                for field in fields
+            ]
+    texts = [None if value is None else json.dumps(value) for value in column.to_list()]
+    return [pl.Series(column.name, texts, dtype=pl.String)]

@@ -8,11 +8,12 @@ from pathlib import Path
 import polars as pl
 
 from documents.errors import InputError
+from results import schema
 from results.reading import naming_damage, read, scan
 from results.schema import TABLES, Target
 from results.writing import write_table
 
-CELL = ["study", "scale", "workload", "optimizer", "basis", "backend", "device", "machine"]
+CELL = [*schema.CELL, "machine"]
 KEYS = {
     "runs": ["run"],
     "curves": ["run", "step", "metric"],

@@ -15,7 +15,6 @@ from documents.errors import InputError
 from documents.method import IDENTITY
 from documents.sets import SUMS
 from results.schema import TABLES
-from results.writing import Frame
 
 DAMAGE = (PolarsError, PanicException)  # what polars raises on a damaged file; a panic is no PolarsError
 SHOWN = 5  # how many candidates a message lists
@@ -128,25 +127,6 @@ def with_method(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(label.alias("method"))
 
 
-def metric(frame: Frame, name: str, column: str = "final_metrics") -> Frame:
-    """The runs with a further column, called as the metric or hyperparameter that it is pulled from.
-
-    Args:
-        frame: rows of `runs`, lazy or not.
-        name: such as `train_loss`, or `beta1` with `column="hyperparameters"`.
-        column: `final_metrics`, `best_metrics` or `hyperparameters`.
-
-    Raises:
-        InputError: when the frame lacks `column` or already has a column called `name`.
-    """
-    columns = frame.collect_schema().names()
-    if column not in columns:
-        raise InputError(f"table runs has no column {column} (columns: {', '.join(columns)})")
-    if name in columns:
-        raise InputError(f"table runs already has a column {name}; {column} cannot be pulled out over it")
-    return frame.with_columns(named(name, column))
-
-
 def _check_schema(file: Path, wanted: pl.Schema) -> None:
     """Raise InputError unless the file's footer declares the wanted columns, types and order."""
     try:
@@ -189,11 +169,7 @@ def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
         return found.row(0)
     if found.height:
         listed = ", ".join(f"{name} in {Path(file).parent}" for name, file in found.head(SHOWN).iter_rows())
-        more = f" and {found.height - SHOWN} more" if found.height > SHOWN else ""
-        raise InputError(
-            f"{folder}: {run!r} names {found.height} runs: {listed}{more}; give more of the name"
-        )
-    close = difflib.get_close_matches(run, names["run"], n=3)
-    example = f", such as {names['run'].sort()[0]}" if names.height else ""
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {names.height}{example}"
+        raise InputError(f"{folder}: {run!r} names {found.height} runs: {listed}; give more of the name")
+    close = difflib.get_close_matches(run, names["run"], n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {names.height}"
     raise InputError(f"{folder}: no run {run!r}; {hint}")

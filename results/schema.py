@@ -42,16 +42,16 @@ def _schema(columns: Mapping[str, Any]) -> pl.Schema:
     return pl.Schema(columns)
 
 
+def _with_ends(name: str) -> dict[str, Any]:
+    """An estimate and the ends of its interval."""
+    return dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64)
+
+
+CELL = dict.fromkeys(("study", "scale", "workload", "optimizer", "basis", "backend", "device"), pl.String)
 RUNS = _schema(
     {
         "run": pl.String,  # <first 12 of the spec hash>-<number>
-        "study": pl.String,
-        "scale": pl.String,
-        "workload": pl.String,
-        "optimizer": pl.String,
-        "basis": pl.String,
-        "backend": pl.String,
-        "device": pl.String,
+        **CELL,
         "dtype": pl.String,
         "stage": pl.Enum(STAGES),
         "seed": pl.Int64,
@@ -90,13 +90,7 @@ CURVES = _schema(
 
 TIMINGS = _schema(
     {
-        "study": pl.String,
-        "scale": pl.String,
-        "workload": pl.String,
-        "optimizer": pl.String,
-        "basis": pl.String,
-        "backend": pl.String,
-        "device": pl.String,
+        **CELL,
         "phase": pl.String,  # data, compile, warm_up, step, null_step, evaluation
         "repetition": pl.Int64,
         "steps": pl.Int64,  # how many steps the seconds cover
@@ -108,13 +102,7 @@ TIMINGS = _schema(
 
 MEMORY = _schema(
     {
-        "study": pl.String,
-        "scale": pl.String,
-        "workload": pl.String,
-        "optimizer": pl.String,
-        "basis": pl.String,
-        "backend": pl.String,
-        "device": pl.String,
+        **CELL,
         "host_baseline_bytes": pl.Int64,  # resident before the method's arrays were loaded; null: not known
         "host_peak_bytes": pl.Int64,  # the most resident while its steps ran; null: cannot be reset
         "device_peak_bytes": pl.Int64,  # the most bytes of arrays; null where nobody counts them
@@ -275,9 +263,7 @@ BOARD_WORKLOADS = pl.List(
             "which": pl.String,  # final or best
             "direction": pl.String,
             "seeds": pl.Int64,
-            "value": pl.Float64,  # median; infinite where half of the runs diverged
-            "value_low": pl.Float64,
-            "value_high": pl.Float64,
+            **_with_ends("value"),  # median; infinite where half of the runs diverged
             "best": pl.Boolean,  # no other median is better
             "wins": pl.Int64,
             "instances": pl.Int64,
@@ -286,15 +272,9 @@ BOARD_WORKLOADS = pl.List(
             "target_metric": pl.String,  # null without a target, as all of the target
             "target": pl.Float64,
             "reached": pl.Int64,
-            "evaluations_to_target": pl.Float64,  # median, basis included; infinite where half missed
-            "evaluations_to_target_low": pl.Float64,
-            "evaluations_to_target_high": pl.Float64,
-            "seconds_to_target": pl.Float64,  # likewise; null where steps were not timed
-            "seconds_to_target_low": pl.Float64,
-            "seconds_to_target_high": pl.Float64,
-            "nearly_best_decades": pl.Float64,
-            "nearly_best_decades_low": pl.Float64,
-            "nearly_best_decades_high": pl.Float64,
+            **_with_ends("evaluations_to_target"),  # median, basis included; infinite where half missed
+            **_with_ends("seconds_to_target"),  # likewise; null where steps were not timed
+            **_with_ends("nearly_best_decades"),
             "tuned_by": pl.String,  # the method whose runs chose the setting; null: not tuned
             "tuning_runs": pl.Int64,
             "tuning_gradient_evaluations": pl.Int64,
@@ -310,15 +290,9 @@ LEADERBOARD = _schema(
         "place": pl.Int64,  # in the order of the board
         "method": pl.String,
         "basis": pl.String,
-        "score": pl.Float64,  # area under the performance profile; null without a target, as its rank
-        "score_low": pl.Float64,
-        "score_high": pl.Float64,
-        "rank": pl.Float64,  # by score, ties averaged
-        "rank_low": pl.Float64,
-        "rank_high": pl.Float64,
-        "mean_rank": pl.Float64,  # over instances, by the headline metric
-        "mean_rank_low": pl.Float64,
-        "mean_rank_high": pl.Float64,
+        **_with_ends("score"),  # area under the performance profile; null without a target, as its rank
+        **_with_ends("rank"),  # by score, ties averaged
+        **_with_ends("mean_rank"),  # over instances, by the headline metric
         "wins": pl.Int64,
         "instances": pl.Int64,
         "met": pl.Int64,  # workloads
@@ -326,15 +300,11 @@ LEADERBOARD = _schema(
         "aimed": pl.Int64,
         "diverged": pl.Int64,
         "runs": pl.Int64,
-        "step_ratio": pl.Float64,  # null of the reference itself, and where steps were not timed
-        "step_ratio_low": pl.Float64,
-        "step_ratio_high": pl.Float64,
+        **_with_ends("step_ratio"),  # null of the reference itself, and where steps were not timed
         "step_reference": pl.String,
         "peak_memory_bytes": pl.Int64,
         "memory_of": pl.String,  # device or host
-        "nearly_best_decades": pl.Float64,  # mean over workloads
-        "nearly_best_decades_low": pl.Float64,
-        "nearly_best_decades_high": pl.Float64,
+        **_with_ends("nearly_best_decades"),  # mean over workloads
         "tuned_by": pl.String,
         "tuning_runs": pl.Int64,
         "tuning_gradient_evaluations": pl.Int64,

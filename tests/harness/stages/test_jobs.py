@@ -40,7 +40,7 @@ from harness.stages.jobs import run_job
 from harness.stages.supervision import Attendance
 from harness.timing.step_times import Measured, measure_methods
 from optimizers.bases import bases
-from results.reading import metric, read
+from results.reading import named, read
 from workloads import workloads
 
 TUNING = TwoStageSweep.model_validate(
@@ -110,7 +110,10 @@ def test_runs_have_the_precision_that_is_asked_for(tmp_path):
         "float32": {"float32"},
         "float64": {"float64"},
     }
-    losses = {name: metric(frame, "train_loss")["train_loss"] for name, frame in frames.items()}
+    losses = {
+        name: frame.with_columns(named("train_loss", "final_metrics"))["train_loss"]
+        for name, frame in frames.items()
+    }
     assert losses[None].equals(losses["float64"])
     single = losses["float32"].to_numpy()
     np.testing.assert_array_equal(single, single.astype(np.float32))
@@ -184,7 +187,9 @@ def test_the_refined_sweep_surrounds_the_best_rate(chain: tuple[Path, dict[str, 
 
 def test_the_final_runs_take_the_best_rate_of_all(chain: tuple[Path, dict[str, JobSpec]]) -> None:
     tried = pl.concat([runs_of(chain, "sweep"), runs_of(chain, "refine")])
-    tried = metric(tried, "train_loss").filter(pl.col("basis") == "identity", pl.col("outcome") != "diverged")
+    tried = tried.with_columns(named("train_loss", "final_metrics")).filter(
+        pl.col("basis") == "identity", pl.col("outcome") != "diverged"
+    )
     medians = tried.group_by("learning_rate").agg(pl.col("train_loss").median(), pl.len())
     best = medians.filter(pl.col("len") == 2).sort("train_loss")["learning_rate"][0]
     finals = runs_of(chain, "final")
@@ -197,7 +202,7 @@ def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> N
     """The final loss of a run, computed again from the problem's arrays by a plain loop."""
     from harness.stages.job import instance
 
-    finals = metric(runs_of(chain, "final"), "train_loss")
+    finals = runs_of(chain, "final").with_columns(named("train_loss", "final_metrics"))
     row = finals.filter((pl.col("basis") == "identity") & (pl.col("seed") == 1001)).row(0, named=True)
     problem = instance(workloads()["least_squares"], LEAST_SQUARES.settings, 1001).problem
     a, y = problem.splits["train"]["features"], problem.splits["train"]["targets"]
@@ -427,7 +432,7 @@ def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
     settings = search.settings(generator("small", protocol))
     sweep = SWEEP.changed(bases=SWEEP.bases[:1], tuning=search, settings=settings)
     final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
-    tried = metric(read(run(sweep, tmp_path), "runs"), "train_loss")
+    tried = read(run(sweep, tmp_path), "runs").with_columns(named("train_loss", "final_metrics"))
     momentum = pl.col("hyperparameters").list.first().struct.field("value").alias("momentum")
     scores = tried.group_by("learning_rate", momentum).agg(pl.col("train_loss").median())
     assert scores.height == 5
