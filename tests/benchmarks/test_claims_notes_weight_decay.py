@@ -10,7 +10,7 @@ CLAIM = notes_weight_decay.NOTES_WEIGHT_DECAY
 SENSITIVITY = "sensitivity to the learning rate"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_digits_network_is_no_less_sensitive_with_decoupled_decay():
     assert_noticed(CLAIM, 1, SENSITIVITY)
 

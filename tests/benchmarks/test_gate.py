@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import gate, gate_timing
-from benchmarks.gate import BAD_INPUT, GOOD, UNDECIDED, WORSE, main
+from benchmarks.gate import BAD_INPUT, WORSE, main
 from benchmarks.gate_statistics import LEVEL
 from benchmarks.gate_studies import compare_tables
 from benchmarks.gate_timing import Sample
@@ -111,11 +111,6 @@ def test_a_noisy_case_is_timed_for_more_rounds(
     assert {label: verdict.rounds for label, verdict in found.items()} == {"calm": 12, "noisy": 30}
     assert taken == [(["calm", "noisy"], 12), (["noisy"], 18)]
     assert "1 noisy cases: 18 more rounds" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_commit_is_not_slower_than_itself(repository: Path):
-    assert main(["HEAD", "HEAD", *QUICK]) in (GOOD, UNDECIDED)
 
 
 @pytest.mark.parametrize(

@@ -36,18 +36,17 @@ PEER_TOLERANCE = {("adagrad", "jax"): 1e-5}
 SMALL = {"matrix": (3, 4), "vector": (8,)}  # 20 entries
 
 
-def takes_long(case: KernelCase, backend: str) -> bool:
-    """Whether a check takes many seconds: rules of whole leaves compile and decompose leaf by leaf.
+def takes_long(case: KernelCase, backend: str, dtype: str) -> bool:
+    """Whether a check is left to `make test-all`: large cases, and what other checks nearly repeat.
 
-    PyTorch takes them for small leaves; tests/optimizers compares the rules on JAX.
+    Rules of whole leaves compile and decompose leaf by leaf; PyTorch takes them for small leaves, and
+    tests/optimizers compares the rules on JAX, and all of them in float64.
     """
-    if not case.optimizer or rules()[case.optimizer].scope != "leaf":
-        return False
-    return "many_tiny" not in case.name or backend == "jax"
-
-
-def marks(long: bool) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.long,) if long else ()
+    if not case.optimizer:
+        return "1024" in case.name and dtype == "float64"
+    if rules()[case.optimizer].scope == "leaf":
+        return "many_tiny" not in case.name or backend == "jax"
+    return dtype == "float64" or case.name.endswith(("one_large", "convolution_like"))
 
 
 EVERY = [
@@ -56,7 +55,7 @@ EVERY = [
         backend,
         dtype,
         id=f"{case.name}-{backend}-{dtype}",
-        marks=marks(takes_long(case, backend)),
+        marks=[pytest.mark.long] if takes_long(case, backend, dtype) else [],
     )
     for case in cases().values()
     for backend in case.backends
@@ -76,7 +75,6 @@ def test_a_case_gives_its_float64_reference(case: KernelCase, backend: str, dtyp
 
 
 @pytest.mark.long
-# of torch, when its compiler is imported
 @pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.name)
 def test_a_case_compiled_by_torch_as_it_is_timed_gives_it_too(case: KernelCase):
     assert measured_error(case, "torch", "float32") <= case.tolerance["float32"]
