@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import harness
+
 
 def path(
     optimizer: str,
@@ -25,9 +27,7 @@ def path(
         gradients: of each step, or functions of the weights that give them.
         schedule: multipliers of the learning rate, (T,); None for a constant one.
     """
-    from harness import Online
-
-    online = Online(optimizer, {"w": start}, hyper, options=options, basis=basis)
+    online = harness.Online(optimizer, {"w": start}, hyper, options=options, basis=basis)
     weights = [start]
     for gradient, factor in zip(
         gradients, np.ones(len(gradients)) if schedule is None else schedule, strict=True

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+import harness
 from benchmarks.claims._matrices import power
 
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
@@ -221,10 +222,8 @@ def play(
         shape: of the weights, where the rule sees more than a vector.
         sign: -1 turns the steps of the rule, which takes a projection.
     """
-    from harness import Online
-
     shape = shape or game.start.shape
-    online = Online(optimizer, {"w": game.start.reshape(shape)}, hyper, options=options)
+    online = harness.Online(optimizer, {"w": game.start.reshape(shape)}, hyper, options=options)
     weights, played = game.start, np.zeros((game.steps, len(game.start)))
     gradients = np.zeros_like(played)
     before = weights

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, with_singular_values
+from optimizers.bases.estimators import egop_matrix
 
 STEEPEST_CURVATURE = 1 / (6 * np.sqrt(3))  # the greatest |s'''(z)| of log(1 + e^z)
 
@@ -127,8 +128,6 @@ def sphere_rule(dimension: int, fineness: int) -> tuple[np.ndarray, np.ndarray]:
 
 def outer_product(objective: Objective, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The EGOP (d, d) over points (M, d) with weights (M,), by the project's own sum of g g^T."""
-    from optimizers.bases.estimators import egop_matrix
-
     return egop_matrix(objective.gradients(points) * np.sqrt(len(weights) * weights)[:, None])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from benchmarks.claims._matrices import rearrange
 from harness.checks import Series
+from optimizers.bases.estimators import egop_matrix
 
 
 def eigenvalues(gradients: np.ndarray) -> np.ndarray:
@@ -15,8 +16,6 @@ def eigenvalues(gradients: np.ndarray) -> np.ndarray:
 
     Where M < d they are those of the smaller matrix of inner products, and d - M zeros.
     """
-    from optimizers.bases.estimators import egop_matrix
-
     count, size = gradients.shape
     smaller = egop_matrix(gradients) if count >= size else egop_matrix(gradients.T) * (size / count)
     values = np.maximum(np.linalg.eigvalsh(smaller)[::-1], 0.0)

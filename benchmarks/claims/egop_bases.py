@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+import harness
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, vanishes
 from benchmarks.claims._parts import part
@@ -93,9 +94,7 @@ def signed_permutation(random: Random, size: int, signed: bool = True) -> np.nda
 
 def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | None = None) -> np.ndarray:
     """theta_0 ... theta_20 in original coordinates, (21, d), of a rule that runs in a basis."""
-    from harness import Online
-
-    online = Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
+    online = harness.Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
     path = (joined(online.step(function.gradients(online.params))) for _ in range(STEPS))
     return np.array([joined(function.start), *path])
 
@@ -142,14 +141,12 @@ def _not_equivariant(random: Random) -> Iterator[Measure]:
 
 def _composed(random: Random) -> Iterator[Measure]:
     """On f(V theta~) from V^T theta_0, gradients by the chain rule, and with the basis around the rule."""
-    from harness import Online
-
     for optimizer in (*EQUIVARIANT, *BY_COORDINATES):
         function = draw_ridges(random)
         rate = _rate(random, optimizer, function)
         basis = orthonormal(random, function.size, function.size)
         path = _path(optimizer, function, rate, basis)
-        online = Online(optimizer, {"w": basis.T @ path[0]}, {"learning_rate": rate})
+        online = harness.Online(optimizer, {"w": basis.T @ path[0]}, {"learning_rate": rate})
         composed = [path[0]]
         for _ in range(STEPS):
             gradient = joined(function.gradients(parted(composed[-1], function.start)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import harness
 from benchmarks.claims._measures import at_least, at_most, equals
 from benchmarks.claims._parts import part, parts_for
 from benchmarks.claims._smooth_objectives import (
@@ -140,10 +141,8 @@ class Descent:
 
     def suboptimality(self, basis: np.ndarray) -> float:
         """The mean of f(theta_t) - f(theta*) over theta_0 ... theta_(T-1), with Adagrad in a basis."""
-        from harness import Online
-
         hyper = {"learning_rate": self.rate, "epsilon": 0.0, "initial_accumulator": self.epsilon**2}
-        online = Online("adagrad", {"w": self.start}, hyper, basis=basis)
+        online = harness.Online("adagrad", {"w": self.start}, hyper, basis=basis)
         objective, centre = self.ball.objective, self.ball.centre
         point, before, path = self.start, self.start, []
         squares = np.full(len(point), self.epsilon**2)

@@ -11,6 +11,8 @@ from benchmarks.claims._measures import at_most
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import part
 from harness.checks import Check, Measure, PropertyClaim, Series
+from harness.registry import find_workload
+from optimizers.bases.estimators import eigenbasis
 
 Random = np.random.Generator
 
@@ -75,7 +77,6 @@ class LogSumExp:
 
 def draw_problem(random: Random) -> LogSumExp:
     """An instance of the workload, by a seed of its own."""
-    from harness.registry import find_workload
     from harness.stages.job import instance
 
     workload = find_workload(WORKLOAD)
@@ -86,8 +87,6 @@ def draw_problem(random: Random) -> LogSumExp:
 
 def egop_basis(random: Random, problem: LogSumExp) -> np.ndarray:
     """V (2, 2) of gradients at N(0, I)."""
-    from optimizers.bases.estimators import eigenbasis
-
     return eigenbasis(problem.gradients(random.standard_normal((SAMPLES, 2))))[0]
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+import harness
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
+from optimizers.bases.estimators import eigenbasis
 
 Random = np.random.Generator
 
@@ -77,8 +79,6 @@ def _trained(network: TwoLayers, start: np.ndarray, basis: np.ndarray | None) ->
 
 
 def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
-    from optimizers.bases.estimators import eigenbasis
-
     inputs, hidden, outputs = (int(size) for size in random.integers(2, 6, 3))
     data = random.standard_normal((20, inputs)) * 10.0 ** random.uniform(-1, 0, inputs)
     data = data @ orthonormal(random, inputs, inputs)
@@ -156,8 +156,6 @@ def reconstructed(basis: np.ndarray, leading: np.ndarray, rest: np.ndarray) -> n
 
 def _draw_layer(random: Random, least: int = 1) -> tuple[LinearLayer, np.ndarray, np.ndarray]:
     """A layer with up to 6 inputs and outputs, theta_0 (d,), and the eigenbasis of its EGOP (d, d)."""
-    from optimizers.bases.estimators import eigenbasis
-
     outputs, inputs = (int(length) for length in random.integers(least, 7, 2))
     count, size = int(random.integers(2, 20)), outputs * inputs
     data, targets = random.standard_normal((count, inputs)), random.standard_normal((count, outputs))
@@ -195,15 +193,13 @@ def _reduced(random: Random) -> Iterator[Measure]:
 
 def _descends(random: Random) -> Iterator[Measure]:
     """SGD on theta_r and theta_d, with gradients V_r^T g and (I - V_r V_r^T) g, against SGD on theta."""
-    from harness import Online
-
     layer, start, basis = _draw_layer(random)
     leading = basis[:, : int(random.integers(1, len(start) + 1))]
     largest = float(np.linalg.norm(layer.inputs, 2)) ** 2
     hyper = {"learning_rate": float(random.uniform(0.1, 1)) / largest}
     first = leading.T @ start
-    parts = Online("sgd", {"theta_r": first, "theta_d": start - leading @ first}, hyper)
-    whole = Online("sgd", {"theta": start}, hyper)
+    parts = harness.Online("sgd", {"theta_r": first, "theta_d": start - leading @ first}, hyper)
+    whole = harness.Online("sgd", {"theta": start}, hyper)
     for _ in range(10):
         held = parts.params
         gradient = layer.gradients(reconstructed(leading, held["theta_r"], held["theta_d"]))
@@ -303,8 +299,6 @@ def draw_convolutions(random: Random) -> Convolutions:
 
 def shared_basis(gradients: np.ndarray) -> np.ndarray:
     """V (n, n) of the gradients of all filters, (K, filters, channels, k, k) (000 Alg. D.2 lines 14-21)."""
-    from optimizers.bases.estimators import eigenbasis
-
     return eigenbasis(gradients.reshape(-1, int(np.prod(gradients.shape[2:]))))[0]
 
 
@@ -348,11 +342,9 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
 
 def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Where Adam gets from 0 with gradients (T, filters, ...) in a basis of all entries, (entries,)."""
-    from harness import replay
-
     given = [{"w": gradient.ravel()} for gradient in gradients]
     start = {"w": np.zeros(len(matrix))}
-    return replay("adam", start, given, {"learning_rate": 0.1}, "numpy", basis=matrix)[-1]["w"]
+    return harness.replay("adam", start, given, {"learning_rate": 0.1}, "numpy", basis=matrix)[-1]["w"]
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
@@ -361,8 +353,6 @@ def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
 
 
 def _one_each(random: Random) -> Iterator[Measure]:
-    from optimizers.bases.estimators import eigenbasis
-
     network = draw_convolutions(random)
     gradients = network.gradients(network.initial(random, 60))
     for layer in LAYERS:

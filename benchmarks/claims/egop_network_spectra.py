@@ -17,7 +17,10 @@ from benchmarks.claims._spectra import (
     power_law_fit,
     stable_rank,
 )
+from harness.backends.engine import engine
 from harness.checks import Check, Measure, PropertyClaim, Series
+from harness.registry import find_workload
+from optimizers.bases.estimators import eigenbasis
 
 Random = np.random.Generator
 
@@ -59,9 +62,7 @@ def gradients(
         batch_size: examples behind a gradient; None takes all.
         of: the parameters that are wanted; empty for all.
     """
-    from harness.backends.engine import engine
     from harness.basis_estimation.gradients import GradientSampling, sampler
-    from harness.registry import find_workload
     from harness.stages.job import instance
 
     workload = find_workload(name)
@@ -257,8 +258,6 @@ LAYERS = PropertyClaim(
 
 
 def _dense(random: Random, samples: float) -> Iterator[Measure | Series]:
-    from optimizers.bases.estimators import eigenbasis
-
     basis, _ = eigenbasis(_digits_gradients(random, samples, normal_scale=1.0))
     found = densities(basis[:, :LEADING].T)
     yield at_least("beta_1", found[0], 0.5)

@@ -12,6 +12,7 @@ from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanis
 from benchmarks.claims._parts import part, parts_for, printed_and_corrected
 from benchmarks.claims._spectra import densities
 from harness.checks import Check, Measure, PropertyClaim
+from optimizers.bases.estimators import egop_matrix
 
 Random = np.random.Generator
 
@@ -36,8 +37,6 @@ def least_squares_egop(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
     Gradients are linear in theta: their second moments are those over the 2 n points sqrt(n) e_i and
     -sqrt(n) e_i, which have the mean and the covariance of N(0, I).
     """
-    from optimizers.bases.estimators import egop_matrix
-
     size = matrix.shape[1]
     points = np.sqrt(size) * np.concatenate([np.eye(size), -np.eye(size)])
     return egop_matrix((points @ matrix.T - targets) @ matrix)
@@ -157,8 +156,6 @@ def gradients_of(function: Callable[[Any], Any], points: np.ndarray) -> np.ndarr
 def _spectral(random: Random, loss: Callable[[Any], Any]) -> Iterator[Measure]:
     import torch
 
-    from optimizers.bases.estimators import egop_matrix
-
     size = int(random.integers(2, 9))
     values = decaying(random, size)
     matrix = with_singular_values(random, size, size, values)
@@ -179,8 +176,6 @@ def _against_lemma(eigenvalues: np.ndarray, values: np.ndarray, inner: np.ndarra
 
 def _attained(random: Random) -> Iterator[Measure]:
     """h(z) = |z|^2 / 2 at points whose images under A have the covariance I: M = I and EGOP = A^T A."""
-    from optimizers.bases.estimators import egop_matrix
-
     size = int(random.integers(2, 9))
     values = decaying(random, size)
     matrix = with_singular_values(random, size, size, values)

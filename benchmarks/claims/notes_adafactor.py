@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import harness
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import part
@@ -51,10 +52,10 @@ def _second_moments(
     options: Mapping[str, Any],
 ) -> list[dict[str, np.ndarray]]:
     """The second moment by step and name of a rule that moves by G / sqrt(V), read from its steps."""
-    from harness import Online
-
     start = {name: np.zeros_like(value) for name, value in gradients[0].items()}
-    online = Online(optimizer, start, {"learning_rate": 1.0, "epsilon": 0.0, **hyper}, options=options)
+    online = harness.Online(
+        optimizer, start, {"learning_rate": 1.0, "epsilon": 0.0, **hyper}, options=options
+    )
     found, before = [], online.params
     for gradient in gradients:
         after = online.step(gradient)

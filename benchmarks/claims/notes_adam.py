@@ -11,6 +11,7 @@ from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
 from benchmarks.claims._parts import part, parts_for, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
+from harness.engine.schedules import multipliers
 
 Random = np.random.Generator
 
@@ -27,8 +28,6 @@ def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, 
     The losses are C w at every third step and -w else, C > 2, so that u = -1; beta_1 = 0,
     beta_2 = 1 / (1 + C^2), and the rate eta / sqrt(t).
     """
-    from harness.engine.schedules import multipliers
-
     height, rate = float(random.uniform(2.5, 6)), float(random.uniform(0.3, 0.9))
     hyper = {"learning_rate": rate, "beta1": 0.0, "beta2": 1 / (1 + height**2), "epsilon": 0.0}
     slopes = np.where(np.arange(STEPS) % 3 == 0, height, -1.0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import harness
 from benchmarks.claims._matrices import orthonormal, semidefinite
 from benchmarks.claims._measures import at_most, equals, vanishes
 from benchmarks.claims._parts import part
@@ -104,14 +105,12 @@ def _quadratic(random: np.random.Generator, shape: tuple[int, int]) -> Smooth:
 
 
 def _descent(random: np.random.Generator) -> Iterator[Measure]:
-    from harness import Online
-
     shape = (int(random.integers(1, 4)), int(random.integers(1, 4)))
     function = (_quadratic if random.integers(2) else _ridges)(random, shape)
     start = random.standard_normal(shape)
     for name, (optimizer, options, norm, dual) in DESCENTS.items():
         rate = float(random.choice([1.0, random.uniform(0.1, 1)])) / function.constants[name]
-        online = Online(optimizer, {"w": start}, {"learning_rate": rate}, options=options)
+        online = harness.Online(optimizer, {"w": start}, {"learning_rate": rate}, options=options)
         values, bounds, slack = [function.value(start)], [], []
         for _ in range(STEPS):
             weight = online.params["w"]

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+import harness
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._parts import part
 from harness.checks import Measure, PropertyClaim
+from harness.engine.schedules import multipliers
 
 Random = np.random.Generator
 Weights = np.ndarray
@@ -70,9 +72,7 @@ def _run(
     point: Callable[[Weights, list[np.ndarray]], Weights] | None = None,
 ) -> Path:
     """Run a rule on gradients where it asks for them, or at a point of the weights and past gradients."""
-    from harness import Online
-
-    online = Online(optimizer, {"w": start}, hyper, options=options)
+    online = harness.Online(optimizer, {"w": start}, hyper, options=options)
     weights = [start]
     points: list[np.ndarray] = []
     gradients: list[np.ndarray] = []
@@ -127,8 +127,6 @@ def _classical(random: Random) -> Iterator[Measure]:
 
 def _changing_rate(random: Random) -> Iterator[Measure]:
     """Lemma S.10 with changing rates: x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t."""
-    from harness.engine.schedules import multipliers
-
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
     name = ("cosine", "linear", "inverse_sqrt")[random.integers(3)]

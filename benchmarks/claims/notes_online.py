@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import harness
 from benchmarks.claims._matrices import power
 from benchmarks.claims._measures import at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
@@ -28,6 +29,7 @@ from benchmarks.claims._online_games import (
 )
 from benchmarks.claims._parts import part, parts_for, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
+from harness.engine.schedules import multipliers
 
 OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")  # with the same constant everywhere
@@ -73,8 +75,6 @@ def _best_constant_rate(random: Random) -> Iterator[Measure]:
 
 def _falling_rate(random: Random) -> Iterator[Measure]:
     """(D^2 + 2 L^2) / 2 sqrt(T) at eta_t = 1 / sqrt(t) (eq. 24)."""
-    from harness.engine.schedules import multipliers
-
     game = draw_game(random)
     played = _descent(random, game, 1.0, multipliers({"name": "inverse_sqrt"}, game.steps))
     steepest = np.linalg.norm(played.gradients, axis=1).max()
@@ -297,9 +297,6 @@ def _paths(
     learner: Learner, population: Losses, order: np.ndarray, start: np.ndarray, rate: float
 ) -> np.ndarray:
     """w_1 ... w_T of each sequence of examples: (sequences, T, d) for order (sequences, T)."""
-    from harness import Online
-    from harness.engine.schedules import multipliers
-
     sequences, steps = order.shape
     schedule = multipliers({"name": "inverse_sqrt" if learner.inverse_sqrt else "constant"}, steps)
     shape = (2, len(start) // 2) if learner.matrix else start.shape
@@ -308,7 +305,7 @@ def _paths(
     for group in [numbers] if learner.together else [[number] for number in numbers]:
         hyper = {**learner.hyper, "learning_rate": rate}
         first = {str(number): start.reshape(shape) for number in group}
-        online = Online(learner.optimizer, first, hyper, options=learner.options)
+        online = harness.Online(learner.optimizer, first, hyper, options=learner.options)
         weights = {str(number): start for number in group}
         for step in range(steps):
             grads = {}

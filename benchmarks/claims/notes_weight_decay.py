@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
+import harness
 from benchmarks.claims._measures import at_least, equals, vanishes
 from benchmarks.claims._moves import stepped
 from benchmarks.claims._parts import part, printed_and_corrected
+from harness.backends.engine import engine
 from harness.checks import Check, Measure, PropertyClaim
+from harness.engine.schedules import multipliers
+from harness.seeding import WorkloadRandom, batch_order
+from workloads.digits import DIGITS_MLP
 
 Random = np.random.Generator
 DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
@@ -87,12 +92,10 @@ def _sizes(
 
     At rest: the share of the variance that is still missing is below 1e-6.
     """
-    from harness import Online
-
     least = min(share for _, share in settings)
     steps = int(np.ceil(np.log(1e-6) / (2 * np.log1p(-least))))
     players = [
-        Online(
+        harness.Online(
             "adamw",
             {"w": np.zeros(ENTRIES)},
             {**SIGNS, "learning_rate": rate, "weight_decay": share if options else share / rate},
@@ -160,12 +163,8 @@ def _digits(
     seeds: Sequence[int], rates: np.ndarray, decays: np.ndarray, options: Mapping[str, Any]
 ) -> np.ndarray:
     """Final training losses of the digits network under AdamW, at most the initial ones: (seeds, rates)."""
-    from harness.backends.engine import engine
     from harness.engine.execution import Bundle, execute
-    from harness.engine.schedules import multipliers
-    from harness.seeding import WorkloadRandom, batch_order
     from optimizers import rules
-    from workloads.digits import DIGITS_MLP
 
     settings = DIGITS_MLP.complete({})
     randoms = [WorkloadRandom("digits_mlp", seed) for seed in seeds]

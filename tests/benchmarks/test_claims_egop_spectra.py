@@ -6,7 +6,6 @@ import pytest
 from benchmarks.claims import egop_spectra
 from benchmarks.claims.egop_spectra import LOSSES, NATURAL_DATA, RANDOM_DENSITY, SPECTRAL_RATIO
 from harness.checks import rows
-from optimizers.bases import estimators
 from tests.benchmarks.claim_mutations import assert_noticed, few, wrap
 
 LEAST_SQUARES = "the EGOP of least squares"
@@ -59,7 +58,7 @@ def test_data_that_decay_less_are_noticed(monkeypatch):
 
 
 def test_a_matrix_that_is_left_out_is_noticed(monkeypatch):
-    wrap(monkeypatch, estimators, "egop_matrix", lambda right, given: np.diag(np.diag(right(given))))
+    wrap(monkeypatch, egop_spectra, "egop_matrix", lambda right, given: np.diag(np.diag(right(given))))
     assert_noticed(SPECTRAL_RATIO, 3, *RATIOS)
 
 
