@@ -162,7 +162,8 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     optimizer = study.optimizer(row["optimizer"])
     (basis,) = (one for one in study.bases if one.label == row["basis"])
     (workload,) = (one for one in study.workloads if one.name == row["workload"])
-    settings = find_workload(workload.name).complete(workload.settings)
+    locator = workload.locator or workload.name
+    settings = find_workload(locator).complete(workload.settings)
     basis = replace(basis, options=bases()[basis.name].complete(basis.options))
     recorded = {item["name"]: item["value"] for item in row["hyperparameters"] or []}
     recorded["learning_rate"] = row["learning_rate"]
@@ -170,7 +171,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWINS)]
     shared: dict[str, Any] = {
         "scale": scale,
-        "workloads": (WorkloadSpec(workload.name, settings),),
+        "workloads": (WorkloadSpec(workload.name, settings, locator),),
         "bases": (basis,),
         "seeds": (row["seed"],),
         "sources": {},

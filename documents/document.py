@@ -126,7 +126,7 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
 
 
 _PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
-_TAGS = _PROTOCOLS | {"methods", "number"}
+_TAGS = _PROTOCOLS | {"methods", "number", "[key]"}
 
 
 def _quoted_number(given: Any) -> str:

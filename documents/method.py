@@ -89,6 +89,7 @@ class WorkloadSpec:
     """A workload with its settings completed.
 
     Args:
+        name: its label in the study, which tables use and by which its data are drawn.
         locator: where it is found (harness.registry); its name where none is given.
     """
 

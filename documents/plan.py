@@ -35,11 +35,13 @@ class WorkloadPlan(Document):
 
     Args:
         name: what tables call it.
+        locator: where it is found (harness.registry); its name where none is given.
         settings: its settings, completed.
         dtype: the precision of its runs where the study asks for none.
     """
 
     name: str
+    locator: str = ""
     description: str
     metrics: dict[str, MetricPlan]
     source: str = ""

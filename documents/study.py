@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -20,37 +20,75 @@ from documents.document import Document, JudgedWords, Positive, Precision, as_li
 from documents.errors import InputError
 from documents.method import Method
 from documents.names import unknown
-from documents.tuning import Tuning
+from documents.tuning import Axis, Tuning
 
 FIRST_FINAL_SEED = 1000  # tuning seeds lie below it, so that no run is judged by a seed that tuned it
+NULL = "null"
 VALID = 4  # numbers of evaluations that an error offers
 
+LETTERS = re.compile(r"[a-z0-9_-]+")
+
+
+def in_letters(value: str) -> str:
+    """A name that becomes a part of file names.
+
+    Raises:
+        ValueError: when it has other letters than it may.
+    """
+    if not LETTERS.fullmatch(value):
+        raise ValueError(f"{value!r} is not made of small letters, digits, _ and -; files are named by it")
+    return value
+
+
+def _label(value: str) -> str:
+    if value == NULL:
+        raise ValueError(f"{value!r} is what tables call a step without an optimizer; take another")
+    return in_letters(value)
+
+
 Budget = Annotated[int, Field(ge=1, le=10**9)]
+Label = Annotated[str, AfterValidator(_label)]
 
 
-class Named(Document):
-    """A name with options: `adam`, or `{adam: {beta1: 0.9}}`."""
+class Entry(Document):
+    """A workload or a basis with its options: `egop`, or `{egop: {blocks: all, label: whole}}`.
+
+    Args:
+        label: what tables call it; empty for its name.
+    """
 
     name: str
-    options: dict[str, Any]
+    label: Label = ""
+    options: dict[str, Any] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        name, given = value, None
+        if isinstance(value, Mapping) and len(value) == 1:
+            ((name, given),) = value.items()
+        if not isinstance(name, str) or not (given is None or isinstance(given, Mapping)):
+            example = "{adam: {beta1: 0.9}}"
+            raise ValueError(f"{value!r} is neither a name nor a name with options, such as {example}")
+        own = set(cls.model_fields) - {"name", "options"}
+        options = dict(given or {})
+        about = {key: options.pop(key) for key in own & options.keys()}
+        return {"name": name, **about, "options": options}
 
 
-def _named(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"name": value, "options": {}}
-    if isinstance(value, Mapping) and len(value) == 1:
-        name, options = next(iter(value.items()))
-        if options is None or isinstance(options, Mapping):
-            return {"name": name, "options": dict(options or {})}
-    raise ValueError(f"{value!r} is neither a name nor a name with options, such as {{adam: {{beta1: 0.9}}}}")
+class Contestant(Entry):
+    """An optimizer of a study with its hyperparameters and options.
+
+    Args:
+        factors: of hyperparameters, by their name, then by parameter name or kind.
+        space: its own search space; empty where it has the study's.
+    """
+
+    factors: dict[str, dict[str, float]] = Field(default={})
+    space: dict[str, Axis] = Field(default={})
 
 
-def _or_empty(value: Any) -> Any:
-    return {} if value is None else value
-
-
-Item = Annotated[Named, BeforeValidator(_named)]
-Items = Annotated[tuple[Item, ...], Field(strict=False, min_length=1)]
+Entries = Annotated[tuple[Entry, ...], Field(strict=False, min_length=1)]
 
 
 class Schedule(Document):
@@ -117,6 +155,10 @@ class BackendUse(Document):
     device: Literal["cpu", "gpu"] = "cpu"
 
 
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
 class Scale(Document):
     """A size of the study: budget, seeds, backends, and what is said about them on the page."""
 
@@ -162,10 +204,10 @@ class StudyFile(Document):
     source: str
     source_figures: dict[str, str] = Field(default={})
     setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    workload: Item | None = None
-    workloads: Items | None = None
-    optimizers: Items
-    bases: Items = (Named(name="identity", options={}),)
+    workload: Entry | None = None
+    workloads: Entries | None = None
+    optimizers: Annotated[tuple[Contestant, ...], Field(strict=False, min_length=1)]
+    bases: Entries = (Entry.model_validate("identity"),)
     tuning: Tuning
     schedule: Schedule = Schedule()
     stop: Stop = Stop()
@@ -173,13 +215,23 @@ class StudyFile(Document):
     targets: dict[str, float] = Field(default={})
     compare: Compare
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
-    scales: Annotated[dict[str, Scale], Field(min_length=1)]
+    scales: Annotated[dict[Annotated[str, AfterValidator(in_letters)], Scale], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _one_of(self) -> StudyFile:
         if (self.workload is None) == (self.workloads is None):
             raise ValueError("give either workload (one) or workloads (a list)")
         return self
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its workloads, one or several."""
+        return (self.workload,) if self.workload is not None else self.workloads or ()
+
+    @property
+    def entries_key(self) -> str:
+        """The key that they stand under."""
+        return "workload" if self.workload is not None else "workloads"
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ WORKLOAD = "workload: {least_squares: {n: 8, d: 4}}"
 HOLDS = "{metric: final train_loss, better: [adam @ egop], than: [adam], smallest_effect: 5 %}"
 TABLE = [
     # unknown names
-    Case("optimizer", checks(("[sgd, adam]", "[sgd, adma]")), ("tiny.yaml: optimizers:", "'adma'", "did you mean 'adam'?", "adagrad")),
+    Case("optimizer", checks(("[sgd, adam]", "[sgd, adma]")), ("tiny.yaml: optimizers.adma:", "'adma'", "did you mean 'adam'?", "adagrad")),
     Case("basis", checks(("[identity, {egop", "[identity, {egpo")), ("tiny.yaml: bases:", "'egpo'", "'egop'")),
     Case("workload", checks(("least_squares", "least_square")), ("tiny.yaml: workload:", "did you mean 'least_squares'?")),
     Case("backend", checks(("      jax: {}", "      jx: {}")), ("scales.quick.backends:", "'jx'", "did you mean 'jax'?")),
@@ -166,7 +166,7 @@ TABLE = [
     Case("negative rate in a search", checks((SWEEP, "protocol: random_search\n  budget: 3\n  space: {learning_rate: {low: -1, high: 1, scale: linear}}")), ("learning_rate = -1", "outside (0, inf)")),
     Case("hyperparameter beyond all floats", checks(("[sgd, adam]", "[sgd, {adam: {epsilon: 1" + "0" * 400 + "}}]")), ("tiny.yaml: optimizers.adam:", "epsilon = 1000", "is outside [0, inf)")),
     Case("hyperparameter out of range", checks(("[sgd, adam]", "[sgd, {adam: {beta1: 1.0}}]")), ("optimizers.adam:", "beta1 = 1.0 is outside [0, 1)")),
-    Case("fixed and tuned at once", checks(("[sgd, adam]", "[sgd, {adam: {learning_rate: 0.1}}]")), ("optimizers.adam.learning_rate:", "is tuned by this study")),
+    Case("fixed and tuned at once", checks(("[sgd, adam]", "[sgd, {adam: {learning_rate: 0.1}}]")), ("optimizers.adam: learning_rate:", "is tuned by this study")),
     Case("empty grid", checks((RATES, "coarse: [1e-1, 1e-2]")), ("tiny.yaml: tuning:", "the grid is empty", "0.1 is above")),
     Case("empty search", checks((SWEEP, "protocol: halton_search\n  budget: 0\n  space: {learning_rate: {low: 1, high: 2, scale: log}}")), ("tuning.budget:", "greater than or equal to 1")),
     Case("empty interval", checks((SWEEP, "protocol: halton_search\n  budget: 3\n  space: {learning_rate: {low: 2, high: 1, scale: log}}")), ("tuning.space.learning_rate:", "low = 2 is above high = 1")),
@@ -181,11 +181,11 @@ TABLE = [
     Case("end of 1 / sqrt(t)", checks(("{name: constant}", "{name: inverse_sqrt, final: 0.5}")), ("schedule", "final: 1 / sqrt(t) has none")),
     Case("cool-down of a falling schedule", checks(("{name: constant}", "{name: cosine, cooldown: 0.5}")), ("schedule", "cooldown", "cosine falls by itself")),
     Case("warm-up and cool-down overlap", checks(("{name: constant}", "{name: constant, warmup: 0.6, cooldown: 0.5}")), ("schedule", "together they exceed 1")),
-    Case("name of a scale", checks(("  quick:", "  quick.1:")), ("scales:", "'quick.1'", "small letters")),
+    Case("name of a scale", checks(("  quick:", "  quick.1:")), ("scales.quick.1:", "'quick.1'", "small letters")),
     Case("duplicate optimizer", checks(("[sgd, adam]", "[sgd, adam, sgd]")), ("tiny.yaml: optimizers:", "two optimizers are called 'sgd'; give each its own `label:`")),
     Case("duplicate basis", checks(("[identity, {egop", "[identity, egop, {egop")), ("tiny.yaml: bases:", "'egop'", "label")),
-    Case("duplicate workload", checks((WORKLOAD, "workloads: [least_squares, least_squares]")), ("tiny.yaml: workloads:", "listed twice")),
-    Case("label of a basis", checks(("blocks: all", "label: A/B, blocks: all")), ("bases.egop.label:", "'A/B'", "small letters")),
+    Case("duplicate workload", checks((WORKLOAD, "workloads: [least_squares, least_squares]")), ("tiny.yaml: workloads:", "two workloads are called 'least_squares'; give each its own `label:`")),
+    Case("label of a basis", checks(("blocks: all", "label: A/B, blocks: all")), ("bases[1].label:", "'A/B'", "small letters")),
     Case("blocks that a workload lacks", checks(("blocks: all", "blocks: weights")), ("bases.egop:", "least_squares", "use blocks: all")),
     Case("shared choice without its chooser", checks((BASES, "bases: [egop]")), ("tuning.shared_across:", "add it to bases")),
     Case("more seeds than there are", checks(("seeds: {final: 2}", "seeds: {final: 4}")), ("backends.torch.seeds.final:", "use at most 3")),

@@ -224,7 +224,14 @@ def test_the_reference_of_study_files_leaves_no_part_out():
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, BaseModel)
     }
-    shorthand = {study.Named, study.FinalSeeds, tuning.Protocol, BaseModel, document.Document}
+    shorthand = {
+        study.Entry,
+        study.Contestant,
+        study.FinalSeeds,
+        tuning.Protocol,
+        BaseModel,
+        document.Document,
+    }
     assert parts - shorthand == set(MODELS.values())
 
 

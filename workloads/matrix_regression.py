@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,42 +76,39 @@ def _errors_in_variables(settings: Settings, random: Random) -> Problem:
     )
 
 
-def _errors_in_variables_at(nu: float) -> Workload:
-    """The workload whose mask has the standard deviation nu, which its name tells."""
+def _masked_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+    value = _masked_loss(ops, params, split)
+    return {"loss": value, "relative_loss": value / (0.5 * ops.sum(ops.square(split["targets"])))}
 
-    def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-        value = _masked_loss(ops, params, split)
-        return {"loss": value, "relative_loss": value / (0.5 * ops.sum(ops.square(split["targets"])))}
 
-    return Workload(
-        name=f"errors_in_variables_{round(100 * nu):03d}",
-        description=f"regression with errors in variables, masks of standard deviation {nu:g} (d = 100)",
-        source="000 eqs. 6.2-6.3, C.6, Fig. 8",
-        metrics={
-            "train_loss": LOSS,
-            "train_relative_loss": Metric("objective over its value at the start, W = 0", "minimize"),
-        },
-        settings={
-            "batch_size": FULL_BATCH,
-            "n": Setting(10, "rows and columns of A, rows of W", whole()),
-            "m": Setting(10, "columns of W", whole()),
-            "alpha": Setting(2.0, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
-            "nu": Setting(nu, "standard deviation of the mask's entries around 1", read=choice(nu)),
-        },
-        dtype="float64",
-        shared_data=False,
-        roles=lambda settings: {"W": Role("weight")},
-        problem=_errors_in_variables,
-        sample_parameters=_zero,
-        loss=loss_of(_masked_loss),
-        evaluate=evaluate,
-    )
+ERRORS_IN_VARIABLES = Workload(
+    name="errors_in_variables",
+    description="regression with errors in variables: a mask whose entries have the deviation nu (d = 100)",
+    source="000 eqs. 6.2-6.3, C.6, Fig. 8",
+    metrics={
+        "train_loss": LOSS,
+        "train_relative_loss": Metric("objective over its value at the start, W = 0", "minimize"),
+    },
+    settings={
+        "batch_size": FULL_BATCH,
+        "n": Setting(10, "rows and columns of A, rows of W", whole()),
+        "m": Setting(10, "columns of W", whole()),
+        "alpha": Setting(2.0, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
+        "nu": Setting(0.3, "standard deviation of the mask's entries around 1", number(0.0)),
+    },
+    dtype="float64",
+    shared_data=False,
+    roles=lambda settings: {"W": Role("weight")},
+    problem=_errors_in_variables,
+    sample_parameters=_zero,
+    loss=loss_of(_masked_loss),
+    evaluate=_masked_evaluation,
+)
 
 
 # --- low-rank factorization ------------------------------------------------------------------------
 
-Power = Literal["1/2", "-1/2"]
-EXPONENTS: dict[Power, float] = {"1/2": 0.5, "-1/2": -0.5}
+EXPONENTS = {"1/2": 0.5, "-1/2": -0.5}  # by start_power: as it is meant, and as the paper prints it
 
 
 class _Instance(NamedTuple):
@@ -154,79 +151,74 @@ def _factored_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
     return 0.5 * ops.sum(ops.square(product - split["targets"]))
 
 
-def _matrix_factorization_from(power: Power, suffix: str, how: str) -> Workload:
-    """The workload that starts at the SVD with this power of the singular values, which its name tells."""
+def _spectral_start(settings: Settings, instance: _Instance) -> dict[str, np.ndarray]:
+    exponent = EXPONENTS[settings["start_power"]]
+    return spectral_start(instance.matrix, instance.targets, settings["rank"], exponent)
 
-    def start(settings: Settings, instance: _Instance) -> dict[str, np.ndarray]:
-        exponent = EXPONENTS[settings["start_power"]]
-        return spectral_start(instance.matrix, instance.targets, settings["rank"], exponent)
 
-    def sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """The start of a fresh instance."""
-        return start(settings, _drawn(settings, generator))
+def _start_of_another(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """The start of a fresh instance."""
+    return _spectral_start(settings, _drawn(settings, generator))
 
-    def problem(settings: Settings, random: Random) -> Problem:
-        instance = _drawn(settings, random("data"))
-        left, values, right = np.linalg.svd(instance.targets, full_matrices=False)
-        rank = settings["rank"]
-        nearest = (left[:, :rank] * values[:rank]) @ right[:rank]  # A is invertible: an A L R^T is this
-        return Problem(
-            parameters=start(settings, instance),
-            splits={
-                "train": {"matrix": instance.matrix, "targets": instance.targets, "nearest": nearest},
-                "test": {"truth": instance.truth},
-            },
-            facts={"minimum": 0.5 * float(np.sum((nearest - instance.targets) ** 2))},
-        )
 
-    def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-        if "truth" in split:
-            error = params["L"] @ ops.swapaxes(params["R"], 0, 1) - split["truth"]
-            return {"recovery_error": ops.sum(ops.square(error))}
-        value = _factored_loss(ops, params, split)
-        minimum = 0.5 * ops.sum(ops.square(split["nearest"] - split["targets"]))
-        return {"loss": value, "suboptimality": value - minimum}
-
-    def check(settings: Settings) -> None:
-        if settings["rank"] > min(settings["n"], settings["m"]):
-            raise ValueError(f"rank = {settings['rank']} is larger than n or m")
-
-    return Workload(
-        name=f"matrix_factorization{suffix}",
-        description=f"low-rank matrix factorization from a spectral start, {how} (d = 200)",
-        source="000 eq. 6.4, C.6, Fig. 9",
-        metrics={
-            "train_loss": LOSS,
-            "train_suboptimality": Metric("objective minus its minimum", "minimize"),
-            "test_recovery_error": Metric("squared distance to the true matrix, Frobenius norm", "minimize"),
+def _matrix_factorization(settings: Settings, random: Random) -> Problem:
+    instance = _drawn(settings, random("data"))
+    left, values, right = np.linalg.svd(instance.targets, full_matrices=False)
+    rank = settings["rank"]
+    nearest = (left[:, :rank] * values[:rank]) @ right[:rank]  # A is invertible: an A L R^T is this
+    return Problem(
+        parameters=_spectral_start(settings, instance),
+        splits={
+            "train": {"matrix": instance.matrix, "targets": instance.targets, "nearest": nearest},
+            "test": {"truth": instance.truth},
         },
-        settings={
-            "batch_size": FULL_BATCH,
-            "n": Setting(20, "rows of the true matrix, rows and columns of A", whole()),
-            "m": Setting(20, "columns of the true matrix", whole()),
-            "rank": Setting(5, "rank of the true matrix, columns of each factor", whole()),
-            "condition": Setting(2.0, "largest over smallest nonzero singular value of X*", number(1.0)),
-            "alpha": Setting(0.5, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
-            "noise": Setting(0.01, "standard deviation of the noise in the targets", number(0.0)),
-            "start_power": Setting(
-                power, "power of the singular values in both factors of the start", read=choice(power)
-            ),
-        },
-        dtype="float64",
-        shared_data=False,
-        roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
-        problem=problem,
-        sample_parameters=sample_parameters,
-        loss=loss_of(_factored_loss),
-        evaluate=evaluate,
-        check=check,
+        facts={"minimum": 0.5 * float(np.sum((nearest - instance.targets) ** 2))},
     )
 
 
-NOISES = (0.0, 0.3, 1.0)  # nu, of which the paper says only that there are several
+def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+    if "truth" in split:
+        error = params["L"] @ ops.swapaxes(params["R"], 0, 1) - split["truth"]
+        return {"recovery_error": ops.sum(ops.square(error))}
+    value = _factored_loss(ops, params, split)
+    minimum = 0.5 * ops.sum(ops.square(split["nearest"] - split["targets"]))
+    return {"loss": value, "suboptimality": value - minimum}
 
-WORKLOADS = (
-    *map(_errors_in_variables_at, NOISES),
-    _matrix_factorization_from("1/2", "", "roots of the singular values"),
-    _matrix_factorization_from("-1/2", "_as_printed", "inverse roots of the singular values"),
+
+def _check_rank(settings: Settings) -> None:
+    if settings["rank"] > min(settings["n"], settings["m"]):
+        raise ValueError(f"rank = {settings['rank']} is larger than n or m")
+
+
+MATRIX_FACTORIZATION = Workload(
+    name="matrix_factorization",
+    description="low-rank matrix factorization from a spectral start (d = 200)",
+    source="000 eq. 6.4, C.6, Fig. 9",
+    metrics={
+        "train_loss": LOSS,
+        "train_suboptimality": Metric("objective minus its minimum", "minimize"),
+        "test_recovery_error": Metric("squared distance to the true matrix, Frobenius norm", "minimize"),
+    },
+    settings={
+        "batch_size": FULL_BATCH,
+        "n": Setting(20, "rows of the true matrix, rows and columns of A", whole()),
+        "m": Setting(20, "columns of the true matrix", whole()),
+        "rank": Setting(5, "rank of the true matrix, columns of each factor", whole()),
+        "condition": Setting(2.0, "largest over smallest nonzero singular value of X*", number(1.0)),
+        "alpha": Setting(0.5, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
+        "noise": Setting(0.01, "standard deviation of the noise in the targets", number(0.0)),
+        "start_power": Setting(
+            "1/2", "power of the singular values in both factors of the start", choice(*EXPONENTS)
+        ),
+    },
+    dtype="float64",
+    shared_data=False,
+    roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
+    problem=_matrix_factorization,
+    sample_parameters=_start_of_another,
+    loss=loss_of(_factored_loss),
+    evaluate=_factored_evaluation,
+    check=_check_rank,
 )
+
+WORKLOADS = (ERRORS_IN_VARIABLES, MATRIX_FACTORIZATION)

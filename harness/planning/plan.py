@@ -634,7 +634,9 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
 def _workload_plan(spec: WorkloadSpec) -> WorkloadPlan:
     workload = find_workload(spec.locator)
     metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
-    return WorkloadPlan.taken_from(workload, name=spec.name, settings=dict(spec.settings), metrics=metrics)
+    return WorkloadPlan.taken_from(
+        workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics
+    )
 
 
 def deciding(study: Study, scale: str) -> dict[str, Any]:

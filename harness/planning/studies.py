@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from documents.claim import Claim, Condition, effect_of
 from documents.document import Judged, Precision
 from documents.errors import InputError
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec
 from documents.names import unknown
-from documents.study import FIRST_FINAL_SEED, Named, Scale, Schedule, StudyFile, read_study_file
-from documents.tuning import Axis, Search, Tuning
+from documents.study import (
+    FIRST_FINAL_SEED,
+    Contestant,
+    Entry,
+    Scale,
+    Schedule,
+    StudyFile,
+    in_letters,
+    read_study_file,
+)
+from documents.tuning import Search, Tuning
 from documents.values import completed
 from harness.backends import BACKENDS
 from harness.basis_estimation.transformed_inputs import check_inputs
@@ -30,9 +38,6 @@ from harness.registry import canonical, find_rule, find_workload
 from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
 from workloads import Metric, Role, Workload
-
-LETTERS = "small letters, digits, _ and -"
-LABEL_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")  # labels become parts of file names
 
 
 @dataclass(frozen=True)
@@ -169,30 +174,26 @@ def read_study(path: Path) -> Study:
     def report(key: str, what: object) -> None:
         problems.append(f"{path}: {key}: {what}")
 
-    if set(path.stem) - LABEL_LETTERS:
-        report("file name", f"{path.stem!r} is not made of {LETTERS}; it becomes a part of file names")
-    for name in file.scales:
-        if set(name) - LABEL_LETTERS:
-            report("scales", f"{name!r} is not made of {LETTERS}; it becomes a part of file names")
-
-    known = _known_workloads(file, path.parent, report)
+    try:
+        in_letters(path.stem)
+    except ValueError as error:
+        report("file name", error)
     for claim in _repeated(claim.id for claim in file.claims):
         report("claims", f"the id {claim!r} is given twice; ids must differ")
-    names = {workload.name for _, workload in known.values()}
-    metrics = _shared_metrics(workload for _, workload in known.values())
+    known = _known_workloads(file, path.parent, report)
     optimizers_ = _optimizers(file, path.parent, report)
     bases_ = _bases(file, report)
     if known:
-        _check_metrics(file, metrics, report)
+        _check_metrics(file, _shared_metrics(workload for _, _, workload in known.values()), report)
     if len(optimizers_) == len(file.optimizers) and len(bases_) == len(file.bases):  # else methods lack
         _check_methods(file, optimizers_, bases_, report)
-    if len(known) == len(_entries(file)):
-        _check_workloads(file, names, report)
+    if len(known) == len(file.entries):
+        _check_workloads(file, known, report)
     _check_costs(file, bases_, report)
     for name, scale in file.scales.items():
         _check_scale(f"scales.{name}", scale, report)
-    settings = {name: _settings(file, known, name, report) for name in file.scales}
-    for specs in settings.values():
+    workloads = {name: _workloads(file, known, name, report) for name in file.scales}
+    for specs in workloads.values():
         _check_layouts(specs, optimizers_, bases_, report)
     if file.schedule.name not in SHAPES:
         report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
@@ -201,25 +202,31 @@ def read_study(path: Path) -> Study:
     return Study(
         name=path.stem,
         path=path,
-        question=file.question,
-        source=file.source,
-        source_figures=file.source_figures,
-        setting_notes=file.setting_notes,
         optimizers=optimizers_,
         bases=bases_,
-        tuning=file.tuning,
-        schedule=file.schedule,
         stop=file.stop.model_dump(exclude_none=True),
-        targets=file.targets,
-        precision=file.precision,
         compare=file.compare.metric,
-        claims=file.claims,
-        scales=file.scales,
-        workloads=settings,
+        workloads=workloads,
+        **{name: getattr(file, name) for name in AS_WRITTEN},
     )
 
 
+AS_WRITTEN = (
+    "question",
+    "source",
+    "source_figures",
+    "setting_notes",
+    "tuning",
+    "schedule",
+    "targets",
+    "precision",
+    "claims",
+    "scales",
+)
+
+
 Report = Callable[[str, object], None]
+Known = tuple[Entry, str, Workload]  # a workload as the study has it, where it is found, and what is there
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
@@ -240,29 +247,20 @@ def _check_costs(file: StudyFile, bases_: Iterable[BasisSpec], report: Report) -
             )
 
 
-def _entries(file: StudyFile) -> tuple[Named, ...]:
-    return (file.workload,) if file.workload is not None else file.workloads or ()
-
-
-def _workloads_key(file: StudyFile) -> str:
-    return "workload" if file.workload is not None else "workloads"
-
-
-def _known_workloads(file: StudyFile, folder: Path, report: Report) -> dict[str, tuple[str, Workload]]:
-    """Each workload with its locator, by the name in the study file."""
-    key = _workloads_key(file)
-    for name in _repeated(entry.name for entry in _entries(file)):
-        report(key, f"{name!r} is listed twice; list each workload once")
-    found = {}
-    for entry in _entries(file):
+def _known_workloads(file: StudyFile, folder: Path, report: Report) -> dict[str, Known]:
+    """The workloads of a study, by what tables call them: their labels, or their own names."""
+    found: list[tuple[str, Known]] = []
+    for entry in file.entries:
         locator = canonical(entry.name, folder)
         try:
-            found[entry.name] = (locator, find_workload(locator))
+            workload = find_workload(locator)
         except InputError as error:
-            report(key, error)
-    for name in _repeated(workload.name for _, workload in found.values()):
-        report(key, f"two workloads are called {name!r}; rename one")
-    return found
+            report(file.entries_key, error)
+            continue
+        found.append((entry.label or workload.name, (entry, locator, workload)))
+    for name in _repeated(name for name, _ in found):
+        report(file.entries_key, f"two workloads are called {name!r}; give each its own `label:`")
+    return dict(found)
 
 
 def _shared_metrics(known: Iterable[Workload]) -> dict[str, Metric]:
@@ -272,8 +270,8 @@ def _shared_metrics(known: Iterable[Workload]) -> dict[str, Metric]:
     return {name: metric for name, metric in first.items() if all(name in table for table in tables)}
 
 
-def _settings(
-    file: StudyFile, known: Mapping[str, tuple[str, Workload]], scale: str, report: Report
+def _workloads(
+    file: StudyFile, known: Mapping[str, Known], scale: str, report: Report
 ) -> tuple[WorkloadSpec, ...]:
     """The workloads with their settings at a scale, whose own settings stand above the study's."""
     own = file.scales[scale].settings
@@ -281,141 +279,69 @@ def _settings(
         if name not in known:
             report(f"scales.{scale}.settings", unknown("the study", "workload", name, known))
     specs = []
-    for entry in _entries(file):
-        if entry.name not in known:
-            continue
-        locator, workload = known[entry.name]
-        key = f"{_workloads_key(file)}.{entry.name}"
+    for name, (entry, locator, workload) in known.items():
         try:
-            settings = workload.complete({**entry.options, **own.get(entry.name, {})})
+            settings = workload.complete({**entry.options, **own.get(name, {})})
         except ValueError as error:
-            report(key, error)
-            continue
-        specs.append(WorkloadSpec(workload.name, settings, locator))
+            report(f"{file.entries_key}.{name}", error)
+        else:
+            specs.append(WorkloadSpec(name, settings, locator))
     return tuple(specs)
 
 
 def _optimizers(file: StudyFile, folder: Path, report: Report) -> tuple[OptimizerSpec, ...]:
     specs = []
     for entry in file.optimizers:
-        locator = canonical(entry.name, folder)
         try:
-            rule = find_rule(locator)
-        except InputError as error:
-            report("optimizers", error)
-            continue
-        key = f"optimizers.{entry.name}"
-        spec = _optimizer(file, entry, locator, rule, key, report)
-        if spec is not None:
-            specs.append(spec)
+            specs.append(_optimizer(file, entry, canonical(entry.name, folder)))
+        except ValueError as error:
+            report(f"optimizers.{entry.name}", error)
     for label in _repeated(spec.label for spec in specs):
         report("optimizers", f"two optimizers are called {label!r}; give each its own `label:`")
     return tuple(specs)
 
 
-ABOUT = ("label", "factors", "space")  # what is said of a contestant, and not to its rule
+def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpec:
+    """One entry of a study's optimizers.
 
-
-def _optimizer(
-    file: StudyFile, entry: Named, locator: str, rule: Rule, key: str, report: Report
-) -> OptimizerSpec | None:
-    """One entry of a study's optimizers; None, and a report, where something is wrong."""
-    label = _label(entry, rule.name, key, report)
-    factors = _factors(entry.options.get("factors", {}), f"{key}.factors", report)
-    given = {name: value for name, value in entry.options.items() if name not in ABOUT}
-    space = _space(file, entry.options.get("space"), f"{key}.space", report)
-    if space is None:
-        return None
-    tuned = {name: (axis.low, axis.high) for name, axis in space.items()} or file.tuning.bounds
-    both = [name for name in given if name in tuned]
-    for name in both:
-        report(f"{key}.{name}", "is tuned by this study; remove it here or there")
+    Raises:
+        ValueError: for what the rule does not know, what is tuned as well, and values that are wrong.
+    """
+    rule = find_rule(locator)
+    if entry.space and not isinstance(file.tuning, Search):
+        raise InputError(f"space: {file.tuning.protocol} tunes the learning rate alone; leave the space out")
+    if entry.space and "learning_rate" not in entry.space:
+        raise InputError("space: is no mapping of hyperparameters to axes with learning_rate among them")
+    tuned = {name: (axis.low, axis.high) for name, axis in entry.space.items()} or file.tuning.bounds
+    for name in entry.options:
+        if name in tuned:
+            raise InputError(f"{name}: is tuned by this study; remove it here or there")
+    given: dict[str, Any] = {}
     if is_foreign(locator):
-        options, given = {"arguments": given, "tuned": list(tuned)}, {}
+        rule = rule.choose({"arguments": entry.options, "tuned": list(tuned)})
     else:
-        options = {name: given.pop(name) for name in rule.options if name in given}
-    try:
-        rule = rule.choose(options)
-    except OptionError as error:
-        report(key, error)
-        return None
-    valid = {**rule.hyperparameters, **rule.options, **dict.fromkeys(ABOUT)}
-    strange = [name for name in given if name not in valid]
-    for name in strange:
-        report(key, unknown(rule.name, "hyperparameter or option", name, valid))
-    if strange or both or factors is None or label is None:
-        return None
-    fixed = _complete(rule, given, tuned, key, report)
-    if fixed is None:
-        return None
-    names = sorted(space, key=lambda name: name != "learning_rate")  # which comes first
-    axes = {name: space[name].model_dump() for name in names}
-    return OptimizerSpec(rule.name, fixed, rule.chosen, label, factors, axes, locator)
-
-
-def _space(file: StudyFile, value: Any, key: str, report: Report) -> dict[str, Axis] | None:
-    """An optimizer's own search space, empty where it has none; None, and a report, where it is wrong."""
-    if value is None:
-        return {}
-    if not isinstance(file.tuning, Search):
-        report(key, f"{file.tuning.protocol} tunes the learning rate alone; leave the space out")
-        return None
-    if not isinstance(value, Mapping) or "learning_rate" not in value:
-        report(key, "is no mapping of hyperparameters to axes with learning_rate among them")
-        return None
-    try:
-        return {str(name): Axis.model_validate(axis) for name, axis in value.items()}
-    except ValidationError as error:
-        report(key, "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()))
-        return None
-
-
-def _factors(value: Any, key: str, report: Report) -> dict[str, dict[str, float]] | None:
-    """Factors by hyperparameter, then by parameter name or kind."""
-    if isinstance(value, Mapping) and all(map(_are_numbers, value.values())):
-        return {str(name): {str(one): float(by[one]) for one in by} for name, by in value.items()}
-    report(
-        key,
-        f"{value!r} is no mapping of hyperparameters to factors by parameter or kind, such as "
-        "{weight_decay: {bias: 0.0}}",
-    )
-    return None
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(one, (int, float)) and not isinstance(one, bool) for one in value.values()
+        given = {name: value for name, value in entry.options.items() if name not in rule.options}
+        rule = rule.choose({name: value for name, value in entry.options.items() if name in rule.options})
+    valid = [*rule.hyperparameters, *rule.options, *Contestant.model_fields]
+    for name in given:
+        if name not in valid:
+            raise InputError(unknown(rule.name, "hyperparameter or option", name, valid))
+    for ends in zip(*tuned.values(), strict=True):
+        at = dict(zip(tuned, ends, strict=True))
+        completed(rule.name, "hyperparameter", rule.hyperparameters, at, HyperparameterError)
+    return OptimizerSpec(
+        rule.name,
+        rule.complete(given, tuple(tuned)),
+        rule.chosen,
+        entry.label or rule.name,
+        entry.factors,
+        {name: entry.space[name].model_dump() for name in sorted(entry.space, key=_rate_first)},
+        locator,
     )
 
 
-def _label(entry: Named, name: str, key: str, report: Report) -> str | None:
-    """What tables call an entry: its `label`, or its name; None where that is none."""
-    label = entry.options.get("label", name)
-    if label == "null":
-        report(f"{key}.label", "'null' is what tables call a step without an optimizer; take another")
-        return None
-    if isinstance(label, str) and label and not set(label) - LABEL_LETTERS:
-        return label
-    report(f"{key}.label", f"{label!r} is not made of {LETTERS}")
-    return None
-
-
-def _complete(
-    rule: Rule,
-    given: Mapping[str, Any],
-    tuned: Mapping[str, tuple[float, float]],
-    key: str,
-    report: Report,
-) -> dict[str, float] | None:
-    """The fixed hyperparameters with their defaults; the tuned ones are checked at both ends."""
-    try:
-        for ends in zip(*tuned.values(), strict=True):
-            at = dict(zip(tuned, ends, strict=True))
-            completed(rule.name, "hyperparameter", rule.hyperparameters, at, HyperparameterError)
-        return rule.complete(given, tuple(tuned))
-    except HyperparameterError as error:
-        report(key, error)
-        return None
+def _rate_first(name: str) -> bool:
+    return name != "learning_rate"
 
 
 def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
@@ -424,23 +350,22 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
         if entry.name not in bases():
             report("bases", unknown("the suite", "basis", entry.name, bases()))
             continue
-        options = {name: value for name, value in entry.options.items() if name != "label"}
-        key = f"bases.{entry.name}"
-        label = _label(entry, entry.name, key, report)
-        if label is None:
-            continue
+        label = entry.label or entry.name
         if (entry.name == IDENTITY) != (label == IDENTITY):
-            report(f"{key}.label", f"{label!r}: the label 'identity' belongs to the identity basis")
+            report(
+                f"bases.{entry.name}.label",
+                "'identity' is the label of the identity basis, and of no other",
+            )
             continue
         try:
-            specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(options)))
+            specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(entry.options)))
         except OptionError as error:
             report(f"bases.{label}", error)
     for label in _repeated(spec.label for spec in specs):
         report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
-    tried = file.tuning.tried_in
+    tried, known = file.tuning.tried_in, [spec.label for spec in specs]
     for label in tried or ():
-        if label not in (known := [spec.label for spec in specs]):
+        if label not in known:
             report("tuning.tried_in", unknown("the study", "basis", label, known))
     if tried and file.tuning.shared_across == "none":
         report("tuning.tried_in", "each basis chooses for itself; leave it out, or say shared_across: bases")
@@ -508,7 +433,7 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
     used |= {key: condition.metric for key, condition in _conditions(file.claims)}
     for key, metric in used.items():
         if metric not in metrics:
-            owner = "the study" if len(_entries(file)) == 1 else "the list of what all workloads measure"
+            owner = "the study" if len(file.entries) == 1 else "the list of what all workloads measure"
             report(key, unknown(owner, "metric", metric, metrics))
     stops = file.stop.model_dump(exclude_none=True)
     for key, condition in _conditions(file.claims):

@@ -214,8 +214,8 @@ class Cell:
 
 
 def workload_of(spec: WorkloadSpec) -> Workload:
-    """The workload that a spec names."""
-    return find_workload(spec.locator)
+    """The workload that a spec names, under its label, by which tables and random streams know it."""
+    return replace(find_workload(spec.locator), name=spec.name)
 
 
 def precision_of(spec: TrainingSpec, workload: Workload) -> Precision:

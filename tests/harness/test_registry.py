@@ -371,9 +371,9 @@ def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(t
     ("space", "said"),
     [
         ("{b1: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
-        ("3", "with learning_rate among them"),
+        ("3", "3 is not a mapping of keys and values"),
         ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
-        ("{learning_rate: {low: 0.1}}", "learning_rate|high: Field required"),
+        ("{learning_rate: {low: 0.1}}", "learning_rate.high: is missing"),
     ],
 )
 def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: str) -> None:

@@ -27,11 +27,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "test_examples": 12,
         "batch_size": 20,
     },
-    "errors_in_variables_000": {"n": 5, "m": 4},
-    "errors_in_variables_030": {"n": 5, "m": 4},
-    "errors_in_variables_100": {"n": 5, "m": 4},
+    "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
-    "matrix_factorization_as_printed": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
 }
 NAMES = sorted(workloads())
 

@@ -192,7 +192,7 @@ def test_single_precision_keeps_its_type(name, backend):
             "widths = [10, 0] is not a list of at least two",
         ),
         ("matrix_factorization", {"rank": 21}, "rank = 21 is larger than n or m"),
-        ("matrix_factorization", {"start_power": "-1/2"}, "start_power = '-1/2' is not one of 1/2"),
+        ("matrix_factorization", {"start_power": "1"}, "start_power = '1' is not one of 1/2, -1/2"),
         (
             "linear_network",
             {"train_examples": 100},

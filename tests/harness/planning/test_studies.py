@@ -12,6 +12,7 @@ from documents.method import Method
 from documents.tuning import Axis, Search
 from harness.paths import STUDY_FOLDER
 from harness.planning.studies import Study, final_seeds, missing_data, read_studies, read_study, tuning_seeds
+from harness.stages.job import workload_of
 from optimizers import rules
 from optimizers.bases import bases
 from tests.harness.tiny import write_study
@@ -85,6 +86,22 @@ def test_wrong_options_of_a_rule_are_said(tmp_path, options: str, said: str):
 def test_a_scale_may_change_a_workload(tmp_path):
     path = write_study(tmp_path, ("    steps: 20", "    settings: {least_squares: {d: 2}}\n    steps: 20"))
     assert read_study(path).workloads["quick"][0].settings["d"] == 2
+
+
+def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
+    labelled = (
+        "workloads: [least_squares: {n: 8, d: 4}, least_squares: {n: 8, d: 4, alpha: 1.0, label: slow}]"
+    )
+    path = write_study(
+        tmp_path,
+        ("workload: {least_squares: {n: 8, d: 4}}", labelled),
+        ("    steps: 20", "    settings: {slow: {d: 2}}\n    steps: 20"),
+    )
+    first, second = read_study(path).workloads["quick"]
+    assert (first.name, first.locator, first.settings["d"]) == ("least_squares", "least_squares", 4)
+    assert (second.name, second.locator, second.settings["d"]) == ("slow", "least_squares", 2)
+    assert second.settings["alpha"] == 1.0
+    assert workload_of(second).name == "slow"  # what tables and random streams know it by
 
 
 def test_final_seeds_have_not_tuned(tmp_path):
