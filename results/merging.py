@@ -155,10 +155,10 @@ def machines(jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def mixed_hardware(runs: pl.DataFrame) -> list[str]:
-    """One sentence for each study, scale and backend whose runs come from more than one machine."""
+def mixed_hardware(rows: pl.DataFrame) -> list[str]:
+    """One sentence for each study, scale and backend whose rows come from more than one machine."""
     cells = (
-        runs.group_by("study", "scale", "backend")
+        rows.group_by("study", "scale", "backend")
         .agg(pl.col("machine").fill_null("unknown").unique().sort())
         .filter(pl.col("machine").list.len() > 1)
         .sort("study", "scale", "backend")

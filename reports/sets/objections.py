@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from documents.plan import ReportPlan
+from results.merging import mixed_hardware
 from results.schema import TUNING
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
@@ -76,7 +77,12 @@ def objections(
     """
     found = [*_dirty(study, tables["jobs"]), *_failures(study, tables["jobs"])]
     if "runs" in tables:
-        found += _mixed_hardware(study, [tables[name] for name in ("runs", "timings", "memory")])
+        where = ["study", "scale", "backend", "machine"]
+        measured = pl.concat([tables[name].select(where) for name in ("runs", "timings", "memory")])
+        found += [
+            Objection("hardware", sentence, "run the study on one of them")
+            for sentence in mixed_hardware(measured)
+        ]
         runs = tables["runs"]
         tuned = runs if tried_in is None else runs.filter(pl.col("basis").is_in(list(tried_in)))
         found += _unequal_tuning(study, tuned)
@@ -119,25 +125,6 @@ def _failures(study: str, jobs: pl.DataFrame) -> list[Objection]:
     jobs_that_fail = int((jobs["failures"].list.len() > 0).sum())
     sentence = f"{study}: {len(failures)} failures in {jobs_that_fail} of {len(jobs)} jobs, such as {first}"
     return [Objection("failures", sentence, "run snakemake again, which tries what failed")]
-
-
-def _mixed_hardware(study: str, frames: Iterable[pl.DataFrame]) -> list[Objection]:
-    """One for each backend whose rows come from more than one machine."""
-    rows = pl.concat([frame.select("backend", "machine") for frame in frames])
-    mixed = (
-        rows.group_by("backend")
-        .agg(pl.col("machine").fill_null("unknown").unique().sort())
-        .filter(pl.col("machine").list.len() > 1)
-        .sort("backend")
-    )
-    return [
-        Objection(
-            "hardware",
-            f"{study}: what ran on {backend} comes from {len(names)} machines ({', '.join(names)})",
-            "run the study on one of them",
-        )
-        for backend, names in mixed.iter_rows()
-    ]
 
 
 def _unequal_tuning(study: str, runs: pl.DataFrame) -> list[Objection]:
