@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -206,7 +206,7 @@ class Tolerance(NamedTuple):
     effect: Effect | None = None
 
 
-Cells = dict[tuple[str, ...], Tolerance]  # by workload, backend and method
+Cells = dict[tuple[str, str, str], Tolerance]  # by workload, backend and method
 
 
 def _runs(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]:
@@ -226,8 +226,7 @@ def _runs(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]
         direction = before.plan.study(judged.study).direction_of(judged.metric)
         metric = f"{judged.which} {formatting.metric_name(judged.metric)}"
         for cell in (cell for cell in cells if cell in runs):
-            workload, backend, method = cell
-            what = f"{metric} of {method}, {workload} on {backend}"
+            what = f"{metric} of {_named(judged.study, *cell)}"
             yield paired_row(what, runs[cell], cells[cell], direction)
 
 
@@ -273,33 +272,33 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
         runs: columns seed, value and value_right; null where a side has no run of that seed.
         direction: whether less of the metric is better.
     """
-    medians = ["" if (middle := runs[side].median()) is None else formatting.number(middle) for side in SIDES]
+    first, second = (
+        "" if (middle := runs[side].median()) is None else formatting.number(middle) for side in SIDES
+    )
     pairs = runs.drop_nulls()
     if not len(pairs):
-        return ComparedRow("runs", what, (medians[0], medians[1]), "only in one", "no seed is in both")
+        return ComparedRow("runs", what, (first, second), "only in one", "no seed is in both")
     old, new = (pairs[side].to_numpy() for side in SIDES)
     effect = tolerance.effect or effect_for(np.concatenate([old, new]), direction)
     with np.errstate(divide="ignore", invalid="ignore"):
         moved = np.log(new) - np.log(old) if effect == "ratio" else new - old
     change = median_interval(np.where(new == old, 0.0, moved))
-    answer: Answer = "cannot be told"
-    if max(-change.low, change.high) <= tolerance.change:
-        answer = "agrees"
-    elif max(change.low, -change.high) > tolerance.change and change.level >= LEAST_LEVEL:
-        answer = "differs"
-    better = (change.median < 0) == (direction == "minimize")
 
     def shown(change: float) -> str:
         return formatting.signed(math.expm1(min(change, 700.0)) if effect == "ratio" else change)
 
     note = (
-        f"{'better' if better else 'worse'}, "
-        * (answer == "differs")
-        + f"median {'relative change' if effect == 'ratio' else 'change'} {shown(change.median)} "
+        f"median {'relative change' if effect == 'ratio' else 'change'} {shown(change.median)} "
         f"[{shown(change.low)}, {shown(change.high)}] over {formatting.counted(change.count, 'seeds')}, "
         f"tolerance {shown(tolerance.change).removeprefix('+')}"
     )
-    return ComparedRow("runs", what, (medians[0], medians[1]), answer, note)
+    answer: Answer = "cannot be told"
+    if max(-change.low, change.high) <= tolerance.change:
+        answer = "agrees"
+    elif max(change.low, -change.high) > tolerance.change and change.level >= LEAST_LEVEL:
+        answer = "differs"
+        note = ("better, " if (change.median < 0) == (direction == "minimize") else "worse, ") + note
+    return ComparedRow("runs", what, (first, second), answer, note)
 
 
 # --- costs ---------------------------------------------------------------------------------------
@@ -310,12 +309,12 @@ def _seconds(before: Side, after: Side) -> Iterator[ComparedRow]:
 
     Two sessions differ in more than the code, and machines in that ratio too.
     """
-    for study, row in _joined(before, after, lambda tables: _over_gradient(tables.timings)):
+    for what, row in _joined(before, after, lambda tables: _over_gradient(tables.timings)):
         old, new = (
             MedianInterval(*(row[f"{name}{side}"] for name in ("median", "low", "high", "level", "count")))
             for side in ("", "_right")
         )
-        found = _of_intervals("seconds of a step", _cell(study, row), old, new, math.log1p(SMALL_COST))
+        found = _of_intervals("seconds of a step", what, old, new, math.log1p(SMALL_COST))
         if row["machine"] != row["machine_right"]:
             found = replace(found, answer="cannot be told", note="other machines")
         elif found.answer == "differs":
@@ -334,26 +333,26 @@ def _over_gradient(timings: pl.DataFrame) -> pl.DataFrame:
 
 def _memory(before: Side, after: Side) -> Iterator[ComparedRow]:
     """Peak memory of the device, else of the host; measured once, so that no difference is certain."""
-    for study, row in _joined(before, after, lambda tables: peak_memory(tables.memory)):
+    for what, row in _joined(before, after, lambda tables: peak_memory(tables.memory)):
         kind = "device" if None not in (row["device"], row["device_right"]) else "host"
         old, new = row[kind], row[f"{kind}_right"]
         if None not in (old, new):
             close = abs(old - new) <= SMALL_COST * max(old, new)
             values = formatting.size(old), formatting.size(new)
-            what = f"{_cell(study, row)}, {kind}"
-            yield ComparedRow("peak memory", what, values, "agrees" if close else "cannot be told")
+            answer: Answer = "agrees" if close else "cannot be told"
+            yield ComparedRow("peak memory", f"{what}, {kind}", values, answer)
 
 
 def _joined(
     before: Side, after: Side, measured: Callable[[Tables], pl.DataFrame]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Study and row of each cell that both sides measured."""
+    """Each cell that both sides measured, in words, and its row."""
     for study in (study for study in before.tables if study in after.tables):
         old, new = (measured(side.tables[study]) for side in (before, after))
         for row in old.join(new, on=CELL, maintain_order="left").iter_rows(named=True):
-            yield study, row
+            yield _named(study, *(row[name] for name in CELL)), row
 
 
-def _cell(study: str, row: Mapping[str, Any]) -> str:
-    where = f" ({study})" if study != row["workload"] else ""
-    return f"{row['method']}, {row['workload']} on {row['backend']}{where}"
+def _named(study: str, workload: str, backend: str, method: str) -> str:
+    """A cell of a study, which is named where its workload is called otherwise."""
+    return f"{method}, {workload} on {backend}" + (f" ({study})" if study != workload else "")

@@ -96,7 +96,7 @@ def test_plan_tells_what_a_configuration_would_run_and_writes_nothing(tmp_path, 
 def test_the_command_loads_no_library_and_check_no_backend():
     code = (
         "import sys\nfrom curvebench.__main__ import main\n"
-        "print(*{'numpy', 'polars', 'pydantic'} & set(sys.modules))\nmain(['check'])\n"
+        "print(*{'numpy', 'polars', 'pydantic'} & set(sys.modules))\nmain(['check', 'convex'])\n"
         "print(*{'torch', 'jax', 'sklearn'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
