@@ -8,6 +8,8 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from documents.method import IDENTITY, Method
 from documents.plan import StudyPlan
 from reports.claims.comparison import ClaimComparison, comparisons
@@ -19,8 +21,8 @@ from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
 
 LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
-WIDTH, LABELS, LINE, HEAD = 8.6, 2.7, 0.24, 0.3  # of the figure, of texts, of a row and of a head; inches
-PANEL_MARGINS = (0.1, 0.62)  # above and below the rows of a panel, inches
+WIDTH, LABELS, LINE = 8.6, 2.7, 0.25  # of the figure, of texts, and the height of a line; inches
+ABOVE, BELOW = 0.1, 0.62  # of the lines of a panel, inches
 LETTERS = 125  # of a head
 CLAIMED_FACTOR = {"no_worse": "at most {} times as much", "same": "within a factor of {} of each other"}
 OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}  # of an axis
@@ -32,21 +34,21 @@ CLAIMED = {
 
 
 class Panel(NamedTuple):
-    """The comparisons that share an axis: all ratios, or the differences of one metric."""
+    """The comparisons that share an axis: all ratios, or the differences of one metric.
+
+    Args:
+        label: of the axis.
+        lines: from above, comparisons and the heads that say what is claimed of those below them.
+    """
 
     label: str
     logarithmic: bool
-    groups: list[tuple[str, list[ClaimComparison]]]
+    lines: list[str | ClaimComparison]
 
     @property
-    def height(self) -> float:
-        """Of the rows and heads, inches."""
-        return sum(HEAD + LINE * len(rows) for _, rows in self.groups)
-
-    @property
-    def null(self) -> float:
-        """Where there is no effect."""
-        return 1.0 if self.logarithmic else 0.0
+    def rows(self) -> list[ClaimComparison]:
+        """The comparisons."""
+        return [line for line in self.lines if isinstance(line, ClaimComparison)]
 
 
 def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
@@ -79,9 +81,8 @@ def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
         label = "ratio of the two" if ratios else named
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
         head = f"{metric} on {one.workload}: {_claimed(one)}"
-        if not panel.groups or panel.groups[-1][0] != head:
-            panel.groups.append((head, []))
-        panel.groups[-1][1].append(one)
+        heads = [line for line in panel.lines if isinstance(line, str)]
+        panel.lines.extend([one] if head in heads[-1:] else [head, one])
     return list(found.values())
 
 
@@ -98,17 +99,14 @@ def _forest(
     claim: str, backend: str, compared: Sequence[ClaimComparison], looks: Mapping[str, Look], out: Path
 ) -> Drawn:
     panels = _panels(compared)
-    top, bottom = PANEL_MARGINS
-    height = sum(top + panel.height + bottom for panel in panels)
+    heights = [len(panel.lines) * LINE for panel in panels]
+    height = sum(heights) + len(panels) * (ABOVE + BELOW)
     with styled((WIDTH, height), len(panels)) as (figure, grid):
-        above = 0.0
-        for panel, axes in zip(panels, grid[:, 0], strict=True):
-            above += top
-            left, right = LABELS / WIDTH, 1 - 0.25 / WIDTH
-            axes.set_position(
-                (left, 1 - (above + panel.height) / height, right - left, panel.height / height)
-            )
-            above += panel.height + bottom
+        lower = height
+        for panel, high, (axes,) in zip(panels, heights, grid, strict=True):
+            lower -= ABOVE + high
+            axes.set_position((LABELS / WIDTH, lower / height, 1 - (LABELS + 0.25) / WIDTH, high / height))
+            lower -= BELOW
             _panel(axes, panel, looks)
         shown = {"kind": "claim", "workload": claim, "backend": backend, "metric": "effect"}
         counts = [len(one.gains) for one in compared]
@@ -116,10 +114,10 @@ def _forest(
             "counts": (min(counts), max(counts)),
             "open": any(one.bounds.median is None for one in compared),
             "beyond": any(_beyond(one) for one in compared),
-            "groups": [
-                (head, [(_label(one), one.bounds) for one in rows])
+            "lines": [
+                line if isinstance(line, str) else (_label(line), line.bounds)
                 for panel in panels
-                for head, rows in panel.groups
+                for line in panel.lines
             ],
         }
         return save(figure, out, f"{claim}.{backend}", "forest", facts, **shown)
@@ -127,30 +125,25 @@ def _forest(
 
 def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
     low, high = _limits(panel)
-    if panel.logarithmic:
-        axes.set_xscale("log")
-    axes.set_xlim(low, high)
-    axes.set_ylim(panel.height, 0)
-    axes.axvline(panel.null, color=TEXT.light, linewidth=1)
-    top, ticks, labels = 0.0, [], []
-    for head, rows in panel.groups:
-        axes.annotate(
-            textwrap.shorten(head, LETTERS, placeholder="…"), (0, 1 - (top + 0.05) / panel.height),
-            xycoords="axes fraction", ha="left", va="top", xytext=(-72 * (LABELS - 0.1), 0),
-            textcoords="offset points", fontsize=9, color=TEXT.light, zorder=5,
-            bbox={"facecolor": PAPER.light, "edgecolor": "none", "pad": 1},
-        )  # fmt: skip
-        top += HEAD
-        for one in rows:
-            _row(axes, one, looks, top + LINE / 2, low, high)
-            ticks.append(top + LINE / 2)
-            labels.append(_label(one))
-            top += LINE
+    axes.set_xscale("log" if panel.logarithmic else "linear")
+    axes.set(xlim=(low, high), ylim=(len(panel.lines) - 0.5, -0.5), xlabel=panel.label, ylabel="")
+    axes.axvline(1.0 if panel.logarithmic else 0.0, color=TEXT.light, linewidth=1)
+    labels = {}
+    for place, line in enumerate(panel.lines):
+        if isinstance(line, str):
+            axes.annotate(
+                textwrap.shorten(line, LETTERS, placeholder="…"), (0, place), ha="left", va="center",
+                xycoords=("axes fraction", "data"), xytext=(-72 * (LABELS - 0.1), 0),
+                textcoords="offset points", fontsize=9, color=TEXT.light, zorder=5,
+                bbox={"facecolor": PAPER.light, "edgecolor": "none", "pad": 1},
+            )  # fmt: skip
+        else:
+            _row(axes, line, looks, place, low, high)
+            labels[place] = textwrap.shorten(_label(line), 46, placeholder="…")
     plain_ticks(axes, 2.2)
-    axes.set_yticks(ticks, [textwrap.shorten(label, 46, placeholder="…") for label in labels], fontsize=8.5)
+    axes.set_yticks(list(labels), list(labels.values()), fontsize=8.5)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-    axes.set(xlabel=panel.label, ylabel="")
 
 
 def _label(one: ClaimComparison) -> str:
@@ -161,44 +154,36 @@ def _label(one: ClaimComparison) -> str:
 
 
 def _row(
-    axes: Axes, one: ClaimComparison, looks: Mapping[str, Look], middle: float, low: float, high: float
+    axes: Axes, one: ClaimComparison, looks: Mapping[str, Look], place: int, low: float, high: float
 ) -> None:
     """What the claim allows as a band, the interval, and the estimate; an arrow where it leaves the axis."""
     optimizer, basis = Method.of(one.treated)
     look, effect = looks[optimizer], one.bounds
     colour = look.ink.light
-    least, most = (min(max(end, low), high) for end in one.allowed)
-    axes.fill_betweenx(
-        [middle - 0.44 * LINE, middle + 0.44 * LINE], least, most, color=GHOST.light, alpha=0.35, linewidth=0
-    )
-    for end in one.allowed:
-        if low < end < high:
-            axes.plot(
-                [end, end], [middle - 0.44 * LINE, middle + 0.44 * LINE], color=MUTED.light, linewidth=1
-            )
-    ends = [min(max(end, low), high) for end in (effect.low, effect.high)]
-    axes.plot(ends, [middle, middle], color=colour, linewidth=1.8, zorder=3, clip_on=False)
-    for end, edge, marker in ((effect.low, low, "<"), (effect.high, high, ">")):
-        if (end < edge) if marker == "<" else (end > edge):
-            axes.plot(edge, middle, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
-    if effect.median is None:  # runs that stopped leave open where in its interval it lies
-        return
-    if not low <= effect.median <= high:  # the arrow stands for it
-        return
-    inside = colour if basis == IDENTITY else PAPER.light
-    axes.plot(
-        effect.median, middle, marker=look.mark, color=colour, markerfacecolor=inside, markersize=6.5,
-        markeredgewidth=1.6, clip_on=False, zorder=5,
-    )  # fmt: skip
+    band = [place - 0.44, place + 0.44]
+    axes.fill_betweenx(band, *np.clip(one.allowed, low, high), color=GHOST.light, alpha=0.35, linewidth=0)
+    for end in (end for end in one.allowed if low < end < high):
+        axes.plot([end, end], band, color=MUTED.light, linewidth=1)
+    ends = np.clip([effect.low, effect.high], low, high)
+    axes.plot(ends, [place, place], color=colour, linewidth=1.8, zorder=3, clip_on=False)
+    for edge, marker, leaves in ((low, "<", effect.low < low), (high, ">", effect.high > high)):
+        if leaves:
+            axes.plot(edge, place, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
+    # Runs that stopped may leave open where in its interval the median lies; an arrow stands for one beyond.
+    if effect.median is not None and low <= effect.median <= high:
+        inside = colour if basis == IDENTITY else PAPER.light
+        axes.plot(
+            effect.median, place, marker=look.mark, color=colour, markerfacecolor=inside, markersize=6.5,
+            markeredgewidth=1.6, clip_on=False, zorder=5,
+        )  # fmt: skip
 
 
 def _limits(panel: Panel) -> tuple[float, float]:
     """The ends of the axis: the null, all that is allowed and all that was found, as far as it is finite."""
-    seen = [panel.null]
-    for _, rows in panel.groups:
-        for one in rows:
-            effect = one.bounds
-            seen += [*one.allowed, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
+    seen = [1.0 if panel.logarithmic else 0.0]
+    for one in panel.rows:
+        effect = one.bounds
+        seen += [*one.allowed, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
     if panel.logarithmic:
         seen = [value for value in seen if LEAST <= value <= MOST]
         room = max((max(seen) / min(seen)) ** 0.06, 1.05)
