@@ -45,16 +45,10 @@ def run_values(
     Returns:
         The rows of `runs` with a column `value`, null where a run has no such metric.
     """
-    bad = pl.col("value").is_nan()
+    bad = pl.col("value").is_nan() | (failed() & pl.col("value").is_null())
     if which == "final":
         bad = bad | failed()
-    column = (
-        pl.when(missing())
-        .then(None)
-        .when(bad | (failed() & pl.col("value").is_null()))
-        .then(pl.lit(worst(direction)))
-        .otherwise(pl.col("value"))
-    )
+    column = pl.when(missing()).then(None).when(bad).then(worst(direction)).otherwise("value")
     recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
     return recorded.with_columns(value=held_at(column, direction, stop))
 
@@ -173,8 +167,8 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         named(metric, "targets", key="metric", value=field) for field in ("steps", "seconds", "threshold")
     )
     charged = seconds + pl.col("basis_seconds").fill_null(0)
-    value = pl.when(steps.is_null()).then(pl.lit(float("inf"))).otherwise(charged)
-    return runs.filter(~missing() & threshold.is_not_null()).with_columns(value.alias("value"))
+    value = pl.when(steps.is_null()).then(float("inf")).otherwise(charged)
+    return runs.filter(~missing() & threshold.is_not_null()).with_columns(value=value)
 
 
 def complete_interval(values: pl.Series) -> MedianInterval | None:
@@ -185,9 +179,9 @@ def complete_interval(values: pl.Series) -> MedianInterval | None:
 def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
     """Columns of `CELL`, failed, missing, count (all runs)."""
     return runs.group_by(CELL, maintain_order=True).agg(
-        failed().sum().cast(pl.Int64).alias("failed"),
-        missing().sum().cast(pl.Int64).alias("missing"),
-        pl.len().cast(pl.Int64).alias("count"),
+        failed=failed().sum().cast(pl.Int64),
+        missing=missing().sum().cast(pl.Int64),
+        count=pl.len().cast(pl.Int64),
     )
 
 
@@ -203,13 +197,8 @@ def complete_curves(
     Returns:
         Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (with the basis), value.
     """
-    kept = runs.filter(~missing()).select(
-        *CELL,
-        "run",
-        "outcome",
-        "outcome_step",
-        pl.col("basis_gradient_evaluations").fill_null(0).alias("basis"),
-    )
+    basis = pl.col("basis_gradient_evaluations").fill_null(0)
+    kept = runs.filter(~missing()).select(*CELL, "run", "outcome", "outcome_step", basis=basis)
     recorded = curves.filter(pl.col("metric") == metric).join(kept, on="run", how="inner")
     longest = pl.col("step").max().over("run") == pl.col("step").max().over(CELL)
     steps = recorded.filter(longest).group_by(*CELL, "step").agg(pl.col("gradient_evaluations").max())
@@ -217,14 +206,13 @@ def complete_curves(
     values = recorded.select("run", "step", "value").sort("step")
     joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
     dead = failed() & ((pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null())
-    value = pl.when(dead | pl.col("value").is_nan()).then(pl.lit(worst(direction))).otherwise(pl.col("value"))
     return joined.select(
         *CELL,
         "run",
         "step",
         "gradient_evaluations",
-        (pl.col("gradient_evaluations") + pl.col("basis")).alias("charged_evaluations"),
-        value.alias("value"),
+        charged_evaluations=pl.col("gradient_evaluations") + pl.col("basis"),
+        value=pl.when(dead | pl.col("value").is_nan()).then(worst(direction)).otherwise("value"),
     ).sort(*CELL, "run", "step")
 
 
@@ -261,22 +249,21 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
         Columns of `CELL`, learning_rate, least, greatest, tried (rates), tuning_seeds, at_edge (null where
         the method was not tuned itself).
     """
-    final = runs.filter(pl.col("stage") == "final")
-    tuned = runs.filter(pl.col("stage").is_in(TUNING))
-    tried = tuned.group_by(CELL).agg(
-        pl.col("learning_rate").min().alias("least"),
-        pl.col("learning_rate").max().alias("greatest"),
-        pl.col("learning_rate").n_unique().cast(pl.Int64).alias("tried"),
-        pl.col("seed").n_unique().cast(pl.Int64).alias("tuning_seeds"),
+    final, rate = runs.filter(stage="final"), pl.col("learning_rate")
+    tried = (
+        runs.filter(pl.col("stage").is_in(TUNING))
+        .group_by(CELL)
+        .agg(
+            least=rate.min(),
+            greatest=rate.max(),
+            tried=rate.n_unique().cast(pl.Int64),
+            tuning_seeds=pl.col("seed").n_unique().cast(pl.Int64),
+        )
     )
-    chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("count")
-    )
-    edge = (pl.col("learning_rate") <= pl.col("least")) | (pl.col("learning_rate") >= pl.col("greatest"))
-    edge = edge & (pl.col("tried") > 1)  # one rate alone was not looked for
-    return chosen.join(tried, on=list(CELL), how="left", maintain_order="left").with_columns(
-        edge.alias("at_edge")
-    )
+    chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(count=pl.len().cast(pl.Int64))
+    edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))
+    found = chosen.join(tried, on=list(CELL), how="left", maintain_order="left")
+    return found.with_columns(at_edge=edge & (pl.col("tried") > 1))  # one rate alone was not looked for
 
 
 def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
@@ -304,11 +291,11 @@ def tuning_runs(
         Rows of `runs`, where `method` is the one whose setting was chosen and `tuner` the one that ran;
         runs that served several methods appear once for each.
     """
-    tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))
+    tuning = runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
     for method in study.methods:
         tuner, where = tuned_as(study, method, backend, tuning)
-        ran = tuning.filter((pl.col("method") == (method if own else tuner)) & (pl.col("backend") == where))
+        ran = tuning.filter(method=method if own else tuner, backend=where)
         parts.append(ran.with_columns(tuner=pl.col("method"), method=pl.lit(method)))
     return pl.concat(parts)
 
@@ -428,11 +415,7 @@ def peak_memory(memory: pl.DataFrame) -> pl.DataFrame:
     """
     host = pl.col("host_peak_bytes") - pl.col("host_baseline_bytes")
     return memory.select(
-        *CELL,
-        "machine",
-        host.alias("host"),
-        pl.col("host_baseline_bytes").alias("baseline"),
-        pl.col("device_peak_bytes").alias("device"),
+        *CELL, "machine", host=host, baseline="host_baseline_bytes", device="device_peak_bytes"
     )
 
 
@@ -460,9 +443,9 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, timings: pl.DataFrame
         The bands with columns run_seconds and charged_seconds (with the basis), null where no step was timed.
     """
     steps = step_seconds(timings).unique(CELL, keep="last", maintain_order=True)
-    bases = final.group_by(CELL).agg(pl.col("basis_seconds").fill_null(0).median().alias("basis"))
+    bases = final.group_by(CELL).agg(basis=pl.col("basis_seconds").fill_null(0).median())
     return (
-        bands.join(steps.select(*CELL, pl.col("median").alias("each")), on=list(CELL), how="left")
+        bands.join(steps.select(*CELL, each="median"), on=list(CELL), how="left")
         .join(bases, on=list(CELL), how="left")
         .with_columns(run_seconds=pl.col("step") * pl.col("each"))
         .with_columns(charged_seconds=pl.col("run_seconds") + pl.col("basis"))

@@ -1,11 +1,13 @@
-"""The templates of pages and of published READMEs, ready to render."""
+"""The templates of pages and of published READMEs, ready to render, and what was made for pages before."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from documents.errors import InputError
 from reports import formatting
 from reports.measures import NEARLY
 from reports.plan import criterion
@@ -32,6 +34,20 @@ CONSTANTS = {
     "power": POWER,
     "range_below": formatting.RANGE_BELOW,
 }
+
+
+def read_made(path: Path, command: str) -> Any:
+    """What a command has made for the site, as JSON.
+
+    Raises:
+        InputError: when it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error}); run snakemake, or curvebench {command}, which writes it"
+        ) from error
 
 
 def templates(markdown: bool = False) -> jinja2.Environment:

@@ -226,10 +226,9 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     """
     cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
     ranks = board_ranks(studies, backend)
-    means = mean_ranks(ranks).to_dicts() if len(ranks) else []
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds", "count")))
-        for row in means
+        for row in (mean_ranks(ranks).to_dicts() if len(ranks) else [])
     }
     scores = _scores(cells)
     order = list(dict.fromkeys(method for cell in cells for method in cell.entries))
@@ -327,9 +326,8 @@ def _cell(
     summary = median_by_method(values)
     best = best_methods(study, {method: value.median for method, value in summary.items()})
     target = target_of(study, workload)
-    empty = runs.clear().with_columns(value=pl.lit(0.0))
-    reached = evaluations_to_target(runs, target[0]) if target else empty
-    clocked = seconds_to_target(runs, target[0]) if target else empty
+    aimed = target[0] if target else ""  # of which no run has times
+    reached, clocked = evaluations_to_target(runs, aimed), seconds_to_target(runs, aimed)
     totals = {row["method"]: row for row in outcome_counts(runs).to_dicts()}
     decades = _decades(study, tuning_runs(study, workload.name, backend, tables.runs, own=True))
     budgets = {
@@ -391,17 +389,13 @@ def _count(successes: int, count: int) -> Count:
 def _scores(cells: Sequence[_Cell]) -> dict[str, tuple[Overall, Overall]]:
     """Score and rank of every method; where others ran and it has no result, it missed its target."""
     times = [cell.times for cell in cells if len(cell.times)]
-    if not times:
-        return {}
     found = {}
-    for row in score_intervals(pl.concat(times), paired=True).to_dicts():
-        bounds = ("low", "high", "rank_low", "rank_high")
-        low, high, rank_low, rank_high = (
-            row[name] if row["studies"] >= LEAST_SEEDS else None for name in bounds
-        )
+    for row in score_intervals(pl.concat(times), paired=True).to_dicts() if times else ():
+        if row["studies"] < LEAST_SEEDS:
+            row |= dict.fromkeys(("low", "high", "rank_low", "rank_high"))
         found[row["submission"]] = (
-            Overall(row["score"], low, high, seeds=row["studies"]),
-            Overall(row["rank"], rank_low, rank_high, seeds=row["studies"]),
+            Overall(row["score"], row["low"], row["high"], seeds=row["studies"]),
+            Overall(row["rank"], row["rank_low"], row["rank_high"], seeds=row["studies"]),
         )
     return found
 
@@ -433,11 +427,8 @@ def _over_fewest(cells: Sequence[_Cell], cost: str) -> dict[str, Overall]:
     """Each method's cost to target over the least of any method, over workloads."""
     ratios: dict[str, list[float]] = {}
     for cell in cells:
-        spent = {
-            method: interval.median
-            for method, entry in cell.entries.items()
-            if (interval := getattr(entry, cost)) is not None
-        }
+        found = {method: getattr(entry, cost) for method, entry in cell.entries.items()}
+        spent = {method: interval.median for method, interval in found.items() if interval}
         for method, value in spent.items():
             ratios.setdefault(method, []).append(ratio_to_least(value, min(spent.values())))
     return {

@@ -18,8 +18,8 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PolarsError
 
-from documents.errors import InputError
 from reports import formatting
+from reports.rendering import read_made
 from reports.statistics.steps import find_steps
 
 MANIFEST = "kernels.json"
@@ -275,11 +275,5 @@ def read_kernels(folder: Path | None) -> dict[str, Any]:
     """
     if folder is None:
         return {"machines": [], "commits": [], "notes": []}
-    path = folder / MANIFEST
-    try:
-        made: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({error}); run snakemake, or curvebench kernels, which writes it"
-        ) from error
+    made: dict[str, Any] = read_made(folder / MANIFEST, "kernels")
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
 from reports.claims.censoring import effect_by_seed
@@ -34,6 +32,7 @@ from reports.measures import (
     study_values,
     tuned_as,
 )
+from reports.rendering import read_made
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.intervals import MedianInterval, median_interval
@@ -54,13 +53,7 @@ def read_figures(folder: Path) -> Rows:
     Raises:
         InputError: when it is missing or damaged.
     """
-    path = folder / MANIFEST
-    try:
-        figures: Rows = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({error}); run snakemake, or curvebench figures, which writes it"
-        ) from error
+    figures: Rows = read_made(folder / MANIFEST, "figures")
     return figures
 
 
@@ -69,17 +62,14 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any
     parts = []
     for workload in study.workloads:
         backends = [_backend(study, workload, backend, tables, figures) for backend in study.backends]
-        parts.append(
-            {
-                "workload": workload,
-                "backends": [part for part in backends if part["results"] or part["figures"]],
-            }
-        )
+        shown = [part for part in backends if part["results"] or part["figures"]]
+        parts.append({"workload": workload, "backends": shown})
     return {
         "study": study,
         "parts": parts,
         "seconds": job_seconds(tables.jobs),
-        "counts": _counts(tables),
+        "stages": Counter(tables.runs["stage"].to_list()),
+        "seeds": {name: final_seeds(tables, name) for name in tables.runs["backend"].unique().sort()},
         "warnings": tables.warnings,
     }
 
@@ -122,20 +112,9 @@ def _backend(
     }
 
 
-def _counts(tables: Tables) -> dict[str, Any]:
-    """How many runs of each stage and backend there are, and how many seeds the final ones have."""
-    return {
-        "stages": Counter(tables.runs["stage"].to_list()),
-        "seeds": {
-            backend: final_seeds(tables, backend) for backend in tables.runs["backend"].unique().sort()
-        },
-    }
-
-
 def final_seeds(tables: Tables, backend: str) -> int:
     """The number of seeds of the final runs on a backend."""
-    final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == backend))
-    return final["seed"].n_unique()
+    return tables.runs.filter(stage="final", backend=backend)["seed"].n_unique()
 
 
 def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:

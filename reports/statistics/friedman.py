@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import comb, factorial
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from reports.statistics.ranks import average_ranks
 from results.least_p import least_paired_p
-
-Null = Literal["permutation", "F"]
-DRAWS = 9_999  # of orders
-DRAWN_UP_TO = 100  # instances; above, the F distribution is close
 
 
 @dataclass(frozen=True)
@@ -27,15 +21,13 @@ class FriedmanTest:
         statistic: Friedman's chi-square, corrected for ties.
         f_statistic: Iman and Davenport's form of it; infinite where all instances agree.
         p_value: of the statistic.
-        null: where the p-value comes from: orders drawn at random, or the F distribution.
-        least: the smallest p-value that the number of methods and instances, and of drawn orders, permits.
+        least: the smallest p-value that the number of methods and instances permits.
         methods, instances: their numbers.
     """
 
     statistic: float
     f_statistic: float
     p_value: float
-    null: Null
     least: float
     methods: int
     instances: int
@@ -47,9 +39,9 @@ def friedman_test(values: ArrayLike) -> FriedmanTest:
     Assumes independent instances on each of which, under the null, every order of the methods is equally
     likely. The statistic is Friedman's (Journal of the American Statistical Association 32, 1937) in its form
     for ties (Conover, Practical Nonparametric Statistics, 3rd ed., section 5.8), also given as Iman and
-    Davenport's F (Communications in Statistics A 9, 1980). The p-value counts orders drawn inside
-    instances that give as large a statistic, itself included; with more than 100 instances it is that of F
-    with k - 1 and (k - 1) (n - 1) degrees of freedom.
+    Davenport's F (Communications in Statistics A 9, 1980), whose distribution with k - 1 and (k - 1) (n - 1)
+    degrees of freedom the p-value is of. That is an approximation, but never below the least p-value of the
+    exact test.
 
     Args:
         values: shape (instances, methods), such as ranks; equal ones of an instance share their rank.
@@ -69,9 +61,12 @@ def friedman_test(values: ArrayLike) -> FriedmanTest:
     statistic = (methods - 1) * between / spread if spread else 0.0
     left = instances * (methods - 1) - statistic
     f_statistic = (instances - 1) * statistic / left if left > 1e-9 else float("inf")
-    p_value, null = _p_value(ranks, f_statistic)
-    least = max(least_friedman_p(methods, instances), 1 / (1 + DRAWS) if null == "permutation" else 0.0)
-    return FriedmanTest(statistic, f_statistic, p_value, null, least, methods, instances)
+    from scipy.stats import f
+
+    least = least_friedman_p(methods, instances)
+    freedom = (methods - 1, (methods - 1) * (instances - 1))
+    p_value = max(least, float(f.sf(f_statistic, *freedom)) if instances > 1 else 1.0)
+    return FriedmanTest(statistic, f_statistic, p_value, least, methods, instances)
 
 
 def critical_difference(methods: int, instances: int, alpha: float = 0.05) -> float:
@@ -129,29 +124,3 @@ def least_friedman_p(methods: int, workloads: int) -> float:
     Chicken, Nonparametric Statistical Methods, 3rd ed., section 7.1).
     """
     return float(factorial(methods)) ** (1 - workloads)
-
-
-def _p_value(ranks: np.ndarray, f_statistic: float) -> tuple[float, Null]:
-    """Of the sum of squared rank sums, which grows with the statistic."""
-    instances, methods = ranks.shape
-    if instances > DRAWN_UP_TO:
-        from scipy.stats import f
-
-        return float(f.sf(f_statistic, methods - 1, (methods - 1) * (instances - 1))), "F"
-    doubled = np.rint(2 * ranks).astype(np.int64)  # whole numbers, ties or not
-    squares = (doubled.sum(axis=0) ** 2).sum()
-    drawn = _drawn_squares(tuple(sorted(tuple(sorted(row)) for row in doubled.tolist())))
-    return float(1 + (drawn >= squares).sum()) / (1 + DRAWS), "permutation"
-
-
-@lru_cache(maxsize=64)  # without ties it depends on two numbers alone
-def _drawn_squares(rows: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """Sums of squared rank sums where every order inside an instance is equally likely, shape (`DRAWS`,).
-
-    Args:
-        rows: twice the ranks of every instance, whole numbers; their order does not matter.
-    """
-    random = np.random.default_rng(0)
-    sums = sum(random.permuted(np.tile(row, (DRAWS, 1)), axis=1) for row in rows)
-    squares: np.ndarray = (np.asarray(sums) ** 2).sum(axis=1)
-    return squares

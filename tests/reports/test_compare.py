@@ -47,21 +47,6 @@ def stored(page: str) -> str:
     return str(text)
 
 
-def test_every_pair_meets_on_every_workload_backend_and_quantity(found: list[Matchups]):
-    met = [(contest.study, contest.workload, contest.backend, contest.quantity) for contest in found]
-    loss, target = "final training loss", "gradients to validation accuracy 0.9"
-    digits = [
-        ("digits_mlp", "digits_mlp", name, what) for name in ("jax", "torch") for what in (loss, target)
-    ]
-    convex = [
-        ("convex", workload, "jax", what)
-        for workload in ("log_sum_exp", "least_squares")
-        for what in (loss, target)
-    ]
-    assert met == [*digits, *convex]
-    assert all(len(contest.meetings) == 6 * 5 for contest in found)
-
-
 def test_the_numbers_are_those_of_the_study_page(
     studies: list[tuple[StudyPlan, Tables]], found: list[Matchups]
 ):
@@ -71,16 +56,6 @@ def test_the_numbers_are_those_of_the_study_page(
     for row in rows:
         compared = found[0].meetings[row["method"], row["control"]].effect
         assert compared == row["found"]
-
-
-def test_a_method_whose_control_did_not_run_is_compared_with_nothing(studies: list[tuple[StudyPlan, Tables]]):
-    study, tables = studies[0]
-    rows = pair_rows(study, "digits_mlp", "jax", tables.runs)
-    control = rows[0]["control"]
-    without = tables.runs.filter(pl.col("method") != control)
-    expected = [row for row in rows if row["control"] != control]
-    assert pair_rows(study, "digits_mlp", "jax", without) == expected
-    assert pair_rows(study, "digits_mlp", "jax", tables.runs.clear()) == []
 
 
 def test_the_two_orders_of_a_pair_tell_the_same_story(found: list[Matchups]):
@@ -167,28 +142,6 @@ def test_of_two_runs_that_missed_the_target_nothing_is_known(studies: list[tuple
     assert cells(target.meetings["adam @ egop", "adagrad"])[0] == "1.0000"  # neither ever gets there
 
 
-def test_a_run_that_was_cut_off_before_the_other_arrived_is_not_worse(
-    studies: list[tuple[StudyPlan, Tables]],
-):
-    """Adagrad's budgets end before adam arrives, on all seeds but one: who is later nobody knows."""
-    study, tables = studies[0]
-    adagrad = pl.col("method") == "adagrad"
-    early = adagrad & (pl.col("seed") != tables.runs.filter(stage="final")["seed"].min())
-    late = pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps")))
-    runs = tables.runs.with_columns(
-        targets=pl.when(adagrad).then(late).otherwise(pl.col("targets")),
-        gradient_evaluations=pl.when(early).then(1).otherwise(pl.col("gradient_evaluations")),
-        outcome=pl.lit("budget"),
-    )
-    [_, target, *_] = contests([(study, replace(tables, runs=runs))])
-    assert cells(target.meetings["adam", "adagrad"])[2:] == [
-        "1 of 10", "0 worse, 9 open", "10 % to 100 %", "0 % to 100 %", "1.00",
-    ]  # fmt: skip
-    assert cells(target.meetings["adagrad", "adam"])[2:] == [
-        "0 of 10", "1 worse, 9 open", "0 % to 90 %", "0 % to 100 %", "1.00",
-    ]  # fmt: skip
-
-
 def test_pairs_are_the_seeds_that_both_ran(studies: list[tuple[StudyPlan, Tables]]):
     study, tables = studies[0]
     gone = (pl.col("method") == "adam") & (pl.col("seed") < 103) & (pl.col("stage") == "final")
@@ -203,12 +156,6 @@ def test_pairs_are_the_seeds_that_both_ran(studies: list[tuple[StudyPlan, Tables
     none = runs.filter(~((pl.col("method") == "adam") & (pl.col("stage") == "final")))
     first, *_ = contests([(study, replace(tables, runs=none))])
     assert ("adam", "sgd") not in first.meetings
-
-
-def test_one_method_alone_has_nobody_to_meet(studies: list[tuple[StudyPlan, Tables]]):
-    study, tables = studies[0]
-    alone = replace(tables, runs=tables.runs.filter(pl.col("method") == "adam"))
-    assert contests([(study, alone)]) == []
 
 
 def test_the_data_is_text_that_ends_no_script(report: Report):
@@ -238,12 +185,3 @@ def test_a_page_of_30_methods_stays_small_and_so_does_the_largest(tmp_path: Path
     data = stored(page)
     assert len(json.loads(data)["contests"]) == 2
     assert len(data.encode()) / (2 * MANY * (MANY - 1)) * MOST_PAIRS < LIMIT
-
-
-def test_what_does_not_fit_is_left_out_and_named(
-    studies: list[tuple[StudyPlan, Tables]], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("reports.pages.comparing.MOST_PAIRS", 7 * 30)
-    shown = comparison_page(studies, [])
-    assert len(shown["data"]["contests"]) == 7
-    assert shown["left_out"] == ["gradients to validation accuracy 0.9 of least_squares (convex) on jax"]

@@ -15,13 +15,11 @@ from reports.formatting import (
     metric_name,
     number,
     p_value,
-    plain,
     power_of_ten,
     rate,
     ratio,
     ratios,
     seconds,
-    signed,
     size,
     slug,
 )
@@ -37,13 +35,6 @@ from results.intervals import median_interval
 )  # fmt: skip
 def test_numbers_have_three_digits(value: float | None, text: str):
     assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.1, "0.1"), (3823, "3823"), (1e-8, "10⁻⁸"), (2.5e-8, "2.5×10⁻⁸"), (0.0, "0")]
-)
-def test_settings_are_shown_as_they_were_set(value: float, text: str):
-    assert plain(value) == text
 
 
 def test_small_formats():
@@ -112,10 +103,6 @@ def test_names_become_safe_and_different_parts_of_links(left: str, right: str):
     assert not set(slug(left)) & set("/\\<>\"'&# ?%")
     assert slug(left) not in ("", ".", "..")
     assert (slug(left) == slug(right)) == (left == right)
-
-
-def test_a_difference_has_its_sign():
-    assert [signed(value) for value in (0.5, -0.5, 0.0, None)] == ["+0.500", "−0.500", "0", "—"]
 
 
 def test_json_has_no_infinite_numbers():

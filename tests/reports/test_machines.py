@@ -104,11 +104,3 @@ def test_the_machine_with_most_runs_is_shown_and_jobs_spread_over_machines_all_s
     spread = tables.runs.with_columns(other)
     runs, timings, sentences = one_machine(spread, tables.timings)
     assert (len(runs), len(timings), sentences) == (len(spread), len(tables.timings), [])
-
-
-def test_timings_alone_that_machines_repeat_are_not_pooled(plans: tuple[ReportPlan, ReportPlan]):
-    tables = read_tables(plans[0].studies[0].tables)
-    twice = pl.concat([tables.timings, tables.timings.with_columns(pl.lit("m2").alias("machine"))])
-    runs, timings, sentences = one_machine(tables.runs, twice)
-    assert (len(runs), len(timings), len(sentences)) == (len(tables.runs), len(tables.timings), 2)
-    assert timings["machine"].unique().to_list() == ["m1"]

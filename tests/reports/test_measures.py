@@ -13,12 +13,10 @@ from reports.measures import (
     best_methods,
     chosen_rates,
     complete_curves,
-    complete_interval,
     curve_bands,
     evaluations_to_target,
     nearly_best_decades,
     own_seconds,
-    peak_memory,
     references,
     run_values,
     seconds_to_target,
@@ -34,7 +32,7 @@ from reports.measures import (
     with_seconds,
 )
 from results.reading import with_method
-from results.schema import CURVES, MEMORY, RUNS, TIMINGS
+from results.schema import CURVES, RUNS, TIMINGS
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 
@@ -62,11 +60,6 @@ def values(frame: pl.DataFrame) -> dict[str, float | None]:
     return dict(frame.select("run", "value").rows())
 
 
-def test_labels_come_apart_as_they_were_put_together():
-    for optimizer, basis in (("adam", "identity"), ("adam", "block egop"), ("<b>", "egop")):
-        assert Method.of(Method(optimizer, basis).label) == (optimizer, basis)
-
-
 def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing():
     table = runs(
         run("good", 1.0),
@@ -80,11 +73,6 @@ def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing():
         "out_of_memory": INFINITE, "out_of_time": INFINITE, "interrupted": None, "other": None,
     }  # fmt: skip
     assert values(run_values(table, "train_loss", "final", "maximize"))["diverged"] == -INFINITE
-
-
-def test_the_best_value_before_a_divergence_stands():
-    table = runs(run("diverged", NAN, outcome="diverged"))
-    assert values(run_values(table, "train_loss", "best", "minimize")) == {"diverged": 0.5}
 
 
 def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_missed():
@@ -214,18 +202,6 @@ def test_a_forgiving_method_does_nearly_as_well_over_decades(
     assert found["value"].to_list() == ([] if decades is None else pytest.approx([decades]))
 
 
-def test_decades_are_counted_for_every_method_and_seed_by_itself():
-    frame = pl.concat(
-        [
-            swept({0.1: 1.0, 1.0: 1.0}),
-            swept({0.1: 1.0, 1.0: 5.0}, seed=1),
-            swept({0.1: 5.0, 1.0: 0.1}, method="sgd"),
-        ]
-    )
-    found = nearly_best_decades(frame, "minimize").sort("method", "seed")
-    assert found.rows() == [("adam", 0, 1.0), ("adam", 1, 0.0), ("sgd", 0, 0.0)]
-
-
 def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
     study = replace(report.plan.study("digits_mlp"), tuned_on={"jax": "jax", "torch": "jax"})
     table = runs(
@@ -252,14 +228,6 @@ def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
     ]
     budgets = tuning_budgets(tuning_runs(shared, "w", "torch", table)).sort("method")
     assert budgets.rows()[:2] == [("adam", "adam", 1, 20), ("adam @ egop", "adam", 1, 20)]
-
-
-def test_a_median_with_a_value_missing_is_none():
-    found = complete_interval(pl.Series([1.0, 3.0, 2.0]))
-    assert found is not None
-    assert found.median == 2.0
-    assert complete_interval(pl.Series([1.0, None, 2.0])) is None
-    assert complete_interval(pl.Series([], dtype=pl.Float64)) is None
 
 
 def curve(name: str, *points: tuple[int, float]) -> list[dict[str, Any]]:
@@ -353,12 +321,6 @@ def timed(**steps: Sequence[float]) -> pl.DataFrame:
     return with_method(pl.DataFrame(rows, schema=TIMINGS))
 
 
-def test_a_step_is_compared_with_the_same_optimizer_without_a_basis_or_with_the_first_method():
-    methods = ["sgd", "adam", "adam @ egop", "soap @ egop"]
-    assert references(methods) == {"adam": "sgd", "adam @ egop": "adam", "soap @ egop": "sgd"}
-    assert references(["sgd"]) == references([]) == {}
-
-
 def test_seconds_of_curves_are_steps_times_the_timed_step_and_the_basis():
     cell = {"workload": "w", "backend": "jax"}
     bands = pl.DataFrame(
@@ -396,12 +358,3 @@ def test_step_ratios_are_paired_by_repetition_so_that_a_drift_cancels():
     assert found["count"].to_list() == [6, 6]
     assert found["level"].to_list() == pytest.approx([0.95] * 2)
     assert step_ratios(timings, {"adam": "lion"}).is_empty()
-
-
-def test_peak_memory_is_that_above_the_loaded_process():
-    base = {"study": "s", "scale": "quick", "workload": "w", "optimizer": "adam", "basis": "identity",
-            "backend": "jax", "device": "cpu", "spec_hash": "h", "machine": "m"}  # fmt: skip
-    known = {"host_baseline_bytes": 100, "host_peak_bytes": 130, "device_peak_bytes": 7}
-    memory = with_method(pl.DataFrame([base | known, base], schema=MEMORY))
-    found = peak_memory(memory).select("host", "baseline", "device").rows()
-    assert found == [(30, 100, 7), (None, None, None)]

@@ -128,9 +128,3 @@ def test_budgets_seeds_tuning_and_backends_are_told_in_words(study: StudyPlan):
             "<br>torch on gpu: 3 final seeds, with the settings chosen on jax",
         }.items()
     )
-
-
-def test_what_a_study_does_not_say_has_no_row(study: StudyPlan):
-    said = rows(replace(study, targets={}, stop={}))
-    assert said
-    assert not {"Targets", "Runs stop"} & said.keys()

@@ -107,29 +107,6 @@ def test_variants_go_to_the_base_with_the_longest_name_and_count_only_where_draw
         variants_of({"net": False, "netless": True})
 
 
-def test_the_median_over_studies_counts_a_miss_as_infinite(tmp_path: Path):
-    rows = [*runs("a", "u", [8, 9, 10, None, None]), *runs("b", "u", [1, 1, None, None, None])]
-    assert scored(tmp_path, rows) == pytest.approx({"a": 1.0, "b": 0.0})
-
-
-def test_times_above_four_times_the_best_are_void(tmp_path: Path):
-    rows = [*runs("a", "u", [10]), *runs("b", "u", [40]), *runs("c", "u", [41])]
-    assert scored(tmp_path, rows) == pytest.approx({"a": 1.0, "b": 1 / 198, "c": 0.0})
-
-
-def test_a_missed_variant_voids_its_base_and_no_other(tmp_path: Path):
-    rows = [
-        *runs("a", "u", [10]),
-        *runs("a", "v", [10]),
-        *runs("a", "u_x", [None], held_out=1),
-        *runs("b", "u", [30]),
-        *runs("b", "v", [20]),
-        *runs("b", "u_x", [1], held_out=1),
-    ]
-    # a loses u, so that b is the fastest there; 2 is the 34th of the 100 points: 66.5 of 99 steps count.
-    assert scored(tmp_path, rows) == pytest.approx({"a": 0.5, "b": (1 + 66.5 / 99) / 2})
-
-
 def test_a_variant_that_was_not_drawn_changes_nothing(tmp_path: Path):
     rows = [*runs("a", "u", [10]), *runs("b", "u", [10])]
     extra = runs("a", "u_x", [None])

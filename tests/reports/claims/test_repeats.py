@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 from curvebench.__main__ import main
@@ -142,21 +141,6 @@ def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
     assert "in float64: same direction" in " ".join(as_text([one]).split())
 
 
-def test_a_repeat_changes_no_verdict(plan):
-    alone = replace(plan, studies=plan.studies[:2])
-    for name in ("claims", "findings"):
-        with_, without = (getattr(read_verdicts(one), name) for one in (plan, alone))
-        assert with_.drop("reason", strict=False).equals(without.drop("reason", strict=False))
-
-
-def test_another_backend_is_not_told_what_was_not_repeated_there(plan):
-    rows = read_verdicts(plan).claims.filter(pl.col("claim") == "egop.digits_mlp")
-    assert {row["backend"]: "float64" in row["reason"] for row in rows.to_dicts()} == {
-        "jax": True,
-        "torch": False,
-    }
-
-
 def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):
     study = plan.study(AGAIN.name)
     claim = study.repeated[0]
@@ -166,13 +150,6 @@ def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):
     assert len(list(comparisons(study, more, tables, "jax"))) == 1
     with pytest.raises(InputError, match="the plan does not have; give the plan with all workloads"):
         list(comparisons(study, replace(more, repeats=""), tables, "jax"))
-
-
-def test_a_repeat_without_its_claim_decides_nothing(plan):
-    alone = replace(plan, studies=plan.studies[2:], skipped=())
-    found = read_verdicts(alone)
-    assert found.claims.is_empty()
-    assert not found.repeats
 
 
 def test_what_only_repeats_has_no_leaderboard(plan):

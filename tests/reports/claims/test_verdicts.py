@@ -15,7 +15,7 @@ from documents.errors import InputError
 from documents.plan import ReportPlan
 from reports.claims.comparison import comparisons
 from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
-from reports.claims.verdicts import claim_verdicts, combined, decided, rule_of_runs
+from reports.claims.verdicts import claim_verdicts, combined, decided
 from reports.pages.site import render_site
 from reports.plan import read_plan
 from reports.statistics.decisions import Question, decide
@@ -152,18 +152,6 @@ def test_pairs_that_stopped_in_both_are_equal_for_no_relation(report: Report, re
     assert f"these runs cannot decide it, and more seeds would not either: {said}" in claimed["reason"]
 
 
-def test_that_both_stopped_is_said_where_all_pairs_did(report: Report):
-    study, claim, tables = stopping(report, [0.09] * 10, [0.09] * 10, 0.1)
-    (one,) = comparisons(study, claim, tables, "jax")
-    assert (one.bounds.shown, one.bounds.range) == ("both stopped", "at 0.1")
-
-
-def test_without_a_stop_equal_losses_are_the_same(report: Report):
-    study, claim, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation="same")
-    (row,) = decided(list(comparisons(replace(study, stop={}), claim, tables, "jax"))).to_dicts()
-    assert (row["finding"], row["estimate"]) == ("holds", 1.0)
-
-
 def test_what_a_bound_is_enough_for_is_decided(report: Report):
     study, claim, tables = stopping(report, [0.09] * 10, NOT, 0.1)
     (row,) = decided(list(comparisons(study, claim, tables, "jax"))).to_dicts()
@@ -173,13 +161,6 @@ def test_what_a_bound_is_enough_for_is_decided(report: Report):
     turned, claim, tables = stopping(report, NOT, [0.09] * 10, 0.1)
     (row,) = decided(list(comparisons(turned, claim, tables, "jax"))).to_dicts()
     assert (row["finding"], row["low"], row["high"]) == ("fails", pytest.approx(5.0), np.inf)
-
-
-def test_a_bound_that_is_not_enough_is_told(report: Report):
-    study, _, tables = stopping(report, [0.09] * 10, [0.101] * 10, 0.1, relation="same")
-    reason = judged(study, tables)["reason"]
-    said = "10 of 10 pairs, of which one run stopped at 0.1, are bounds only"
-    assert f"more seeds would not either: {said}" in reason
 
 
 def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
@@ -238,28 +219,6 @@ def test_json_has_bounds_and_words(report: Report):
     assert asked in " ".join(as_text([told]).split())
 
 
-@pytest.mark.parametrize(
-    ("relation", "metric", "asks"),
-    [
-        ("better", "train_loss", "at most 0.950"),
-        ("no_worse", "train_loss", "at most 1.05"),
-        ("same", "train_loss", "0.950 to 1.05"),
-        ("better", "validation_accuracy", "at least +0.0500"),
-        ("no_worse", "validation_accuracy", "at least −0.0500"),
-        ("same", "validation_accuracy", "−0.0500 to +0.0500"),
-    ],
-)
-def test_what_a_claim_asks_of_the_median_effect_in_words(report: Report, relation, metric, asks):
-    study = report.plan.study("digits_mlp")
-    (claim,) = study.claims
-    condition = replace(claim.conditions[0], relation=relation, metric=metric, smallest_effect=0.05)
-    plan = replace(
-        report.plan, studies=(replace(study, claims=(replace(claim, conditions=(condition,)),)),), skipped=()
-    )
-    told = listed(replace(plan, checks=None), read_verdicts(replace(plan, checks=None)))
-    assert [one["asks"] for one in told] == [asks]
-
-
 def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):
     study = read_plan(report.plan_file).study("digits_mlp")
     tables = read_tables(study.tables)
@@ -289,13 +248,6 @@ def test_two_final_runs_of_a_seed_are_refused(report: Report):
     (claim,) = study.claims
     with pytest.raises(InputError, match="a seed has more than one final run; merge tables of one plan"):
         list(comparisons(study, claim, twice, "jax"))
-
-
-def test_a_rule_changed_after_the_runs_is_seen(report: Report):
-    plan = read_plan(report.plan_file)
-    jobs = read_tables(plan.study("digits_mlp").tables).jobs
-    assert rule_of_runs(jobs, "egop.digits_mlp", "jax") == RULE
-    assert rule_of_runs(jobs, "another", "jax") is None
 
 
 # findings by their first letters: holds, fails, open
@@ -391,12 +343,6 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert text.splitlines()[0].split()[:2] == ["claim", "verdict"]
     assert "Fashion-MNIST is not on this machine" in text
-
-
-def test_the_list_is_of_the_leading_backend(report: Report, found):
-    plan = read_plan(report.plan_file)
-    backends = {verdict["backend"] for verdict in listed(plan, found) if verdict["study"] == "digits_mlp"}
-    assert backends == {"jax"}
 
 
 def test_a_condition_on_what_the_plan_lacks_is_an_error(report: Report):

@@ -12,7 +12,7 @@ import pytest
 
 from documents.method import BasisSpec
 from documents.plan import MetricPlan, StudyPlan, WorkloadPlan
-from reports.figures.across import best_rates, draw_across, ranks, varied
+from reports.figures.across import draw_across, ranks, varied
 from reports.figures.all_figures import with_source_figures
 from reports.figures.drawing import Drawn
 from reports.figures.study_figures import (
@@ -26,7 +26,6 @@ from reports.figures.study_figures import (
 from reports.plan import read_plan
 from reports.tables import read_tables
 from tests.reports.changing import replace
-from tests.reports.conftest import Report
 from tests.reports.synthetic import Shape, write_plan
 
 SHAPE = Shape(
@@ -106,14 +105,6 @@ def test_ranks_are_shares_or_numbers_of_three_bases_or_more(tmp_path: Path):
     )
 
 
-def test_the_best_rate_is_where_the_median_is_best():
-    rates = pl.DataFrame(
-        {"method": ["b", "b", "a"], "learning_rate": [0.1, 1.0, 0.1], "median": [3.0, 2.0, 5.0]}
-    )
-    assert best_rates(rates, "minimize") == [("a", 0.1, 5.0), ("b", 1.0, 2.0)]
-    assert best_rates(rates, "maximize") == [("a", 0.1, 5.0), ("b", 0.1, 3.0)]
-
-
 def test_a_family_and_its_bases_are_drawn_for_every_claimed_metric(tmp_path: Path):
     study = made_up(tmp_path, SHAPE)
     settings = dict(zip(SHAPE.workloads, (1.0, 0.0, 0.3), strict=True))
@@ -144,12 +135,6 @@ def test_a_family_and_its_bases_are_drawn_for_every_claimed_metric(tmp_path: Pat
     svg = (tmp_path / "drawn/mask_000.jax.bases.final.train_loss.light.svg").read_text()
     for text in ("rank-2 basis", "rank-4 basis", "rank-8 basis", "the panel's basis", "adagrad"):
         assert f">{text}</text>" in svg
-
-
-def test_studies_without_families_bases_and_ranks_have_no_such_figure(report: Report):
-    for study in report.plan.studies:
-        kinds = {figure["kind"] for figure in json.loads((study.figures / "figures.json").read_text())}
-        assert "across" not in kinds
 
 
 def test_captions_name_the_figures_of_the_source_that_they_lie_beside(tmp_path: Path):

@@ -15,7 +15,6 @@ from reports.pages.kernels import (
     change_text,
     machine_parts,
     read_stored,
-    write_kernels,
 )
 from tests.reports.conftest import KernelReport
 from tests.reports.stored_kernels import history, write_stored
@@ -62,15 +61,6 @@ def test_machines_are_kept_apart(tmp_path: Path, hashes: list[str]):
     assert [part["name"] for part in machine_parts(read_stored(tmp_path))] == ["one", "two"]
 
 
-def test_environments_of_a_machine_are_kept_apart(tmp_path: Path, hashes: list[str]):
-    write_stored(tmp_path, hashes)
-    path = tmp_path / "one" / f"{hashes[2][:8]}-existing-py.json"
-    content = json.loads(path.read_text())
-    (tmp_path / "one" / f"{hashes[2][:8]}-other.json").write_text(json.dumps(content | {"env_name": "other"}))
-    names = [part["name"] for part in machine_parts(read_stored(tmp_path))]
-    assert names == ["one, existing-py", "one, other"]
-
-
 def test_another_version_of_a_benchmark_is_not_compared(tmp_path: Path, hashes: list[str]):
     write_stored(tmp_path, hashes)
     path = tmp_path / "one" / f"{hashes[0][:8]}-existing-py.json"
@@ -90,15 +80,6 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(tmp_path: Path, hashes: l
     (tmp_path / "one" / "machine.json").write_text(text or "3")
     stored = read_stored(tmp_path)
     assert f"{damaged}: not a result of asv" in stored.notes[0]
-    assert set(stored.frame["commit"]) == {hashes[0], hashes[2]}
-
-
-def test_a_value_of_a_wrong_type_is_damage_too(tmp_path: Path, hashes: list[str]):
-    write_stored(tmp_path, hashes)
-    path = tmp_path / "one" / f"{hashes[1][:8]}-existing-py.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"commit_hash": ["no", "hash"]}))
-    stored = read_stored(tmp_path)
-    assert len(stored.notes) == 1
     assert set(stored.frame["commit"]) == {hashes[0], hashes[2]}
 
 
@@ -123,14 +104,6 @@ def test_the_page_shows_tables_steps_and_commits(kernel_report: KernelReport):
     assert "<b>EPYC" not in text
     for commit in kernel_report.hashes:
         assert text.count(f'id="{commit}"') == 1
-
-
-def test_a_folder_without_anything_readable_is_shown_too(tmp_path: Path):
-    (tmp_path / "stored" / "one").mkdir(parents=True)
-    (tmp_path / "stored" / "one" / "aaaaaaaa-existing.json").write_text("{")
-    made = write_kernels(tmp_path / "stored", tmp_path / "out")
-    assert made["machines"] == []
-    assert "aaaaaaaa-existing.json" in made["notes"][0]
 
 
 def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture):

@@ -9,13 +9,12 @@ from typing import Any
 import polars as pl
 
 from documents.plan import StudyPlan
-from reports.boards.leaderboard import leaderboards
 from reports.pages.overview import Answer, answers, best_methods_of
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, words_of
-from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
+from tests.reports.synthetic import BASIS_EVALUATIONS
 
 
 def answer(study: StudyPlan, tables: Tables) -> Any:
@@ -67,34 +66,6 @@ def test_the_first_to_the_target_is_used_and_the_one_that_ends_best_stands_besid
     )
 
 
-def test_a_target_that_the_start_meets_has_no_price(study, tables):
-    """All meet it after 0 steps, so that the first to it has paid nothing."""
-    met = pl.concat_list(
-        pl.struct(
-            pl.col("targets").list.first().struct.field("metric", "threshold"),
-            pl.lit(0, pl.Int64).alias("steps"),
-            pl.lit(0.0).alias("seconds"),
-        )
-    ).cast(tables.runs.schema["targets"])
-    found = answer(study, replace(tables, runs=tables.runs.with_columns(targets=met)))
-    use, _ = found.winners
-    assert use.evaluations.median == 0
-    assert "×" not in sentence(found)
-
-
-def test_the_method_to_use_has_the_fewest_gradients_on_the_leaderboard(study, tables):
-    found = answer(study, tables)
-    board = leaderboards([(study, tables)])[0]
-    assert board.backend == found.backend
-    entries = {row.method: row.entries[0] for row in board.rows}
-    medians = {
-        name: entry.evaluations.median for name, entry in entries.items() if entry and entry.evaluations
-    }
-    assert len(medians) == 6
-    assert medians[found.use.best.method] == min(medians.values())
-    assert board.rows[0].method == found.use.best.method
-
-
 def test_where_both_measures_agree_there_is_one_row(study, tables):
     found = answer(study, without(unpaid(tables), pl.col("basis") == "identity"))
     assert found.agree
@@ -112,15 +83,6 @@ def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables
     assert sentence(found).endswith(
         "has the lowest training loss after equal steps; there adam @ egop cannot be told from it."
     )
-
-
-def test_a_basis_is_charged_in_the_race(study, tables):
-    runs = copied(tables, "adam @ egop", "adam").runs
-    charged = pl.when(pl.col("method") == "adam").then(0).otherwise("basis_gradient_evaluations")
-    free = replace(tables, runs=runs.with_columns(charged.alias("basis_gradient_evaluations")))
-    found = answer(study, free)
-    assert found.use.best.methods == ("adam",)
-    assert found.use.evaluations.median in STEPS
 
 
 def missed(tables: Tables, which: pl.Expr) -> Tables:
@@ -142,11 +104,6 @@ def test_where_nobody_reaches_the_target_the_end_decides_and_it_is_said(study, t
     assert sentence(aimless) == "Lowest training loss after equal steps: adam @ egop."
 
 
-def test_the_one_that_ends_best_may_miss_the_target(study, tables):
-    found = answer(study, missed(tables, pl.col("method") == "adam @ egop"))
-    assert "adam @ egop (half of its runs miss the target); first to the target" in sentence(found)
-
-
 def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, tables):
     found = answer(study, without(tables, pl.col("seed") < 103))
     assert not found.use.best.beaten
@@ -154,16 +111,6 @@ def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, table
     told = sentence(found)
     assert told.startswith("Uncertain: 3 seeds do not tell any of 6 methods from another, and so few cannot")
     assert "0.625" in told
-
-
-def test_who_never_reached_the_target_cannot_be_first_to_it(study, tables):
-    few = without(tables, pl.col("seed") < 103)
-    before = answer(study, few)
-    assert "adam" in before.use.best.methods
-    found = answer(study, missed(few, pl.col("method").is_in(["adam", "adam @ egop"])))
-    assert found.use.measure == "target"
-    assert set(found.use.best.methods) == set(before.use.best.methods) - {"adam", "adam @ egop"}
-    assert not found.use.best.beaten  # which seeds tell from others is another question
 
 
 def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
@@ -193,10 +140,6 @@ def test_a_method_without_a_finished_run_is_never_among_the_best(study):
         for method, value in (("sgd", 1.0), ("adam", 1.1), ("adagrad", inf))
     ]
     assert set(best_methods_of(pl.DataFrame(rows), "minimize", study.methods).methods) == {"sgd", "adam"}
-
-
-def test_a_workload_without_final_runs_has_no_answer(study, tables):
-    assert answers([(study, without(tables, pl.lit(value=False)))]) == []
 
 
 def test_studies_of_one_workload_say_which_they_are(study, tables):

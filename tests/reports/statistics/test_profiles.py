@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from reports.statistics.profiles import (
     LIMIT,
     POINTS,
-    array_intervals,
-    array_scores,
     profile_score,
     score_intervals,
     study_medians,
@@ -75,11 +73,6 @@ def test_a_score_by_hand():
     assert scores_of(times) == pytest.approx(expected)
 
 
-def test_the_best_come_first_and_equals_by_name():
-    times = table({"late": [2.0], "b": [1.0], "a": [1.0]})
-    assert profile_score(times)["submission"].to_list() == ["a", "b", "late"]
-
-
 def test_a_time_at_the_limit_counts_and_one_above_it_does_not():
     times = table({"a": [0.1, 1.0], "b": [0.4, 4.0 + 1e-9]})
     assert time_ratios(times).filter(submission="b")["ratio"].to_list() == [4.0, None]
@@ -91,11 +84,6 @@ def test_what_was_missed_is_null_infinite_or_no_row():
     absent = whole.filter(pl.col("seconds").is_not_null())
     infinite = whole.with_columns(pl.col("seconds").fill_null(INFINITE))
     assert scores_of(whole) == scores_of(absent) == scores_of(infinite)
-
-
-def test_a_workload_that_nobody_solves_counts_against_everybody():
-    assert scores_of(table({"a": [1.0, None], "b": [1.0, None]})) == pytest.approx({"a": 0.5, "b": 0.5})
-    assert scores_of(table({"a": [None], "b": [None]})) == {"a": 0.0, "b": 0.0}
 
 
 def test_a_base_counts_only_where_its_variant_is_reached_within_the_limit():
@@ -133,13 +121,6 @@ def test_what_is_refused(rows, options, message):
         profile_score(times, **options)
 
 
-def test_a_missing_column_is_named():
-    with pytest.raises(ValueError, match="no column seconds, workload"):
-        profile_score(pl.DataFrame({"submission": ["a"]}))
-    with pytest.raises(ValueError, match="no column study"):
-        study_medians(table({"a": [1.0]}))
-
-
 TIMES = st.lists(
     st.lists(st.none() | st.integers(1, 12).map(float), min_size=4, max_size=4), min_size=1, max_size=4
 )
@@ -153,15 +134,6 @@ def test_it_equals_loops_over_submissions_workloads_and_points(rows, held_out):
     filled = {(s, w): INFINITE if v is None else v for s, w, v in times.iter_rows()}
     found = scores_of(times, variants=variants)
     assert found == pytest.approx(brute_force(filled, variants), abs=1e-12)
-
-
-@given(TIMES, st.floats(0.5, 100))
-def test_units_do_not_matter_and_scores_lie_between_0_and_1(rows, unit):
-    times = table({f"s{number}": row for number, row in enumerate(rows)})
-    scores = profile_score(times)
-    assert scores["score"].is_between(0, 1 + 1e-12).all()
-    exact = times.with_columns(pl.col("seconds") * 2.0 ** round(np.log2(unit)))
-    assert profile_score(exact).equals(scores)
 
 
 # --- studies -------------------------------------------------------------------------------------
@@ -214,13 +186,6 @@ def test_intervals_hold_the_scores_of_the_medians_and_are_the_same_each_time(pai
     assert found["rank_low"].to_list()[-1] == 3.0  # three times as long as a never ranks second
 
 
-def test_the_order_of_rows_does_not_matter():
-    runs = some_runs(np.random.default_rng(4))
-    shuffled = runs.sample(fraction=1.0, shuffle=True, seed=2)
-    first, second = (score_intervals(each, paired=True) for each in (runs, shuffled))
-    assert first.equals(second)
-
-
 def test_paired_studies_are_drawn_together():
     # b is always a tenth slower than a on the same seed, while seeds differ by far more than that.
     instances = np.random.default_rng(5).lognormal(0, 2, 9)
@@ -232,49 +197,10 @@ def test_paired_studies_are_drawn_together():
     assert together["high"].item() - together["low"].item() < 1e-9
 
 
-def test_equal_submissions_share_their_rank():
-    runs = studies({(name, "u"): [1.0, 2.0, 3.0] for name in "ab"})
-    assert score_intervals(runs, paired=True)["rank"].to_list() == [1.5, 1.5]
-
-
 def test_one_study_gives_no_interval():
     found = score_intervals(studies({("a", "u"): [1.0], ("b", "u"): [None]}), paired=True)
     assert found["score"].to_list() == pytest.approx([1.0, 0.0])
     assert found.select("low", "high", "rank_low", "rank_high").null_count().row(0) == (2, 2, 2, 2)
-
-
-@pytest.mark.parametrize("paired", [True, False])
-def test_arrays_and_frames_give_the_same(paired: bool):
-    values = np.random.default_rng(8).lognormal(0, 0.3, (3, 4, 7))
-    values[1, 2, :2] = INFINITE
-    runs = studies({("abc"[s], "uvwx"[w]): list(values[s, w]) for s in range(3) for w in range(4)})
-    found = array_intervals(values, np.random.default_rng(0), paired=paired)
-    frame = score_intervals(runs, paired=paired).sort("submission")
-    for name, column in found.items():
-        assert frame[name].to_list() == pytest.approx(column.tolist())
-    scores, ranks = array_scores(np.median(values, axis=-1))
-    assert found["score"].tolist() == scores.tolist()
-    assert found["rank"].tolist() == ranks.tolist()
-
-
-@pytest.mark.parametrize("size", [5, 20])
-@pytest.mark.parametrize("paired", [True, False])
-def test_scores_of_equals_are_covered_though_one_of_them_is_the_fastest_by_chance(paired: bool, size: int):
-    random, trials = np.random.default_rng(size), 60
-    held = []
-    for _ in range(trials):
-        seconds = random.lognormal(0, 0.3, (4, 6, size))
-        found = array_intervals(seconds, random, paired=paired, resamples=100)
-        assert (found["score"] < 1).all()  # which is what each of them has in truth
-        held.append((found["high"] >= 1 - 1e-9).mean())
-    assert np.mean(held) > 0.9
-
-
-def test_who_is_surely_slower_is_not_taken_for_a_tie():
-    instances = np.random.default_rng(5).lognormal(0, 0.1, 20)
-    seconds = np.stack([instances, 2 * instances])[:, None]
-    found = array_intervals(seconds, np.random.default_rng(0), paired=True, resamples=100)
-    assert found["high"][1] - found["low"][1] < 1e-6  # always twice as long on the same seed
 
 
 def test_studies_that_are_given_twice_are_refused():
