@@ -39,12 +39,12 @@ def _log_sum_exp(ops: Ops, params: Arrays, split: Arrays) -> Array:
 
 
 def _least_squares(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = 1/2 ||A theta - y||^2 (000 C.6 l.1164)."""
+    """f = 1/2 ||A theta - y||^2 (000 C.6)."""
     return 0.5 * ops.sum(ops.square(split["features"] @ params["theta"] - split["targets"]), axis=-1)
 
 
 def _logistic(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = -sum_i y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i) with z = A theta (000 C.6 l.1159)."""
+    """f = -sum_i y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i) with z = A theta (000 C.6)."""
     scores, labels = split["features"] @ params["theta"], split["targets"]
     return -ops.sum(labels * ops.log_sigmoid(scores) + (1.0 - labels) * ops.log_sigmoid(-scores), axis=-1)
 
@@ -64,7 +64,7 @@ def _consistent_targets(features: np.ndarray, truth: np.ndarray, random: Random)
 def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -> np.ndarray:
     """Labels 0 and 1 with P(y_i = 1) = sigma(<a_i, theta*>).
 
-    000 C.6 l.1162 prints sigma(-<a_i, theta*>), at odds with its loss; the law of the problem is the
+    000 C.6 prints sigma(-<a_i, theta*>), at odds with its loss; the law of the problem is the
     same, because theta* is symmetric.
     """
     probabilities = 1.0 / (1.0 + np.exp(-(features @ truth)))
@@ -72,7 +72,7 @@ def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -
 
 
 def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """theta ~ N(0, c^2 I): c = 1 for starts and for EGOP samples alike in 000 C.6 l.1171-1172, not in C.4."""
+    """theta ~ N(0, c^2 I): c = 1 for starts and for EGOP samples alike in 000 C.6, not in C.4."""
     return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 
 
@@ -114,7 +114,7 @@ def _workload(
         source=source,
         metrics=metrics if minimum is None else {**metrics, "train_suboptimality": SUBOPTIMALITY},
         settings={
-            "batch_size": Setting(None, "full batch, the only choice (000 C.6 l.1169)", read=choice(None)),
+            "batch_size": Setting(None, "full batch, the only choice (000 C.6)", read=choice(None)),
             "n": Setting(n, "rows of A, the number of examples", whole()),
             "d": Setting(d, "columns of A, the number of parameters", whole()),
             "alpha": Setting(alpha, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),

@@ -50,12 +50,12 @@ def _missing(settings: Settings) -> str | None:
 
 
 def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Xavier normal weights, uniform biases, for starts and for EGOP samples alike (000 C.6 l.1095-1099)."""
+    """Xavier normal weights, uniform biases, for starts and for EGOP samples alike (000 C.6)."""
     return sample_relu_parameters(WIDTHS, xavier_normal, uniform_bias, generator)
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
-    """The digits under one random partition that all seeds share (000 C.6 l.1075-1076)."""
+    """The digits under one random partition that all seeds share (000 C.6)."""
     pixels, labels = READERS[settings["source"]]()
     parts = random_parts(SPLITS[settings["source"]], random("split", shared=True))
     return Problem(

@@ -43,7 +43,7 @@ class _ImageFamily:
         require_batch(settings, self.train)
 
     def sample_parameters(self, settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """PyTorch's default for linear layers, for starts and EGOP samples alike (000 C.6 l.1095-1099)."""
+        """PyTorch's default for linear layers, for starts and EGOP samples alike (000 C.6)."""
         return sample_relu_parameters(
             self.widths(settings), torch_default_weight, torch_default_bias, generator
         )

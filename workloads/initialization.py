@@ -6,18 +6,18 @@ import numpy as np
 
 
 def xavier_normal(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
-    """A weight matrix (fan_out, fan_in) with entries N(0, 2 / (fan_in + fan_out)) (000 C.6 l.1055-1058)."""
+    """A weight matrix (fan_out, fan_in) with entries N(0, 2 / (fan_in + fan_out)) (000 C.6)."""
     return generator.normal(scale=np.sqrt(2.0 / (fan_in + fan_out)), size=(fan_out, fan_in))
 
 
 def uniform_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
-    """A bias (fan_out,), uniform in plus and minus (fan_in + fan_out)^(-1/2) (000 C.6 l.1097-1099)."""
+    """A bias (fan_out,), uniform in plus and minus (fan_in + fan_out)^(-1/2) (000 C.6)."""
     bound = (fan_in + fan_out) ** -0.5
     return generator.uniform(-bound, bound, size=fan_out)
 
 
 def torch_default_weight(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
-    """A weight matrix (fan_out, fan_in), uniform in plus and minus fan_in^(-1/2) (000 C.6 l.1099)."""
+    """A weight matrix (fan_out, fan_in), uniform in plus and minus fan_in^(-1/2) (000 C.6)."""
     return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=(fan_out, fan_in))
 
 

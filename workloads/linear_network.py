@@ -53,7 +53,7 @@ def _roles(settings: Settings) -> dict[str, Role]:
 
 
 def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Xavier normal weights, for starts and for EGOP samples alike (000 C.6 l.1054-1058)."""
+    """Xavier normal weights, for starts and for EGOP samples alike (000 C.6)."""
     return {
         name: xavier_normal(outputs, inputs, generator)
         for name, (outputs, inputs) in _weights(settings).items()
@@ -61,7 +61,7 @@ def _sample_parameters(settings: Settings, generator: np.random.Generator) -> di
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
-    """One A (inputs, examples) with sigma_k = k^-alpha and Y = M* A, then split (000 C.6 l.1044-1049).
+    """One A (inputs, examples) with sigma_k = k^-alpha and Y = M* A, then split (000 C.6).
 
     The split does not rescale: the singular values are those of all examples together. The columns of A
     are exchangeable, so that the first ones are a random training set.

@@ -18,7 +18,7 @@ def orthonormal(rows: int, columns: int, generator: np.random.Generator) -> np.n
 def power_law_matrix(rows: int, columns: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
     """A matrix (rows, columns) with singular values k^-alpha, k = 1, 2, ..., and random singular vectors.
 
-    Source: 000 Sec. 6 l.364-366 and C.6 l.1155-1157.
+    Source: 000 Sec. 6 and C.6.
     """
     rank = min(rows, columns)
     singular_values = np.arange(1, rank + 1) ** -float(alpha)

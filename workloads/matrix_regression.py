@@ -58,12 +58,12 @@ def _masked_shape(settings: Settings) -> tuple[int, int]:
 
 
 def _zero(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """W = 0, whatever the seed (000 C.6 l.1123)."""
+    """W = 0, whatever the seed (000 C.6)."""
     return {"W": np.zeros(_masked_shape(settings))}
 
 
 def _errors_in_variables(settings: Settings, random: Random) -> Problem:
-    """A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W* ~ N(0, 1) and Y = A (M * W*) (000 C.6 l.1117-1121)."""
+    """A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W* ~ N(0, 1) and Y = A (M * W*) (000 C.6)."""
     generator = random("data")
     shape = _masked_shape(settings)
     matrix = power_law_matrix(shape[0], shape[0], settings["alpha"], generator)
@@ -118,7 +118,7 @@ class _Instance(NamedTuple):
 
 
 def _drawn(settings: Settings, generator: np.random.Generator) -> _Instance:
-    """X* = U diag(1, ..., 1/kappa) V^T, A with sigma_k = k^-alpha, Y = A X* + noise (000 C.6 l.1136-1144)."""
+    """X* = U diag(1, ..., 1/kappa) V^T, A with sigma_k = k^-alpha, Y = A X* + noise (000 C.6)."""
     n, m, rank = settings["n"], settings["m"], settings["rank"]
     left, right = orthonormal(n, rank, generator), orthonormal(m, rank, generator)
     truth = (left * np.linspace(1.0, 1.0 / settings["condition"], rank)) @ right.T
@@ -129,7 +129,7 @@ def _drawn(settings: Settings, generator: np.random.Generator) -> _Instance:
 def spectral_start(
     matrix: np.ndarray, targets: np.ndarray, rank: int, exponent: float
 ) -> dict[str, np.ndarray]:
-    """L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the SVD of A^+ Y (000 C.6 l.1145-1147).
+    """L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the SVD of A^+ Y (000 C.6).
 
     With e = 1/2 the product L_0 R_0^T is the best approximation of A^+ Y of rank r. The paper prints
     e = -1/2, with which the product has the inverse singular values.
