@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
@@ -120,42 +119,18 @@ class TimingSpec(TrainingSpec):
     stage: Literal["timing"]
 
 
-class Asking(Protocol):
-    """A study as its runs see it: as it was read, or as a plan has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def schedule(self) -> Schedule: ...
-    @property
-    def stop(self) -> Mapping[str, float]: ...
-    @property
-    def targets(self) -> Mapping[str, float]: ...
-    @property
-    def precision(self) -> Precision | None: ...
-
-
-class Sized(Protocol):
-    """A scale of a study, or a plan's study, which has one."""
-
-    @property
-    def budget(self) -> dict[str, int]: ...
-    @property
-    def evaluations(self) -> int: ...
-
-
-def training(study: Asking, size: Sized) -> dict[str, Any]:
-    """The fields of a job that are its study's, whatever it runs."""
+def training(study: Any, size: Any) -> dict[str, Any]:
+    """The fields of a job that are its study's, whatever it runs; arguments as those of `runs_spec`."""
     asked = {name: getattr(study, name) for name in ("schedule", "stop", "targets", "precision")}
     return {"study": study.name, **asked, "budget": size.budget, "evaluations": size.evaluations}
 
 
-def runs_spec(study: Asking, size: Sized, **own: Any) -> RunsSpec:
+def runs_spec(study: Any, size: Any, **own: Any) -> RunsSpec:
     """The job that runs methods of a study.
 
     Args:
-        study: as it was read, or as a plan has it.
-        size: the study's scale; for a plan's study that study itself.
+        study: as it was read (harness.planning.studies), or as a plan has it (documents.plan).
+        size: its scale, with budget and evaluations; for a plan's study that study itself.
         own: the other fields of the job, and those of the study's that it departs from.
     """
     return RunsSpec(**{**training(study, size), **own})

@@ -19,8 +19,6 @@ from documents.names import unknown
 from documents.study import Schedule, Seeds
 from documents.tuning import Tuning
 
-Place = Callable[[Path], Path]
-
 
 class MetricPlan(Document):
     """What a metric means and whether less is better."""
@@ -182,10 +180,6 @@ class StudyPlan(Deciding):
         found = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
         return found[0].direction if found else "minimize"
 
-    def at(self, place: Place) -> StudyPlan:
-        """The study with another place for each of its folders."""
-        return self.model_copy(update={"tables": place(self.tables), "figures": place(self.figures)})
-
 
 class ProblemPlan(Document):
     """A small problem on which backends are compared, and what is known of its gradients."""
@@ -204,10 +198,6 @@ class ParityPlan(Document):
     tolerance: float = Field(gt=0)
     problems: tuple[ProblemPlan, ...]
     tables: tuple[Path, ...]
-
-    def at(self, place: Place) -> ParityPlan:
-        """The comparison with another place for each of its folders."""
-        return self.model_copy(update={"tables": tuple(map(place, self.tables))})
 
 
 class PartPlan(Document):
@@ -241,11 +231,6 @@ class ChecksPlan(Document):
     claims: tuple[ClaimPlan, ...]
     tables: tuple[Path, ...]
     figures: Path
-
-    def at(self, place: Place) -> ChecksPlan:
-        """The checks with another place for each of their folders."""
-        tables = tuple(map(place, self.tables))
-        return self.model_copy(update={"tables": tables, "figures": place(self.figures)})
 
 
 class ReportPlan(Document):
@@ -288,17 +273,22 @@ class ReportPlan(Document):
         names = ", ".join(study.name for study in self.studies) or "none"
         raise InputError(f"the plan has no study {name!r} (it has: {names})")
 
-    def at(self, place: Place) -> ReportPlan:
+    def at(self, place: Callable[[Path], Path]) -> ReportPlan:
         """The plan with another place for each of its folders."""
-        return self.model_copy(
-            update={
-                "studies": tuple(study.at(place) for study in self.studies),
-                "parity": self.parity and self.parity.at(place),
-                "checks": self.checks and self.checks.at(place),
-                "kernels": self.kernels and place(self.kernels),
-            }
-        )
+        moved = {name: _placed(value, place) for name, value in self if name != "path"}
+        return self.model_copy(update=moved)
 
     def to_json(self) -> str:
         """The text of `plan.json`."""
         return self.model_dump_json(indent=1) + "\n"
+
+
+def _placed(value: Any, place: Callable[[Path], Path]) -> Any:
+    """A value of a document with another place for each path in it."""
+    if isinstance(value, Path):
+        return place(value)
+    if isinstance(value, tuple):
+        return tuple(_placed(one, place) for one in value)
+    if isinstance(value, Document):
+        return value.model_copy(update={name: _placed(one, place) for name, one in value})
+    return value

@@ -25,22 +25,15 @@ from documents.job import (
     spec_file,
     training,
 )
-from documents.method import IDENTITY, BasisSpec, OptimizerSpec, WorkloadSpec
+from documents.method import IDENTITY, BasisSpec, OptimizerSpec
 from documents.names import unknown
 from documents.plan import (
-    BackendPlan,
     ChecksPlan,
-    ClaimPlan,
-    Deciding,
-    MetricPlan,
-    ParityPlan,
-    PartPlan,
-    ProblemPlan,
     ReportPlan,
     SkippedStudy,
     StudyPlan,
-    WorkloadPlan,
 )
+from documents.study import Scale
 from documents.tuning import REFINED_RATES, TwoStageSweep
 from harness import ENTRIES
 from harness.backends import BACKENDS
@@ -48,6 +41,7 @@ from harness.backends import module_of as backend_module
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from harness.paths import stored_kernels
 from harness.planning.config import Config, read_config
+from harness.planning.describing import deciding, describe, describe_checks, describe_parity
 from harness.planning.studies import (
     Study,
     at_defaults,
@@ -59,17 +53,16 @@ from harness.planning.studies import (
     tuning_seeds,
 )
 from harness.planning.workflow import MERGED, TABLES, Wiring, tables_in
-from harness.registry import RULES, WORKLOADS, find_workload, origin
+from harness.registry import RULES, WORKLOADS, origin
 from harness.seeding import generator
 from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
-from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
+from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
 from harness.stages.supervision import FAILED
 from optimizers import module_of as rule_module
 from optimizers import rules
 from optimizers.bases import bases
 from optimizers.bases import module_of as basis_module
 from results.temporary import write_texts
-from results.verdicts import rules as rules_of
 from workloads import module_of as workload_module
 from workloads import workloads
 from workloads.data import FOLDER_VARIABLE
@@ -181,16 +174,21 @@ class Planner:
     results: Path
     tree: SourceTree
 
+    @property
+    def size(self) -> Scale:
+        """The study's scale."""
+        return self.study.scales[self.scale]
+
     def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
         """All jobs that the given backends need, upstream jobs first."""
-        own = self.study.scales[self.scale]
-        tuning_bases = self._bases(tuning_seeds(own), self.study.tried_bases)
-        final_bases = self._bases(self._most_final_seeds(), self.study.bases)
+        most_final_seeds = max((final_seeds(self.size, one) for one in self.size.backends), key=len)
+        tuning_bases = self._bases(tuning_seeds(self.size), self.study.tried_bases)
+        final_bases = self._bases(most_final_seeds, self.study.bases)
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {}
         for backend in backends:
             for optimizer in self.study.running_on(backend):
-                elsewhere = None if rule_of(optimizer).backend else own.backends[backend].tuned_on
+                elsewhere = None if rule_of(optimizer).backend else self.size.backends[backend].tuned_on
                 tuner = elsewhere or backend
                 key = tuner, optimizer.label
                 if key not in tuned:
@@ -207,10 +205,6 @@ class Planner:
             *timings,
         )
 
-    def _most_final_seeds(self) -> tuple[int, ...]:
-        own = self.study.scales[self.scale]
-        return max((final_seeds(own, backend) for backend in own.backends), key=len)
-
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
         """The job that computes bases for some seeds; none where there is only the identity."""
         bases = tuple(basis for basis in among if basis.name != IDENTITY)
@@ -223,7 +217,7 @@ class Planner:
         self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
     ) -> tuple[PlannedJob, ...]:
         """The sweep, and its refinement where the protocol has one."""
-        study, seeds = self.study, tuning_seeds(self.study.scales[self.scale])
+        study, seeds = self.study, tuning_seeds(self.size)
         tuning, tried = study.tuning_of(optimizer), study.tried_bases
         settings = tuning.settings(generator(study.name, tuning.protocol))
         cells = len(study.workloads[self.scale]) * len(tried) * len(seeds)
@@ -237,9 +231,8 @@ class Planner:
         return sweep, self._job(spec, (sweep, *bases), cells * REFINED_RATES)
 
     def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        own = self.study.scales[self.scale]
-        seeds = final_seeds(own, backend)
-        assert not set(seeds).intersection(tuning_seeds(own)), "final seeds must not have tuned"
+        seeds = final_seeds(self.size, backend)
+        assert not set(seeds).intersection(tuning_seeds(self.size)), "final seeds must not have tuned"
         spec = self._runs(
             stage="final",
             tuning=self.study.tuning_of(optimizer),
@@ -250,10 +243,11 @@ class Planner:
         return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(seeds))
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        seeds = final_seeds(self.study.scales[self.scale], backend)[:1]
+        seeds = final_seeds(self.size, backend)[:1]
         common = self._common(backend, self.study.running_on(backend), seeds, upstream)
-        own = training(self.study, self.study.scales[self.scale])
-        spec = TimingSpec(stage="timing", **own, **common, **self._running(backend))
+        spec = TimingSpec(
+            stage="timing", **training(self.study, self.size), **common, **self._running(backend)
+        )
         return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(spec.optimizers))
 
     def _common(
@@ -294,12 +288,12 @@ class Planner:
         }
 
     def _runs(self, **own: Any) -> RunsSpec:
-        return runs_spec(self.study, self.study.scales[self.scale], **own)
+        return runs_spec(self.study, self.size, **own)
 
     def _running(self, backend: str) -> dict[str, Any]:
         """Where and in what memory a backend runs methods."""
-        own = self.study.scales[self.scale]
-        return {"device": own.backends[backend].device, "bundle_memory_bytes": own.bundle_memory_bytes}
+        device = self.size.backends[backend].device
+        return {"device": device, "bundle_memory_bytes": self.size.bundle_memory_bytes}
 
     def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
         return PlannedJob(spec, self.results, lanes, upstream)
@@ -404,7 +398,7 @@ class Plan:
                 SkippedStudy(reason=reason, **deciding(study, self.config.scale))
                 for study, reason in self.skipped
             ),
-            parity=describe_parity(self.parity) if self.parity else None,
+            parity=describe_parity(job.folder for job in self.parity) if self.parity else None,
             checks=self._checks,
             code=self.reports_code,
             jobs=len(self.jobs),
@@ -421,7 +415,8 @@ class Plan:
         """The checks of claims as the report shows them; the name of their figures carries their hash."""
         if not self.checks:
             return None
-        described = describe_checks(self.checks)
+        tables = {job.spec.optimizers[0].name: job.folder for job in self.checks}
+        described = describe_checks(tables, self.config.scale)
         hash_ = _digest([described.model_dump(mode="json"), self.results_code, self.reports_code])
         figures = self.config.results / "figures" / f"{CLAIMS}.{hash_}"
         return described.model_copy(update={"figures": figures})
@@ -592,94 +587,6 @@ def _planned(
         "figures": config.results / "figures" / f"{name}.{figures_hash}",
     }
     return PlannedStudy(study, backends, jobs, described.model_copy(update=folders))
-
-
-def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
-    """A sentence on each contestant that does not run on every backend."""
-    only = {spec.label: rule_of(spec).backend for spec in study.optimizers}
-    return [
-        f"{label} is another library's and runs on {backend} alone"
-        + ("." if backend in backends else ", which is not part of this run.")
-        for label, backend in only.items()
-        if backend is not None
-    ]
-
-
-def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
-    """A study as the report shows it, in folders that are not known yet."""
-    own = study.scales[scale]
-    runs_on = {
-        name: BackendPlan.taken_from(
-            own.backends[name],
-            tuned_on=own.backends[name].tuned_on or name,
-            final_seeds=len(final_seeds(own, name)),
-        )
-        for name in backends
-    }
-    return StudyPlan.taken_from(
-        study,
-        notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
-        workloads=tuple(map(_workload_plan, study.workloads[scale])),
-        runs_on=runs_on,
-        seeds=own.seeds,
-        targets=dict(sorted(study.targets.items())),  # the first one heads pages
-        budget=own.budget,
-        evaluations=own.evaluations,
-        tables=Path(),
-        figures=Path(),
-        **deciding(study, scale),
-    )
-
-
-def _workload_plan(spec: WorkloadSpec) -> WorkloadPlan:
-    workload = find_workload(spec.locator)
-    metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
-    return WorkloadPlan.taken_from(
-        workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics
-    )
-
-
-def deciding(study: Study, scale: str) -> dict[str, Any]:
-    """What a study decides at a scale: the fields of `documents.plan.Deciding`."""
-    decided = Deciding(
-        name=study.name,
-        claims=tuple(claim for claim in study.claims if not claim.repeats),
-        repeated=tuple(claim for claim in study.claims if claim.repeats),
-        at_most_partly=study.scales[scale].at_most_partly if scale in study.scales else "",
-    )
-    return {**dict(decided), "rules": rules_of(decided)}
-
-
-def describe_parity(jobs: Iterable[PlannedJob]) -> ParityPlan:
-    """The parity of backends as the report shows it: the problems, and where the tables are."""
-    return ParityPlan(
-        steps=STEPS,
-        tolerance=TOLERANCE,
-        problems=tuple(map(ProblemPlan.taken_from, PROBLEMS)),
-        tables=tuple(job.folder for job in jobs),
-    )
-
-
-def describe_checks(jobs: Iterable[PlannedJob]) -> ChecksPlan:
-    """The claims that property checks decide as the report shows them, and where the tables are."""
-    modules = {job.spec.optimizers[0].name: job for job in jobs}
-    return ChecksPlan(
-        claims=tuple(
-            ClaimPlan.taken_from(
-                claim,
-                file=file_of(module),
-                missing=missing_of(at_defaults(claim.workloads)) or "",
-                parts=tuple(
-                    PartPlan.taken_from(check, instances=check.count(job.spec.scale))
-                    for check in claim.checks
-                ),
-            )
-            for module, job in modules.items()
-            for claim in claims_of(module)
-        ),
-        tables=tuple(job.folder for job in modules.values()),
-        figures=Path(),
-    )
 
 
 def _digest(content: str | list[Any]) -> str:

@@ -1,0 +1,107 @@
+"""The documents of a plan that reports read: studies, the parity of backends and the checks of claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from documents.method import WorkloadSpec
+from documents.plan import (
+    BackendPlan,
+    ChecksPlan,
+    ClaimPlan,
+    Deciding,
+    MetricPlan,
+    ParityPlan,
+    PartPlan,
+    ProblemPlan,
+    StudyPlan,
+    WorkloadPlan,
+)
+from harness.checks import claims_of, file_of
+from harness.planning.studies import Study, at_defaults, final_seeds, missing_of, rule_of
+from harness.registry import find_workload
+from harness.stages.parity_problems import PROBLEMS, STEPS, TOLERANCE
+from results.verdicts import rules as rules_of
+
+
+def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
+    """A sentence on each contestant that does not run on every backend."""
+    only = {spec.label: rule_of(spec).backend for spec in study.optimizers}
+    return [
+        f"{label} is another library's and runs on {backend} alone"
+        + ("." if backend in backends else ", which is not part of this run.")
+        for label, backend in only.items()
+        if backend is not None
+    ]
+
+
+def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
+    """A study as the report shows it, in folders that are not known yet."""
+    own = study.scales[scale]
+    runs_on = {
+        name: BackendPlan.taken_from(
+            own.backends[name],
+            tuned_on=own.backends[name].tuned_on or name,
+            final_seeds=len(final_seeds(own, name)),
+        )
+        for name in backends
+    }
+    return StudyPlan.taken_from(
+        study,
+        notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
+        workloads=tuple(map(_workload_plan, study.workloads[scale])),
+        runs_on=runs_on,
+        seeds=own.seeds,
+        targets=dict(sorted(study.targets.items())),  # the first one heads pages
+        budget=own.budget,
+        evaluations=own.evaluations,
+        tables=Path(),
+        figures=Path(),
+        **deciding(study, scale),
+    )
+
+
+def _workload_plan(spec: WorkloadSpec) -> WorkloadPlan:
+    workload = find_workload(spec.locator)
+    metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
+    return WorkloadPlan.taken_from(
+        workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics
+    )
+
+
+def deciding(study: Study, scale: str) -> dict[str, Any]:
+    """What a study decides at a scale: the fields of `documents.plan.Deciding`."""
+    decided = Deciding(
+        name=study.name,
+        claims=tuple(claim for claim in study.claims if not claim.repeats),
+        repeated=tuple(claim for claim in study.claims if claim.repeats),
+        at_most_partly=study.scales[scale].at_most_partly if scale in study.scales else "",
+    )
+    return {**dict(decided), "rules": rules_of(decided)}
+
+
+def describe_parity(tables: Iterable[Path]) -> ParityPlan:
+    """The parity of backends as the report shows it: the problems, and where the tables are."""
+    problems = tuple(map(ProblemPlan.taken_from, PROBLEMS))
+    return ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
+
+
+def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
+    """The claims that property checks decide as the report shows them, in figures that are not known yet.
+
+    Args:
+        tables: the folder of each module's tables.
+    """
+    claims = [
+        ClaimPlan.taken_from(
+            claim,
+            file=file_of(module),
+            missing=missing_of(at_defaults(claim.workloads)) or "",
+            parts=tuple(PartPlan.taken_from(one, instances=one.count(scale)) for one in claim.checks),
+        )
+        for module in tables
+        for claim in claims_of(module)
+    ]
+    return ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
