@@ -43,13 +43,12 @@ def combine(given: Namespace) -> None:
     "tables export",
     argument("folder", type=Path, metavar="FOLDER", help="a published set, or a folder of tables"),
     argument("--out", type=Path, required=True, metavar="DIR", help="folder for the CSV files"),
-    argument("--tables", nargs="+", default=[], metavar="TABLE", help="only these, such as runs timings"),
 )
 def export(given: Namespace) -> None:
     """Write tables as CSV."""
     from results import exporting
 
-    for path in exporting.export(given.folder, given.out, given.tables):
+    for path in exporting.export(given.folder, given.out):
         print(path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -14,28 +13,21 @@ from results.schema import TABLES
 from results.writing import replacing
 
 
-def export(folder: Path, out: Path, tables: Sequence[str] = ()) -> list[Path]:
+def export(folder: Path, out: Path) -> list[Path]:
     """Write every table below a folder as CSV, in folders of the same names.
 
     Args:
         folder: a published set, or any folder with tables in it or below.
-        tables: which; empty for all that there are.
 
     Returns:
         The files, in order of name.
 
     Raises:
-        InputError: when a table is unknown, missing, damaged, or cannot be written.
+        InputError: when there is none, or one is damaged or cannot be written.
     """
-    for table in tables:
-        if table not in TABLES:
-            raise InputError(f"--tables {table}: no such table (valid: {', '.join(TABLES)})")
-    files = [path for path in sorted(folder.rglob("*.parquet")) if path.stem in (tables or TABLES)]
+    files = [path for path in sorted(folder.rglob("*.parquet")) if path.stem in TABLES]
     if not files:
-        asked = ", ".join(tables) or "tables"
-        raise InputError(
-            f"{folder}: holds no {asked}; name a published set, or a folder below results/tables"
-        )
+        raise InputError(f"{folder}: holds no tables; name a published set, or a folder below results/tables")
     written = []
     for path in files:
         to = (out / path.relative_to(folder)).with_suffix(".csv")

@@ -73,15 +73,7 @@ def test_what_is_named_twice_becomes_json():
     assert flat["m"][1] is None
 
 
-def test_only_the_tables_asked_for_are_written(tmp_path: Path):
-    write(tmp_path / "toy", runs=rows("runs", {}))
-    written = export(tmp_path, tmp_path / "out", ["jobs"])
-    assert [path.relative_to(tmp_path).as_posix() for path in written] == ["out/toy/jobs.csv"]
-
-
 def test_what_cannot_be_exported_is_named(tmp_path: Path):
-    with pytest.raises(InputError, match=r"--tables rums: no such table \(valid: runs"):
-        export(tmp_path, tmp_path / "out", ["rums"])
     with pytest.raises(InputError, match="holds no tables"):
         export(tmp_path, tmp_path / "out")
     (tmp_path / "runs.parquet").write_bytes(b"PAR1")
