@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from documents.values import flag
 from optimizers.adam import ADAM
 from optimizers.matricization import for_matrices
-from optimizers.options import Option, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule, safe_divide
-
-Hyper = Mapping[str, Array]
+from optimizers.options import Option, Options
+from optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Hyperparameter,
+    Ops,
+    Rule,
+    configured,
+    positive,
+    safe_divide,
+)
 
 
 class Factors(NamedTuple):
@@ -111,14 +118,14 @@ class _Adafactor:
         return param - rate * direction, AdafactorState(first, second)
 
 
-def adafactor(options: Options) -> Rule:
+@configured("adafactor", OPTIONS)
+def adafactor(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     Without any of the five changes it is Adam, with epsilon added to g^2. The clipping threshold d (which the
     notes have at 1), the floor of the parameter scale epsilon_2 and epsilon_1 are those of Shazeer and Stern
     (2018), Alg. 4.
     """
-    chosen = complete("adafactor", OPTIONS, options)
     numbers = {
         "learning_rate": LEARNING_RATE,
         "epsilon": Hyperparameter("added to g^2; 0 is legal", 1e-30, 0.0),
@@ -126,13 +133,11 @@ def adafactor(options: Options) -> Rule:
     if chosen["first_moment"]:
         numbers["beta1"] = ADAM.hyperparameters["beta1"]
     if chosen["beta2_schedule"]:
-        numbers["beta2_exponent"] = Hyperparameter("c of beta_2 = 1 - t^(-c)", 0.8, 0.0, low_open=True)
+        numbers["beta2_exponent"] = positive("c of beta_2 = 1 - t^(-c)", 0.8)
     else:
         numbers["beta2"] = ADAM.hyperparameters["beta2"]
     if chosen["clipping"]:
-        numbers["clipping_threshold"] = Hyperparameter(
-            "the update's greatest root mean square", 1.0, 0.0, low_open=True
-        )
+        numbers["clipping_threshold"] = positive("the update's greatest root mean square", 1.0)
     if chosen["parameter_scaling"]:
         numbers["parameter_scale_floor"] = Hyperparameter(
             "what RMS(W) counts as at least, so that W = 0 moves; 0 is legal", 1e-3, 0.0
@@ -147,9 +152,6 @@ def adafactor(options: Options) -> Rule:
             hyperparameters=numbers,
             init=functions.init,
             update=functions.update,
-            options=OPTIONS,
-            chosen=chosen,
-            build=adafactor,
         )
 
     return for_matrices(rule)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from optimizers.matrix_functions import inverse_root, rank_cutoff
-from optimizers.options import Options, complete
+from optimizers.options import Options
 from optimizers.rule import (
     EPSILON_INSIDE_ROOT,
     LEARNING_RATE,
     Array,
+    Hyper,
     Hyperparameter,
     Ops,
     Rule,
+    configured,
     safe_divide,
     smoothed_root,
 )
-
-Hyper = Mapping[str, Array]
 
 
 class Accumulator(NamedTuple):
@@ -81,9 +80,9 @@ def _update_full(
 OPTIONS = {"epsilon_inside_root": EPSILON_INSIDE_ROOT}
 
 
-def adagrad(options: Options) -> Rule:
+@configured("adagrad", OPTIONS)
+def adagrad(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults."""
-    chosen = complete("adagrad", OPTIONS, options)
 
     def update(
         ops: Ops, grad: Array, state: Accumulator, param: Array, hyper: Hyper
@@ -105,9 +104,6 @@ def adagrad(options: Options) -> Rule:
         init=_init,
         first_moments=(),
         update=update,
-        options=OPTIONS,
-        chosen=chosen,
-        build=adagrad,
     )
 
 

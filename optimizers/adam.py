@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,15 +11,17 @@ from optimizers.rule import (
     EPSILON_INSIDE_ROOT,
     LEARNING_RATE,
     Array,
+    Hyper,
     Hyperparameter,
     Ops,
     Rule,
     State,
+    configured,
+    positive,
     safe_divide,
+    share,
     smoothed_root,
 )
-
-Hyper = Mapping[str, Array]
 
 
 class Moments(NamedTuple):
@@ -134,15 +135,15 @@ def _update_atan2(ops: Ops, grad: Array, state: Moments, param: Array, hyper: Hy
 
 MEANS = {
     "learning_rate": LEARNING_RATE,
-    "beta1": Hyperparameter("the share of the first moment kept", 0.9, 0.0, 1.0, high_open=True),
-    "beta2": Hyperparameter("the share of the second moment kept", 0.999, 0.0, 1.0, high_open=True),
+    "beta1": share("the share of the first moment kept", 0.9),
+    "beta2": share("the share of the second moment kept", 0.999),
 }
 NUMBERS = {**MEANS, "epsilon": Hyperparameter("added to the root, outside it; 0 is legal", 1e-8, 0.0)}
 
 
-def adam(options: Options) -> Rule:
+@configured("adam", ADAM_OPTIONS)
+def adam(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults."""
-    chosen = complete("adam", ADAM_OPTIONS, options)
     functions = _Adam(chosen)
     return Rule(
         name="adam",
@@ -151,22 +152,19 @@ def adam(options: Options) -> Rule:
         init=functions.init,
         first_moments=("first",),
         update=functions.update,
-        options=ADAM_OPTIONS,
-        chosen=chosen,
-        build=adam,
     )
 
 
-def adamw(options: Options) -> Rule:
+@configured("adamw", ADAMW_OPTIONS)
+def adamw(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     A decoupled weight decay is below 1 (002 Fig. 1); its default is the one of Wortsman et al. (2024).
     """
-    chosen = complete("adamw", ADAMW_OPTIONS, options)
     functions = _Adam(chosen)
     decay = Hyperparameter("lambda, multiplied by the learning rate", 0.01, 0.0)
     if chosen["decoupled_weight_decay"]:
-        decay = Hyperparameter("lambda, multiplied by the schedule", 1e-4, 0.0, 1.0, high_open=True)
+        decay = share("lambda, multiplied by the schedule", 1e-4)
     return Rule(
         name="adamw",
         source="002 Sec. 4.4, Fig. 1",
@@ -174,9 +172,6 @@ def adamw(options: Options) -> Rule:
         init=functions.init,
         first_moments=("first",),
         update=functions.update_decayed,
-        options=ADAMW_OPTIONS,
-        chosen=chosen,
-        build=adamw,
     )
 
 
@@ -196,8 +191,8 @@ ADAM_ATAN2 = Rule(
     source="002 Sec. 4.1.2",
     hyperparameters={
         **MEANS,
-        "a": Hyperparameter("by which the angle is multiplied", 1.0, 0.0, low_open=True),
-        "b": Hyperparameter("by which the root is multiplied", 1.0, 0.0, low_open=True),
+        "a": positive("by which the angle is multiplied", 1.0),
+        "b": positive("by which the root is multiplied", 1.0),
     },
     init=_init,
     first_moments=("first",),

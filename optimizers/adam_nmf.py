@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from documents.values import choice, whole
-from optimizers.gradient_descent import Empty
+from optimizers.gradient_descent import SGD, Empty
 from optimizers.matricization import for_matrices
-from optimizers.options import Option, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule, safe_divide
-
-Hyper = Mapping[str, Array]
+from optimizers.options import Option, Options
+from optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Hyperparameter,
+    Ops,
+    Rule,
+    configured,
+    positive,
+    safe_divide,
+)
 
 
 class MultiplicativeFactors(NamedTuple):
@@ -88,17 +95,14 @@ class _Matrices:
         return param - hyper["learning_rate"] * direction, state
 
 
-def _init_vectors(ops: Ops, param: Array) -> Empty:
-    return Empty()
-
-
 def _update_vectors(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
     """w <- w - eta g / sqrt(g^2 + epsilon): a vector's square has rank one, and one round finds it."""
     scale = ops.sqrt(ops.square(grad) + hyper["epsilon"])
     return param - hyper["learning_rate"] * safe_divide(ops, grad, scale), state
 
 
-def adam_nmf(options: Options) -> Rule:
+@configured("adam_nmf", OPTIONS)
+def adam_nmf(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     A_0 and B_0 are uniform in (0, epsilon) in L.2. With alternating steps that range cancels: A_1 is
@@ -108,16 +112,13 @@ def adam_nmf(options: Options) -> Rule:
 
     At rank 1 alternating steps remember nothing: A_t B_t is eq. 52's factorization of this step's G^2.
     """
-    chosen = complete("adam_nmf", OPTIONS, options)
     alternating = chosen["steps"] == "alternating"
     numbers = {
         "learning_rate": LEARNING_RATE,
         "epsilon": Hyperparameter("added to g^2; 0 is legal, as printed", 1e-16, 0.0),
     }
     if not alternating:
-        numbers["initialization_range"] = Hyperparameter(
-            "the upper end of the factors' first entries", 1.0, 0.0, low_open=True
-        )
+        numbers["initialization_range"] = positive("the upper end of the factors' first entries", 1.0)
     matrices = _Matrices(chosen["rank"], alternating)
 
     def rule(order: int) -> Rule:
@@ -125,11 +126,8 @@ def adam_nmf(options: Options) -> Rule:
             name="adam_nmf",
             source="002 L.2, eqs. 123-124",
             hyperparameters=numbers,
-            init=matrices.init if order > 1 else _init_vectors,
+            init=matrices.init if order > 1 else SGD.init,
             update=matrices.update if order > 1 else _update_vectors,
-            options=OPTIONS,
-            chosen=chosen,
-            build=adam_nmf,
         )
 
     return for_matrices(rule)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, share
 
 
 class Empty(NamedTuple):
@@ -20,9 +19,7 @@ def _init_sgd(ops: Ops, param: Array) -> Empty:
     return Empty()
 
 
-def _update_sgd(
-    ops: Ops, grad: Array, state: Empty, param: Array, hyper: Mapping[str, Array]
-) -> tuple[Array, Empty]:
+def _update_sgd(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
     """w <- w - eta g (002 eq. 21)."""
     return param - hyper["learning_rate"] * grad, state
 
@@ -32,7 +29,7 @@ def _init_momentum(ops: Ops, param: Array) -> Momentum:
 
 
 def _update_momentum(
-    ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Mapping[str, Array]
+    ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
 ) -> tuple[Array, Momentum]:
     """v <- g + mu v, w <- w - eta v (002 eqs. 25-26)."""
     velocity = grad + hyper["momentum"] * state.velocity
@@ -40,7 +37,7 @@ def _update_momentum(
 
 
 def _update_nesterov(
-    ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Mapping[str, Array]
+    ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
 ) -> tuple[Array, Momentum]:
     """v <- g + mu v, x <- x - eta (g + mu v): double momentum of the fast weights x (002 Sec. 2.3.1)."""
     velocity = grad + hyper["momentum"] * state.velocity
@@ -48,7 +45,7 @@ def _update_nesterov(
     return param - hyper["learning_rate"] * direction, Momentum(velocity)
 
 
-def _ahead(ops: Ops, state: Momentum, param: Array, hyper: Mapping[str, Array]) -> Array:
+def _ahead(ops: Ops, state: Momentum, param: Array, hyper: Hyper) -> Array:
     """x = w - eta mu v, where momentum alone leads (002 eq. 28)."""
     return param - hyper["learning_rate"] * hyper["momentum"] * state.velocity
 
@@ -67,7 +64,7 @@ MOMENTUM = Rule(
     source="002 eqs. 25-26",
     hyperparameters={
         "learning_rate": LEARNING_RATE,
-        "momentum": Hyperparameter("mu, the share of the velocity kept", 0.9, 0.0, 1.0, high_open=True),
+        "momentum": share("mu, the share of the velocity kept", 0.9),
     },
     init=_init_momentum,
     first_moments=("velocity",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -10,11 +9,10 @@ from typing import NamedTuple
 from documents.values import whole
 from optimizers.matricization import as_matrix
 from optimizers.matrix_functions import inverse_root, rank_cutoff
-from optimizers.options import Option, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+from optimizers.options import Option, Options
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Part, Rule, configured, share
 from optimizers.tensors import second_moment
 
-Hyper = Mapping[str, Array]
 SIDES = (0, 1)
 
 
@@ -83,14 +81,14 @@ class _IdealizedTensors:
 OPTIONS = {"refresh_every": Option(1, "steps between two computations of the roots", whole(1))}
 
 
-def idealized_shampoo(options: Options) -> Rule:
+@configured("idealized_shampoo", OPTIONS)
+def idealized_shampoo(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     A tensor of more axes is a matrix, outputs x the rest. For a vector and a number it is one row, where the
     trace and the other side cancel: w <- w - eta E[g g^T]^(-1/2) g. The step does not depend on the scale of
     gradients without epsilon. State: for an m x n matrix 2 m^2 + 2 n^2 numbers.
     """
-    chosen = complete("idealized_shampoo", OPTIONS, options)
 
     def rule(order: int) -> Rule:
         functions = _IdealizedTensors(order)
@@ -99,9 +97,7 @@ def idealized_shampoo(options: Options) -> Rule:
             source="002 Sec. 6.2.1, Lemma 6.1",
             hyperparameters={
                 "learning_rate": LEARNING_RATE,
-                "beta2": Hyperparameter(
-                    "the share of the statistics kept", 0.999, 0.0, 1.0, low_open=True, high_open=True
-                ),
+                "beta2": share("the share of the statistics kept", 0.999, low_open=True),
                 "epsilon": Hyperparameter(
                     "times the identity, added to both statistics; 0: their pseudo-inverses", 0.0, 0.0
                 ),
@@ -111,9 +107,6 @@ def idealized_shampoo(options: Options) -> Rule:
             scope="leaf",
             refresh=functions.refresh,
             refresh_every=chosen["refresh_every"],
-            options=OPTIONS,
-            chosen=chosen,
-            build=idealized_shampoo,
         )
 
     parts = cache(lambda order: Part(rule(order)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from optimizers.rule import Array, Ops, Part, Rule, State
+from optimizers.rule import Array, Hyper, Ops, Part, Rule, State
 from optimizers.tensors import matricized
 
 
@@ -38,9 +38,7 @@ def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
         def init(ops: Ops, param: Array) -> State:
             return rule.init(ops, as_matrix(ops, param, order))
 
-        def update(
-            ops: Ops, grad: Array, state: State, param: Array, hyper: Mapping[str, Array]
-        ) -> tuple[Array, State]:
+        def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
             seen = {name: as_matrix(ops, value, order) for name, value in hyper.items()}
             gradient, matrix = as_matrix(ops, grad, order), as_matrix(ops, param, order)
             new, state = rule.update(ops, gradient, state, matrix, seen)

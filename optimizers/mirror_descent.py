@@ -8,13 +8,12 @@ from functools import partial
 from typing import NamedTuple
 
 from documents.values import choice
-from optimizers.gradient_descent import Empty
+from optimizers.gradient_descent import SGD, Empty
 from optimizers.matricization import for_matrices
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, OptionError, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
+from optimizers.options import Option, OptionError, Options
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
 
-Hyper = Mapping[str, Array]
 Projection = Callable[[Ops, Array, Hyper], Array]
 
 # --- the point of the domain nearest to each row of (..., vectors, n) ---------------------------------------
@@ -54,16 +53,12 @@ PROJECTIONS: Mapping[str, Projection] = {
 }
 ENTRYWISE = ("space", "box")
 RADII = {
-    "ball": Hyperparameter("the greatest Euclidean norm", 1.0, 0.0, low_open=True),
-    "box": Hyperparameter("the greatest absolute value of an entry", 1.0, 0.0, low_open=True),
+    "ball": positive("the greatest Euclidean norm", 1.0),
+    "box": positive("the greatest absolute value of an entry", 1.0),
 }
 
 
 # --- psi(w) = |w|^2 / 2 -----------------------------------------------------------------------------------
-
-
-def _init_euclidean(ops: Ops, param: Array) -> Empty:
-    return Empty()
 
 
 def _update_euclidean(
@@ -120,23 +115,14 @@ OPTIONS = {
 }
 
 
-def _entropy(
-    name: str, options: Mapping[str, Option], chosen: Options, build: Callable[[Options], Rule] | None
-) -> Rule:
-    rule = Rule(
-        name=name,
-        source="002 App. D, eq. 91",
-        hyperparameters={"learning_rate": LEARNING_RATE},
-        init=_init_entropy,
-        update=_update_entropy,
-        options=options,
-        chosen=chosen,
-        build=build,
-    )
+def _entropy(name: str) -> Rule:
+    numbers = {"learning_rate": LEARNING_RATE}
+    rule = Rule(name, "002 App. D, eq. 91", numbers, _init_entropy, _update_entropy)
     return for_matrices(lambda order: rule)
 
 
-def mirror_descent(options: Options) -> Rule:
+@configured("mirror_descent", OPTIONS)
+def mirror_descent(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     One vector is a whole parameter of one axis, or each row of a parameter of more, along its first axis with
@@ -146,7 +132,6 @@ def mirror_descent(options: Options) -> Rule:
     Raises:
         OptionError: for an unknown option, a wrong value, or the entropy on another domain than the simplex.
     """
-    chosen = complete("mirror_descent", OPTIONS, options)
     domain = chosen["domain"]
     if chosen["mirror"] == "entropy":
         if domain != "simplex":
@@ -155,7 +140,7 @@ def mirror_descent(options: Options) -> Rule:
                 "where psi or its projection has no closed form; "
                 f"mirror = 'euclidean' has {', '.join(PROJECTIONS)}"
             )
-        return _entropy("mirror_descent", OPTIONS, chosen, mirror_descent)
+        return _entropy("mirror_descent")
     numbers = {"learning_rate": LEARNING_RATE}
     if domain in RADII:
         numbers["radius"] = RADII[domain]
@@ -163,13 +148,10 @@ def mirror_descent(options: Options) -> Rule:
         name="mirror_descent",
         source="002 eqs. 1-3",
         hyperparameters=numbers,
-        init=_init_euclidean,
+        init=SGD.init,
         update=partial(_update_euclidean, projection=PROJECTIONS[domain]),
-        options=OPTIONS,
-        chosen=chosen,
-        build=mirror_descent,
     )
     return rule if domain in ENTRYWISE else for_matrices(lambda order: rule)
 
 
-RULES = (mirror_descent({}), _entropy("exponentiated_gradient", {}, {}, None))
+RULES = (mirror_descent({}), _entropy("exponentiated_gradient"))

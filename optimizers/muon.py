@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from documents.values import choice, flag, whole
 from optimizers.gradient_descent import Momentum
 from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
-from optimizers.options import Option, Options, complete
+from optimizers.options import Option, Options
 from optimizers.others import others_option, with_fallback
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Rule
-
-Hyper = Mapping[str, Array]
+from optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Hyperparameter,
+    Ops,
+    ParameterRole,
+    Rule,
+    configured,
+    share,
+)
 
 # By what the polar factor of an m x n matrix is multiplied.
 SCALES: Mapping[str, Callable[[int, int], float]] = {
@@ -76,12 +84,12 @@ def polar_factor(chosen: Options) -> Callable[[Ops, Array], Array]:
     return orthogonal_factor if chosen["orthogonalization"] == "svd" else iterated
 
 
-def muon(options: Options) -> Rule:
+@configured("muon", OPTIONS)
+def muon(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults."""
-    chosen = complete("muon", OPTIONS, options)
     numbers = {
         "learning_rate": LEARNING_RATE,
-        "momentum": Hyperparameter("the share of the momentum kept", 0.95, 0.0, 1.0, high_open=True),
+        "momentum": share("the share of the momentum kept", 0.95),
         "weight_decay": Hyperparameter("lambda, multiplied by the learning rate", 0.0, 0.0),
     }
 
@@ -94,9 +102,6 @@ def muon(options: Options) -> Rule:
             init=functions.init,
             update=functions.update,
             scope="leaf",
-            options=OPTIONS,
-            chosen=chosen,
-            build=muon,
         )
 
     def takes(role: ParameterRole, order: int) -> bool:

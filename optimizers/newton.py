@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from optimizers.gradient_descent import SGD, Empty
 from optimizers.needs import HESSIAN
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule
 
 
-def _update(
-    ops: Ops, grad: Array, state: Empty, param: Array, hyper: Mapping[str, Array]
-) -> tuple[Array, Empty]:
+def _update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
     """w <- w - eta (H + damping I)^(-1) g (002 eq. 57, Sec. A.2); not finite where that is singular."""
     damping = hyper["damping"][..., None] * ops.eye(param.shape[-1])
     direction = ops.solve(hyper["hessian"] + damping, grad[..., None])[..., 0]

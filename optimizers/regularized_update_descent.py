@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 
 from documents.values import choice
 from optimizers.gradient_descent import MOMENTUM, Momentum
-from optimizers.options import Option, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Rule
-
-Hyper = Mapping[str, Array]
+from optimizers.options import Option, Options
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
 
 
 def _kept(hyper: Hyper) -> Array:
@@ -39,28 +37,25 @@ OPTIONS = {
 }
 
 
-def regularized_update_descent(options: Options) -> Rule:
+@configured("regularized_update_descent", OPTIONS)
+def regularized_update_descent(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     The source takes gamma below 1. Larger ones are legal here: a momentum of 0.9 at a learning rate of 0.01
     is gamma = 10.
     """
-    chosen = complete("regularized_update_descent", OPTIONS, options)
     return Rule(
         name="regularized_update_descent",
         source="002 App. F, eq. 97",
         hyperparameters={
             "learning_rate": LEARNING_RATE,
-            "regularization": Hyperparameter(
-                "gamma, of the velocity; 1 - learning_rate x gamma is the momentum", 0.9, 0.0, low_open=True
+            "regularization": positive(
+                "gamma, of the velocity; 1 - learning_rate x gamma is the momentum", 0.9
             ),
         },
         init=MOMENTUM.init,
         update=_update,
         gradient_at=POINTS[chosen["gradient"]],
-        options=OPTIONS,
-        chosen=chosen,
-        build=regularized_update_descent,
     )
 
 

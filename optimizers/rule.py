@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, Literal, Protocol
 
 from documents.values import Read, completed, flag, interval, number
@@ -13,6 +14,7 @@ from optimizers.options import Option, Options, complete
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
+Hyper = Mapping[str, Any]  # of each hyperparameter its array, and `step`, `schedule` and needs
 State = Any  # a NamedTuple of arrays (or of nested NamedTuples), never a bare array
 
 
@@ -67,6 +69,16 @@ def smoothed_root(ops: Ops, square: Array, epsilon: Array, inside: bool) -> Arra
 
 EPSILON_INSIDE_ROOT = Option(False, "whether epsilon is added inside the root instead of to it", flag)
 LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0, low_open=True)
+
+
+def share(description: str, default: float, low_open: bool = False) -> Hyperparameter:
+    """A share that is kept, below 1."""
+    return Hyperparameter(description, default, 0.0, 1.0, low_open, high_open=True)
+
+
+def positive(description: str, default: float) -> Hyperparameter:
+    """A number above 0."""
+    return Hyperparameter(description, default, 0.0, low_open=True)
 
 
 class ParameterRole(Protocol):
@@ -137,12 +149,12 @@ class Rule:
     source: str
     hyperparameters: Mapping[str, Hyperparameter]
     init: Callable[[Ops, Array], State]
-    update: Callable[[Ops, Array, State, Array, Mapping[str, Array]], tuple[Array, State]]
+    update: Callable[[Ops, Array, State, Array, Hyper], tuple[Array, State]]
     scope: Literal["entry", "leaf", "model", "named"] = "entry"
-    refresh: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
+    refresh: Callable[[Ops, Array, State, Hyper], State] | None = None
     refresh_every: int | None = 1
-    start: Callable[[Ops, Array, State, Mapping[str, Array]], State] | None = None
-    gradient_at: Callable[[Ops, State, Array, Mapping[str, Array]], Array] | None = None
+    start: Callable[[Ops, Array, State, Hyper], State] | None = None
+    gradient_at: Callable[[Ops, State, Array, Hyper], Array] | None = None
     backend: str | None = None
     needs: tuple[Need, ...] = ()
     first_moments: tuple[str, ...] | None = None
@@ -175,3 +187,22 @@ class Rule:
                     f"(valid: {', '.join(self.hyperparameters)})"
                 )
         return found
+
+
+Build = Callable[[Options], Rule]
+
+
+def configured(name: str, options: Mapping[str, Option]) -> Callable[[Build], Build]:
+    """Makes `build(options)` of a function that gives the rule of completed options.
+
+    What is left out has its default. An unknown option or a wrong value is an OptionError.
+    """
+
+    def decorated(make: Build) -> Build:
+        def build(given: Options) -> Rule:
+            chosen = complete(name, options, given)
+            return replace(make(chosen), options=options, chosen=chosen, build=build)
+
+        return wraps(make)(build)
+
+    return decorated

@@ -14,11 +14,22 @@ from optimizers.gradient_descent import SGD, Empty
 from optimizers.inverse_root_choice import ROOT_OPTIONS, root_of
 from optimizers.matrix_functions import inverse_root_in_basis, online_orthogonal_iteration, rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, OptionError, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Part, Rule, State
+from optimizers.options import Option, OptionError, Options
+from optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Hyperparameter,
+    Ops,
+    ParameterRole,
+    Part,
+    Rule,
+    State,
+    configured,
+    share,
+)
 from optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
 
-Hyper = Mapping[str, Array]
 InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its damping, (..., n, n) and (..., 1, 1)
 
 GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
@@ -199,7 +210,8 @@ OPTIONS = {
 }
 
 
-def shampoo(options: Options) -> Rule:
+@configured("shampoo", OPTIONS)
+def shampoo(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     Blocks (Anil et al. 2020, "Scalable second order optimization for deep learning"): a parameter of which an
@@ -214,7 +226,6 @@ def shampoo(options: Options) -> Rule:
     Raises:
         OptionError: where a root is not one for the power.
     """
-    chosen = complete("shampoo", OPTIONS, options)
     averaged, size, grafting = (
         chosen["statistics"] == "ema",
         chosen["block_size"],
@@ -227,9 +238,7 @@ def shampoo(options: Options) -> Rule:
         "epsilon": Hyperparameter("times the identity: the first statistic; 0 is legal", 1e-6, 0.0),
     }
     if averaged:
-        numbers["beta2"] = Hyperparameter(
-            "the share of the statistics kept", 0.999, 0.0, 1.0, low_open=True, high_open=True
-        )
+        numbers["beta2"] = share("the share of the statistics kept", 0.999, low_open=True)
     if grafting is not None:
         numbers |= {
             f"grafting_{name}": spec
@@ -251,9 +260,6 @@ def shampoo(options: Options) -> Rule:
             scope="leaf",
             refresh=functions.refresh,
             refresh_every=chosen["refresh_every"],
-            options=OPTIONS,
-            chosen=chosen,
-            build=shampoo,
         )
 
     parts = cache(lambda order, blocks: Part(rule(order, blocks)))

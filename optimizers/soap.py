@@ -11,11 +11,10 @@ from typing import NamedTuple
 from documents.values import choice, flag, whole
 from optimizers.adam import Moments, adam_direction
 from optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
-from optimizers.options import Option, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, Part, Rule
+from optimizers.options import Option, Options
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Part, Rule, configured, share
 from optimizers.tensors import hyper_for_matrices, multiplied, second_moment
 
-Hyper = Mapping[str, Array]
 Refreshing = Callable[[Ops, Array, Array], Array]
 
 
@@ -164,7 +163,8 @@ OPTIONS = {
 }
 
 
-def soap(options: Options) -> Rule:
+@configured("soap", OPTIONS)
+def soap(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     A gradient changes the basis of the steps after its own. Where first statistics have a null space of two
@@ -175,7 +175,6 @@ def soap(options: Options) -> Rule:
     State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers; one-sided, m <= n, 2 m n + 2 m^2; for a
     vector 2 n, and 2 n + 2 n^2 where vectors are rotated.
     """
-    chosen = complete("soap", OPTIONS, options)
     longest = chosen["maximum_dimension"]
 
     def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -193,13 +192,9 @@ def soap(options: Options) -> Rule:
             source="000 Sec. 6, App. G; Adam: 002 eq. 46; the basis: 002 Q.2.1",
             hyperparameters={
                 "learning_rate": LEARNING_RATE,
-                "beta1": Hyperparameter("the share of the first moment kept", 0.95, 0.0, 1.0, high_open=True),
-                "beta2": Hyperparameter(
-                    "the share of the second moment kept", 0.95, 0.0, 1.0, high_open=True
-                ),
-                "shampoo_beta": Hyperparameter(
-                    "the share of the statistics kept", 0.95, 0.0, 1.0, high_open=True
-                ),
+                "beta1": share("the share of the first moment kept", 0.95),
+                "beta2": share("the share of the second moment kept", 0.95),
+                "shampoo_beta": share("the share of the statistics kept", 0.95),
                 "epsilon": Hyperparameter("added to the root, outside it; 0 is legal", 1e-8, 0.0),
                 "weight_decay": Hyperparameter("lambda, multiplied by the learning rate", 0.01, 0.0),
             },
@@ -209,9 +204,6 @@ def soap(options: Options) -> Rule:
             start=functions.start,
             refresh=functions.refresh if axes else None,
             refresh_every=chosen["refresh_every"],
-            options=OPTIONS,
-            chosen=chosen,
-            build=soap,
         )
 
     parts = cache(lambda order, axes: Part(rule(order, axes)))

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 from documents.values import choice
 from optimizers.matrix_functions import rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, Options, complete
+from optimizers.options import Option, Options
 from optimizers.others import others_option, with_fallback
-from optimizers.rule import LEARNING_RATE, Array, Ops, ParameterRole, Rule, safe_divide
-
-Hyper = Mapping[str, Array]
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, ParameterRole, Rule, configured, safe_divide
 
 ROWS = ("weight", "convolution", "embedding")  # kinds of which each slice of the first axis is a vector
 OTHERS = others_option("biases, norms and single numbers")
@@ -255,79 +253,52 @@ class _WeightNormalization(_Vectors):
         return ops.reshape(weight, tuple(param.shape)), DirectionAndScale(direction, scale)
 
 
-@dataclass(frozen=True)
-class _Family:
-    """A rule of vectors, with another rule for all else.
+def _rule(
+    name: str, source: str, functions: Callable[[int, Options], Any], options: Mapping[str, Option]
+) -> Rule:
+    """A rule of vectors, with another rule for all else; `functions(order, chosen)` has its functions."""
 
-    Args:
-        name, source: of the rule.
-        functions: its functions for parameters of some order with the chosen options.
-        options: its options.
-    """
-
-    name: str
-    source: str
-    functions: Callable[[int, Options], Any]
-    options: Mapping[str, Option]
-
-    def build(self, options: Options) -> Rule:
-        """The rule for some choices of its options, by name; the others have their defaults."""
-        chosen = complete(self.name, self.options, options)
-
+    @configured(name, options)
+    def build(chosen: Options) -> Rule:
         def rule(order: int) -> Rule:
-            functions = self.functions(order, chosen)
-            return Rule(
-                name=self.name,
-                source=self.source,
-                hyperparameters={"learning_rate": LEARNING_RATE},
-                init=functions.init,
-                update=functions.update,
-                scope="leaf",
-                options=self.options,
-                chosen=chosen,
-                build=self.build,
-            )
+            made = functions(order, chosen)
+            numbers = {"learning_rate": LEARNING_RATE}
+            return Rule(name, source, numbers, made.init, made.update, scope="leaf")
 
         def takes(role: ParameterRole, order: int) -> bool:
             return role.kind == "vector" if order == 1 else role.kind in ROWS and order > 1
 
         return with_fallback(rule, takes, chosen["others"])
 
+    return build({})
 
-RULES = tuple(
-    family.build({})
-    for family in (
-        _Family(
-            "pin_to_sphere",
-            "002 eq. 70",
-            lambda order, chosen: _Spheres(order, _pin_to_sphere),
-            {"others": OTHERS},
-        ),
-        _Family(
-            "riemannian_sgd",
-            "002 eq. 72",
-            lambda order, chosen: _Spheres(order, _riemannian),
-            {"others": OTHERS},
-        ),
-        _Family(
-            "trust_region_sphere",
-            "002 eq. 73, Lemma S.21",
-            lambda order, chosen: _Spheres(order, _trust_region(chosen["norm"])),
-            {
-                "norm": Option("l2", f"that bounds the step: {', '.join(NORMS)}", choice(*NORMS)),
-                "others": OTHERS,
-            },
-        ),
-        _Family(
-            "weight_normalization",
-            "002 eqs. 74-76, Lemma 8.1",
-            lambda order, chosen: _WeightNormalization(order, chosen["scale"] == "frozen"),
-            {
-                "scale": Option(
-                    "free", "free, learned like the direction, or frozen", choice("free", "frozen")
-                ),
-                "others": OTHERS,
-            },
-        ),
-    )
+
+RULES = (
+    _rule(
+        "pin_to_sphere",
+        "002 eq. 70",
+        lambda order, chosen: _Spheres(order, _pin_to_sphere),
+        {"others": OTHERS},
+    ),
+    _rule(
+        "riemannian_sgd",
+        "002 eq. 72",
+        lambda order, chosen: _Spheres(order, _riemannian),
+        {"others": OTHERS},
+    ),
+    _rule(
+        "trust_region_sphere",
+        "002 eq. 73, Lemma S.21",
+        lambda order, chosen: _Spheres(order, _trust_region(chosen["norm"])),
+        {"norm": Option("l2", f"that bounds the step: {', '.join(NORMS)}", choice(*NORMS)), "others": OTHERS},
+    ),
+    _rule(
+        "weight_normalization",
+        "002 eqs. 74-76, Lemma 8.1",
+        lambda order, chosen: _WeightNormalization(order, chosen["scale"] == "frozen"),
+        {
+            "scale": Option("free", "free, learned like the direction, or frozen", choice("free", "frozen")),
+            "others": OTHERS,
+        },
+    ),
 )

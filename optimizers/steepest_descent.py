@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from documents.values import choice
-from optimizers.gradient_descent import Empty
+from optimizers.gradient_descent import SGD, Empty
 from optimizers.matricization import for_matrices
 from optimizers.matrix_functions import orthogonal_factor
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Ops, Rule, safe_divide
+from optimizers.options import Option, Options
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, safe_divide
 
 
 def _frobenius(ops: Ops, grad: Array) -> Array:
@@ -46,70 +45,34 @@ OPTIONS = {
 }
 
 
-def _init(ops: Ops, param: Array) -> Empty:
-    return Empty()
+def _rule(name: str, norm: str, principle: str) -> Rule:
+    direction, majorizes = DIRECTIONS[norm], principle == "majorization"
+
+    def update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
+        """W <- W - eta O, or W <- W - eta |G|_* O (002 eqs. 67 to 69); the dual norm |G|_* is <G, O>."""
+        steepest, rate = direction(ops, grad), hyper["learning_rate"]
+        if majorizes:
+            rate = rate * ops.sum(grad * steepest, axis=(-2, -1), keepdims=True)
+        return param - rate * steepest, state
+
+    rule = Rule(name, "002 Sec. 7, eq. 69", {"learning_rate": LEARNING_RATE}, SGD.init, update)
+    return rule if norm == "max" and not majorizes else for_matrices(lambda order: rule)
 
 
-def _update_trust_region(
-    ops: Ops,
-    grad: Array,
-    state: Empty,
-    param: Array,
-    hyper: Mapping[str, Array],
-    direction: Callable[[Ops, Array], Array],
-) -> tuple[Array, Empty]:
-    """W <- W - eta O (002 eqs. 67 and 69, left)."""
-    return param - hyper["learning_rate"] * direction(ops, grad), state
-
-
-def _update_majorization(
-    ops: Ops,
-    grad: Array,
-    state: Empty,
-    param: Array,
-    hyper: Mapping[str, Array],
-    direction: Callable[[Ops, Array], Array],
-) -> tuple[Array, Empty]:
-    """W <- W - eta |G|_* O (002 eqs. 68 and 69, right); the dual norm |G|_* is <G, O>."""
-    steepest = direction(ops, grad)
-    dual_norm = ops.sum(grad * steepest, axis=(-2, -1), keepdims=True)
-    return param - hyper["learning_rate"] * dual_norm * steepest, state
-
-
-def _rule(
-    name: str, norm: str, options: Mapping[str, Option], chosen: Options, build: Callable[[Options], Rule]
-) -> Rule:
-    trust_region = chosen["principle"] == "trust_region"
-    entrywise = trust_region and norm == "max"
-    rule = Rule(
-        name=name,
-        source="002 Sec. 7, eq. 69",
-        hyperparameters={"learning_rate": LEARNING_RATE},
-        init=_init,
-        update=partial(
-            _update_trust_region if trust_region else _update_majorization, direction=DIRECTIONS[norm]
-        ),
-        options=options,
-        chosen=chosen,
-        build=build,
-    )
-    return rule if entrywise else for_matrices(lambda order: rule)
-
-
-def steepest_descent(options: Options) -> Rule:
+@configured("steepest_descent", OPTIONS)
+def steepest_descent(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     Every parameter has a norm of its own: that of a matrix, of a convolution as outputs x the rest, and of a
     vector as one row, whose spectral norm is the Euclidean one.
     """
-    chosen = complete("steepest_descent", OPTIONS, options)
-    return _rule("steepest_descent", chosen["norm"], OPTIONS, chosen, steepest_descent)
+    return _rule("steepest_descent", chosen["norm"], chosen["principle"])
 
 
-def sign_descent(options: Options) -> Rule:
+@configured("sign_descent", SIGN_OPTIONS)
+def sign_descent(chosen: Options) -> Rule:
     """Steepest descent under the max norm by its own name."""
-    chosen = complete("sign_descent", SIGN_OPTIONS, options)
-    return _rule("sign_descent", "max", SIGN_OPTIONS, chosen, sign_descent)
+    return _rule("sign_descent", "max", chosen["principle"])
 
 
 RULES = (steepest_descent({}), sign_descent({}))

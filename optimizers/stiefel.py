@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,12 +12,11 @@ from optimizers.matrix_functions import rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
 from optimizers.muon import MATRICES, polar_factor
 from optimizers.muon import OPTIONS as OPTIONS_OF_MUON
-from optimizers.options import Option, Options, complete
+from optimizers.options import Option, Options
 from optimizers.others import with_fallback
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Rule
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, ParameterRole, Rule, configured
 from optimizers.tensors import hyper_for_matrices
 
-Hyper = Mapping[str, Array]
 PolarFactor = Callable[[Ops, Array], Array]
 
 ROUNDING = 8.0  # a tangential part below so many times the rank cutoff of the gradient is none
@@ -152,13 +151,13 @@ class _Stiefel:
         return ops.reshape(matrix, tuple(param.shape)), Point(point)
 
 
-def manifold_muon(options: Options) -> Rule:
+@configured("manifold_muon", OPTIONS)
+def manifold_muon(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
     Weight matrices, and convolutions as outputs x the rest, are kept on the Stiefel manifold, a wide one by
     its transpose. They begin at the polar factor of their start, with the gradient of the start itself.
     """
-    chosen = complete("manifold_muon", OPTIONS, options)
     polar = polar_factor(chosen)
 
     def by_polar_factors(ops: Ops, matrix: Array) -> Array:
@@ -181,9 +180,6 @@ def manifold_muon(options: Options) -> Rule:
             init=functions.init,
             update=functions.update,
             scope="leaf",
-            options=OPTIONS,
-            chosen=chosen,
-            build=manifold_muon,
         )
 
     def takes(role: ParameterRole, order: int) -> bool:

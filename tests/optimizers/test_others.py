@@ -12,7 +12,12 @@ from optimizers import rules
 
 MATRICES = {("weight", (3, 2)), ("convolution", (3, 2, 1, 1))}
 VECTORS = {("vector", (4,)), ("embedding", (3, 2)), *MATRICES}
-LEAVES = [*sorted(VECTORS), *((kind, (3,)) for kind in ("weight", "bias", "norm")), ("vector", ())]
+LEAVES = [
+    *sorted(VECTORS),
+    *((kind, (3,)) for kind in ("weight", "bias", "norm")),
+    ("norm", (3, 2)),
+    ("vector", ()),
+]
 OWN: dict[str, tuple[set[Any], dict[str, Any]]] = {
     "muon": (MATRICES, {"orthogonalization": "svd"}),
     "manifold_muon": (MATRICES, {}),
