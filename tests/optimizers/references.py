@@ -8,8 +8,8 @@ How a rule joins:
 2. An entry in `ENTRIES` there for the defaults of its options, named like the rule, with every hyperparameter
    away from its default, so that none can be ignored. Further entries, `rule: what differs`, until each
    option is away from its default in one of them; the loop is given all options.
-3. Oracles, beside the loop, where PyTorch or Optax has the same algorithm, with the settings that make it
-   so.
+3. An oracle, beside the loop, where PyTorch or Optax has the same algorithm, with the settings that make it
+   so; PyTorch's where both have.
 4. Its traits: what a change of coordinates does, the values at which a zero gradient moves nothing, and those
    at which the scale of gradients does not matter.
 

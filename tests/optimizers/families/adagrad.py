@@ -60,7 +60,7 @@ def torch_adagrad(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 
 def optax_adagrad(hyper: Hyper) -> Any:
-    """Epsilon is inside the root there: by default the same algorithm only at 0."""
+    """Epsilon is inside the root there."""
     import optax
 
     return optax.adagrad(
@@ -81,7 +81,6 @@ ADAGRAD_ENTRY = Entry(
     still=FROM_NOTHING,
     scale_free=FROM_NOTHING,
     pytorch=Oracle(torch_adagrad),
-    optax=Oracle(optax_adagrad, hyper={"epsilon": 0.0}),
 )
 ENTRIES = {
     "adagrad": ADAGRAD_ENTRY,

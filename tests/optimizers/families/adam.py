@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -100,8 +101,7 @@ def torch_nadam(tensors: list[Any], hyper: Hyper) -> list[Any]:
     """
     import torch
 
-    decay = {"decoupled_weight_decay": True} if "weight_decay" in hyper else {}
-    return [torch.optim.NAdam(tensors, momentum_decay=1e6, **given(hyper), **decay)]
+    return [torch.optim.NAdam(tensors, momentum_decay=1e6, **given(hyper))]
 
 
 def torch_rmsprop(tensors: list[Any], hyper: Hyper) -> list[Any]:
@@ -116,20 +116,6 @@ def moments(hyper: Hyper) -> dict[str, float]:
     return {"b1": hyper["beta1"], "b2": hyper["beta2"]}
 
 
-def optax_adam(nesterov: bool = False) -> Callable[[Hyper], Any]:
-    """eps_root 0: nothing is added inside the root."""
-
-    def make(hyper: Hyper) -> Any:
-        import optax
-
-        given: Mapping[str, Any] = {**moments(hyper), "eps": hyper["epsilon"], "nesterov": nesterov}
-        if "weight_decay" in hyper:
-            return optax.adamw(hyper["learning_rate"], weight_decay=hyper["weight_decay"], **given)
-        return optax.adam(hyper["learning_rate"], **given)
-
-    return make
-
-
 def optax_amsgrad(hyper: Hyper) -> Any:
     """The maximum after bias correction."""
     import optax
@@ -140,11 +126,7 @@ def optax_amsgrad(hyper: Hyper) -> Any:
 def optax_epsilon_inside_root(hyper: Hyper) -> Any:
     import optax
 
-    inside = {"eps": 0.0, "eps_root": hyper["epsilon"]}
-    if "weight_decay" in hyper:
-        decay = hyper["weight_decay"]
-        return optax.adamw(hyper["learning_rate"], weight_decay=decay, **moments(hyper), **inside)
-    return optax.adam(hyper["learning_rate"], **moments(hyper), **inside)
+    return optax.adam(hyper["learning_rate"], **moments(hyper), eps=0.0, eps_root=hyper["epsilon"])
 
 
 def optax_decoupled(hyper: Hyper) -> Any:
@@ -155,66 +137,39 @@ def optax_decoupled(hyper: Hyper) -> Any:
     return optax.chain(adam, optax.add_decayed_weights(-hyper["weight_decay"]))
 
 
-def optax_rmsprop(hyper: Hyper) -> Any:
-    """Without momentum, which there is taken of the quotient."""
-    import optax
-
-    kept, epsilon = hyper["beta2"], hyper["epsilon"]
-    return optax.rmsprop(hyper["learning_rate"], decay=kept, eps=epsilon, eps_in_sqrt=False)
-
-
 ADAM = {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.95, "epsilon": 0.02}
 ADAMW = {**ADAM, "weight_decay": 0.3}
 BETAS = {name: ADAM[name] for name in ("learning_rate", "beta1", "beta2")}
 
 
-def adam_entry(pytorch: Oracle | None, optax: Oracle | None, **options: bool | str) -> Entry:
-    return Entry(
-        optimizer="adam",
-        loop=adamw,
-        hyper=ADAM,
-        options=options,
-        symmetry="signed_permutation",
-        still={"epsilon": 0.0},
-        scale_free={"epsilon": 0.0},
-        pytorch=pytorch,
-        optax=optax,
-    )
-
-
-def adamw_entry(pytorch: Oracle | None, optax: Oracle | None, **options: bool | str) -> Entry:
-    return Entry(
-        optimizer="adamw",
-        loop=adamw,
-        hyper=ADAMW,
-        options=options,
-        symmetry="signed_permutation",
-        still={"epsilon": 0.0, "weight_decay": 0.0},
-        scale_free={"epsilon": 0.0},
-        pytorch=pytorch,
-        optax=optax,
-    )
-
-
-PYTORCH, OPTAX = Oracle(torch_adam), Oracle(optax_adam())
-AMSGRAD = Oracle(torch_amsgrad)
-NADAM, OPTAX_NADAM = Oracle(torch_nadam, hyper={"beta1": 0.75}), Oracle(optax_adam(nesterov=True))
-INSIDE = Oracle(optax_epsilon_inside_root)
+ADAM_ENTRY = Entry(
+    optimizer="adam",
+    loop=adamw,
+    hyper=ADAM,
+    symmetry="signed_permutation",
+    still={"epsilon": 0.0},
+    scale_free={"epsilon": 0.0},
+)
+ADAMW_ENTRY = replace(ADAM_ENTRY, optimizer="adamw", hyper=ADAMW, still={"epsilon": 0.0, "weight_decay": 0.0})
+FLAGS = {"amsgrad": True, "nesterov": True, "epsilon_inside_root": True, "decoupled_weight_decay": True}
 
 ENTRIES = {
-    "adam": adam_entry(PYTORCH, OPTAX),
-    "adam: amsgrad": adam_entry(None, Oracle(optax_amsgrad), amsgrad=True),
-    "adam: amsgrad before correction": adam_entry(AMSGRAD, None, amsgrad="before_correction"),
-    "adam: nesterov": adam_entry(NADAM, OPTAX_NADAM, nesterov=True),
-    "adam: epsilon inside the root": adam_entry(None, INSIDE, epsilon_inside_root=True),
-    "adamw": adamw_entry(PYTORCH, OPTAX),
-    "adamw: amsgrad before correction": adamw_entry(AMSGRAD, None, amsgrad="before_correction"),
-    "adamw: nesterov": adamw_entry(NADAM, OPTAX_NADAM, nesterov=True),
-    "adamw: epsilon inside the root": adamw_entry(None, INSIDE, epsilon_inside_root=True),
-    "adamw: decoupled": adamw_entry(None, Oracle(optax_decoupled), decoupled_weight_decay=True),
-    "adamw: Fig. 1 with all flags": adamw_entry(
-        None, None, amsgrad=True, nesterov=True, epsilon_inside_root=True, decoupled_weight_decay=True
+    "adam": replace(ADAM_ENTRY, pytorch=Oracle(torch_adam)),
+    "adam: amsgrad": replace(ADAM_ENTRY, options={"amsgrad": True}, optax=Oracle(optax_amsgrad)),
+    "adam: amsgrad before correction": replace(
+        ADAM_ENTRY, options={"amsgrad": "before_correction"}, pytorch=Oracle(torch_amsgrad)
     ),
+    "adam: nesterov": replace(
+        ADAM_ENTRY, options={"nesterov": True}, pytorch=Oracle(torch_nadam, hyper={"beta1": 0.75})
+    ),
+    "adam: epsilon inside the root": replace(
+        ADAM_ENTRY, options={"epsilon_inside_root": True}, optax=Oracle(optax_epsilon_inside_root)
+    ),
+    "adamw": replace(ADAMW_ENTRY, pytorch=Oracle(torch_adam)),
+    "adamw: decoupled": replace(
+        ADAMW_ENTRY, options={"decoupled_weight_decay": True}, optax=Oracle(optax_decoupled)
+    ),
+    "adamw: Fig. 1 with all flags": replace(ADAMW_ENTRY, options=FLAGS),
     "rmsprop": Entry(
         optimizer="rmsprop",
         loop=rmsprop,
@@ -223,7 +178,6 @@ ENTRIES = {
         still={"epsilon": 0.0},
         scale_free={"epsilon": 0.0},
         pytorch=Oracle(torch_rmsprop, hyper={"beta1": 0.0}),
-        optax=Oracle(optax_rmsprop, hyper={"beta1": 0.0}),
     ),
     "adam_atan2": Entry(
         optimizer="adam_atan2",

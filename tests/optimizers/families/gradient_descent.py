@@ -69,7 +69,6 @@ ENTRIES = {
         hyper={"learning_rate": 0.3},
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd()),
-        optax=Oracle(optax_sgd()),
     ),
     "momentum": Entry(
         optimizer="momentum",
@@ -77,7 +76,6 @@ ENTRIES = {
         hyper=MOMENTUM,
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd()),
-        optax=Oracle(optax_sgd()),
     ),
     "nesterov": Entry(
         optimizer="nesterov",
@@ -85,7 +83,6 @@ ENTRIES = {
         hyper=MOMENTUM,
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd(nesterov=True)),
-        optax=Oracle(optax_sgd(nesterov=True)),
     ),
     "nesterov_lookahead": Entry(
         optimizer="nesterov_lookahead",
@@ -93,6 +90,5 @@ ENTRIES = {
         hyper=MOMENTUM,
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd()),
-        optax=Oracle(optax_sgd()),
     ),
 }

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from tests.optimizers.entry import Entry
-from tests.optimizers.families.gradient_descent import optax_sgd, torch_sgd
+from tests.optimizers.families.gradient_descent import torch_sgd
 from tests.optimizers.loops import Hyper, Leaf
 from tests.optimizers.oracles import Oracle
 
@@ -74,7 +74,6 @@ ENTRIES = {
         hyper=RATE,
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd()),
-        optax=Oracle(optax_sgd()),
     ),
     "mirror_descent: ball": Entry(
         optimizer="mirror_descent",

@@ -105,43 +105,6 @@ def torch_without_bfloat16() -> Iterator[None]:
         yield
 
 
-def optax_muon(consistent_rms: float | None) -> Callable[[Hyper], Any]:
-    """Muon of matrices and convolutions beside AdamW, without Nesterov and with epsilon 0.
-
-    With Nesterov its two corrections of the mean have different steps, and both parts share one epsilon.
-    The first axis counts outputs, as with us.
-    """
-
-    def make(hyper: Hyper) -> Any:
-        import jax
-        from optax import contrib
-
-        def dimensions(params: Any) -> Any:
-            return jax.tree.map(
-                lambda leaf: (
-                    contrib.MuonDimensionNumbers(tuple(range(1, leaf.ndim)), 0) if leaf.ndim > 1 else None
-                ),
-                params,
-            )
-
-        theirs = others(hyper)
-        return contrib.muon(
-            hyper["learning_rate"],
-            beta=hyper["momentum"],
-            eps=theirs["epsilon"],
-            weight_decay=hyper["weight_decay"],
-            nesterov=False,
-            adam_b1=theirs["beta1"],
-            adam_b2=theirs["beta2"],
-            adam_weight_decay=theirs["weight_decay"],
-            adam_learning_rate=theirs["learning_rate"],
-            muon_weight_dimension_numbers=dimensions,
-            consistent_rms=consistent_rms,
-        )
-
-    return make
-
-
 MUON_ENTRY = Entry(
     optimizer="muon",
     loop=muon,
@@ -161,7 +124,6 @@ ENTRIES = {
     "muon: without Nesterov": replace(
         MUON_ENTRY,
         options={"nesterov": False},
-        optax=Oracle(optax_muon(None), hyper={"others_epsilon": 0.0}),
         pytorch=None,
     ),
     "muon: exact, unscaled, others by SGD": replace(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.optimizers.entry import Entry
-from tests.optimizers.families.gradient_descent import momentum, optax_sgd, torch_sgd
+from tests.optimizers.families.gradient_descent import momentum, torch_sgd
 from tests.optimizers.loops import Hyper, Leaf
 from tests.optimizers.oracles import Oracle
 
@@ -31,10 +31,6 @@ def torch_momentum(tensors: list[Any], hyper: Hyper) -> list[Any]:
     return torch_sgd()(tensors, as_momentum(hyper))
 
 
-def optax_momentum(hyper: Hyper) -> Any:
-    return optax_sgd()(as_momentum(hyper))
-
-
 def entry(**options: str) -> Entry:
     return Entry(
         optimizer="regularized_update_descent",
@@ -43,7 +39,6 @@ def entry(**options: str) -> Entry:
         options=options,
         symmetry="orthogonal",
         pytorch=Oracle(torch_momentum),
-        optax=Oracle(optax_momentum),
     )
 
 

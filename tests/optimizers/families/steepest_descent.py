@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.optimizers.entry import Entry
-from tests.optimizers.families.gradient_descent import optax_sgd, torch_sgd
+from tests.optimizers.families.gradient_descent import torch_sgd
 from tests.optimizers.loops import Hyper, Leaf
 from tests.optimizers.oracles import Oracle
 
@@ -42,12 +42,6 @@ def torch_sign(tensors: list[Any], hyper: Hyper) -> list[Any]:
     return [pytorch_optimizer.SignSGD(tensors, lr=hyper["learning_rate"], momentum=0.0, weight_decay=0.0)]
 
 
-def optax_sign(hyper: Hyper) -> Any:
-    import optax
-
-    return optax.sign_sgd(hyper["learning_rate"])
-
-
 RATE = {"learning_rate": 0.3}
 
 STEEPEST_DESCENT_ENTRY = Entry(
@@ -59,7 +53,6 @@ ENTRIES = {
         STEEPEST_DESCENT_ENTRY,
         options={"principle": "majorization"},
         pytorch=Oracle(torch_sgd()),
-        optax=Oracle(optax_sgd()),
         scale_free=None,
     ),
     "steepest_descent: spectral": replace(STEEPEST_DESCENT_ENTRY, options={"norm": "spectral"}),
@@ -71,7 +64,6 @@ ENTRIES = {
         symmetry="signed_permutation",
         options={"norm": "max"},
         pytorch=Oracle(torch_sign),
-        optax=Oracle(optax_sign),
     ),
     "sign_descent": Entry(
         optimizer="sign_descent",
@@ -80,7 +72,6 @@ ENTRIES = {
         symmetry="signed_permutation",
         scale_free={},
         pytorch=Oracle(torch_sign),
-        optax=Oracle(optax_sign),
     ),
     "sign_descent: majorization": Entry(
         optimizer="sign_descent",
