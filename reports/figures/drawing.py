@@ -25,6 +25,7 @@ COLUMNS = 3  # panels side by side
 PANEL = (2.6, 1.6)  # width and height of a panel, inches
 BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
+TITLE = 0.22  # height of the titles of panels, inches
 LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
 SHOWN = 120  # points of a line, about
@@ -126,12 +127,13 @@ def panel_grid(
     columns = min(columns, len(names))
     rows = math.ceil(len(names) / columns)
     width = LEFT + columns * panel[0] + (columns - 1) * BETWEEN[0] + RIGHT
-    height = TOP + rows * panel[1] + (rows - 1) * BETWEEN[1] + BOTTOM
+    top = TOP if any(names) else TOP - TITLE
+    height = top + rows * panel[1] + (rows - 1) * BETWEEN[1] + BOTTOM
     size = (max(width, LEAST_WIDTH), height)
     with styled(size, rows, columns, **({"sharex": True, "sharey": True} | shared)) as (figure, grid):
         figure.subplots_adjust(
             left=LEFT / size[0], right=(width - RIGHT) / size[0], wspace=BETWEEN[0] / panel[0],
-            bottom=BOTTOM / height, top=1 - TOP / height, hspace=BETWEEN[1] / panel[1],
+            bottom=BOTTOM / height, top=1 - top / height, hspace=BETWEEN[1] / panel[1],
         )  # fmt: skip
         panels = dict(zip(names, grid.flat, strict=False))
         for empty in list(grid.flat)[len(names) :]:

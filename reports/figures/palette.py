@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from zlib import crc32
 
 from documents.method import IDENTITY, Method
@@ -72,14 +73,22 @@ def look_of(optimizer: str) -> Look:
 
 
 def looks_of(methods: Sequence[str]) -> dict[str, Look]:
-    """How a study's optimizers are drawn: as everywhere, but no two in one ink while others are left."""
-    known = {name: look_of(name) for name in dict.fromkeys(Method.of(method).optimizer for method in methods)}
-    first = {look.ink: name for name, look in reversed(known.items())}
-    free = [ink for ink in INKS if ink not in first]
-    return {
-        name: look if first[look.ink] == name or not free else Look(free.pop(0), look.mark)
-        for name, look in known.items()
-    }
+    """How a study's optimizers are drawn: as everywhere, but no two in one ink while others are left.
+
+    Of two that share one, the first of `OPTIMIZERS`, or by name, keeps it, in whatever order they come.
+    """
+    order, known = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
+    found: dict[str, Look] = {}
+    later = []
+    for name in sorted(known, key=lambda name: (order.index(name) if name in LOOKS else len(order), name)):
+        if look_of(name).ink in {look.ink for look in found.values()}:
+            later.append(name)
+        else:
+            found[name] = look_of(name)
+    free = [ink for ink in INKS if ink not in {look.ink for look in found.values()}]
+    for name, ink in zip_longest(later, free[: len(later)]):
+        found[name] = Look(ink or look_of(name).ink, look_of(name).mark)
+    return {name: found[name] for name in known}
 
 
 def dashes_of(methods: Sequence[str]) -> dict[str, tuple[float, ...]]:

@@ -138,4 +138,6 @@ def test_no_two_optimizers_of_a_study_share_an_ink_while_others_are_left():
     assert {name: looks[name] for name in ("adagrad", "adam")} == {
         name: look_of(name) for name in ("adagrad", "adam")
     }
+    again = looks_of(["soap", "lion", "adam", "rmsprop", "adagrad"])
+    assert again == looks, "in whatever order they come"
     assert len(looks_of([*LOOKS])) == len(LOOKS)
