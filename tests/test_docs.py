@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +260,7 @@ def test_the_reference_of_commands_lists_every_command_and_option(capsys: pytest
 
 def test_the_reference_of_commands_lists_every_configuration_key():
     rows = dict(sections("docs/reference/commands.md"))["snakemake"]
-    assert [cells[0].strip("`") for cells in rows] == [field.name for field in fields(Config)]
+    assert [cells[0].strip("`") for cells in rows] == list(Config.model_fields)
 
 
 def test_the_studies_of_the_readme_exist():
