@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gate BASE HEAD`: is a commit slower than another, or less accurate?
+"""`python -m benchmarks.gate BASE HEAD`: is a commit slower than another?
 
 A commit beside itself (`HEAD HEAD`) shows the noise: anything but equal or undecided is a false alarm.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, rounds_to_add
-from benchmarks.gate_studies import compare_tables, final_runs
 from benchmarks.gate_timing import checkouts, common_labels, measure
 from benchmarks.kernels.worktrees import commit_of
 from documents.errors import InputError
@@ -62,36 +60,18 @@ def compare_timings(places: Mapping[str, Path], given: argparse.Namespace) -> in
     return status(outcomes)
 
 
-def compare_studies(places: Mapping[str, Path], given: argparse.Namespace) -> int:
-    """Run a study on two commits and compare its final metrics, seed by seed."""
-    with tempfile.TemporaryDirectory(prefix="curvebench-gate-") as kept:
-        finals = {}
-        for side, checkout in places.items():
-            print(f"{given.study}: {side}", flush=True)
-            finals[side] = final_runs(checkout, given.study, given.scale, given.backend, Path(kept) / side)
-        found = compare_tables(finals["base"], finals["head"], given.metric, given.effect, LEVEL)
-    for label, verdict in found.items():
-        words = str(verdict).replace("slower", "worse").replace("faster", "better").replace("rounds", "seeds")
-        print(f"{label} {given.metric}: {words}")
-    return status([verdict.outcome for verdict in found.values()])
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the gate; returns the exit status (argparse itself ends with 2)."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gate",
         description="Say whether HEAD is slower than BASE, faster, equal within the effect, or undecided. "
-        "Exit status: 0 nothing is worse, 1 something is, 2 bad input, 3 something is undecided.",
+        "Exit status: 0 nothing is slower, 1 something is, 2 bad input, 3 something is undecided.",
     )
     parser.add_argument("base", metavar="BASE", help="a commit")
     parser.add_argument("head", metavar="HEAD", help="a commit that is compared with it")
     parser.add_argument("--effect", type=float, default=0.05, help="the change that matters (0.05 is 5 %%)")
     parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of four processes ({ROUNDS})")
-    parser.add_argument("--study", metavar="NAME", help="compare final metrics of a study instead of timings")
-    parser.add_argument("--scale", default="quick", help="of --study (quick)")
-    parser.add_argument("--backend", default="jax", help="of --study (jax)")
-    parser.add_argument("--metric", default="train_loss", help="of --study; less is better (train_loss)")
     given = parser.parse_args(arguments)
     try:
         if not given.effect > 0:
@@ -101,8 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = Path.cwd()
         commits = {"base": commit_of(root, given.base), "head": commit_of(root, given.head)}
         with checkouts(root, commits) as places:
-            if given.study is not None:
-                return compare_studies(places, given)
             return compare_timings(places, given)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The gate from end to end on a small repository, its files, its tables, and what it refuses."""
+"""The gate from end to end on a small repository, and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ import pytest
 
 from benchmarks import gate, gate_timing
 from benchmarks.gate import BAD_INPUT, WORSE, main
-from benchmarks.gate_statistics import LEVEL
-from benchmarks.gate_studies import compare_tables
 from benchmarks.gate_timing import Sample
 from benchmarks.kernels.worktrees import git
-from documents.errors import InputError
-from results.schema import RUNS
-from results.writing import write_table
-from tests.harness.tiny import SEARCH, TWO_STAGES, leave_tiny, write_study
-from tests.results.rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = '''"""Cases that sleep."""
@@ -135,91 +128,3 @@ def test_a_commit_without_cases_is_named(repository: Path, capsys: pytest.Captur
     record(repository, "none")
     assert main(["HEAD~1", "HEAD"]) == BAD_INPUT
     assert "the head commit has no kernel cases" in capsys.readouterr().err
-
-
-# --- accuracy ------------------------------------------------------------------------------------
-
-
-def table(
-    folder: Path, factor: float = 1.0, seeds: int = 10, optimizers: tuple[str, ...] = ("adam",)
-) -> Path:
-    generator = np.random.default_rng(0)
-    changes = [
-        {
-            "run": f"{optimizer}-{seed}",
-            "optimizer": optimizer,
-            "seed": seed,
-            "final_metrics": [{"name": "train_loss", "value": factor * generator.lognormal()}],
-        }
-        for optimizer in optimizers
-        for seed in range(seeds)
-    ]
-    folder.mkdir()
-    write_table(folder / "runs.parquet", rows("runs", *changes), RUNS)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("factor", "seeds", "outcome"), [(1.0, 10, "equal"), (1.2, 10, "slower"), (1.0, 5, "undecided")]
-)
-def test_final_losses_are_compared_by_seed(tmp_path: Path, factor: float, seeds: int, outcome: str):
-    base, head = table(tmp_path / "base", seeds=seeds), table(tmp_path / "head", factor, seeds)
-    ((label, verdict),) = compare_tables(base, head, "train_loss", 0.05, LEVEL).items()
-    assert label.endswith("adam identity jax float64")
-    assert verdict.outcome == outcome
-
-
-def test_a_cell_that_one_side_lacks_is_an_error(tmp_path: Path):
-    base, head = table(tmp_path / "base", optimizers=("adam", "sgd")), table(tmp_path / "head")
-    with pytest.raises(InputError, match=r"sgd.*cannot pair"):
-        compare_tables(base, head, "train_loss", 0.05, 0.95)
-
-
-def test_an_unknown_metric_is_named(tmp_path: Path):
-    base = table(tmp_path / "base")
-    with pytest.raises(InputError, match="has the metric 'none'"):
-        compare_tables(base, base, "none", 0.05, 0.95)
-
-
-# --- a study on two commits ------------------------------------------------------------------------
-
-UNCHANGED = "direction, state = adam_direction(ops, grad, state, hyper, self.chosen)"
-DECAYING = f"{UNCHANGED}\n        direction = direction / hyper['step'] ** 2"
-
-
-@pytest.fixture
-def studied(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of the project with one tiny study, and a commit whose Adam soon stands still."""
-    leave_tiny(project)
-    write_study(
-        project / "benchmarks/studies",
-        ("bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]\n", ""),
-        (TWO_STAGES, SEARCH),
-        ("final: 3}", "final: 6}"),
-        ("better: [adam @ egop], than: [adam]", "better: [adam], than: [sgd]"),
-    )
-    start_repository(project, monkeypatch)
-    record(project, "before")
-    file = project / "optimizers/adam.py"
-    text = file.read_text()
-    assert text.count(UNCHANGED) == 1
-    file.write_text(text.replace(UNCHANGED, DECAYING))
-    record(project, "Adam decays")
-    return project
-
-
-@pytest.mark.long
-def test_a_commit_that_makes_a_rule_worse_is_found_by_a_study(
-    studied: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(gate, "LEVEL", 0.9)
-    assert main(["HEAD~1", "HEAD", "--study", "tiny"]) == WORSE
-    printed = capsys.readouterr().out
-    assert "adam identity jax float64 train_loss: worse: +" in printed
-    assert "sgd identity jax float64 train_loss: equal within 5 %: +0.0 %" in printed
-    assert git(studied, "worktree", "list").count("\n") == 0, "both checkouts are gone"
-
-
-def test_a_study_that_a_commit_lacks_is_named(studied: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["HEAD", "HEAD", "--study", "tinny"]) == BAD_INPUT
-    assert "did you mean 'tiny'?" in capsys.readouterr().err
