@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from documents.values import choice, flag, whole
-from optimizers.gradient_descent import Momentum
+from optimizers.gradient_descent import MOMENTUM, Momentum
 from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
 from optimizers.options import Option, Options
 from optimizers.others import others_option, with_fallback
@@ -29,7 +29,6 @@ SCALES: Mapping[str, Callable[[int, int], float]] = {
     "spectral": lambda rows, columns: math.sqrt(max(1.0, rows / columns)),
     "adam": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
 }
-MATRICES = ("weight", "convolution")
 
 OPTIONS = {
     "orthogonalization": Option(
@@ -49,6 +48,11 @@ OPTIONS = {
 }
 
 
+def is_matrix(role: ParameterRole, order: int) -> bool:
+    """Whether a parameter of so many axes is a weight matrix, or a convolution as outputs x the rest."""
+    return role.kind in ("weight", "convolution") and order > 1
+
+
 @dataclass(frozen=True)
 class _Muon:
     """The functions of the rule for parameters of `order` axes, the first of which counts outputs."""
@@ -57,9 +61,6 @@ class _Muon:
     polar_factor: Callable[[Ops, Array], Array]
     nesterov: bool
     scale: Callable[[int, int], float]
-
-    def init(self, ops: Ops, param: Array) -> Momentum:
-        return Momentum(velocity=ops.zeros_like(param))
 
     def update(
         self, ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
@@ -99,15 +100,12 @@ def muon(chosen: Options) -> Rule:
             name="muon",
             source="002 Sec. 7, eq. 69, Q.3",
             hyperparameters=numbers,
-            init=functions.init,
+            init=MOMENTUM.init,
             update=functions.update,
             scope="leaf",
         )
 
-    def takes(role: ParameterRole, order: int) -> bool:
-        return role.kind in MATRICES and order > 1
-
-    return with_fallback(rule, takes, chosen["others"])
+    return with_fallback(rule, is_matrix, chosen["others"])
 
 
 RULES = (muon({}),)

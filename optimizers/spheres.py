@@ -253,6 +253,10 @@ class _WeightNormalization(_Vectors):
         return ops.reshape(weight, tuple(param.shape)), DirectionAndScale(direction, scale)
 
 
+def _is_vectors(role: ParameterRole, order: int) -> bool:
+    return role.kind == "vector" if order == 1 else role.kind in ROWS and order > 1
+
+
 def _rule(
     name: str, source: str, functions: Callable[[int, Options], Any], options: Mapping[str, Option]
 ) -> Rule:
@@ -265,10 +269,7 @@ def _rule(
             numbers = {"learning_rate": LEARNING_RATE}
             return Rule(name, source, numbers, made.init, made.update, scope="leaf")
 
-        def takes(role: ParameterRole, order: int) -> bool:
-            return role.kind == "vector" if order == 1 else role.kind in ROWS and order > 1
-
-        return with_fallback(rule, takes, chosen["others"])
+        return with_fallback(rule, _is_vectors, chosen["others"])
 
     return build({})
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from documents.values import whole
 from optimizers.matrix_functions import rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
-from optimizers.muon import MATRICES, polar_factor
 from optimizers.muon import OPTIONS as OPTIONS_OF_MUON
+from optimizers.muon import is_matrix, polar_factor
 from optimizers.options import Option, Options
 from optimizers.others import with_fallback
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, ParameterRole, Rule, configured
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule, configured
 from optimizers.tensors import hyper_for_matrices
 
 PolarFactor = Callable[[Ops, Array], Array]
@@ -182,10 +182,7 @@ def manifold_muon(chosen: Options) -> Rule:
             scope="leaf",
         )
 
-    def takes(role: ParameterRole, order: int) -> bool:
-        return role.kind in MATRICES and order > 1
-
-    return with_fallback(rule, takes, chosen["others"])
+    return with_fallback(rule, is_matrix, chosen["others"])
 
 
 RULES = (manifold_muon({}),)

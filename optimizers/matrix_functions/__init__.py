@@ -24,7 +24,7 @@ from optimizers.matrix_functions.inverse_roots import (
     newton_schulz_inverse_root,
 )
 from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
-from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial, minimax_composition
+from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial
 from optimizers.matrix_functions.randomized import randomized_svd
 from optimizers.matrix_functions.scaling import rank_cutoff
 from optimizers.matrix_functions.symmetric import gram, symmetric_product
@@ -40,7 +40,6 @@ __all__ = [
     "inverse_root",
     "inverse_root_in_basis",
     "labelled_orthogonal_iteration",
-    "minimax_composition",
     "newton_schulz",
     "newton_schulz_inverse_root",
     "online_orthogonal_iteration",

@@ -25,7 +25,7 @@ POLYNOMIALS = {  # 002 Q.3.1
     "cubic": ((1.5, -0.5),),
     "quintic": ((1.875, -1.25, 0.375),),
     "jordan": ((3.4445, -4.7750, 2.0315),),
-    # computed, and compared with the published ones in test_matrix_functions.py
+    # what they do to singular values is in test_matrix_functions.py
     "polar_express": COEFFICIENTS["polar_express"],
 }
 
