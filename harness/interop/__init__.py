@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from documents.errors import InputError
@@ -31,7 +30,7 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
         raise InputError(str(error)) from error
 
 
-def completed(rule: Rule, given: Mapping[str, Any], later: Container[str] = ()) -> dict[str, float]:
+def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -> dict[str, float]:
     """Hyperparameters by full name, checked and completed, but for those that are known later.
 
     Raises:
@@ -39,14 +38,11 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Container[str] = ()) 
     """
     if "lr" in given:
         raise InputError(f"{rule.name}: the learning rate is called learning_rate, not lr")
-    for name in given:
-        if name not in rule.hyperparameters:
-            raise InputError(unknown(rule.name, "hyperparameter", name, rule.hyperparameters))
-    now = {name: spec for name, spec in rule.hyperparameters.items() if name not in later}
+    now = {
+        name: value for name, value in given.items() if not (name in later and name in rule.hyperparameters)
+    }
     try:
-        return replace(rule, hyperparameters=now).complete(
-            {name: value for name, value in given.items() if name in now}
-        )
+        return rule.complete(now, later)
     except HyperparameterError as error:
         raise InputError(str(error)) from error
 

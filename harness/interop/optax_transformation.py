@@ -96,12 +96,13 @@ def _checked(rule: Rule, hyper: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: for an unknown name or a wrong value.
     """
-    numbers, later = {}, set()
+    numbers: dict[str, Any] = {}
+    later: list[str] = []
     for name, value in hyper.items():
         array = isinstance(value, (np.generic, np.ndarray, jax.Array)) and value.ndim == 0
         # An array may come from a schedule, which may come down to 0.
         if callable(value) or isinstance(value, jax.core.Tracer) or (array and value == 0):
-            later.add(name)
+            later.append(name)
         numbers[name] = value.item() if array and name not in later else value
     return {**completed(rule, numbers, later), **hyper}
 

@@ -10,8 +10,8 @@ CUBIC: OddPolynomial = (3 / 2, -1 / 2)
 QUINTIC: OddPolynomial = (15 / 8, -5 / 4, 3 / 8)
 JORDAN: OddPolynomial = (3.4445, -4.7750, 2.0315)
 
-# Amsel, Persson, Musco, Gower 2025, "The Polar Express": each is the minimax polynomial, computed in float64, of
-# the interval to which the ones before it map [1e-3, 1], with a cushion of 0.024 at its lower end. What they
+# Amsel, Persson, Musco, Gower 2025, "The Polar Express": each is the minimax polynomial, in float64, of the
+# interval to which the ones before it map [1e-3, 1], with a cushion of 0.024 at its lower end. What they
 # print (Implementation 1) agrees to 9 digits. No composition of as many odd quintics comes nearer to 1.
 #
 # In the first steps it is steep at 1, up to 70,000: in float32 a rounded singular value of 1 misses by 1 %
