@@ -108,8 +108,8 @@ def _text(content: Mapping[str, Any]) -> str:
             lines.append(f"  {', '.join(items)}")
             continue
         for name, item in items.items():
-            said = [item[key] for key in ("description", "question", "sentence") if key in item]
-            lines.append(f"  {name}: {' '.join([*said, '(' + item['source'] + ')'])}")
+            sentences = [item[key] for key in ("description", "question", "sentence") if key in item]
+            lines.append(f"  {name}: {' '.join([*sentences, '(' + item['source'] + ')'])}")
             lines += [f"    {line}" for line in _details(item)]
     return "\n".join(lines[1:])
 

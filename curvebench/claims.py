@@ -39,11 +39,11 @@ def check(given: Namespace) -> None:
     for reason in reasons:
         print(reason, file=sys.stderr)
     found = check_jobs.check(claims, given.scale, "property checks")
-    said = [check_jobs.summary(claim, given.scale, found) for claim in claims]
+    summaries = [check_jobs.summary(claim, given.scale, found) for claim in claims]
     if given.json:
-        print_json(said)
+        print_json(summaries)
     else:
-        print("\n".join(check_jobs.lines(said)))
+        print("\n".join(check_jobs.lines(summaries)))
     found.raise_errors()
 
 
@@ -78,5 +78,5 @@ def verdicts(given: Namespace) -> None:
     from reports.plan import read_plan
 
     plan = read_plan(given.plan)
-    told = listed(plan, read_verdicts(plan))
-    print(as_json(told) if given.json else as_text(told))
+    listing = listed(plan, read_verdicts(plan))
+    print(as_json(listing) if given.json else as_text(listing))

@@ -152,12 +152,9 @@ def _comparisons(before: Side, after: Side, claim: str | None) -> Iterator[Compa
 
 def _key(one: ClaimComparison) -> tuple[object, ...]:
     """What a comparison is of: its key, with what its condition asks instead of the condition's place."""
-    asked = one.condition
-    return (
-        one.backend,
-        one.key._replace(condition=0),
-        *(asked.metric, reading(asked), asked.relation, asked.number),
-    )
+    condition = one.condition
+    about = condition.metric, reading(condition), condition.relation, condition.number
+    return one.backend, one.key._replace(condition=0), *about
 
 
 def _effect(one: ClaimComparison | None) -> str:
@@ -246,8 +243,8 @@ def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
 def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     """What a claim compares of final runs, with the smallest effect that matters to it."""
     found: dict[JudgedMetric, Cells] = {}
-    asked = [one for one in side.verdicts.comparisons if one.claim == claim]
-    for one in sorted(asked, key=lambda each: -each.margin):  # so that the smallest one stays
+    compared = [one for one in side.verdicts.comparisons if one.claim == claim]
+    for one in sorted(compared, key=lambda each: -each.margin):  # so that the smallest one stays
         if one.condition.quantity == "value":
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
             for workload, method in one.key.sides:

@@ -98,8 +98,8 @@ def unclean(code: Revision) -> list[Objection]:
     revision, dirty = code
     if revision is not None and dirty is False:
         return []
-    said = f"differs from its commit ({revision[:12]})" if revision and dirty else "is of no known commit"
-    sentence = f"the code that computes verdicts and leaderboard {said}"
+    state = f"differs from its commit ({revision[:12]})" if revision and dirty else "is of no known commit"
+    sentence = f"the code that computes verdicts and leaderboard {state}"
     return [Objection("dirty", sentence, "commit, and publish again")]
 
 

@@ -20,7 +20,7 @@ from reports.sets.files import PLAN, PROVENANCE
 from reports.sets.sides import Side, only, side_of
 
 STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "cannot be told": 3}
-SAID = {"agrees": "agrees with", "differs": "differs from", "cannot be told": "cannot be told beside"}
+VERBS = {"agrees": "agrees with", "differs": "differs from", "cannot be told": "cannot be told beside"}
 FOLDER = Path(".cache/reproduced")
 
 
@@ -95,7 +95,7 @@ def run(called: Sequence[str]) -> ReportPlan:
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
     """The comparison for people: the answer first, then what does not agree, then the rest."""
     answer = summed_up([row.answer for row in rows])
-    lines = [f"{claim}: {SAID[answer]} {published.name} (scale {published.plan.scale})"]
+    lines = [f"{claim}: {VERBS[answer]} {published.name} (scale {published.plan.scale})"]
     for row in sorted(rows, key=lambda row: ANSWERS.index(row.answer)):
         values = " | ".join(value or "none" for value in row.values)
         lines.append(f"  {row.answer}: {row.kind}: {row.what}: {values}")

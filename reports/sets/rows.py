@@ -190,9 +190,9 @@ def _records(study: StudyPlan, runs: pl.DataFrame, curves: pl.DataFrame, thinned
         schema={"workload": pl.String, "metric": pl.String, "sign": pl.Float64, "right target": pl.Float64},
         orient="row",
     )
-    asked = final.select("run", "workload", "steps").join(about, on="workload")
+    expected = final.select("run", "workload", "steps").join(about, on="workload")
     cost = pl.when(pl.col("value").is_not_nan()).then(pl.col("sign") * pl.col("value"))
-    points = curves.join(asked, on=["run", "metric"]).sort("step").with_columns(cost=cost)
+    points = curves.join(expected, on=["run", "metric"]).sort("step").with_columns(cost=cost)
     best = pl.col("cost") == pl.col("cost").min()
     met = pl.col("cost") <= pl.col("sign") * pl.col("right target")
     right = points.group_by("run", "metric").agg(
@@ -203,7 +203,7 @@ def _records(study: StudyPlan, runs: pl.DataFrame, curves: pl.DataFrame, thinned
         pl.coalesce(pl.col("step").filter(best).first(), pl.col("step").first()).alias("right best step"),
         pl.col("step").filter(met).first().alias("right steps to target"),
     )
-    both = asked.join(right, on=["run", "metric"], how="left")
+    both = expected.join(right, on=["run", "metric"], how="left")
     for column, fields in (
         ("final_metrics", {"name": "metric", "value": "final"}),
         ("best_metrics", {"name": "metric", "value": "best", "step": "best step"}),
@@ -211,7 +211,7 @@ def _records(study: StudyPlan, runs: pl.DataFrame, curves: pl.DataFrame, thinned
     ):
         given = final.select("run", column).explode(column).drop_nulls(column).unnest(column)
         given = given.select("run", *(pl.col(old).alias(new) for old, new in fields.items()))
-        strange = given.join(asked, on=["run", "metric"], how="anti")
+        strange = given.join(expected, on=["run", "metric"], how="anti")
         yield from _broken(
             file, ["run", "metric"], strange, {"is no metric of the workload": pl.lit(value=True)}
         )
@@ -268,14 +268,8 @@ def _checks(plan: ChecksPlan, rows: pl.DataFrame) -> Iterator[str]:
         orient="row",
     )
     there = right.group_by(part).agg(there=pl.col("instance").unique().sort())
-    both = (
-        planned.join(there, on=part, how="full", coalesce=True)
-        .sort(part)
-        .with_columns(
-            counted=pl.col("there").list.len().fill_null(0), asked=pl.col("planned").list.len().fill_null(0)
-        )
-    )
-    rules = {
-        "{counted} instances, and the plan asks for {asked}": pl.col("planned").ne_missing(pl.col("there"))
-    }
+    both = planned.join(there, on=part, how="full", coalesce=True).sort(part)
+    both = both.with_columns(pl.col("there", "planned").list.len().fill_null(0).name.suffix(" count"))
+    other = pl.col("planned").ne_missing(pl.col("there"))
+    rules = {"{there count} instances, and the plan asks for {planned count}": other}
     yield from _broken("checks/checks", part, both, rules)

@@ -52,7 +52,7 @@ def test_check_reports_every_problem_on_a_line_of_its_own(tmp_path, capsys):
     write_study(tmp_path, ("[sgd, adam]", "[sdg, adam]"), ("{name: constant}", "{name: flat}"))
     assert main(["check", "--studies", str(tmp_path)]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert sum("tiny.yaml: optimizers: " in line for line in lines) == 1
+    assert sum("tiny.yaml: optimizers.sdg: " in line for line in lines) == 1
     assert sum("tiny.yaml: schedule.name: " in line for line in lines) == 1
     assert all(line.startswith("error: ") for line in lines)
 
@@ -77,7 +77,7 @@ def test_a_misspelt_optimizer_is_one_error_with_the_claims_that_name_it(tmp_path
     write_study(tmp_path, ("optimizers: [sgd, adam]", "optimizers: [sgd, adan]"))
     assert main(["check", "--studies", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "optimizers: the suite has no optimizer 'adan'" in line
+    assert "optimizers.adan: the suite has no optimizer 'adan'" in line
 
 
 def test_plan_tells_what_a_configuration_would_run_and_writes_nothing(tmp_path, capsys):
