@@ -89,10 +89,3 @@ def test_the_bound_of_the_residual_by_hand():
         halves = np.repeat([1.0, -1.0], outer).reshape(outer, 2)
         both = np.concatenate([np.ones((outer, 2)), halves], axis=1) / np.sqrt(2 * outer)
         assert np.sqrt(2 - np.linalg.norm(both, 2) ** 2) > 0.92
-
-
-def test_the_columns_of_the_proof():
-    basis = egop_bases.proof_basis(np.random.default_rng(0), 3, 2)
-    np.testing.assert_allclose(basis[:, 0], 1 / np.sqrt(6))
-    np.testing.assert_allclose(basis[:, 1], np.array([1, 1, 1, -1, -1, -1]) / np.sqrt(6))
-    np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-12)

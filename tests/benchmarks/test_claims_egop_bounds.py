@@ -63,8 +63,3 @@ def test_the_projection_is_the_nearest_point():
         rivals /= np.maximum(1, np.linalg.norm(rivals, axis=1))[:, None]
         distances = ((rivals - point) ** 2) @ weights
         assert ((found - point) ** 2) @ weights <= distances.min() * (1 + 1e-9)
-
-
-def test_a_point_inside_stays():
-    point = np.array([0.3, -0.4])
-    assert projected(point, np.array([1.0, 5.0]), 0.6) is point

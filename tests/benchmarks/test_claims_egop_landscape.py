@@ -9,10 +9,7 @@ from benchmarks.claims import egop_landscape
 from benchmarks.claims.egop_landscape import (
     AXIS_ALIGNED,
     LogSumExp,
-    angle,
     draw_problem,
-    egop_basis,
-    trajectory,
 )
 from harness.backends.numpy_ops import numpy_ops
 from harness.checks import Series, Trace, part_results
@@ -47,20 +44,6 @@ def test_a_level_set_lies_on_its_level(problem):
     np.testing.assert_allclose(problem.losses(points), np.log(100) + 3)
 
 
-def test_the_leading_direction_is_the_steepest_around_the_minimum(problem):
-    direction = problem.leading_direction()
-    turns = np.linspace(0, np.pi, 181)
-    around = problem.minimizer + 0.1 * np.column_stack([np.cos(turns), np.sin(turns)])
-    steepest = turns[np.argmax(problem.losses(around))]
-    assert abs(direction @ [np.cos(steepest), np.sin(steepest)]) == pytest.approx(1, abs=1e-3)
-
-
-def test_angles_by_hand():
-    assert angle(np.array([0.0, -1.0])) == 0
-    assert angle(np.array([-1.0, 1.0]) / np.sqrt(2)) == pytest.approx(45)
-    assert angle(np.array([np.sin(0.2), -np.cos(0.2)])) == pytest.approx(np.degrees(0.2))
-
-
 def test_what_is_drawn_is_the_landscape_and_the_paths_in_both_coordinates():
     _, check = AXIS_ALIGNED.checks
     found = part_results(AXIS_ALIGNED.id, check, "quick")
@@ -75,14 +58,6 @@ def test_what_is_drawn_is_the_landscape_and_the_paths_in_both_coordinates():
         np.testing.assert_allclose(lengths[0], lengths[1], err_msg="an orthogonal basis keeps lengths")
     ends = [np.array([one.x[0], one.y[0]]) for one in (original[-1], egop[-1])]
     assert np.linalg.norm(ends[0]) == pytest.approx(np.linalg.norm(ends[1])), "the same start, turned"
-
-
-def test_adagrad_comes_to_the_minimum_in_both_bases_on_other_paths(problem):
-    start = problem.minimizer + np.array([30.0, 20.0])
-    basis = egop_basis(np.random.default_rng(0), problem)
-    paths = [trajectory(problem, start, turned) for turned in (None, basis)]
-    assert all(problem.losses(path[-1]) - np.log(100) < 1e-10 for path in paths)
-    assert np.abs(paths[0] - paths[1]).max() > 1
 
 
 def test_a_basis_of_no_gradients_is_noticed(monkeypatch):

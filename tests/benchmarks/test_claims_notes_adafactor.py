@@ -10,7 +10,6 @@ from benchmarks.claims.notes_adafactor import (
     ADAFACTOR,
     CLIP,
     NEVER_RAISES,
-    least_rank_one_divergence,
     state_numbers,
 )
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
@@ -82,9 +81,3 @@ def test_a_constant_beta_2_without_correction_is_noticed(monkeypatch):
 
     wrap(monkeypatch, optimizers.adafactor._Adafactor, "second_moment", wrong)
     assert_noticed(CLIP, 4, UNBIASED)
-
-
-def test_the_least_divergence_of_a_matrix_of_rank_one_is_0():
-    random = np.random.default_rng(0)
-    target = np.outer(random.random(4), random.random(3))
-    assert least_rank_one_divergence(target, random) < 1e-8

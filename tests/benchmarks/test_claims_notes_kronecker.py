@@ -67,7 +67,3 @@ def test_the_geometric_mean_of_commuting_matrices_is_their_product():
     first, second = np.diag([1.0, 4.0]), np.diag([9.0, 16.0])
     np.testing.assert_allclose(notes_kronecker.geometric_mean(first, second, 0.5), np.diag([3.0, 8.0]))
     np.testing.assert_allclose(notes_kronecker.geometric_mean(first, second, 1.0), first)
-
-
-def test_a_power_of_a_singular_matrix_leaves_its_null_space():
-    np.testing.assert_allclose(_matrices.power(np.diag([4.0, 0.0]), -0.5), np.diag([0.5, 0.0]))

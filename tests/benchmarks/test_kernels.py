@@ -88,14 +88,6 @@ def test_every_rule_is_timed_on_each_backend():
     assert {f"{label} {backend} float32" for label in labels for backend in ("jax", "torch")} <= set(timed())
 
 
-def test_a_pattern_chooses_labels():
-    assert list(timed(r"sgd\.one_large torch")) == ["step.sgd.one_large torch float32"]
-
-
-def test_the_error_is_relative_to_the_largest_entry():
-    assert relative_error(np.array([1.0, 4.5]), np.array([1.0, 4.0])) == 0.125
-
-
 # --- work ----------------------------------------------------------------------------------------
 
 
@@ -179,11 +171,6 @@ def test_peers_of_matrix_rules_take_the_same_step(
 
 def test_a_peer_is_named_for_every_rule_of_matrices():
     assert set(TORCH_MATRIX_PEERS) == set(TRACKED) - set(TORCH)
-
-
-def test_a_rule_that_no_library_has_gets_no_peer():
-    assert peers("no such rule", "torch") == {}
-    assert peers("sgd", "numpy") == {}
 
 
 # --- imports -------------------------------------------------------------------------------------
