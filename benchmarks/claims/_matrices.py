@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.claims._parts import Random
+
 ROUNDING = 1e-9  # of roots of matrices whose nonzero singular values span 3 orders of magnitude
 
 
-def orthonormal(random: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+def orthonormal(random: Random, rows: int, columns: int) -> np.ndarray:
     """A matrix (rows, columns) with orthonormal columns; rows >= columns."""
     return np.asarray(np.linalg.qr(random.standard_normal((rows, columns)))[0])
 
 
 def with_singular_values(
-    random: np.random.Generator, rows: int, columns: int, values: Sequence[float] | np.ndarray
+    random: Random, rows: int, columns: int, values: Sequence[float] | np.ndarray
 ) -> np.ndarray:
     """U diag(values) V^T, (rows, columns), with random singular vectors and at most min(m, n) values."""
     count = len(values)
@@ -23,12 +25,12 @@ def with_singular_values(
     return np.asarray((left * np.asarray(values)) @ right.T)
 
 
-def spread_values(random: np.random.Generator, count: int) -> np.ndarray:
+def spread_values(random: Random, count: int) -> np.ndarray:
     """Singular values over up to 3 orders of magnitude; now and then all equal."""
     return 10.0 ** random.uniform(-3 * random.integers(2), 0, count)
 
 
-def semidefinite(random: np.random.Generator, size: int, rank: int) -> np.ndarray:
+def semidefinite(random: Random, size: int, rank: int) -> np.ndarray:
     """A symmetric positive semi-definite matrix (size, size) of a rank, eigenvalues over 2 orders."""
     vectors = orthonormal(random, size, rank)
     return np.asarray((vectors * 10.0 ** random.uniform(-2, 0, rank)) @ vectors.T)

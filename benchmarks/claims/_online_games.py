@@ -11,12 +11,12 @@ import numpy as np
 
 import harness
 from benchmarks.claims._matrices import power
+from benchmarks.claims._parts import Random
 
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
 ROUNDING = 1e-9  # of a ratio of regrets: sums of some hundred products, and least squares solved on a box
 
-Random = np.random.Generator
 # projection(weights (d,), gradients so far (t, d)) -> weights
 Projection = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

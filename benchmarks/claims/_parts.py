@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from harness.checks import CORRECTED, PRINTED, Check, Measure, Series
 from results.verdicts import Variant
 
+Random = np.random.Generator  # what instances are drawn from
 Measures = Callable[..., Iterable[Measure | Series]]
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, with_singular_values
+from benchmarks.claims._parts import Random
 from optimizers.bases.estimators import egop_matrix
 
 STEEPEST_CURVATURE = 1 / (6 * np.sqrt(3))  # the greatest |s'''(z)| of log(1 + e^z)
@@ -237,7 +238,7 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
 # --- drawing them ---------------------------------------------------------------------------------------
 
 
-def draw_basis(random: np.random.Generator, size: int) -> np.ndarray:
+def draw_basis(random: Random, size: int) -> np.ndarray:
     """An orthogonal matrix (d, d); in half of all cases the first column has entries of one magnitude."""
     first = random.choice([-1.0, 1.0], (size, 1))
     others = random.standard_normal((size, size - 1))
@@ -246,7 +247,7 @@ def draw_basis(random: np.random.Generator, size: int) -> np.ndarray:
     return np.asarray(np.linalg.qr(np.concatenate([first, others], axis=1))[0])
 
 
-def draw_quadratic(random: np.random.Generator) -> Quadratic:
+def draw_quadratic(random: Random) -> Quadratic:
     """In 2 to 8 dimensions, eigenvalues over 2 orders of magnitude, now and then equal or partly 0."""
     size = int(random.integers(2, 9))
     values = np.sort(10.0 ** random.uniform(-2 * random.integers(2), 0, size))[::-1]
@@ -256,7 +257,7 @@ def draw_quadratic(random: np.random.Generator) -> Quadratic:
     return Quadratic((basis * values) @ basis.T, random.standard_normal(size))
 
 
-def draw_logistic(random: np.random.Generator) -> Logistic:
+def draw_logistic(random: Random) -> Logistic:
     """40 examples in 2 or 3 dimensions with decaying singular values, that no plane separates."""
     while True:
         size = int(random.integers(2, 4))
@@ -290,19 +291,19 @@ def _minimizer(objective: Logistic) -> np.ndarray | None:
     return None
 
 
-def draw_ball(random: np.random.Generator, objective: Objective, scale: float) -> Ball:
+def draw_ball(random: Random, objective: Objective, scale: float) -> Ball:
     """A ball with the scale c whose centre is up to c from the minimum, now and then exactly c or 0."""
     direction = random.standard_normal(len(objective.minimizer))
     distance = scale * float(random.choice([0.0, 1.0, random.random()]))
     return Ball(objective, objective.minimizer + distance * direction / np.linalg.norm(direction), scale)
 
 
-def draw_quadratic_ball(random: np.random.Generator) -> Ball:
+def draw_quadratic_ball(random: Random) -> Ball:
     """Around the minimum of a quadratic, c over 2 orders of magnitude."""
     return draw_ball(random, draw_quadratic(random), float(10.0 ** random.uniform(-1, 1)))
 
 
-def draw_logistic_ball(random: np.random.Generator, nearness: tuple[float, float]) -> Ball:
+def draw_logistic_ball(random: Random, nearness: tuple[float, float]) -> Ball:
     """Around the minimum of a logistic regression; `nearness` bounds log10 of c H d^(3/2) / lambda_max."""
     objective = draw_logistic(random)
     size = len(objective.minimizer)

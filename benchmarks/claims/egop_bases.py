@@ -11,11 +11,9 @@ import numpy as np
 import harness
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, vanishes
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import Random, part
 from benchmarks.claims._spectra import kronecker_residual
 from harness.checks import Measure, PropertyClaim
-
-Random = np.random.Generator
 
 EXACT = 1e-12  # of products of a few orthogonal matrices
 FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients

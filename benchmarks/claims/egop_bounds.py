@@ -9,7 +9,7 @@ import numpy as np
 
 import harness
 from benchmarks.claims._measures import at_least, at_most, equals
-from benchmarks.claims._parts import part, parts_for
+from benchmarks.claims._parts import Random, part, parts_for
 from benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
@@ -20,8 +20,6 @@ from benchmarks.claims._smooth_objectives import (
 )
 from benchmarks.claims._spectra import density, stable_rank
 from harness.checks import Measure, PropertyClaim
-
-Random = np.random.Generator
 
 SUMS = 1e-6  # of least smoothness sums, relative: the semidefinite programs are solved to 1e-9
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.claims._matrices import loewner_ratio
 from benchmarks.claims._measures import agrees, at_most, vanishes
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from benchmarks.claims._smooth_objectives import (
     Ball,
     draw_logistic_ball,
@@ -21,8 +21,6 @@ from benchmarks.claims._smooth_objectives import (
 )
 from benchmarks.claims._spectra import density
 from harness.checks import Measure, PropertyClaim
-
-Random = np.random.Generator
 
 ROUNDING = 1e-8  # of orders of squared Hessians, whose eigenvalues span 4 orders of magnitude
 QUADRATURE = 1e-10  # relative, of EGOPs by quadrature

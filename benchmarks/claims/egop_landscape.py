@@ -9,12 +9,10 @@ import numpy as np
 
 from benchmarks.claims._measures import at_most
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import Random, part
 from harness.checks import Check, Measure, PropertyClaim, Series
 from harness.registry import find_workload
 from optimizers.bases.estimators import eigenbasis
-
-Random = np.random.Generator
 
 WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}  # 000 C.4
 SAMPLES = 10  # gradients for an EGOP, 5 d

@@ -12,11 +12,9 @@ import harness
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 from optimizers.bases.estimators import eigenbasis
-
-Random = np.random.Generator
 
 EXACT = 1e-12  # of products of a few orthogonal matrices
 FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most
+from benchmarks.claims._parts import Random
 from benchmarks.claims._spectra import (
     decay,
     densities,
@@ -21,8 +22,6 @@ from harness.backends.engine import engine
 from harness.checks import Check, Measure, PropertyClaim, Series
 from harness.registry import find_workload
 from optimizers.bases.estimators import eigenbasis
-
-Random = np.random.Generator
 
 DIGITS, FASHION = "digits_mlp", "fashion_small"
 DATA = {DIGITS: "digits", FASHION: "Fashion-MNIST"}

@@ -9,12 +9,10 @@ import numpy as np
 
 from benchmarks.claims._matrices import relative_error, with_singular_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import part, parts_for, printed_and_corrected
+from benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
 from benchmarks.claims._spectra import densities
 from harness.checks import Check, Measure, PropertyClaim
 from optimizers.bases.estimators import egop_matrix
-
-Random = np.random.Generator
 
 ROUNDING = 1e-8  # of ratios of eigenvalues over 6 orders of magnitude
 

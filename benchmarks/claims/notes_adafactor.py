@@ -12,7 +12,7 @@ import numpy as np
 import harness
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import Random, part
 from harness.checks import CORRECTED, PRINTED, Measure, PropertyClaim
 from workloads.workload import Role
 
@@ -25,7 +25,7 @@ ROUNDS = 10
 # --- what is drawn and read ---------------------------------------------------------------------------
 
 
-def _gradient(random: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+def _gradient(random: Random, rows: int, columns: int) -> np.ndarray:
     """Normal entries; at random over 6 orders of magnitude, of rank one, with empty entries or empty rows."""
     gradient = random.standard_normal((rows, columns))
     kind = random.integers(5)
@@ -41,7 +41,7 @@ def _gradient(random: np.random.Generator, rows: int, columns: int) -> np.ndarra
     return gradient
 
 
-def _shape(random: np.random.Generator) -> tuple[int, int]:
+def _shape(random: Random) -> tuple[int, int]:
     return int(random.integers(1, 8)), int(random.integers(1, 8))
 
 
@@ -72,7 +72,7 @@ def _adafactor_moments(
     return _second_moments("adafactor", gradients, hyper, options)
 
 
-def _averaging(random: np.random.Generator) -> tuple[dict[str, float], bool]:
+def _averaging(random: Random) -> tuple[dict[str, float], bool]:
     """A constant beta_2 or a scheduled one."""
     if random.integers(2):
         return {"beta2_exponent": float(random.uniform(0.3, 1.5))}, True
@@ -106,7 +106,7 @@ def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, 
     return count(rule.init(numpy_ops("float64"), np.zeros(shape)))
 
 
-def _state(random: np.random.Generator) -> Iterator[Measure]:
+def _state(random: Random) -> Iterator[Measure]:
     m, n, rank = (int(length) for length in random.integers(1, (300, 300, 9)))
     adafactor = state_numbers("adafactor", (m, n), {})
     nmf = state_numbers("adam_nmf", (m, n), {"rank": rank})
@@ -116,7 +116,7 @@ def _state(random: np.random.Generator) -> Iterator[Measure]:
     yield at_least("Adam's state over m n", adam / (m * n), 1.0)
 
 
-def least_rank_one_divergence(target: np.ndarray, random: np.random.Generator) -> float:
+def least_rank_one_divergence(target: np.ndarray, random: Random) -> float:
     """IDiv(C, a b^T) where L-BFGS ends from a random start, in the logarithms of a and b."""
     from scipy.optimize import minimize
 
@@ -135,7 +135,7 @@ def least_rank_one_divergence(target: np.ndarray, random: np.random.Generator) -
     return _divergence(target, np.exp(found[:rows, None] + found[rows:]))
 
 
-def _optimum(random: np.random.Generator) -> Iterator[Measure]:
+def _optimum(random: Random) -> Iterator[Measure]:
     size = np.abs(_gradient(random, *_shape(random)))
     hyper, schedule = _averaging(random)
     steps = int(random.integers(1, 6))
@@ -157,7 +157,7 @@ def _optimum(random: np.random.Generator) -> Iterator[Measure]:
         yield vanishes("V's distance from rank one, relative", cross, 1e-9)
 
 
-def _bias(random: np.random.Generator) -> Iterator[Measure]:
+def _bias(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(2, 6, 2))
     population = [random.standard_normal((m, n)) * np.exp(random.standard_normal((m, n))) for _ in range(3)]
     hyper = {"beta2": float(random.uniform(0.5, 0.99))}
@@ -173,7 +173,7 @@ def _bias(random: np.random.Generator) -> Iterator[Measure]:
     yield at_least("E[V_2] less the optimum for E[G^2], relative", distance, BEYOND_ROUNDING)
 
 
-def _rounds(random: np.random.Generator, alternating: bool) -> Iterator[Measure]:
+def _rounds(random: Random, alternating: bool) -> Iterator[Measure]:
     from harness.backends.numpy_ops import numpy_ops
     from optimizers.adam_nmf import MultiplicativeFactors, multiplicative_round
 
@@ -263,11 +263,11 @@ def _relative_changes(
     ]
 
 
-def _tensor_shape(random: np.random.Generator) -> tuple[int, ...]:
+def _tensor_shape(random: Random) -> tuple[int, ...]:
     return tuple(int(length) for length in random.integers(1, 6, random.integers(0, 5)))
 
 
-def _clipped(random: np.random.Generator) -> Iterator[Measure]:
+def _clipped(random: Random) -> Iterator[Measure]:
     shape, steps = _tensor_shape(random), 20
     start = random.standard_normal(shape) * 10.0 ** random.uniform(-3, 3)
     # heavy tails, some gradients empty, scales that jump by 8 orders of magnitude between steps
@@ -281,7 +281,7 @@ def _clipped(random: np.random.Generator) -> Iterator[Measure]:
     yield at_most("RMS of the change over eta RMS(W), greatest of 20 steps", max(ratios), 1.0, ROUNDING)
 
 
-def _reached(random: np.random.Generator) -> Iterator[Measure]:
+def _reached(random: Random) -> Iterator[Measure]:
     shape = _tensor_shape(random)
     start, gradient = random.standard_normal((2, *shape))
     # at t = 1 beta_2 is 0: without factors each entry moves by its sign
@@ -289,7 +289,7 @@ def _reached(random: np.random.Generator) -> Iterator[Measure]:
     yield equals("RMS of the first change over eta RMS(W), V not factored", ratio, 1.0, ROUNDING)
 
 
-def _unclipped(random: np.random.Generator) -> Iterator[Measure]:
+def _unclipped(random: Random) -> Iterator[Measure]:
     shape, growth = _shape(random), float(random.uniform(10, 1000))
     start = random.standard_normal(shape)
     sizes = [1.0] * 10 + [growth]
@@ -301,7 +301,7 @@ def _unclipped(random: np.random.Generator) -> Iterator[Measure]:
     yield at_least("the same, not clipped", without[-1], 1.1)
 
 
-def _no_correction(random: np.random.Generator) -> Iterator[Measure]:
+def _no_correction(random: Random) -> Iterator[Measure]:
     size = np.abs(_gradient(random, *_shape(random)))
     hyper = {"beta2_exponent": float(random.uniform(0.1, 2))}
     gradients = [{"w": random.choice([-1.0, 1.0], size.shape) * size} for _ in range(10)]

@@ -9,12 +9,9 @@ import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
-from benchmarks.claims._parts import part, parts_for, printed_and_corrected
+from benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 from harness.engine.schedules import multipliers
-
-Random = np.random.Generator
-
 
 # --- AMSGrad ------------------------------------------------------------------------------------------------
 

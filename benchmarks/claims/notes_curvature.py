@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.claims._matrices import relative_error
 from benchmarks.claims._measures import agrees, at_least, vanishes
 from benchmarks.claims._moves import moves
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import Random, part
 from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
@@ -57,9 +57,7 @@ class PopulationDerivatives:
         return np.einsum("x,xk,xkd->d", self.inputs, labels, self.gradients)
 
 
-def _classifier(
-    random: np.random.Generator, linear: bool, labels_of_model: bool = False
-) -> PopulationDerivatives:
+def _classifier(random: Random, linear: bool, labels_of_model: bool = False) -> PopulationDerivatives:
     """2 or 3 classes and inputs, logits W x or W_2 tanh(W_1 x); some labels are certain."""
     import torch
     from torch.func import hessian, jacrev, vmap
@@ -106,11 +104,11 @@ def _classifier(
     )
 
 
-def _either(random: np.random.Generator) -> PopulationDerivatives:
+def _either(random: Random) -> PopulationDerivatives:
     return _classifier(random, linear=bool(random.integers(2)))
 
 
-def _gauss_newton(random: np.random.Generator) -> Iterator[Measure]:
+def _gauss_newton(random: Random) -> Iterator[Measure]:
     model = _either(random)
     fisher = model.second_moment(model.predicted)
     for label in range(model.labels.shape[1]):
@@ -121,7 +119,7 @@ def _gauss_newton(random: np.random.Generator) -> Iterator[Measure]:
     yield vanishes("|E[g]| over sqrt(E[|g|^2]), labels of the model", mean / size, ROUNDING)
 
 
-def _hessian(random: np.random.Generator) -> Iterator[Measure]:
+def _hessian(random: Random) -> Iterator[Measure]:
     model = _classifier(random, linear=True)
     error = relative_error(model.gauss_newton(0), model.hessian)
     yield vanishes("Gauss-Newton less Hessian, relative, logits linear in w", error, ROUNDING)
@@ -141,7 +139,7 @@ def _pairs(model: PopulationDerivatives) -> tuple[np.ndarray, np.ndarray]:
     return shares[shares > 0], model.gradients.reshape(len(shares), -1)[shares > 0]
 
 
-def _empirical(random: np.random.Generator) -> Iterator[Measure]:
+def _empirical(random: Random) -> Iterator[Measure]:
     model = _either(random)
     empirical, mean = model.second_moment(model.labels), model.mean(model.labels)
     shares, gradients = _pairs(model)
@@ -159,7 +157,7 @@ def _empirical(random: np.random.Generator) -> Iterator[Measure]:
     yield vanishes("I_emp less Fisher, relative, where labels follow the model", error, ROUNDING)
 
 
-def _adam(random: np.random.Generator) -> Iterator[Measure]:
+def _adam(random: Random) -> Iterator[Measure]:
     model, beta2 = _either(random), float(random.uniform(0.7, 0.99))
     shares, gradients = _pairs(model)
     # each gradient as long as makes its share of Adam's running mean its probability

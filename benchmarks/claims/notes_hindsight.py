@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.claims._matrices import power
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves
-from benchmarks.claims._online_games import Random, draw_features
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._online_games import draw_features
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9  # of ratios: roots of matrices with condition numbers up to 1e6

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.backends.ops import Ops
 from harness.checks import Measure, PropertyClaim
 
@@ -41,7 +41,7 @@ def _errors(basis: np.ndarray, exact: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.norm(basis - exact * inner, axis=0))
 
 
-def _spectrum(random: np.random.Generator, size: int, least: float, greatest: float) -> np.ndarray:
+def _spectrum(random: Random, size: int, least: float, greatest: float) -> np.ndarray:
     """Eigenvalues (size,) whose successive ratios lie in an interval, the first at any scale."""
     ratios = random.uniform(least, greatest, size - 1)
     return np.asarray(10.0 ** random.uniform(-100, 100) * np.cumprod([1.0, *ratios]))
@@ -50,7 +50,7 @@ def _spectrum(random: np.random.Generator, size: int, least: float, greatest: fl
 # --- power iteration ------------------------------------------------------------------------------------
 
 
-def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
+def _power_iteration(random: Random) -> Iterator[Measure]:
     from optimizers.matrix_functions import power_iteration
 
     size, steps = int(random.integers(2, 9)), int(random.integers(1, 40))
@@ -70,7 +70,7 @@ def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
     )
 
 
-def _power_iteration_without_gap(random: np.random.Generator) -> Iterator[Measure]:
+def _power_iteration_without_gap(random: Random) -> Iterator[Measure]:
     from optimizers.matrix_functions import power_iteration
 
     size = int(random.integers(3, 9))
@@ -87,7 +87,7 @@ def _power_iteration_without_gap(random: np.random.Generator) -> Iterator[Measur
 # --- orthogonal iteration -------------------------------------------------------------------------------
 
 
-def _subspace(random: np.random.Generator) -> Iterator[Measure]:
+def _subspace(random: Random) -> Iterator[Measure]:
     from optimizers.matrix_functions import orthogonal_iteration
 
     size = int(random.integers(3, 9))
@@ -113,14 +113,12 @@ def logarithmic_rate(errors: np.ndarray) -> float:
     return float(np.log(errors[last] / errors[first]) / (last - first))
 
 
-def _separated_ratios(random: np.random.Generator, size: int) -> np.ndarray:
+def _separated_ratios(random: Random, size: int) -> np.ndarray:
     """Ratios of successive eigenvalues, (size - 1,), each another one of 0.3, 0.45, 0.6, 0.75."""
     return np.asarray(random.permutation([0.3, 0.45, 0.6, 0.75])[: size - 1])
 
 
-def _iterated(
-    random: np.random.Generator, ratios: np.ndarray, columns: int
-) -> tuple[np.ndarray, list[np.ndarray]]:
+def _iterated(random: Random, ratios: np.ndarray, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """The exact eigenvectors (n, n), and 150 bases (n, columns) of orthogonal iteration."""
     from scipy.linalg import expm
 
@@ -138,7 +136,7 @@ def _iterated(
     return vectors, bases
 
 
-def _rates(random: np.random.Generator) -> Iterator[Measure]:
+def _rates(random: Random) -> Iterator[Measure]:
     size = int(random.integers(2, 6))
     ratios = _separated_ratios(random, size)
     leading = int(random.integers(1, size))
@@ -152,7 +150,7 @@ def _rates(random: np.random.Generator) -> Iterator[Measure]:
     yield equals(quantity, rate / np.log(ratios.max()), 1.0, RATE_TOLERANCE)
 
 
-def _column_rates(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+def _column_rates(random: Random, printed: bool) -> Iterator[Measure]:
     size = int(random.integers(3, 6))
     ratios = _separated_ratios(random, size)
     vectors, bases = _iterated(random, ratios, size)
@@ -166,14 +164,14 @@ def _column_rates(random: np.random.Generator, printed: bool) -> Iterator[Measur
 # --- online iteration -----------------------------------------------------------------------------------
 
 
-def _generator_of_rotation(random: np.random.Generator, size: int) -> np.ndarray:
+def _generator_of_rotation(random: Random, size: int) -> np.ndarray:
     """A skew-symmetric matrix (size, size) of spectral norm 1."""
     matrix = random.standard_normal((size, size))
     skew = matrix - matrix.T
     return np.asarray(skew / np.linalg.norm(skew, 2))
 
 
-def _tracking(random: np.random.Generator) -> Iterator[Measure]:
+def _tracking(random: Random) -> Iterator[Measure]:
     from scipy.linalg import expm
 
     from optimizers.matrix_functions import online_orthogonal_iteration, orthogonal_iteration
@@ -214,7 +212,7 @@ def _tracking(random: np.random.Generator) -> Iterator[Measure]:
     yield at_most("last error over that of the first basis", float(_errors(basis, exact).max()) / fixed, 0.5)
 
 
-def _crossing(random: np.random.Generator) -> Iterator[Measure]:
+def _crossing(random: Random) -> Iterator[Measure]:
     from optimizers.matrix_functions import online_orthogonal_iteration, orthogonal_iteration
 
     size = int(random.integers(2, 5))

@@ -17,18 +17,18 @@ from benchmarks.claims._matrices import (
     with_singular_values,
 )
 from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
 ROUNDING = 1e-8  # of inverse roots of matrices whose eigenvalues span up to 6 orders of magnitude
 
 
-def _sizes(random: np.random.Generator, count: int, greatest: int = 4) -> list[int]:
+def _sizes(random: Random, count: int, greatest: int = 4) -> list[int]:
     return [int(size) for size in random.integers(1, greatest + 1, count)]
 
 
-def _drawn(random: np.random.Generator, *sizes: int) -> np.ndarray:
+def _drawn(random: Random, *sizes: int) -> np.ndarray:
     """Normal entries, at random over 4 orders of magnitude, or small whole numbers with zeros among them."""
     kind = random.integers(3)
     if kind == 0:
@@ -40,7 +40,7 @@ def _drawn(random: np.random.Generator, *sizes: int) -> np.ndarray:
 # --- identities (002 eqs. 98-107) -----------------------------------------------------------------------
 
 
-def _definition(random: np.random.Generator) -> Iterator[Measure]:
+def _definition(random: Random) -> Iterator[Measure]:
     m, d, n, length = _sizes(random, 4)
     a, b = _drawn(random, m, d), _drawn(random, n, length)
     by_entries = np.empty((m * n, d * length))
@@ -60,14 +60,14 @@ def _against(found: np.ndarray, expected: np.ndarray, *factors: np.ndarray) -> f
     return float(np.linalg.norm(found - expected)) / (size or 1.0)
 
 
-def _mixed_product(random: np.random.Generator) -> Iterator[Measure]:
+def _mixed_product(random: Random) -> Iterator[Measure]:
     m, d, n, length, p, q = _sizes(random, 6, 3)
     a, b, c, e = (_drawn(random, *shape) for shape in ((m, d), (n, length), (d, p), (length, q)))
     found = np.kron(a, b) @ np.kron(c, e)
     yield vanishes("eq. 100, relative error", _against(found, np.kron(a @ c, b @ e), a, b, c, e), EXACT)
 
 
-def _square(random: np.random.Generator) -> Iterator[Measure]:
+def _square(random: Random) -> Iterator[Measure]:
     m, n = _sizes(random, 2)
     a, b = _drawn(random, m, m), _drawn(random, n, n)
     product = np.kron(a, b)
@@ -79,7 +79,7 @@ def _square(random: np.random.Generator) -> Iterator[Measure]:
     yield vanishes("least singular value of A (x) B - lambda mu I, relative", max(least) / size, ROUNDING)
 
 
-def _powers(random: np.random.Generator) -> Iterator[Measure]:
+def _powers(random: Random) -> Iterator[Measure]:
     m, n = _sizes(random, 2)
     a = semidefinite(random, m, int(random.integers(1, m + 1)))
     b = semidefinite(random, n, int(random.integers(1, n + 1)))
@@ -97,7 +97,7 @@ def _powers(random: np.random.Generator) -> Iterator[Measure]:
 # --- the nearest Kronecker product (002 G.1) --------------------------------------------------------------
 
 
-def _rearranged(random: np.random.Generator) -> Iterator[Measure]:
+def _rearranged(random: Random) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     a, b = _drawn(random, m, d), _drawn(random, n, length)
     found = rearrange(np.kron(a, b), m, n, d, length)
@@ -108,7 +108,7 @@ def _rearranged(random: np.random.Generator) -> Iterator[Measure]:
     yield vanishes("Lemma G.1, relative error", abs(moved - plain) / (plain or 1.0), EXACT)
 
 
-def _twice(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+def _twice(random: Random, printed: bool) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     matrix = random.standard_normal((m * n, d * length))
     once = rearrange(matrix, m, n, d, length)
@@ -118,7 +118,7 @@ def _twice(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
 
 
 def _alternating_least_squares(
-    matrix: np.ndarray, m: int, n: int, d: int, length: int, random: np.random.Generator
+    matrix: np.ndarray, m: int, n: int, d: int, length: int, random: Random
 ) -> float:
     """|C - A (x) B|_F where 30 rounds of least squares, for A and for B, end from a random B."""
     blocks = matrix.reshape(m, n, d, length)
@@ -129,7 +129,7 @@ def _alternating_least_squares(
     return float(np.linalg.norm(matrix - np.kron(a, b)))
 
 
-def _nearest(random: np.random.Generator) -> Iterator[Measure]:
+def _nearest(random: Random) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     if random.integers(2):
         matrix = random.standard_normal((m * n, d * length))
@@ -154,7 +154,7 @@ def _nearest(random: np.random.Generator) -> Iterator[Measure]:
 # --- outer products (002 G.3) -----------------------------------------------------------------------------
 
 
-def _outer_product(random: np.random.Generator) -> Iterator[Measure]:
+def _outer_product(random: Random) -> Iterator[Measure]:
     m, n = _sizes(random, 2, 5)
     rank = int(random.integers(1, min(m, n) + 1))
     matrix = with_singular_values(random, m, n, spread_values(random, rank))
@@ -180,7 +180,7 @@ def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.nd
     return np.asarray(root @ power(inverse @ second @ inverse, 1 - share) @ root)
 
 
-def _commuting_pairs(random: np.random.Generator, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _commuting_pairs(random: Random, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Two pairs X_i <= Y_i where X_1 commutes with X_2 and Y_1 with Y_2, not X_i with Y_i."""
     bases = [orthonormal(random, size, size) for _ in range(2)]
     pairs = []
@@ -190,7 +190,7 @@ def _commuting_pairs(random: np.random.Generator, size: int) -> list[tuple[np.nd
     return pairs
 
 
-def _mean_order(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+def _mean_order(random: Random, printed: bool) -> Iterator[Measure]:
     size, share = int(random.integers(2, 6)), float(random.uniform(0.1, 0.9))
     commuting = _commuting_pairs(random, size)
     lowers = [semidefinite(random, size, size) for _ in range(2)]

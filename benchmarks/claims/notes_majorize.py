@@ -11,7 +11,7 @@ import numpy as np
 import harness
 from benchmarks.claims._matrices import orthonormal, semidefinite
 from benchmarks.claims._measures import at_most, equals, vanishes
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import Random, part
 from harness.checks import Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
@@ -61,7 +61,7 @@ class Smooth:
     constants: Mapping[str, float]
 
 
-def _ridges(random: np.random.Generator, shape: tuple[int, int]) -> Smooth:
+def _ridges(random: Random, shape: tuple[int, int]) -> Smooth:
     """A sum of c_k cos(<A_k, W> + b_k), not convex; |h''| <= |c_k|, so that L <= sum |c_k| |A_k|_*^2."""
     matrices = random.standard_normal((int(random.integers(1, 5)), *shape))
     shifts, factors = random.uniform(0, 2 * np.pi, len(matrices)), random.standard_normal(len(matrices))
@@ -84,7 +84,7 @@ def _signs(size: int) -> np.ndarray:
     return np.array(list(itertools.product([-1.0, 1.0], repeat=size)))
 
 
-def _quadratic(random: np.random.Generator, shape: tuple[int, int]) -> Smooth:
+def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
     """<W, P W Q> / 2 + <B, W> with positive semi-definite P and Q, whose L are known exactly."""
     p, q = (semidefinite(random, size, int(random.integers(1, size + 1))) for size in shape)
     offset = p @ random.standard_normal(shape) @ q
@@ -104,7 +104,7 @@ def _quadratic(random: np.random.Generator, shape: tuple[int, int]) -> Smooth:
     )
 
 
-def _descent(random: np.random.Generator) -> Iterator[Measure]:
+def _descent(random: Random) -> Iterator[Measure]:
     shape = (int(random.integers(1, 4)), int(random.integers(1, 4)))
     function = (_quadratic if random.integers(2) else _ridges)(random, shape)
     start = random.standard_normal(shape)
@@ -146,7 +146,7 @@ def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
     return float(lengths.max()), candidates[np.argmax(lengths)]
 
 
-def _symmetric(random: np.random.Generator, size: int) -> np.ndarray:
+def _symmetric(random: Random, size: int) -> np.ndarray:
     """Indefinite, of any rank, eigenvalues over 4 orders of magnitude, or two of them opposite."""
     values = random.choice([-1.0, 1.0], size) * 10.0 ** random.uniform(-2, 2, size)
     values[random.random(size) < 0.2] = 0.0
@@ -157,7 +157,7 @@ def _symmetric(random: np.random.Generator, size: int) -> np.ndarray:
     return np.asarray((vectors * values) @ vectors.T)
 
 
-def _constants(random: np.random.Generator) -> Iterator[Measure]:
+def _constants(random: Random) -> Iterator[Measure]:
     size = int(random.integers(1, 7))
     hessian = _symmetric(random, size)
     for name, (order, dual) in ORDERS.items():
@@ -180,7 +180,7 @@ def _constants(random: np.random.Generator) -> Iterator[Measure]:
             yield equals("eq. 134's greatest quotient over L, l2", attained / constant, 1.0, ROUNDING)
 
 
-def _limits(random: np.random.Generator) -> Iterator[Measure]:
+def _limits(random: Random) -> Iterator[Measure]:
     size, terms = int(random.integers(1, 7)), int(random.integers(1, 5))
     directions, shifts = random.standard_normal((terms, size)), random.uniform(0.3, 1.2, terms)
     factors = random.choice([-1.0, 1.0], terms) * random.uniform(0.5, 2, terms)
@@ -216,7 +216,7 @@ def _limits(random: np.random.Generator) -> Iterator[Measure]:
             )
 
 
-def _strict(random: np.random.Generator) -> Iterator[Measure]:
+def _strict(random: Random) -> Iterator[Measure]:
     size = int(random.integers(2, 7))
     i, j = random.choice(size, 2, replace=False)
     scale = float(10.0 ** random.uniform(-2, 2))

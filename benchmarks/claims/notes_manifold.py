@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import Random, part
 from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-12
@@ -23,7 +23,7 @@ ENOUGH = {"dual_steps": 1000}
 # --- what is drawn and run --------------------------------------------------------------------------------
 
 
-def _pair(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _pair(random: Random) -> tuple[np.ndarray, np.ndarray]:
     """A weight vector and a gradient, (d,): of any scale, with zeros, ties, or nearly parallel."""
     size, kind = int(random.integers(2, 9)), random.integers(4)
     if kind == 0:
@@ -61,7 +61,7 @@ def _path(
 # --- the sphere (002 eqs. 70-73) ----------------------------------------------------------------------------
 
 
-def _first_order(random: np.random.Generator) -> Iterator[Measure]:
+def _first_order(random: Random) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
@@ -76,7 +76,7 @@ def _first_order(random: np.random.Generator) -> Iterator[Measure]:
             yield at_most(quantity, error / share**2, constant, 10 * share)
 
 
-def _updates(random: np.random.Generator) -> Iterator[Measure]:
+def _updates(random: Random) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius = float(np.linalg.norm(weight))
     rate = float(10.0 ** random.uniform(-3, 1)) * radius / float(np.linalg.norm(gradient))
@@ -119,7 +119,7 @@ def least_dual_norm(gradient: np.ndarray, weight: np.ndarray, norm: str) -> floa
     return float((values.sum(1) if norm == "linfinity" else values.max(1)).min())
 
 
-def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
+def _trust_region(random: Random) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius = float(np.linalg.norm(weight))
     rate = float(10.0 ** random.uniform(-2, 0)) * radius
@@ -139,7 +139,7 @@ def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
 # --- weight normalization (002 eqs. 74-76) ------------------------------------------------------------------
 
 
-def _draw_path(random: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray], float]:
+def _draw_path(random: Random) -> tuple[np.ndarray, list[np.ndarray], float]:
     """A weight, gradients and a rate that moves it by up to its own length in a step."""
     size = int(random.integers(2, 9))
     weight = random.standard_normal(size) * 10.0 ** random.uniform(-1, 1)
@@ -156,7 +156,7 @@ def _squared_lengths(path: list[np.ndarray], gradients: list[np.ndarray], rate: 
     return squares
 
 
-def _frozen(random: np.random.Generator) -> Iterator[Measure]:
+def _frozen(random: Random) -> Iterator[Measure]:
     weight, gradients, rate = _draw_path(random)
     path = _path("weight_normalization", weight, gradients, rate, {"scale": "frozen"})
     squares = _squared_lengths(path, gradients, rate)
@@ -169,7 +169,7 @@ def _frozen(random: np.random.Generator) -> Iterator[Measure]:
     yield at_least(f"{STEPS} steps less classical ones at a constant rate, relative", distance, READ)
 
 
-def _reparameterized(random: np.random.Generator) -> Iterator[Measure]:
+def _reparameterized(random: Random) -> Iterator[Measure]:
     import torch
 
     weight, gradients, rate = _draw_path(random)
@@ -189,7 +189,7 @@ def _reparameterized(random: np.random.Generator) -> Iterator[Measure]:
         yield agrees(quantity, path[-1], found, READ)
 
 
-def _locally(random: np.random.Generator) -> Iterator[Measure]:
+def _locally(random: Random) -> Iterator[Measure]:
     weight, gradients, rate = _draw_path(random)
     last = gradients[-1]
     for share in (1e-2, 1e-4):
@@ -211,7 +211,7 @@ def _locally(random: np.random.Generator) -> Iterator[Measure]:
 # --- the Stiefel manifold (002 eqs. 77-79) ------------------------------------------------------------------
 
 
-def _nearest(random: np.random.Generator) -> Iterator[Measure]:
+def _nearest(random: Random) -> Iterator[Measure]:
     from harness.backends.numpy_ops import numpy_ops
     from optimizers.matrix_functions import orthogonal_factor
 
@@ -228,7 +228,7 @@ def _nearest(random: np.random.Generator) -> Iterator[Measure]:
     yield at_most("|Orth(M) - M|_F over that of the best of 40 rivals", float(distance) / best, 1.0, ROUNDING)
 
 
-def _orthonormal_steps(random: np.random.Generator) -> Iterator[Measure]:
+def _orthonormal_steps(random: Random) -> Iterator[Measure]:
     rows, columns = (int(length) for length in random.integers(1, 9, 2))
     start = orthonormal(random, max(rows, columns), min(rows, columns))
     start = start if rows >= columns else start.T
@@ -266,7 +266,7 @@ def least_nuclear_norm(gradient: np.ndarray, weight: np.ndarray) -> float:
     return float(np.linalg.svd(shifted(half), compute_uv=False).sum())
 
 
-def _tangent_steps(random: np.random.Generator, options: Mapping[str, Any]) -> Iterator[Measure]:
+def _tangent_steps(random: Random, options: Mapping[str, Any]) -> Iterator[Measure]:
     from scipy.linalg import solve_continuous_lyapunov
 
     d = int(random.integers(1, 4))
@@ -287,7 +287,7 @@ def _tangent_steps(random: np.random.Generator, options: Mapping[str, Any]) -> I
     yield equals(quantity, (gain - best) / float(np.linalg.norm(gradient)), 0.0, TANGENT)
 
 
-def _tangent_directions(random: np.random.Generator, default: bool) -> Iterator[Measure]:
+def _tangent_directions(random: Random, default: bool) -> Iterator[Measure]:
     from harness.backends.numpy_ops import numpy_ops
     from optimizers.matrix_functions import orthogonal_factor
     from optimizers.stiefel import OPTIONS, clipped_by_svd, tangential_direction

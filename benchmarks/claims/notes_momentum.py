@@ -10,11 +10,10 @@ import numpy as np
 
 import harness
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import part
+from benchmarks.claims._parts import Random, part
 from harness.checks import Measure, PropertyClaim
 from harness.engine.schedules import multipliers
 
-Random = np.random.Generator
 Weights = np.ndarray
 Gradient = Callable[[int, Weights], np.ndarray]
 DESCENT = "regularized_update_descent"

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.claims._matrices import orthonormal, relative_error, spread_values, with_singular_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import stepped
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
@@ -47,7 +47,7 @@ def _closed_form(norm: str, gradient: np.ndarray) -> np.ndarray:
     return np.asarray(u[:, counts] @ vh[counts])
 
 
-def _gradient(random: np.random.Generator) -> np.ndarray:
+def _gradient(random: Random) -> np.ndarray:
     """Of any rank and scale, singular values over up to 3 orders of magnitude, some with zero entries."""
     m, n = (int(length) for length in random.integers(1, 7, 2))
     values = spread_values(random, int(random.integers(1, min(m, n) + 1))) * 10.0 ** random.uniform(-4, 4)
@@ -66,7 +66,7 @@ def _step(
     return stepped(optimizer, np.zeros_like(gradient), [gradient], {"learning_rate": rate, **hyper}, options)
 
 
-def _rivals(random: np.random.Generator, step: np.ndarray) -> Iterator[np.ndarray]:
+def _rivals(random: Random, step: np.ndarray) -> Iterator[np.ndarray]:
     """Steps near to one, and far from it."""
     size = np.abs(step).max()
     for distance in (1e-3, 1e-1, 10.0):
@@ -74,7 +74,7 @@ def _rivals(random: np.random.Generator, step: np.ndarray) -> Iterator[np.ndarra
             yield step + distance * size * random.standard_normal(step.shape)
 
 
-def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
+def _trust_region(random: Random) -> Iterator[Measure]:
     gradient, rate = _gradient(random), float(10.0 ** random.uniform(-3, 1))
     for name, (norm, dual) in NORMS.items():
         step = _step("steepest_descent", gradient, rate, {"norm": name, "principle": "trust_region"})
@@ -89,7 +89,7 @@ def _trust_region(random: np.random.Generator) -> Iterator[Measure]:
         yield vanishes(f"Delta less eq. 69's, relative, {name}", error, REACHED)
 
 
-def _majorization(random: np.random.Generator) -> Iterator[Measure]:
+def _majorization(random: Random) -> Iterator[Measure]:
     gradient, rate = _gradient(random), float(10.0 ** random.uniform(-3, 1))
     for name, (norm, dual) in NORMS.items():
         step = _step("steepest_descent", gradient, rate, {"norm": name, "principle": "majorization"})
@@ -108,7 +108,7 @@ def _majorization(random: np.random.Generator) -> Iterator[Measure]:
         yield vanishes(f"Delta less eq. 69's, relative, {name}", error, REACHED)
 
 
-def _directions(random: np.random.Generator) -> Iterator[Measure]:
+def _directions(random: Random) -> Iterator[Measure]:
     gradient, rate = _gradient(random), float(10.0 ** random.uniform(-3, 1))
     for name in NORMS:
         first, second = (
@@ -149,7 +149,7 @@ def _flattened(
     return np.asarray(np.einsum("mi,mn,ni->i", left, step, right))
 
 
-def _convergence(random: np.random.Generator) -> Iterator[Measure]:
+def _convergence(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(1, 13, 2))
     values = spread_values(random, min(m, n))
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
@@ -162,7 +162,7 @@ def _convergence(random: np.random.Generator) -> Iterator[Measure]:
         yield vanishes(f"distance of singular values from 1, {name}", np.abs(reached - 1).max(), REACHED)
 
 
-def _rising(random: np.random.Generator) -> Iterator[Measure]:
+def _rising(random: Random) -> Iterator[Measure]:
     from optimizers.matrix_functions.polynomials import CUBIC, QUINTIC, evaluate
 
     inside = [
@@ -178,7 +178,7 @@ def _rising(random: np.random.Generator) -> Iterator[Measure]:
         yield equals(f"phi(1), {name}", evaluate(polynomial, 1.0), 1.0, ROUNDING)
 
 
-def _jordan(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+def _jordan(random: Random, printed: bool) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(1, 13, 2))
     values = 10.0 ** random.uniform(-5, 0, min(m, n))
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
@@ -229,7 +229,7 @@ MUON = PropertyClaim(
 # --- notes.newton-schulz-order ------------------------------------------------------------------------
 
 
-def _systems(random: np.random.Generator) -> Iterator[Measure]:
+def _systems(random: Random) -> Iterator[Measure]:
     from optimizers.matrix_functions.polynomials import CUBIC, QUINTIC
 
     # phi(1) = 1, phi'(1) = 0 and phi''(1) = 0
@@ -240,14 +240,14 @@ def _systems(random: np.random.Generator) -> Iterator[Measure]:
         yield agrees(f"coefficients less the solution, {name}", np.array(polynomial), solved, ROUNDING)
 
 
-def _error_after_a_step(random: np.random.Generator, error: float, coefficients: str) -> float:
+def _error_after_a_step(random: Random, error: float, coefficients: str) -> float:
     """1 - phi(1 - error) for a 2 x 2 matrix whose normalized singular values are that and nearly 0."""
     left, right = orthonormal(random, 2, 2), orthonormal(random, 2, 2)
     pair = np.array([1 - error, np.sqrt(error * (2 - error))])
     return float(1 - _flattened(left, pair, right, coefficients, 1)[0])
 
 
-def _orders(random: np.random.Generator) -> Iterator[Measure]:
+def _orders(random: Random) -> Iterator[Measure]:
     error = float(10.0 ** random.uniform(-2.5, -1.5))
     # 1 - phi(1 - e) = 3/2 e^2 - e^3 / 2, and 5/2 e^3 - 15/8 e^4 + 3/8 e^5
     for name, order, leading in (("cubic", 2, 3 / 2), ("quintic", 3, 5 / 2)):
@@ -258,7 +258,7 @@ def _orders(random: np.random.Generator) -> Iterator[Measure]:
         yield equals(quantity, whole / (leading * error**order), 1.0, error)
 
 
-def _no_fixed_point(random: np.random.Generator) -> Iterator[Measure]:
+def _no_fixed_point(random: Random) -> Iterator[Measure]:
     from optimizers.matrix_functions.polynomials import JORDAN, evaluate
 
     yield at_least("|phi(1) - 1|", abs(evaluate(JORDAN, 1.0) - 1), 0.1)
@@ -288,7 +288,7 @@ class _Counted(np.ndarray):
         return np.asarray(result).view(_Counted)
 
 
-def counted_operations(rows: int, columns: int, random: np.random.Generator) -> float:
+def counted_operations(rows: int, columns: int, random: Random) -> float:
     """Multiplications and additions of 5 steps of Jordan's polynomial."""
     from harness.backends.numpy_ops import numpy_ops
     from optimizers.matrix_functions import COEFFICIENTS, newton_schulz
@@ -299,7 +299,7 @@ def counted_operations(rows: int, columns: int, random: np.random.Generator) -> 
     return _Counted.operations
 
 
-def _cost(random: np.random.Generator) -> Iterator[Measure]:
+def _cost(random: Random) -> Iterator[Measure]:
     m = int(random.integers(60, 121))
     n = int(random.integers(m, min(2 * m, 201)))
     yield equals("operations over 30 m^3, square", counted_operations(m, m, random) / (30 * m**3), 1.0, 0.05)

@@ -19,7 +19,6 @@ from benchmarks.claims._online_games import (
     Kind,
     Losses,
     Play,
-    Random,
     clipping,
     draw_features,
     draw_game,
@@ -27,7 +26,7 @@ from benchmarks.claims._online_games import (
     play,
     weighted_clipping,
 )
-from benchmarks.claims._parts import part, parts_for, printed_and_corrected
+from benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 from harness.engine.schedules import multipliers
 

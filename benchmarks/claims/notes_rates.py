@@ -10,10 +10,9 @@ import numpy as np
 import harness
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 
-Random = np.random.Generator
 ROUNDING = 1e-9
 
 

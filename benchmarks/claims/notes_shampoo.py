@@ -20,7 +20,7 @@ from benchmarks.claims._matrices import (
 from benchmarks.claims._measures import agrees, at_least, at_most, equals
 from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import draw_game, draw_low_rank_features, play, weighted_clipping
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude
@@ -50,7 +50,7 @@ class Gradients:
         return flat.T @ flat, left, right
 
 
-def _gradients(random: np.random.Generator, longest: int = 8) -> Gradients:
+def _gradients(random: Random, longest: int = 8) -> Gradients:
     """Of rank 1 to full, singular values over up to 3 orders of magnitude, few or many, some rows empty."""
     m, n = (int(length) for length in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(m, n) + 1))
@@ -80,7 +80,7 @@ def _last_step(
 
 
 def _draw_statistics(
-    random: np.random.Generator,
+    random: Random,
 ) -> tuple[Gradients, np.ndarray, dict[str, Any], dict[str, float]]:
     """Gradients, the weights of their sum or of their running mean, and Shampoo's settings for it."""
     gradients = _gradients(random)
@@ -94,7 +94,7 @@ def _draw_statistics(
 # --- notes.shampoo --------------------------------------------------------------------------------------
 
 
-def _preconditioner(random: np.random.Generator) -> Iterator[Measure]:
+def _preconditioner(random: Random) -> Iterator[Measure]:
     gradients, weights, options, hyper = _draw_statistics(random)
     outer, left, right = gradients.statistics(weights)
     step = _last_step("shampoo", gradients.matrices, options, **hyper)
@@ -106,7 +106,7 @@ def _preconditioner(random: np.random.Generator) -> Iterator[Measure]:
     yield at_most(quantity, ratio / np.sqrt(gradients.rank), 1.0, ROUNDING)
 
 
-def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
+def _power_iteration(random: Random) -> Iterator[Measure]:
     gradients = _gradients(random)
     m, n = gradients.matrices[0].shape
     beta2 = float(random.uniform(0.5, 0.99))
@@ -121,7 +121,7 @@ def _power_iteration(random: np.random.Generator) -> Iterator[Measure]:
     yield agrees(quantity, expected, gradients.matrices[-1].ravel(), ROUNDING)
 
 
-def _separated(random: np.random.Generator) -> list[np.ndarray]:
+def _separated(random: Random) -> list[np.ndarray]:
     """Gradients on one entry, and smaller ones on each entry of the other rows and columns, rotated."""
     m, n = (int(length) for length in random.integers(2, 5, 2))
     single = np.zeros((m, n))
@@ -141,7 +141,7 @@ def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def _with_a_gap(
-    random: np.random.Generator, matrices: list[np.ndarray]
+    random: Random, matrices: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """That of the given gradients, or else of the next ones where sigma_1 > sigma_2: v_1 is determined."""
     found = _decomposed(matrices)
@@ -150,7 +150,7 @@ def _with_a_gap(
     return found
 
 
-def _cosine(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+def _cosine(random: Random, printed: bool) -> Iterator[Measure]:
     rearranged, u, values, vh = _with_a_gap(random, _gradients(random).matrices)
     start = np.eye(int(np.sqrt(vh.shape[1]))).ravel()
     iterate = rearranged @ start
@@ -160,7 +160,7 @@ def _cosine(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
     yield equals("cos(l_1, u_1) less its formula", measured - formula, 0.0, 1e-10)
 
 
-def _identity_start(random: np.random.Generator, printed: bool) -> Iterator[Measure]:
+def _identity_start(random: Random, printed: bool) -> Iterator[Measure]:
     matrices = _separated(random) if random.integers(2) else _gradients(random).matrices
     *_, vh = _with_a_gap(random, matrices)
     traces = np.abs(vh @ np.eye(int(np.sqrt(vh.shape[1]))).ravel())
@@ -172,7 +172,7 @@ def _identity_start(random: np.random.Generator, printed: bool) -> Iterator[Meas
         yield at_least("v_1^T vec(I)", traces[0], 1.0, 1e-10)
 
 
-def _rank_one_rearrangement(random: np.random.Generator, weights: np.ndarray, m: int, n: int) -> Gradients:
+def _rank_one_rearrangement(random: Random, weights: np.ndarray, m: int, n: int) -> Gradients:
     """m n gradients whose weighted sum of g g^T is one Kronecker product A (x) B."""
     ranks = [int(random.integers(1, size + 1)) for size in (m, n)]
     # roots, so that the eigenvalues of the product span no more than 6 orders of magnitude
@@ -186,7 +186,7 @@ def _rank_one_rearrangement(random: np.random.Generator, weights: np.ndarray, m:
     return Gradients(matrices, min(m, n))
 
 
-def _exact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
+def _exact_decomposition(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(1, 5, 2))
     beta2 = float(random.uniform(0.7, 0.99))
     weights = running_mean_weights(m * n, beta2)
@@ -199,7 +199,7 @@ def _exact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
     yield agrees("idealized Shampoo's step less E[g g^T]^-1/2 g, relative", step.ravel(), expected, ROUNDING)
 
 
-def _inexact_decomposition(random: np.random.Generator) -> Iterator[Measure]:
+def _inexact_decomposition(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(2, 5, 2))
     gradients = Gradients(list(random.standard_normal((3, m, n))), min(m, n))
     outer, left, right = gradients.statistics(np.full(3, 1 / 3))
@@ -214,7 +214,7 @@ def _preconditioner_of(gradients: np.ndarray, shape: tuple[int, int]) -> np.ndar
     return np.kron(power(left, 0.25), power(right, 0.25))
 
 
-def _regret(random: np.random.Generator) -> Iterator[Measure]:
+def _regret(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(m, n) + 1))
     features = draw_low_rank_features(random, int(random.integers(20, 61)), m, n, rank)
@@ -237,7 +237,7 @@ def _regret(random: np.random.Generator) -> Iterator[Measure]:
     yield at_most(quantity, boxed.regret / bound, 1.0, ROUNDING)
 
 
-def _singular(random: np.random.Generator) -> Iterator[Measure]:
+def _singular(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(2, 6, 2))
     count = int(random.integers(1, 4))
     matrices = list(random.standard_normal((count, m, n)))

@@ -10,14 +10,13 @@ import numpy as np
 import harness
 from benchmarks.claims._measures import at_least, equals, vanishes
 from benchmarks.claims._moves import stepped
-from benchmarks.claims._parts import part, printed_and_corrected
+from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.backends.engine import engine
 from harness.checks import Check, Measure, PropertyClaim
 from harness.engine.schedules import multipliers
 from harness.seeding import WorkloadRandom, batch_order
 from workloads.digits import DIGITS_MLP
 
-Random = np.random.Generator
 DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
 SIGNS = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}  # Adam's update is then the gradient's sign
 ENTRIES = 2000
