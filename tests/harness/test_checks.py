@@ -411,12 +411,6 @@ def test_bad_input_of_the_command_is_named(toys, capsys, arguments, said):
     assert said in capsys.readouterr().err
 
 
-def test_a_broken_module_is_bad_input_of_the_command(toys, capsys):
-    toys.write(("CLAIMS = ", "CLAIM = "))
-    assert main(["claims", "check"]) == 2
-    assert "error: benchmarks/claims/toy.py: CLAIMS is not there" in capsys.readouterr().err
-
-
 # --- those of the project ------------------------------------------------------------------------
 
 

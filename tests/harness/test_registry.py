@@ -100,21 +100,6 @@ def run_all(study: Path, results: Path, timing: bool = False) -> pl.DataFrame:
 # --- packages ------------------------------------------------------------------------------------
 
 
-def test_a_package_adds_an_optimizer_and_a_workload(package: Path, tmp_path: Path) -> None:
-    study = write_study(
-        tmp_path / "studies",
-        ("{least_squares: {n: 8, d: 4}}", "{bowl: {n: 8, d: 4}}"),
-        ("[sgd, adam]", "[lion, adam]"),
-        (TWO_STAGES, SEARCH),
-    )
-    runs = run_all(study, tmp_path / "results")
-    assert set(runs["workload"]) == {"bowl"}
-    assert set(runs["optimizer"]) == {"lion", "adam"}
-    assert set(runs.filter(pl.col("optimizer") == "lion")["backend"]) == {"jax", "torch"}
-    values = runs.select(pl.col("final_metrics").list.eval(pl.element().struct.field("value"))).to_series()
-    assert all(np.isfinite(value) for row in values for value in row)
-
-
 def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path / "studies", ("[sgd, adam]", "[lion, adam]"))
 

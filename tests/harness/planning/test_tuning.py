@@ -155,19 +155,6 @@ def test_searches_stay_in_their_space_and_repeat(protocol):
     assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)  # in the middle of the logarithmic scale
 
 
-def test_halton_points_are_more_even_than_random_ones():
-    axis = {"learning_rate": {"low": 0.0, "high": 1.0, "scale": "linear"}}
-    points = {
-        protocol: settings(search(protocol, 64, axis), "study")
-        for protocol in ("random_search", "halton_search")
-    }
-    widest = {
-        protocol: np.diff(np.sort([point["learning_rate"] for point in found])).max()
-        for protocol, found in points.items()
-    }
-    assert widest["halton_search"] < 0.05 < widest["random_search"]
-
-
 def test_the_median_over_seeds_decides():
     runs = frame(
         *[("identity", 0.1, seed, value, "budget") for seed, value in enumerate([0.0, 5.0, 5.0])],
