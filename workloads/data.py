@@ -124,35 +124,24 @@ def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
         Pixels (rows, 64) in float64 and labels (rows,) in int64.
 
     Raises:
-        DataDamaged: with the file and the line that is wrong, or the number of lines where that is.
+        DataDamaged: with the file and what is wrong in it.
     """
     try:
         lines = read_content(path).decode("ascii").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataDamaged(f"{path}: cannot be read ({error}); fetch the file again") from error
-    values = np.array([_values(path, number, line) for number, line in enumerate(lines, start=1)])
-    if len(lines) != rows:
-        raise DataDamaged(f"{path}: has {len(lines)} lines where {rows} are due; fetch the file again")
-    return values[:, :PIXELS].astype(np.float64), values[:, PIXELS].astype(np.int64)
-
-
-def _values(path: Path, number: int, line: str) -> list[int]:
-    """The 65 whole numbers of a line.
-
-    Raises:
-        DataDamaged: where they are not 65, not whole numbers, or out of range.
-    """
-    try:
-        values = [int(field) for field in line.split(",")]
+        if len(lines) != rows:
+            raise ValueError(f"{len(lines)} lines where {rows} are due")
+        values = np.loadtxt(lines, np.int64, delimiter=",", ndmin=2)
+        if values.shape != (rows, PIXELS + 1):
+            raise ValueError(f"{values.shape[1]} numbers in {len(values)} lines where {PIXELS + 1} are due")
+    except DataDamaged:
+        raise
     except ValueError as error:
-        raise DataDamaged(f"{path}, line {number}: {error}; fetch the file again") from error
-    if len(values) != PIXELS + 1:
+        raise DataDamaged(f"{path}: cannot be read ({error}); fetch the file again") from error
+    most = np.array([MAXIMUM_PIXEL] * PIXELS + [CLASSES - 1])
+    (wrong,) = np.nonzero(((values < 0) | (values > most)).any(axis=1))
+    if len(wrong):
         raise DataDamaged(
-            f"{path}, line {number}: {len(values)} values where {PIXELS + 1} are due; fetch the file again"
-        )
-    if not all(0 <= value <= MAXIMUM_PIXEL for value in values[:PIXELS]) or not 0 <= values[PIXELS] < CLASSES:
-        raise DataDamaged(
-            f"{path}, line {number}: pixels must lie in 0..{MAXIMUM_PIXEL} and the label in "
+            f"{path}, line {wrong[0] + 1}: pixels must lie in 0..{MAXIMUM_PIXEL} and the label in "
             f"0..{CLASSES - 1}; fetch the file again"
         )
-    return values
+    return values[:, :PIXELS].astype(np.float64), values[:, PIXELS]

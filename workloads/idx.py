@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +26,6 @@ CONTENTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 NAMES = tuple(name for part in CONTENTS.values() for name in part)
-UNSIGNED_BYTES = b"\x00\x00\x08"  # how an idx file of unsigned bytes begins; the number of axes follows
 
 
 def _folders() -> tuple[Path, ...]:
@@ -95,31 +93,15 @@ def _read_checked(path: Path, due: str) -> np.ndarray:
             f"{path}: is not the file of Fashion-MNIST with this name (the SHA-256 of its content is not "
             f"{due}; MNIST has files of the same names); fetch it again"
         )
-    return parse_idx(path, content)
+    return parse_idx(content)
 
 
-def parse_idx(path: Path, content: bytes) -> np.ndarray:
-    """The array in the content of an idx file of unsigned bytes; `path` names it in messages.
+def parse_idx(content: bytes) -> np.ndarray:
+    """The array in the content of an idx file of unsigned bytes: uint8, read-only.
 
     The format: two zeros, the type of the entries, the number of axes, the length of each axis as a
     big-endian 4-byte number, then the entries in row-major order.
-
-    Returns:
-        The array in uint8, read-only.
-
-    Raises:
-        DataDamaged: with the file and what is wrong.
     """
-    if content[:3] != UNSIGNED_BYTES or len(content) < 4:
-        raise DataDamaged(
-            f"{path}: begins with {content[:4].hex(' ') or 'nothing'}, where 00 00 08 and the number of axes "
-            "begin an idx file of unsigned bytes; fetch the file again"
-        )
     start = 4 * (1 + content[3])
     shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
-    if len(content) - start != math.prod(shape):
-        raise DataDamaged(
-            f"{path}: holds {len(content)} bytes where its header, of shape {shape}, makes "
-            f"{start + math.prod(shape)} due; fetch the file again"
-        )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

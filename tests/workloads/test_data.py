@@ -30,33 +30,26 @@ def test_what_is_written_is_read(tmp_path_factory, rows, seed, compressed):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("content", "message"),
     [
-        (GOOD[:-2], "64 values where 65 are due"),
-        (GOOD + ",1", "66 values where 65 are due"),
-        ("", "invalid literal"),
-        (GOOD.replace("7", "seven"), "'seven'"),
-        ("17" + GOOD[1:], "pixels must lie in 0..16"),
-        ("-1" + GOOD[1:], "pixels must lie in 0..16"),
-        (GOOD[:-1] + "10", "the label in 0..9"),
+        (f"{GOOD}\n{GOOD[:-2]}\n{GOOD}\n", "the number of columns changed from 65 to 64"),
+        (f"{GOOD},1\n" * 3, "66 numbers in 3 lines where 65 are due"),
+        (f"{GOOD}\n\n{GOOD}\n", "65 numbers in 2 lines"),
+        (f"{GOOD}\n" * 2, "2 lines where 3 are due"),
+        ("", "0 lines where 3 are due"),
+        (f"{GOOD}\n{GOOD.replace('7', 'seven')}\n{GOOD}\n", "'seven'"),
+        (f"{GOOD}\n17{GOOD[1:]}\n{GOOD}\n", "line 2: pixels must lie in 0..16"),
+        (f"{GOOD}\n-1{GOOD[1:]}\n{GOOD}\n", "line 2: pixels must lie in 0..16"),
+        (f"{GOOD}\n{GOOD[:-1]}10\n{GOOD}\n", "the label in 0..9"),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path, line, message):
+def test_a_damaged_file_is_named(tmp_path, content, message):
     path = tmp_path / "optdigits.tra"
-    path.write_text("\n".join([GOOD, line, GOOD]) + "\n")
+    path.write_text(content)
     with pytest.raises(DataDamaged) as caught:
         read_optdigits(path, 3)
-    assert f"{path}, line 2" in str(caught.value)
+    assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("lines", [0, 2, 4])
-def test_a_wrong_number_of_lines_is_named(tmp_path, lines):
-    path = tmp_path / "optdigits.tra"
-    path.write_text(f"{GOOD}\n" * lines)
-    with pytest.raises(DataDamaged) as caught:
-        read_optdigits(path, 3)
-    assert f"{path}: has {lines} lines where 3 are due" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +60,7 @@ def test_a_wrong_number_of_lines_is_named(tmp_path, lines):
 def test_a_damaged_archive_is_named(tmp_path, content):
     path = tmp_path / "digits.csv.gz"
     path.write_bytes(content)
-    with pytest.raises(DataDamaged, match=r"digits\.csv\.gz: (cannot be read|has 0 lines)"):
+    with pytest.raises(DataDamaged, match=r"digits\.csv\.gz: cannot be read"):
         read_optdigits(path, 1)
 
 
