@@ -235,7 +235,7 @@ def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[st
     return {
         "scale": plan.config.scale,
         "studies": [
-            {"name": planned.study.name, "backends": list(planned.backends), **asdict(cost)}
+            {"name": planned.study.name, "backends": list(planned.plan.backends), **asdict(cost)}
             for planned, cost in found
         ],
         "total": asdict(Cost.total(cost for _, cost in found)),

@@ -160,7 +160,6 @@ class PlannedStudy:
     """A study with its jobs and what is made of their tables."""
 
     study: Study
-    backends: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
     plan: StudyPlan
 
@@ -384,8 +383,8 @@ class Plan:
     skipped: tuple[tuple[Study, str], ...]
     parity: tuple[PlannedJob, ...]
     checks: tuple[PlannedJob, ...]
+    claims: ChecksPlan | None  # what is shown of the checks; None where there are none
     reports_code: str
-    results_code: str
     kernels: Path | None  # what is shown of kernel speed; None where nothing is stored
 
     @cached_property
@@ -399,7 +398,7 @@ class Plan:
                 for study, reason in self.skipped
             ),
             parity=describe_parity(job.folder for job in self.parity) if self.parity else None,
-            checks=self._checks,
+            checks=self.claims,
             code=self.reports_code,
             jobs=len(self.jobs),
             kernels=self.kernels,
@@ -410,21 +409,10 @@ class Plan:
         """What the figures of one study show, in the form of the site's."""
         return ReportPlan(scale=self.config.scale, studies=(planned.plan,))
 
-    @cached_property
-    def _checks(self) -> ChecksPlan | None:
-        """The checks of claims as the report shows them; the name of their figures carries their hash."""
-        if not self.checks:
-            return None
-        tables = {job.spec.optimizers[0].name: job.folder for job in self.checks}
-        described = describe_checks(tables, self.config.scale)
-        hash_ = _digest([described.model_dump(mode="json"), self.results_code, self.reports_code])
-        figures = self.config.results / "figures" / f"{CLAIMS}.{hash_}"
-        return described.model_copy(update={"figures": figures})
-
     @property
     def report_of_claims(self) -> ReportPlan:
         """What the figures of property checks show, in the form of the site's."""
-        return ReportPlan(scale=self.config.scale, studies=(), checks=self._checks)
+        return ReportPlan(scale=self.config.scale, studies=(), checks=self.claims)
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
@@ -448,7 +436,7 @@ class Plan:
         shown += [str(study.plan.figures) for study in self.studies]
         shown += [str(self.kernels)] if self.kernels else []
         shown += tables_in(job.folder for job in (*self.parity, *self.checks))
-        shown += [str(self._checks.figures)] if self._checks else []
+        shown += [str(self.claims.figures)] if self.claims else []
         tables = {_hash_of(study.plan.tables): study for study in self.studies}
         figures = {_hash_of(study.plan.figures): study for study in self.studies}
         return Wiring(
@@ -471,7 +459,9 @@ class Plan:
                 for stage in TABLES
                 if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
             ]
-            lines.append(f"  {planned.study.name} on {' and '.join(planned.backends)}: {'; '.join(stages)}")
+            lines.append(
+                f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: {'; '.join(stages)}"
+            )
         if self.parity:
             compared = sum(job.lanes for job in self.parity)
             lines.append(f"  parity of {' and '.join(BACKENDS)}: {_jobs(self.parity)}, {compared} problems")
@@ -479,7 +469,7 @@ class Plan:
             claims = sum(job.lanes for job in self.checks)
             lines.append(f"  property checks: {_jobs(self.checks)}, {claims} claims")
         lines += [f"  skipped {study.name}: {reason}" for study, reason in self.skipped]
-        for claim in self._checks.claims if self._checks else ():
+        for claim in self.claims.claims if self.claims else ():
             lines += [f"  skipped {claim.id}: {claim.missing}"] if claim.missing else []
         return "\n".join(lines)
 
@@ -516,8 +506,24 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     kernels = _kernels(config.results, reports_code)
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
-    checks = tuple(checks_job(module, config.scale, config.results, tree) for module in modules)
-    return Plan(config, tuple(planned), tuple(skipped), parity, checks, reports_code, results_code, kernels)
+    checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
+    return Plan(
+        config=config,
+        studies=tuple(planned),
+        skipped=tuple(skipped),
+        parity=parity,
+        checks=tuple(checks.values()),
+        claims=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
+        reports_code=reports_code,
+        kernels=kernels,
+    )
+
+
+def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]) -> ChecksPlan:
+    """The checks of claims as the report shows them; the name of their figures carries their hash."""
+    described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
+    hash_ = _digest([described.model_dump(mode="json"), *code])
+    return described.model_copy(update={"figures": config.results / "figures" / f"{CLAIMS}.{hash_}"})
 
 
 def _property_claims(config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
@@ -553,7 +559,7 @@ def _compared(
     """
     if not config.parity:
         return []
-    if not {backend for study in planned for backend in study.backends}.issuperset(BACKENDS):
+    if not {backend for study in planned for backend in study.plan.backends}.issuperset(BACKENDS):
         return []
     used = {optimizer.locator for study in planned for optimizer in study.study.optimizers}
     shown = [name for name in rules() if name in used]
@@ -586,7 +592,7 @@ def _planned(
         "tables": config.results / "tables" / f"{name}.{tables_hash}",
         "figures": config.results / "figures" / f"{name}.{figures_hash}",
     }
-    return PlannedStudy(study, backends, jobs, described.model_copy(update=folders))
+    return PlannedStudy(study, jobs, described.model_copy(update=folders))
 
 
 def _digest(content: str | list[Any]) -> str:
@@ -615,8 +621,8 @@ def write_specs(plan: Plan) -> None:
     files[plan.report_path] = plan.report.to_json()
     files[plan.wiring_path] = plan.wiring.to_json()
     specs = plan.report_path.parent
-    if plan.report.checks:
-        hash_ = _hash_of(plan.report.checks.figures)
+    if plan.claims:
+        hash_ = _hash_of(plan.claims.figures)
         files[specs / f"{CLAIMS}.figures.{hash_}.json"] = plan.report_of_claims.to_json()
     for study in plan.studies:
         name = f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.plan.figures)}.json"
