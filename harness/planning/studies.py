@@ -183,11 +183,15 @@ def read_study(path: Path) -> Study:
     known = _known_workloads(file, path.parent, report)
     optimizers_ = _optimizers(file, path.parent, report)
     bases_ = _bases(file, report)
-    if known:
-        _check_metrics(file, _shared_metrics(workload for _, _, workload in known.values()), report)
-    if len(optimizers_) == len(file.optimizers) and len(bases_) == len(file.bases):  # else methods lack
-        _check_methods(file, optimizers_, bases_, report)
-    if len(known) == len(file.entries):
+    if not problems:  # else a name that lacks is no claim's fault
+        methods = [Method(one.label, basis.label).label for basis in bases_ for one in optimizers_]
+        metrics = _shared_metrics(workload for _, _, workload in known.values())
+        _check_metrics(file, metrics, report)
+        for key, condition in _conditions(file.claims):
+            _check_condition(key, condition, file, metrics, report)
+            for name in _named(condition):
+                if name not in methods:
+                    report(key, unknown("the study", "method", name, methods))
         _check_workloads(file, known, report)
     _check_costs(file, bases_, report)
     for name, scale in file.scales.items():
@@ -435,26 +439,23 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
         if metric not in metrics:
             owner = "the study" if len(file.entries) == 1 else "the list of what all workloads measure"
             report(key, unknown(owner, "metric", metric, metrics))
-    stops = file.stop.model_dump(exclude_none=True)
-    for key, condition in _conditions(file.claims):
-        named = _named(condition)
-        untried = [name for name in sorted({*named}) if not file.tuning.tries(Method.of(name).basis)]
-        if condition.of_tuning and untried:
-            report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
-        if condition.quantity == "steps_to_stop" and condition.metric not in stops:
-            report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
-        if condition.quantity == "steps_to_target" and condition.metric not in file.targets:
-            report(f"{key}.quantity", f"there is no target of {condition.metric}; give it in targets")
-        judged = metrics.get(condition.metric)
-        if judged is not None:
-            _check_number(key, condition, judged.direction, stops, report)
 
 
-def _check_number(
-    key: str, condition: Condition, direction: str, stops: Mapping[str, float], report: Report
+def _check_condition(
+    key: str, condition: Condition, file: StudyFile, metrics: Mapping[str, Metric], report: Report
 ) -> None:
-    """Check that a number can be what a condition asks of a metric, which runs may stop at."""
-    straight, stop = condition.quantity == "log_linearity", stops.get(condition.metric)
+    """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
+    stop = file.stop.model_dump().get(condition.metric)
+    untried = [name for name in sorted(_named(condition)) if not file.tuning.tries(Method.of(name).basis)]
+    if condition.of_tuning and untried:
+        report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
+    if condition.quantity == "steps_to_stop" and stop is None:
+        report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
+    if condition.quantity == "steps_to_target" and condition.metric not in file.targets:
+        report(f"{key}.quantity", f"there is no target of {condition.metric}; give it in targets")
+    if condition.metric not in metrics:
+        return
+    straight, direction = condition.quantity == "log_linearity", metrics[condition.metric].direction
     if straight and stop is not None and stop >= (condition.down_to or 0):
         report(f"{key}.down_to", f"runs stop at {stop:g} before they get there; give more than that")
     if straight and direction == "maximize":
@@ -481,19 +482,6 @@ def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
         for claim in claims
         for index, condition in enumerate(claim.conditions)
     ]
-
-
-def _check_methods(
-    file: StudyFile,
-    optimizers_: Iterable[OptimizerSpec],
-    bases_: Iterable[BasisSpec],
-    report: Report,
-) -> None:
-    methods = [Method(optimizer.label, basis.label).label for basis in bases_ for optimizer in optimizers_]
-    for key, condition in _conditions(file.claims):
-        for name in _named(condition):
-            if name not in methods:
-                report(key, unknown("the study", "method", name, methods))
 
 
 def _check_workloads(file: StudyFile, known: Iterable[str], report: Report) -> None:

@@ -142,34 +142,23 @@ class Wiring(Document):
         """The plan of what is to be published, which is asked for before anything is computed.
 
         Raises:
-            SystemExit: with the reason where it cannot be; of errors Snakemake would show a traceback.
-        """
-        try:
-            self._check_publishable()
-        except InputError as error:
-            sys.exit(f"error: {error}")
-        return self.report_path
-
-    def _check_publishable(self) -> None:
-        """Check what is published, under which name, and the page that is to show it.
-
-        Raises:
-            InputError: when the set's name is missing, has other letters than it may, or is taken, when the
-                page has no place for a leaderboard, and when the files are not those of a commit.
+            SystemExit: with the reason where it cannot be: the set's name is missing, has other letters than
+                it may, or is taken; the page has no place for a leaderboard; the files are not those of a
+                commit. Of errors Snakemake would show a traceback.
         """
         try:
             check_name(self.config.name, self.published)
             if self.config.readme is not None:
                 check_page(self.config.readme)
-        except InputError as error:
-            raise InputError(f"publish: {error}") from error
-        if "dirty" not in self.config.waive:
             revision, dirty = commit(PROJECT)
-            if revision is None or dirty:
+            if "dirty" not in self.config.waive and (revision is None or dirty):
                 raise InputError(
-                    "publish: the code that runs jobs and computes verdicts is not what a commit has; commit "
-                    "it first, or add waive=dirty, which the set then says"
+                    "the code that runs jobs and computes verdicts is not what a commit has; commit it "
+                    "first, or add waive=dirty, which the set then says"
                 )
+        except InputError as error:
+            sys.exit(f"error: publish: {error}")
+        return self.report_path
 
     @property
     def published(self) -> Path:
