@@ -116,7 +116,7 @@ def test_newton_schulz_maps_singular_values_by_the_composed_polynomial(name: str
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", mf.COEFFICIENTS)
+@pytest.mark.parametrize("name", ["jordan", "polar_express"])
 def test_newton_schulz_in_float32_is_as_near_as_the_polynomial_is_steep(name: str, backend: str):
     """A rounded singular value of 1 moves as the composition's slope there says: up to 70,000."""
     values = np.array([1.0, 0.01, 0.001])
@@ -149,7 +149,7 @@ def test_no_polynomial_is_refused(coefficients: Any):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_polar_factors_do_not_depend_on_scale_in_float32(scale: float, backend: str):
     _, _, matrix = with_singular_values(7, 4, 3, [1.0, 0.5, 0.2])
     wanted = polar(matrix)[0]
