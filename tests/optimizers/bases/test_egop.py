@@ -73,6 +73,14 @@ def test_both_ways_give_the_same_basis() -> None:
     np.testing.assert_allclose(basis_of_few, basis_of_many, rtol=0, atol=1e-7)
 
 
+def test_null_eigenvalues_are_never_negative() -> None:
+    gradients = np.tile(sample(8, 3, 20), (10, 1))
+    basis, eigenvalues = eigenbasis(gradients)
+    assert np.linalg.eigvalsh(egop_matrix(gradients)).min() < 0
+    assert (eigenvalues >= 0).all()
+    assert np.abs(basis.T @ basis - np.eye(20)).max() < 1e-12
+
+
 def test_known_spectrum() -> None:
     """Gradients along the axes of a Hadamard matrix, with lengths 4, 2 and 1, and one left out."""
     hadamard = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
