@@ -155,6 +155,25 @@ def test_attention_is_a_weighted_mean_of_values(causal: bool):
         np.testing.assert_allclose(ours[token], weights @ value[:seen] / weights.sum(), rtol=1e-12)
 
 
+def test_norms_are_those_of_pytorch():
+    rng, functional = np.random.default_rng(2), torch.nn.functional
+    x = rng.normal(3.0, 2.0, (6, 4, 5, 5))
+    scale, shift, mean = rng.normal(size=(3, 5))
+    ops, tensor = numpy_ops(), torch.tensor
+    of_rows = functional.layer_norm(tensor(x), (5,), tensor(scale), tensor(shift), 1e-2)
+    np.testing.assert_allclose(ops.layer_norm(x, scale, shift, 1e-2), of_rows, atol=1e-12)
+    running = tensor(mean[:4]), tensor(np.exp(scale[1:]))
+    given = tensor(scale[:4]), tensor(shift[:4])
+    known = functional.batch_norm(tensor(x), *running, *given, False, 0.1, 1e-2)
+    found = ops.batch_norm(x, mean[:4], np.exp(scale[1:]), scale[:4], shift[:4], 1e-2)
+    np.testing.assert_allclose(found, known, atol=1e-12)
+    of_batch = functional.batch_norm(tensor(x), None, None, *given, True, 0.1, 1e-2)
+    normal, batch_mean, variance = ops.batch_norm_in_training(x, scale[:4], shift[:4], 1e-2)
+    np.testing.assert_allclose(normal, of_batch, atol=1e-12)
+    np.testing.assert_allclose(batch_mean, x.mean((0, 2, 3)))
+    np.testing.assert_allclose(variance, x.var((0, 2, 3)))
+
+
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_a_batch_without_variance_has_variance_zero(backend: str):
     ops = MAKERS[backend]("float32")
