@@ -27,7 +27,7 @@ from reports.claims.outcome_measures import (
     seconds_to_nearly_best,
     values_at_equal_cost,
 )
-from reports.formatting import plain
+from reports.formatting import plain, ratio, signed
 from reports.measures import steps_to_stop, steps_to_target, study_values
 from reports.statistics.decisions import Finding, Question, decide, seeds_needed, tells_nothing
 from reports.statistics.paired import Effect
@@ -156,6 +156,16 @@ class ClaimComparison:
         most = self.margin if self.condition.relation == "same" else inf
         low, high = sorted((self.as_effect(least), self.as_effect(most)))
         return low, high
+
+    @property
+    def asks(self) -> str:
+        """What the claim asks of the median effect, in words."""
+        low, high = self.allowed
+        write = ratio if self.effect == "ratio" else signed
+        if high == inf:
+            return f"at least {write(low)}"
+        open_below = low <= 0 if self.effect == "ratio" else low == -inf
+        return f"at most {write(high)}" if open_below else f"{write(low)} to {write(high)}"
 
 
 def comparisons(study: StudyPlan, claim: Claim, tables: Tables, backend: str) -> Iterator[ClaimComparison]:

@@ -6,7 +6,6 @@ import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
-from math import inf
 from typing import Any
 
 import polars as pl
@@ -121,19 +120,9 @@ def _effect_of(one: ClaimComparison) -> dict[str, Any]:
         "at_most": bounds.ceiling.median,
         "shown": shown,
         "range": interval,
-        "asks": _asks(one),
+        "asks": one.asks,
         "beyond_seeds": one.beyond_seeds,
     }
-
-
-def _asks(one: ClaimComparison) -> str:
-    """What a claim asks of the median effect, in words."""
-    low, high = one.allowed
-    write = formatting.ratio if one.effect == "ratio" else formatting.signed
-    if high == inf:
-        return f"at least {write(low)}"
-    open_below = low <= 0 if one.effect == "ratio" else low == -inf
-    return f"at most {write(high)}" if open_below else f"{write(low)} to {write(high)}"
 
 
 def contest(comparison: Mapping[str, Any]) -> str:

@@ -15,22 +15,15 @@ from documents.plan import StudyPlan
 from reports.claims.comparison import ClaimComparison, comparisons
 from reports.figures.drawing import Axes, Drawn, plain_ticks, save, styled
 from reports.figures.palette import GHOST, MUTED, PAPER, TEXT, Look, looks_of
-from reports.formatting import metric_name, percent, plain
+from reports.formatting import metric_name
 from reports.plan import reading
-from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
 
 LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
 WIDTH, LABELS, LINE = 8.6, 2.7, 0.25  # of the figure, of texts, and the height of a line; inches
 ABOVE, BELOW = 0.1, 0.62  # of the lines of a panel, inches
 LETTERS = 125  # of a head
-CLAIMED_FACTOR = {"no_worse": "at most {} times as much", "same": "within a factor of {} of each other"}
 OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}  # of an axis
-CLAIMED = {
-    "better": "better by {} or more",
-    "no_worse": "at most {} worse",
-    "same": "within {} of each other",
-}
 
 
 class Panel(NamedTuple):
@@ -80,19 +73,10 @@ def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
         named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
         label = "ratio of the two" if ratios else named
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
-        head = f"{metric} on {one.workload}: {_claimed(one)}"
+        head = f"{metric} on {one.workload}, claimed {one.asks}"
         heads = [line for line in panel.lines if isinstance(line, str)]
         panel.lines.extend([one] if head in heads[-1:] else [head, one])
     return list(found.values())
-
-
-def _claimed(one: ClaimComparison) -> str:
-    """What a claim asks of a comparison, in words."""
-    margin = NEGLIGIBLE if one.condition.smallest_effect is None else one.condition.smallest_effect
-    if one.effect == "ratio" and one.condition.relation != "better":
-        return CLAIMED_FACTOR[one.condition.relation].format(f"{1 / (1 - margin):.4g}")
-    amount = percent(margin, 1).replace(".0 %", " %") if one.effect == "ratio" else plain(margin)
-    return CLAIMED[one.condition.relation].format(amount)
 
 
 def _forest(

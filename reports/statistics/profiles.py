@@ -148,40 +148,6 @@ def score_intervals(
     return frame.sort("score", "submission", descending=[True, False])
 
 
-def array_scores(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What `profile_score` computes, of an array and with its usual limit and points.
-
-    Args:
-        times: shape (submissions, workloads), infinite where missed.
-
-    Returns:
-        Scores and their ranks, each of shape (submissions,).
-    """
-    scores = _scores(times, _unnamed(*times.shape))
-    return scores, _ranks(scores)
-
-
-def array_intervals(
-    seconds: np.ndarray, random: np.random.Generator, *, paired: bool, resamples: int = RESAMPLES
-) -> dict[str, np.ndarray]:
-    """What `score_intervals` computes, of an array and with its usual limit, points and level.
-
-    Args:
-        seconds: shape (submissions, workloads, studies), infinite where missed.
-
-    Returns:
-        score, low, high, rank, rank_low, rank_high, each of shape (submissions,).
-    """
-    contest, studies = _unnamed(*seconds.shape[:2]), list(np.moveaxis(seconds, 1, 0))
-    return _bounds(studies, contest, paired, resamples, random)
-
-
-def _unnamed(submissions: int, workloads: int) -> _Contest:
-    """Numbers as names, and no variants."""
-    names = tuple(map(str, range(max(submissions, workloads))))
-    return _Contest(names[:submissions], names[:workloads], (), tuple(range(workloads)))
-
-
 def _bounds(
     studies: Sequence[np.ndarray],
     contest: _Contest,

@@ -58,8 +58,6 @@ def test_options_of_any_shape_become_a_phrase():
             {"blocks": "layers", "every": "2 epochs", "state": "restarted", "estimator": "streaming"},
             "of each layer, estimated anew every 2 epochs, the optimizer starting anew, estimator streaming",
         ),
-        ({"name": "own", "sampling": {"a": 1, "b": 2}}, "sampling (a 1, b 2)"),
-        ({"name": "egop", "every": "5 steps"}, "estimated anew every 5 steps, the optimizer starting anew"),
     ],
 )
 def test_bases_are_told_in_words(basis: dict[str, Any], said: str):
@@ -78,7 +76,6 @@ def test_bases_are_told_in_words(basis: dict[str, Any], said: str):
                 "steps, to 0"
             ),
         ),
-        ({"name": "inverse_sqrt"}, "inverse sqrt"),
     ],
 )
 def test_schedules_are_told_in_words(schedule: dict[str, Any], said: str):

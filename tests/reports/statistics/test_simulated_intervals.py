@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from scipy.special import ndtri
 
-from reports.statistics.profiles import array_intervals, array_scores
+from reports.statistics import profiles
 from reports.statistics.ranks import stratified_mean
 from reports.statistics.shares import joined, probability_of_improvement
 from reports.statistics.survival import reached_shares
@@ -125,6 +125,12 @@ def test_shares_that_have_reached_the_target(one_budget: bool):
 WORKLOADS, RESAMPLES, TRIALS = 8, 199, 100
 
 
+def contest_of(submissions: int) -> profiles._Contest:
+    """Submissions and workloads by numbers, without variants."""
+    names = tuple(map(str, range(WORKLOADS)))
+    return profiles._Contest(names[:submissions], names, (), tuple(range(WORKLOADS)))
+
+
 @pytest.mark.parametrize(
     ("distinct", "copies", "between", "within", "missed"),
     [
@@ -152,8 +158,12 @@ def test_scores_and_ranks(
             values = np.exp(logs[..., None] + noise)
             values[random.random(values.shape) < chances[..., None]] = np.inf
             # the median of all studies, those that missed it being infinitely long
-            true_scores, true_ranks = array_scores(np.exp(logs + within * ndtri(0.5 / (1 - chances))))
-            found = array_intervals(values, random, paired=paired, resamples=RESAMPLES)
+            contest = contest_of(len(values))
+            true_times = np.exp(logs + within * ndtri(0.5 / (1 - chances)))
+            true_scores = profiles._scores(true_times, contest)
+            true_ranks = profiles._ranks(true_scores)
+            studies = list(np.moveaxis(values, 1, 0))
+            found = profiles._bounds(studies, contest, paired, RESAMPLES, random)
             scores += list((found["low"] - 1e-9 <= true_scores) & (true_scores <= found["high"] + 1e-9))
             ranks += list((found["rank_low"] <= true_ranks) & (true_ranks <= found["rank_high"]))
         assert_between(0.93, scores, 1.0)
