@@ -137,3 +137,9 @@ def test_labels_follow_their_law():
         expected, spread = probabilities[part].mean(), 4 * np.sqrt(0.25 / len(part))
         assert labels[part].mean() == pytest.approx(expected, abs=spread)
     assert labels @ scores > 0.0  # the sign of <a, theta*>
+
+
+def test_starts_are_standard_normal():
+    starts = np.concatenate([_instance(LEAST_SQUARES, seed).parameters["theta"] for seed in range(100)])
+    assert abs(starts.mean()) < 5 / np.sqrt(starts.size)
+    assert starts.std() == pytest.approx(1.0, abs=5 / np.sqrt(2 * starts.size))

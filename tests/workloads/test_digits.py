@@ -74,6 +74,12 @@ def test_the_split_is_random_and_the_same_for_every_seed(reduced):
         assert np.bincount(fields["labels"], minlength=10).min() > 0.05 * len(fields["labels"])
 
 
+def test_pixels_are_divided_by_the_chosen_scale(reduced):
+    raw = DIGITS_MLP.problem(DIGITS_MLP.complete({"pixel_scale": 1}), random_of(0))
+    assert reduced.splits["train"]["features"].max() == 1.0
+    assert np.array_equal(raw.splits["train"]["features"], 16 * reduced.splits["train"]["features"])
+
+
 def test_the_full_digits_are_read_from_the_named_folder(full_digits):
     settings = DIGITS_MLP.complete({"source": "full", "pixel_scale": 1.0})
     assert DIGITS_MLP.missing(settings) is None

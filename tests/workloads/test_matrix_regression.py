@@ -75,6 +75,18 @@ def test_masks_have_mean_one_and_the_deviation_of_their_workload():
         assert masks.std() == pytest.approx(nu, rel=5 / np.sqrt(2 * masks.size))
 
 
+def test_the_true_matrix_is_standard_normal():
+    """Solved for: A is invertible, and with nu = 0 the mask is all ones."""
+    truths = []
+    for seed in range(60):
+        split = _instance(MASKED, seed, nu=0.0).splits["train"]
+        np.testing.assert_array_equal(split["mask"], 1.0)
+        truths.append(np.linalg.solve(split["matrix"], split["targets"]))
+    entries = np.concatenate(truths).ravel()
+    assert abs(entries.mean()) < 5 / np.sqrt(entries.size)
+    assert entries.std() == pytest.approx(1.0, abs=5 / np.sqrt(2 * entries.size))
+
+
 @pytest.mark.parametrize("nu", NOISES)
 def test_the_masked_loss_starts_at_one_relative_and_vanishes_at_the_solution(nu):
     workload = MASKED
@@ -137,6 +149,15 @@ def test_the_true_matrix_has_its_rank_and_a_linear_grid_of_singular_values():
     np.testing.assert_allclose(np.linalg.svd(truth, compute_uv=False), expected, atol=1e-14)
     wide = _instance(FACTORED, 3, n=4, m=7, rank=2, condition=5.0).splits["test"]["truth"]
     np.testing.assert_allclose(np.linalg.svd(wide, compute_uv=False)[:2], [1.0, 0.2], atol=1e-14)
+
+
+def test_the_noise_has_its_deviation():
+    noises = []
+    for seed in range(20):
+        problem = _instance(FACTORED, seed)
+        train, truth = problem.splits["train"], problem.splits["test"]["truth"]
+        noises.append(train["targets"] - train["matrix"] @ truth)
+    assert np.std(noises) == pytest.approx(0.01, rel=5 / np.sqrt(2 * 20 * 400))
 
 
 @given(SEEDS)
