@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most
-from benchmarks.claims._parts import Random
+from benchmarks.claims._parts import Measures, Random
 from benchmarks.claims._spectra import (
     decay,
     densities,
@@ -85,6 +86,25 @@ def _digits_gradients(random: Random, samples: float, normal_scale: float | None
     return np.concatenate(list(gradients(random, DIGITS, samples, normal_scale).values()), axis=1)
 
 
+def _sampled_part(
+    name: str,
+    source: str,
+    measures: Measures,
+    samples: float,
+    quick_samples: float,
+    instances: int = 3,
+    **case: Any,
+) -> Check:
+    """A part from so many samples a parameter, which are fewer, and one instance, at scale `quick`."""
+    return Check(
+        name,
+        source,
+        partial(measures, samples=samples, **case),
+        {"quick": 1, "paper": instances},
+        by_scale={"quick": partial(measures, samples=quick_samples, **case)},
+    )
+
+
 # --- the whole network (000 Fig. 3, Fig. 10) ----------------------------------------------------------------
 
 
@@ -119,12 +139,12 @@ def _strong(random: Random, samples: float) -> Iterator[Measure]:
 
 
 def _sampled(
-    random: Random, name: str, samples: float, normal_scale: float | None
+    random: Random, label: str, samples: float, normal_scale: float | None
 ) -> Iterator[Measure | Series]:
     values = eigenvalues(_digits_gradients(random, samples, normal_scale))
     yield _low_rank(values)
     yield from _exponential(values, samples)
-    yield decay("000 Fig. 10", name, values)
+    yield decay("000 Fig. 10", label, values)
 
 
 SPECTRUM = PropertyClaim(
@@ -143,18 +163,9 @@ SPECTRUM = PropertyClaim(
         "10 is at most lambda_1 / 100 and the stable rank at most d / 10. The last eigenvalues are 0: some "
         "pixels are always blank, and scores count up to a constant."
     ),
-    checks=tuple(
-        Check(
-            part,
-            "000 Fig. 3, l. 247-253",
-            partial(measures, samples=10.0),
-            {"quick": 1, "paper": 3},
-            by_scale={"quick": partial(measures, samples=1.0)},
-        )
-        for part, measures in (
-            ("the decay is roughly exponential", _law),
-            ("the decay is strong", _strong),
-        )
+    checks=(
+        _sampled_part("the decay is roughly exponential", "000 Fig. 3, l. 247-253", _law, 10.0, 1.0),
+        _sampled_part("the decay is strong", "000 Fig. 3, l. 247-253", _strong, 10.0, 1.0),
     ),
     workloads=(DIGITS,),
     at_most_partly=REDUCED,
@@ -177,14 +188,10 @@ SAMPLING = PropertyClaim(
         "lambda_k was 0.8 to 5 % of lambda_1, a limit that chance decides."
     ),
     checks=tuple(
-        Check(
-            f"the decay under {name}",
-            "000 Fig. 10",
-            partial(_sampled, name=name, samples=10.0, normal_scale=scale),
-            {"quick": 1, "paper": 1},
-            by_scale={"quick": partial(_sampled, name=name, samples=0.5, normal_scale=scale)},
+        _sampled_part(
+            f"the decay under {label}", "000 Fig. 10", _sampled, 10.0, 0.5, 1, label=label, normal_scale=scale
         )
-        for name, scale in [*SCALES.items(), (INITIAL, None)]
+        for label, scale in [*SCALES.items(), (INITIAL, None)]
     ),
     workloads=(DIGITS,),
     at_most_partly=REDUCED,
@@ -199,13 +206,13 @@ def _half(layer: str, values: np.ndarray) -> Measure:
     return at_most(f"lambda_k / lambda_1 at half of the {layer} layer", ratio, DECAYED)
 
 
-def _second(random: Random, name: str, samples: float) -> Iterator[Measure]:
-    found = gradients(random, name, samples, batch_size=MINIBATCH, of=("W2",))
+def _second(random: Random, workload: str, samples: float) -> Iterator[Measure]:
+    found = gradients(random, workload, samples, batch_size=MINIBATCH, of=("W2",))
     yield _half("second", eigenvalues(found["W2"]))
 
 
-def _first(random: Random, name: str, samples: float) -> Iterator[Measure | Series]:
-    found = gradients(random, name, samples, batch_size=MINIBATCH, of=("W1", "W2"))
+def _first(random: Random, workload: str, samples: float) -> Iterator[Measure | Series]:
+    found = gradients(random, workload, samples, batch_size=MINIBATCH, of=("W1", "W2"))
     first, second = eigenvalues(found["W1"]), eigenvalues(found["W2"])
     own = _half("first", first)
     yield own
@@ -213,7 +220,7 @@ def _first(random: Random, name: str, samples: float) -> Iterator[Measure | Seri
     shares = [stable_rank(values) / len(values) for values in (first, second)]
     yield at_most("stable rank over size, first layer over second", shares[0] / shares[1], MORE)
     for layer, values in (("first layer", first), ("second layer", second)):
-        yield decay("000 Fig. 11", "EGOP of the layer", values, panel=f"{DATA[name]}, {layer}")
+        yield decay("000 Fig. 11", "EGOP of the layer", values, panel=f"{DATA[workload]}, {layer}")
 
 
 LAYERS = PropertyClaim(
@@ -235,14 +242,8 @@ LAYERS = PropertyClaim(
         "the limit may still decay."
     ),
     checks=tuple(
-        Check(
-            part.format(data),
-            "000 Fig. 11, l. 808-813",
-            partial(measures, name=name, samples=5.0),
-            {"quick": 1, "paper": 3},
-            by_scale={"quick": partial(measures, name=name, samples=1.0)},
-        )
-        for name, data in DATA.items()
+        _sampled_part(part.format(data), "000 Fig. 11, l. 808-813", measures, 5.0, 1.0, workload=workload)
+        for workload, data in DATA.items()
         for part, measures in (
             ("the first layer on {} decays, more than the second", _first),
             ("the second layer on {} decays", _second),
@@ -285,13 +286,7 @@ DENSITY = PropertyClaim(
         "sample."
     ),
     checks=(
-        Check(
-            "the leading eigenvectors are dense",
-            "000 Fig. 12, l. 818-823",
-            partial(_dense, samples=10.0),
-            {"quick": 1, "paper": 3},
-            by_scale={"quick": partial(_dense, samples=1.0)},
-        ),
+        _sampled_part("the leading eigenvectors are dense", "000 Fig. 12, l. 818-823", _dense, 10.0, 1.0),
     ),
     workloads=(DIGITS,),
     at_most_partly=REDUCED,
