@@ -35,15 +35,8 @@ def timed(
             kept[label] = kept[label].joined(added)
 
 
-def status(outcomes: Sequence[str]) -> int:
-    """The exit status: 1 where anything is slower, else 3 where anything is undecided, else 0."""
-    if "slower" in outcomes:
-        return WORSE
-    return UNDECIDED if "undecided" in outcomes else GOOD
-
-
 def compare_timings(places: Mapping[str, Path], given: argparse.Namespace) -> int:
-    """Time two commits, say what came out, and time again what seems to have changed."""
+    """Time two commits, say what came out, and time again what seems to have changed; the exit status."""
     labels = common_labels(places, given.case)
     print(f"{len(labels)} cases, {given.rounds} rounds of four processes")
     found = timed(places, labels, given.rounds, given.effect)
@@ -57,7 +50,9 @@ def compare_timings(places: Mapping[str, Path], given: argparse.Namespace) -> in
         doubtful = label in second and second[label].outcome != verdict.outcome
         outcomes.append("undecided" if doubtful else verdict.outcome)
         print(f"{label}: {'undecided: a second sample does not confirm ' if doubtful else ''}{verdict}")
-    return status(outcomes)
+    if "slower" in outcomes:
+        return WORSE
+    return UNDECIDED if "undecided" in outcomes else GOOD
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,6 @@ Outcome = Literal["slower", "faster", "equal", "undecided"]
 
 LEVEL = 0.995  # of a gate's intervals together
 POWER = 0.9  # with which a sample that counts as large enough shows the effect asked for
-LEAST, GREATEST = 1e-300, 1e300  # what 0 and infinity count as in a ratio
 # The interval below is a little wider than Student's where noise is normal: the root of pi / 3.
 SIGNED_RANK_WIDTH = math.sqrt(math.pi / 3)
 # A scale from the quantile of absolute values at which 20 % are left out: those that something disturbed. The
@@ -117,11 +116,6 @@ def rounds_for(effect: float, noise: float, level: float) -> int:
     return rounds
 
 
-def _logarithms(values: ArrayLike) -> np.ndarray:
-    array = np.asarray(values, dtype=float)
-    return np.log(np.clip(np.where(np.isnan(array), GREATEST, array), LEAST, GREATEST))
-
-
 def log_ratios(base: ArrayLike, head: ArrayLike) -> np.ndarray:
     """The log ratio head / base of each round.
 
@@ -134,7 +128,7 @@ def log_ratios(base: ArrayLike, head: ArrayLike) -> np.ndarray:
     Returns:
         Shape (rounds,).
     """
-    difference = _logarithms(head).mean(axis=1) - _logarithms(base).mean(axis=1)
+    difference = np.log(head).mean(axis=1) - np.log(base).mean(axis=1)
     return np.median(difference, axis=1)
 
 
@@ -149,14 +143,9 @@ def within_side_noise(base: ArrayLike, head: ArrayLike) -> float:
     Args:
         base, head: shape (rounds, 2, blocks).
     """
-    left, right = (side[:, 0] - side[:, 1] for side in (_logarithms(base), _logarithms(head)))
+    left, right = (side[:, 0] - side[:, 1] for side in (np.log(base), np.log(head)))
     contrasts = np.median(np.stack([left + right, left - right]) / 2, axis=-1)
-    return _scale(contrasts)
-
-
-def _scale(values: np.ndarray) -> float:
-    """The standard deviation that the absolute values of normal noise show."""
-    return float(NORMAL_DEVIATION * np.quantile(np.abs(values), CORE))
+    return float(NORMAL_DEVIATION * np.quantile(np.abs(contrasts), CORE))
 
 
 def decide(base: ArrayLike, head: ArrayLike, effect: float, level: float = LEVEL) -> Verdict:
@@ -173,18 +162,11 @@ def decide(base: ArrayLike, head: ArrayLike, effect: float, level: float = LEVEL
     1 - level.
 
     Args:
-        base, head: shape (rounds, 2, blocks), two processes a side (`within_side_noise` is the noise); or
-            (rounds,), matched values such as losses of seeds, whose noise is that of the ratios about their
-            median. NaN and infinity are the worst value, 0 the best.
+        base, head: shape (rounds, 2, blocks), two processes a side; `within_side_noise` is the noise.
         effect: the smallest relative change that matters, 0.05 for 5 %.
         level: coverage of the interval.
     """
-    left, right = np.asarray(base, dtype=float), np.asarray(head, dtype=float)
-    if left.ndim == 3:
-        ratios, noise = log_ratios(left, right), within_side_noise(left, right)
-    else:
-        ratios = _logarithms(right) - _logarithms(left)
-        noise = _scale(ratios - np.median(ratios))
+    ratios, noise = log_ratios(base, head), within_side_noise(base, head)
     ratio, low, high = signed_rank_interval(ratios, level)
     limit, count, needed = math.log1p(effect), len(ratios), rounds_for(effect, noise, level)
     outcome: Outcome = "undecided"
@@ -205,9 +187,9 @@ def decide(base: ArrayLike, head: ArrayLike, effect: float, level: float = LEVEL
         needed = max(count + 1, math.ceil(count * ((high - low) / 2 / limit) ** 2))
     return Verdict(
         outcome=outcome,
-        ratio=_exponential(ratio),
-        low=_exponential(low),
-        high=_exponential(high),
+        ratio=math.exp(ratio),
+        low=math.exp(low),
+        high=math.exp(high),
         effect=effect,
         level=level,
         noise=noise,
@@ -223,7 +205,3 @@ def rounds_to_add(verdict: Verdict, most: int) -> int:
     differ in it, or equal sides would be called different more often than the level says.
     """
     return max(0, min(rounds_for(verdict.effect, verdict.noise, verdict.level), most) - verdict.rounds)
-
-
-def _exponential(value: float) -> float:
-    return math.exp(value) if value < math.log(GREATEST) else math.inf
