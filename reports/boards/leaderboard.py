@@ -97,7 +97,7 @@ class Overall:
 
 
 @dataclass(frozen=True)
-class Entry:
+class BoardEntry:
     """A method on a workload.
 
     Args:
@@ -139,7 +139,7 @@ class MethodRow:
 
     method: str
     studies: tuple[str, ...]
-    entries: tuple[Entry | None, ...]
+    entries: tuple[BoardEntry | None, ...]
     score: Overall | None
     rank: Overall | None
     mean_rank: Overall | None
@@ -181,7 +181,7 @@ class Board:
         return tuple(dict.fromkeys(column.study for column in self.columns))
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[BoardEntry]:
         """Those of all methods, row by row."""
         return [entry for row in self.rows for entry in row.entries if entry is not None]
 
@@ -277,7 +277,7 @@ class _Cell:
     """A workload of a study: its column, entries by method, and times to target."""
 
     column: Column
-    entries: dict[str, Entry]
+    entries: dict[str, BoardEntry]
     times: pl.DataFrame
 
 
@@ -338,7 +338,7 @@ def _cell(
     for method in (method for method in study.methods if method in summary):
         evaluations, total = reached.filter(method=method)["value"], totals[method]
         there = int(evaluations.is_finite().sum())
-        entries[method] = Entry(
+        entries[method] = BoardEntry(
             value=summary[method],
             best=method in best,
             evaluations=complete_interval(evaluations),

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from reports.boards.leaderboard import Board, Column, Count, Entry, MethodRow, Overall, TuningBudget
+from reports.boards.leaderboard import Board, BoardEntry, Column, Count, MethodRow, Overall, TuningBudget
 from results.intervals import MedianInterval
 from results.schema import LEADERBOARD
 
@@ -50,7 +50,7 @@ def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]
     }
 
 
-def _workload(column: Column, entry: Entry) -> dict[str, Any]:
+def _workload(column: Column, entry: BoardEntry) -> dict[str, Any]:
     metric, threshold = column.target or (None, None)
     return {
         "study": column.study,
@@ -69,7 +69,7 @@ def _workload(column: Column, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _outcomes(of: MethodRow | Entry) -> dict[str, Any]:
+def _outcomes(of: MethodRow | BoardEntry) -> dict[str, Any]:
     """What a method has on a workload as it has it over all."""
     tuning: TuningBudget | None = of.tuning
     return {
