@@ -50,7 +50,7 @@ Budget = Annotated[int, Field(ge=1, le=10**9)]
 Label = Annotated[str, AfterValidator(_label)]
 
 
-class Entry(Document):
+class Named(Document):
     """A workload or a basis with its options: `egop`, or `{egop: {blocks: all, label: whole}}`.
 
     Args:
@@ -76,7 +76,7 @@ class Entry(Document):
         return {"name": name, **about, "options": options}
 
 
-class Contestant(Entry):
+class Contestant(Named):
     """An optimizer of a study with its hyperparameters and options.
 
     Args:
@@ -88,7 +88,7 @@ class Contestant(Entry):
     space: dict[str, Axis] = Field(default={})
 
 
-Entries = Annotated[tuple[Entry, ...], Field(strict=False, min_length=1)]
+NamedItems = Annotated[tuple[Named, ...], Field(strict=False, min_length=1)]
 
 
 class Schedule(Document):
@@ -204,10 +204,10 @@ class StudyFile(Document):
     source: str
     source_figures: dict[str, str] = Field(default={})
     setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    workload: Entry | None = None
-    workloads: Entries | None = None
+    workload: Named | None = None
+    workloads: NamedItems | None = None
     optimizers: Annotated[tuple[Contestant, ...], Field(strict=False, min_length=1)]
-    bases: Entries = (Entry.model_validate("identity"),)
+    bases: NamedItems = (Named.model_validate("identity"),)
     tuning: Tuning
     schedule: Schedule = Schedule()
     stop: Stop = Stop()
@@ -224,7 +224,7 @@ class StudyFile(Document):
         return self
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[Named, ...]:
         """Its workloads, one or several."""
         return (self.workload,) if self.workload is not None else self.workloads or ()
 

@@ -225,7 +225,7 @@ def test_the_reference_of_study_files_leaves_no_part_out():
         if isinstance(item, type) and issubclass(item, BaseModel)
     }
     shorthand = {
-        study.Entry,
+        study.Named,
         study.Contestant,
         study.FinalSeeds,
         tuning.Protocol,

@@ -52,7 +52,7 @@ from harness.planning.studies import (
     rule_of,
     tuning_seeds,
 )
-from harness.planning.workflow import MERGED, TABLES, Wiring, tables_in
+from harness.planning.wiring import MERGED, TABLES, Wiring, tables_in
 from harness.registry import RULES, WORKLOADS, origin
 from harness.seeding import generator
 from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash

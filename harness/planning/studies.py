@@ -18,7 +18,7 @@ from documents.names import unknown
 from documents.study import (
     FIRST_FINAL_SEED,
     Contestant,
-    Entry,
+    Named,
     Scale,
     Schedule,
     StudyFile,
@@ -230,7 +230,7 @@ AS_WRITTEN = (
 
 
 Report = Callable[[str, object], None]
-Known = tuple[Entry, str, Workload]  # a workload as the study has it, where it is found, and what is there
+Known = tuple[Named, str, Workload]  # a workload as the study has it, where it is found, and what is there
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

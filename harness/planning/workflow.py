@@ -1,183 +1,18 @@
-"""What the Snakefile asks of a plan: the main process makes and writes it, the processes of jobs read it."""
+"""What the Snakefile starts with: the main process makes a plan, the processes of jobs read it."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from shlex import quote
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
-from documents.document import Document
 from documents.errors import InputError
-from documents.sets import FOLDER, check_name, check_page
-from harness.paths import stored_kernels
-from harness.planning.config import Config
-from results.provenance import PROJECT, commit
+from harness.planning.wiring import Wiring
 
-TABLES: Mapping[str, tuple[str, ...]] = {
-    "bases": ("jobs",),
-    "sweep": ("runs", "curves", "jobs"),
-    "refine": ("runs", "curves", "jobs"),
-    "final": ("runs", "curves", "jobs"),
-    "timing": ("timings", "memory", "jobs"),
-    "parity": ("parity", "jobs"),
-    "checks": ("checks", "series", "jobs"),
-}
-MERGED = ("runs", "curves", "timings", "memory", "jobs")
-JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in JobSpec.name
 VARIABLE = "CURVEBENCH_WIRING"  # set by the main process, inherited by the processes of jobs: the file
-
-
-class Wildcards(Protocol):
-    """What Snakemake hands to an input function."""
-
-    hash: str
-
-
-def tables_in(folders: Iterable[Path]) -> list[str]:
-    """The tables that jobs write to their folders, `.../<stage>/<name of the job>`."""
-    return [f"{folder}/{table}.parquet" for folder in folders for table in TABLES[folder.parent.name]]
-
-
-class Wiring(Document):
-    """The folders of a plan; its methods are the paths and input functions of the Snakefile.
-
-    Args:
-        summary: the plan for people.
-        report_path: the file that tells the report what to show.
-        shown: what the site shows: merged tables and figures of all studies, those of kernels, parity, and
-            the checks of claims with their figures.
-        checks: the tables of the checks of claims.
-        upstream: the folders of the jobs that a job reads, by its hash.
-        merged: the folders of the jobs whose tables are merged, by the hash of what they become.
-        tables: the folder of merged tables, by their hash and by that of the figures that show them.
-    """
-
-    summary: str
-    config: Config
-    report_path: str
-    shown: tuple[str, ...]
-    checks: tuple[str, ...]
-    upstream: dict[str, tuple[Path, ...]]
-    merged: dict[str, tuple[Path, ...]]
-    tables: dict[str, str]
-
-    def to_json(self) -> str:
-        """The text of the file."""
-        return self.model_dump_json(indent=1) + "\n"
-
-    @property
-    def results(self) -> Path:
-        """The results folder."""
-        return self.config.results
-
-    @property
-    def job_command(self) -> str:
-        """What a job's rule runs: the shell and tee outlast a SIGTERM, so that the job can record its end."""
-        minutes = self.config.minutes
-        limit = "" if minutes is None else f" --minutes {minutes:g}"
-        return (
-            f"trap '' TERM; python -m harness.stages.supervision{limit} run {{input.spec:q}}"
-            f" --results {quote(str(self.results))}{' --keep-failed' if self.config.keep_failed else ''}"
-        )
-
-    def spec(self, stage: str) -> str:
-        """The pattern of a stage's spec files."""
-        return f"{self.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
-
-    def table(self, stage: str, name: str) -> str:
-        """The pattern of a table that a stage's jobs write."""
-        return f"{self.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}/{name}.parquet"
-
-    def log(self, rule: str) -> str:
-        """The pattern of a rule's log files."""
-        who = JOB if rule in TABLES else "{hash}"
-        return f"{self.results}/logs/{{study}}.{{scale}}.{rule}.{who}.log"
-
-    def merged_table(self, name: str) -> str:
-        """The pattern of a study's merged table."""
-        return f"{self.results}/tables/{{study}}.{{scale}}.{{hash}}/{name}.parquet"
-
-    def figures(self) -> str:
-        """The pattern of a study's folder of figures."""
-        return f"{self.results}/figures/{{study}}.{{scale}}.{{hash}}"
-
-    def kernels(self) -> str:
-        """The pattern of the folder of what is shown of kernel speed."""
-        return f"{self.results}/figures/kernels.{{hash}}"
-
-    def claims(self) -> str:
-        """The pattern of the folder of figures of the checks of claims."""
-        return f"{self.results}/figures/claims.{{hash}}"
-
-    def claims_plan(self) -> str:
-        """The pattern of the file that tells these figures what to show."""
-        return f"{self.results}/specs/claims.figures.{{hash}}.json"
-
-    def figures_plan(self) -> str:
-        """The pattern of the files that tell the figures what to show."""
-        return f"{self.results}/specs/{{study}}.{{scale}}.figures.{{hash}}.json"
-
-    def inputs(self, wildcards: Wildcards) -> list[str]:
-        """The tables that a job reads."""
-        return tables_in(self.upstream[wildcards.hash])
-
-    def job_folders(self, wildcards: Wildcards) -> list[str]:
-        """The folders of all jobs that a merged set of tables is made of."""
-        return [str(folder) for folder in self.merged[wildcards.hash]]
-
-    def job_tables(self, wildcards: Wildcards) -> list[str]:
-        """The tables in them."""
-        return tables_in(self.merged[wildcards.hash])
-
-    def merged_of(self, wildcards: Wildcards) -> list[str]:
-        """The merged tables that a set of figures shows."""
-        return [f"{self.tables_of(wildcards)}/{name}.parquet" for name in MERGED]
-
-    def to_publish(self, wildcards: Wildcards) -> str:
-        """The plan of what is to be published, which is asked for before anything is computed.
-
-        Raises:
-            SystemExit: with the reason where it cannot be: the set's name is missing, has other letters than
-                it may, or is taken; the page has no place for a leaderboard; the files are not those of a
-                commit. Of errors Snakemake would show a traceback.
-        """
-        try:
-            check_name(self.config.name, self.published)
-            if self.config.readme is not None:
-                check_page(self.config.readme)
-            revision, dirty = commit(PROJECT)
-            if "dirty" not in self.config.waive and (revision is None or dirty):
-                raise InputError(
-                    "the code that runs jobs and computes verdicts is not what a commit has; commit it "
-                    "first, or add waive=dirty, which the set then says"
-                )
-        except InputError as error:
-            sys.exit(f"error: publish: {error}")
-        return self.report_path
-
-    @property
-    def published(self) -> Path:
-        """The folder of published sets."""
-        return self.results / FOLDER.name
-
-    @property
-    def readme_option(self) -> list[str]:
-        """What tells `curvebench sets publish` of the page; nothing without one."""
-        return ["--readme", str(self.config.readme)] if self.config.readme else []
-
-    @property
-    def stored_kernels(self) -> Path:
-        """The folder of asv's results."""
-        return stored_kernels(self.results)
-
-    def tables_of(self, wildcards: Wildcards) -> str:
-        """The folder of the merged tables that a set of figures shows."""
-        return self.tables[wildcards.hash]
 
 
 def read_wiring(path: Path) -> Wiring:

@@ -19,7 +19,7 @@ import polars as pl
 
 from documents.job import RunsSpec, read_spec
 from harness.engine.execution import PHASES, Clock
-from harness.planning.workflow import TABLES
+from harness.planning.wiring import TABLES
 from harness.sources import check_unchanged
 from harness.stages.job import PARTS, Job
 from harness.stages.supervision import (

@@ -17,7 +17,7 @@ from documents.job import ANY, job_folder, read_spec, spec_file
 from documents.plan import BackendPlan, PartPlan, ReportPlan
 from harness.planning.config import Config, read_config
 from harness.planning.plan import make_plan, prepare, write_specs
-from harness.planning.workflow import tables_in
+from harness.planning.wiring import tables_in
 from harness.stages.parity_problems import CORE, PROBLEMS
 from optimizers import rules
 from tests.harness.tiny import write_study
