@@ -602,6 +602,15 @@ def test_the_vector_of_a_group_stays_the_same() -> None:
     optimizer.step()  # none at all: nothing to do
 
 
+def test_the_vector_of_a_group_has_one_precision() -> None:
+    params = [torch.nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
+    optimizer = as_torch("adagrad_norm", params, learning_rate=0.1)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    with pytest.raises(InputError, match="these are float32 on cpu, float64 on cpu; give each kind a group"):
+        optimizer.step()
+
+
 # --- what it says ------------------------------------------------------------------------------------
 
 
