@@ -139,7 +139,9 @@ def test_labels_follow_their_law():
     assert labels @ scores > 0.0  # the sign of <a, theta*>
 
 
-def test_starts_are_standard_normal():
+def test_starts_are_standard_normal_times_their_scale():
     starts = np.concatenate([_instance(LEAST_SQUARES, seed).parameters["theta"] for seed in range(100)])
     assert abs(starts.mean()) < 5 / np.sqrt(starts.size)
     assert starts.std() == pytest.approx(1.0, abs=5 / np.sqrt(2 * starts.size))
+    near, far = (_instance(LOG_SUM_EXP, start_scale=scale).parameters["theta"] for scale in (1.0, 45.0))
+    assert np.array_equal(far, 45.0 * near)
