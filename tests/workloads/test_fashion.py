@@ -83,6 +83,13 @@ def test_splits_are_the_standard_parts_and_disjoint(family):
     assert sorted(found["validation"] + found["test"]) == sorted(due["test"])
 
 
+def test_pixels_are_divided_by_the_chosen_scale():
+    raw = FASHION_SMALL.problem(FASHION_SMALL.complete({"pixel_scale": 1}), random_of(0))
+    scaled = FASHION_SMALL.problem(FASHION_SMALL.complete({}), random_of(0))
+    assert scaled.splits["train"]["features"].max() == 1.0
+    assert np.array_equal(raw.splits["train"]["features"] / 255, scaled.splits["train"]["features"])
+
+
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_pooling_keeps_the_greatest_pixel_of_each_square(window):
     images = np.random.default_rng(window).integers(0, 256, (3, 6, 12), np.uint8)
