@@ -13,6 +13,7 @@ from results.intervals import LEVEL
 LIMIT = 4.0  # ratio to the fastest above which a time counts as missed
 POINTS = 100
 RESAMPLES = 1000
+ROUNDING = 1e-12  # relative, of ratios of times
 
 
 @dataclass(frozen=True)
@@ -300,7 +301,7 @@ def _tied(medians: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _ratios(times: np.ndarray, contest: _Contest) -> np.ndarray:
     """Ratios to the fastest, infinite where missed or void; of shape (..., submissions, workloads)."""
-    within = np.where(times > LIMIT * times.min(axis=-2, keepdims=True), np.inf, times)
+    within = np.where(times > LIMIT * (1 + ROUNDING) * times.min(axis=-2, keepdims=True), np.inf, times)
     for variant, base in contest.variants:
         within[..., variant] = np.where(np.isinf(within[..., base]), np.inf, within[..., variant])
     for variant, base in contest.variants:
@@ -320,7 +321,9 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     weights[[0, -1]] /= 2
     # A workload solved at ratio r adds the weights of all points from r on, and nothing behind the last.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-    scores: np.ndarray = area[np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios)].mean(axis=-1)
+    # A ratio that is at a point but for rounding is at it, or processors would disagree about ties.
+    place = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))
+    scores: np.ndarray = area[place].mean(axis=-1)
     return scores
 
 

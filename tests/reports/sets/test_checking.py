@@ -17,11 +17,13 @@ from reports.sets.checking import check, disagreements, flaws
 from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.files import files_of, seal
 from results.verdicts import RULE_VERSION
+from tests.conftest import ROOT
 from tests.reports.example_sets import Change, changed, scaled, write_set
 
 Frame = pl.DataFrame
 FOLDERS = ("digits_mlp", "convex", "parity", "checks")
 DAMAGED = 40  # bytes, one at a time
+LARGE = ("egop-paper.", "egop-shortened.")  # sets whose check takes 10 s and more
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,19 @@ def copy(good: Path, tmp_path: Path) -> Path:
 def test_a_good_set_is_accepted(good: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["sets", "check", str(good)]) == 0
     assert capsys.readouterr().out == f"{good}: accepted\n"
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param(plan.parent, marks=[pytest.mark.long] if plan.parent.name.startswith(LARGE) else [])
+        for plan in sorted((ROOT / "results/published").glob("*/plan.json"))
+    ],
+    ids=lambda folder: folder.name,
+)
+def test_the_sets_of_this_repository_are_accepted(folder: Path):
+    """On any processor: what follows from their tables does not hang on rounding."""
+    assert check(folder) == []
 
 
 def test_a_result_that_contradicts_a_record_is_accepted_like_any_other(good: Path, tmp_path: Path):

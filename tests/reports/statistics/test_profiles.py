@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from reports.statistics.profiles import (
     LIMIT,
@@ -207,3 +208,20 @@ def test_studies_that_are_given_twice_are_refused():
     runs = some_runs(np.random.default_rng(1))
     with pytest.raises(ValueError, match="two rows of a / u / seed 0"):
         score_intervals(pl.concat([runs, runs.head(1)]), paired=True)
+
+
+def test_rounding_of_times_moves_no_score_and_no_interval() -> None:
+    """Whole numbers of steps meet ties, points of the profile and its limit; processors round otherwise."""
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        [
+            (name, workload, study, float(random.integers(5, 24)))
+            for name, workload, study in product("abc", "uvw", range(6))
+        ],
+        schema=["submission", "workload", "study", "seconds"],
+        orient="row",
+    )
+    noise = 1 + 4e-16 * random.integers(-2, 3, len(frame))
+    moved = frame.with_columns(pl.col("seconds") * pl.Series(noise))
+    found, other = (score_intervals(runs, paired=True) for runs in (frame, moved))
+    assert_frame_equal(found, other, rel_tol=1e-12)
