@@ -10,14 +10,6 @@ from typing import Any
 
 from curvebench.command import JSON, STUDIES, argument, command, print_json
 
-PAGE_HEAD = """# Optimizers
-
-Every optimizer of this project, as a study names it, with what may stand below its name
-(`curvebench list --markdown` writes this page). Hyperparameters are those of the default options;
-an option may bring others, which the error for an unknown one lists. `learning_rate` is tuned by the study.
-Sources are the documents of [sources](../sources.md).
-"""
-
 
 @command(
     "list",
@@ -30,8 +22,13 @@ def list_names(given: Namespace) -> None:
     content = catalogue(given.studies)
     if given.json:
         print_json(content)
+    elif given.markdown:
+        from reports.rendering import templates
+
+        page = templates(markdown=True).get_template("optimizers.md.jinja")
+        print(page.render(optimizers=content["optimizers"]), end="")
     else:
-        print(_page(content["optimizers"]) if given.markdown else _text(content))
+        print(_text(content))
 
 
 def catalogue(study_folder: Path) -> dict[str, Any]:
@@ -126,24 +123,3 @@ def _details(item: Mapping[str, Any]) -> list[str]:
     lines += [f"{group}: {', '.join(item[group])}" for group in ("metrics", "scales") if group in item]
     lines += [f"{key}: {item[key]}" for key in ("study", "checked in", "missing") if item.get(key)]
     return lines
-
-
-def _page(optimizers: Mapping[str, Mapping[str, Any]]) -> str:
-    return "\n".join([PAGE_HEAD, *(_section(name, one) for name, one in sorted(optimizers.items()))])[:-1]
-
-
-def _section(name: str, one: Mapping[str, Any]) -> str:
-    rows = [
-        f"| `{key}` | {_default(spec)} | {spec['interval']} | {spec['description']} |"
-        for key, spec in one["hyperparameters"].items()
-    ]
-    rows += [
-        f"| `{key}` | {json.dumps(option['default'])} | option | {option['description']} |"
-        for key, option in one["options"].items()
-    ]
-    head = ["| | default | values | |", "| --- | --- | --- | --- |"]
-    return "\n".join([f"## {name}", "", one["source"], "", *head, *rows, ""])
-
-
-def _default(hyperparameter: Mapping[str, Any]) -> str:
-    return "given" if hyperparameter["default"] is None else f"{hyperparameter['default']:g}"

@@ -38,7 +38,7 @@ class KernelCase:
 
     Args:
         name: group, what, and sizes, with dots between.
-        group: the kind of work: `step`, `basis`, `matrix` or `gradient`.
+        group: the kind of work: `step`, `basis` or `matrix`.
         sizes: what the sizes are called, and the sizes.
         entries: array entries that a call must read plus those that it must write.
         prepare: `prepare(backend, dtype) -> Prepared`.

@@ -8,7 +8,6 @@ from functools import cache
 
 from .bases import basis_cases
 from .case import KernelCase
-from .gradients import gradient_cases
 from .matrices import matrix_cases
 from .steps import step_cases
 
@@ -30,7 +29,7 @@ class Timed:
 @cache
 def cases() -> dict[str, KernelCase]:
     """Every case by name."""
-    groups = (step_cases(), basis_cases(), matrix_cases(), gradient_cases())
+    groups = (step_cases(), basis_cases(), matrix_cases())
     return {case.name: case for group in groups for case in group}
 
 

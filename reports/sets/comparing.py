@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,22 +13,19 @@ import polars as pl
 from documents.errors import InputError
 from reports import formatting
 from reports.claims.comparison import ClaimComparison
-from reports.measures import CELL, peak_memory, study_values
+from reports.measures import CELL, study_values
 from reports.plan import reading
 from reports.sets.sides import Side
 from reports.statistics.decisions import LEAST_LEVEL
-from reports.statistics.medians import medians
 from reports.statistics.paired import Direction, Effect, effect_for
 from reports.statistics.ranks import NEGLIGIBLE
-from reports.tables import Tables
 from results.intervals import LEVEL, MedianInterval, median_interval
 
 Answer = Literal["differs", "cannot be told", "only in one", "agrees"]
 ANSWERS: tuple[Answer, ...] = ("differs", "cannot be told", "only in one", "agrees")
-Kind = Literal["verdicts", "comparisons of claims", "runs", "seconds of a step", "peak memory"]
+Kind = Literal["verdicts", "comparisons of claims", "runs"]
 UNDECIDED = ("underpowered", "not run")
 SIDES = ("value", "value_right")  # columns of joined runs
-SMALL_COST = 0.05  # relative: what sessions on one machine differ by, whatever the code
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,8 @@ def compare(before: Side, after: Side, claim: str | None = None) -> list[Compare
 
     Verdicts are equal or not; intervals of claims' comparisons overlap or not; the runs of each method are
     paired by seed, and their median change is held against one tolerance. Of a whole set those runs are the
-    headline metric's, with a tolerance of 0.1 %, and costs are compared too.
+    headline metric's, with a tolerance of 0.1 %. Costs are not compared: two sessions differ in more than
+    the code, and `benchmarks.gate` times two commits in turn.
 
     Args:
         claim: the id of a claim to which all is restricted, runs to those that it compares, with its smallest
@@ -66,8 +64,7 @@ def compare(before: Side, after: Side, claim: str | None = None) -> list[Compare
         scales = " and ".join(f"{side.name} of scale {side.plan.scale}" for side in (before, after))
         raise InputError(f"{scales} cannot be compared; name two of one scale")
     sides = (before, after)
-    rows = [*_verdicts(*sides, claim), *_comparisons(*sides, claim), *_runs(*sides, claim)]
-    return rows if claim else [*rows, *_seconds(*sides), *_memory(*sides)]
+    return [*_verdicts(*sides, claim), *_comparisons(*sides, claim), *_runs(*sides, claim)]
 
 
 def summed_up(answers: Sequence[Answer]) -> Answer:
@@ -109,16 +106,13 @@ def _verdicts(before: Side, after: Side, claim: str | None) -> Iterator[Compared
                 )
                 for side in ("", "_right")
             )
-            yield _of_intervals("verdicts", f"{what}: share of instances that hold", first, second)
+            shares = (_shown(first), _shown(second))
+            what = f"{what}: share of instances that hold"
+            yield ComparedRow("verdicts", what, shares, overlap(first, second))
 
 
-def _of_intervals(
-    kind: Kind, what: str, before: MedianInterval, after: MedianInterval, near: float = 0.0
-) -> ComparedRow:
-    first, second = (
-        f"{formatting.number(one.median)} {formatting.interval(one.low, one.high)}" for one in (before, after)
-    )
-    return ComparedRow(kind, what, (first, second), overlap(before, after, near))
+def _shown(one: MedianInterval) -> str:
+    return f"{formatting.number(one.median)} {formatting.interval(one.low, one.high)}"
 
 
 def _comparisons(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]:
@@ -296,58 +290,6 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
         answer = "differs"
         note = ("better, " if (change.median < 0) == (direction == "minimize") else "worse, ") + note
     return ComparedRow("runs", what, (first, second), answer, note)
-
-
-# --- costs ---------------------------------------------------------------------------------------
-
-
-def _seconds(before: Side, after: Side) -> Iterator[ComparedRow]:
-    """Seconds of a step over those of the gradient alone, which no optimizer changes.
-
-    Two sessions differ in more than the code, and machines in that ratio too.
-    """
-    for what, row in _joined(before, after, lambda tables: _over_gradient(tables.timings)):
-        old, new = (
-            MedianInterval(*(row[f"{name}{side}"] for name in ("median", "low", "high", "level", "count")))
-            for side in ("", "_right")
-        )
-        found = _of_intervals("seconds of a step", what, old, new, math.log1p(SMALL_COST))
-        if row["machine"] != row["machine_right"]:
-            found = replace(found, answer="cannot be told", note="other machines")
-        elif found.answer == "differs":
-            found = replace(found, note="slower" if new.median > old.median else "faster")
-        yield found
-
-
-def _over_gradient(timings: pl.DataFrame) -> pl.DataFrame:
-    """Medians of steps over the gradient alone, as `medians` has them, by `CELL` and machine."""
-    each = timings.filter(pl.col("steps") > 0).with_columns(each=pl.col("seconds") / pl.col("steps"))
-    keys = ["workload", "backend", "machine", "repetition"]
-    gradient = each.filter(pl.col("phase") == "null_step").group_by(keys).agg(null=pl.col("each").median())
-    steps = each.filter(pl.col("phase") == "step").join(gradient, on=keys, maintain_order="left")
-    return medians(steps.with_columns(value=pl.col("each") / pl.col("null")), [*CELL, "machine"], "value")
-
-
-def _memory(before: Side, after: Side) -> Iterator[ComparedRow]:
-    """Peak memory of the device, else of the host; measured once, so that no difference is certain."""
-    for what, row in _joined(before, after, lambda tables: peak_memory(tables.memory)):
-        kind = "device" if None not in (row["device"], row["device_right"]) else "host"
-        old, new = row[kind], row[f"{kind}_right"]
-        if None not in (old, new):
-            close = abs(old - new) <= SMALL_COST * max(old, new)
-            values = formatting.size(old), formatting.size(new)
-            answer: Answer = "agrees" if close else "cannot be told"
-            yield ComparedRow("peak memory", f"{what}, {kind}", values, answer)
-
-
-def _joined(
-    before: Side, after: Side, measured: Callable[[Tables], pl.DataFrame]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each cell that both sides measured, in words, and its row."""
-    for study in (study for study in before.tables if study in after.tables):
-        old, new = (measured(side.tables[study]) for side in (before, after))
-        for row in old.join(new, on=CELL, maintain_order="left").iter_rows(named=True):
-            yield _named(study, *(row[name] for name in CELL)), row
 
 
 def _named(study: str, workload: str, backend: str, method: str) -> str:

@@ -7,7 +7,7 @@ from typing import get_args
 
 from reports.pages.site import STATIC
 from reports.rendering import templates
-from reports.sets.comparing import ANSWERS, SMALL_COST, Kind, compare
+from reports.sets.comparing import ANSWERS, Kind, compare
 from reports.sets.sides import Side, read_side
 from reports.statistics.ranks import NEGLIGIBLE
 from results.merging import machines
@@ -54,6 +54,5 @@ def render(before: Side, after: Side) -> str:
             rows={kind: [row for row in rows if row.kind == kind] for kind in get_args(Kind)},
             answers=ANSWERS,
             negligible=NEGLIGIBLE,
-            small_cost=SMALL_COST,
         )
     )
