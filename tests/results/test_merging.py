@@ -60,12 +60,6 @@ def test_merge_writes_all_tables_and_models_seconds(tmp_path):
     assert read(out, "runs")["run"].to_list() == ["a-0", "b-0"]
 
 
-def test_merge_without_timings_leaves_seconds_missing(tmp_path):
-    out = merged(tmp_path / "out", final(tmp_path / "a"))
-    assert read(out, "runs")["targets"].to_list() == [[target()]]
-    assert read(out, "timings").is_empty()
-
-
 def test_identical_rows_are_kept_once(tmp_path):
     out = merged(
         tmp_path / "out", final(tmp_path / "a"), final(tmp_path / "copy"), final(tmp_path / "b", "b-0")
@@ -93,14 +87,6 @@ def test_a_job_that_has_not_finished_is_named(tmp_path):
     (job / "jobs.parquet").unlink()
     with pytest.raises(InputError, match=rf"{job}: holds no jobs\.parquet; run snakemake again"):
         merge([job], tmp_path / "out")
-
-
-def test_a_damaged_job_is_named(tmp_path):
-    job = final(tmp_path / "job")
-    file = job / "curves.parquet"
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(InputError, match=f"{file}: not a whole Parquet file"):
-        merge([final(tmp_path / "other"), job], tmp_path / "out")
 
 
 def test_model_seconds_by_hand():
@@ -238,8 +224,3 @@ def test_the_command_line_combines_and_names_the_machines(tmp_path, capsys):
         "several machines: toy at quick scale on jax",
     ):
         assert line in printed
-
-
-def test_the_command_line_prints_errors_and_fails(tmp_path, capsys):
-    assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}: holds no jobs.parquet")

@@ -126,12 +126,6 @@ def test_nothing_of_a_set_is_executed(copy: Path, monkeypatch: pytest.MonkeyPatc
     assert not (copy / "ran").exists()
 
 
-@pytest.mark.parametrize("text", ["", "nonsense\n", "0123  README.md\n"])
-def test_checksums_that_are_none_are_refused(copy: Path, text: str):
-    (copy / "SHA256SUMS").write_text(text)
-    assert flaws(copy)
-
-
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path):
     assert check(tmp_path / "gone") == [f"{tmp_path / 'gone'}: no such folder"]
 
@@ -150,9 +144,7 @@ def test_damaged_tables_and_texts_are_named(copy: Path):
     assert "provenance.json: not that of a set" in flaws(copy)[0]
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", '{"published": "a", "studies": [3]}', '{"published": "a", "studies": 3}', "[]"]
-)
+@pytest.mark.parametrize("text", ["{}", '{"published": "a", "studies": [3]}'])
 def test_a_plan_that_is_none_is_refused(copy: Path, text: str):
     (copy / "plan.json").write_text(text)
     seal(copy)
@@ -203,23 +195,9 @@ def bests(factor: float) -> Change:
     return lambda runs: runs.with_columns(pl.col("best_metrics").list.eval(each))
 
 
-def timed(seconds: float | None, kind: str = "modelled") -> Change:
-    """What says that reaching the target took every run that reached it so many seconds."""
-    target = pl.element().struct
-    was = target.field("seconds").is_not_null()
-    said = pl.when(was).then(pl.lit(seconds, dtype=pl.Float64)).otherwise(target.field("seconds"))
-    of = pl.when(was).then(pl.lit(kind if seconds is not None else None, dtype=pl.String))
-    each = pl.struct(
-        target.field("metric", "threshold", "steps"),
-        said.alias("seconds"),
-        of.otherwise(target.field("seconds_kind")).alias("seconds_kind"),
-    )
-    return lambda runs: runs.with_columns(pl.col("targets").list.eval(each))
-
-
-def reached(steps: int, threshold: float = 0.9) -> Change:
+def reached(steps: int) -> Change:
     """What says that every target was met at a step."""
-    said = {"metric": "validation_accuracy", "threshold": threshold, "steps": steps}
+    said = {"metric": "validation_accuracy", "threshold": 0.9, "steps": steps}
     target = [said | {"seconds": None, "seconds_kind": None}]
     return lambda runs: runs.with_columns(
         targets=pl.Series([target] * len(runs), dtype=runs.schema["targets"])
@@ -252,34 +230,15 @@ FINAL, SECOND = pl.col("stage") == "final", pl.col("optimizer") == "adagrad"
 STRANGER = "jobs.parquet has no job"
 FLAWS: dict[str, tuple[str, Change, str]] = {
     "a run of no job": ("runs", one(spec_hash="f" * 16), f"run run-00015: {STRANGER} ffffffffffffffff"),
-    "a run of another machine": ("runs", one(machine="m9"), STRANGER),
-    "a timing of no job": ("timings", one(spec_hash="f" * 16), STRANGER),
-    "a memory of no job": ("memory", one(spec_hash="f" * 16), STRANGER),
-    "a run twice": ("runs", lambda frame: pl.concat([frame, frame[:1]]), "has more than one row"),
+    "a timing of another machine": ("timings", one(machine="m9"), STRANGER),
     "a point twice": ("curves", lambda frame: pl.concat([frame, frame[:1]]), "has more than one row"),
-    "a job twice": ("jobs", lambda frame: pl.concat([frame, frame[:1]]), "has more than one row"),
     "another study": ("runs", one(study="mnist"), "is of mnist, scale quick"),
     "a seed twice": ("runs", one(seed=1001), "seed 1000: 0 runs, and the plan asks for 1; 1 more likewise"),
-    "a seed left out": ("runs", without(seed=1003), "seed 1003: 0 runs, and the plan asks for 1"),
     "a tuning seed that judges": ("runs", one(seed=0), "seed 0: 1 runs, and the plan asks for 0"),
     "a method left out": (
         "runs",
         without(optimizer="adam"),
         "kind final, backend jax, workload digits_mlp, method adam, seed",
-    ),
-    "methods that changed names": (
-        "runs",
-        lambda frame: frame.with_columns(
-            pl.when(FINAL)
-            .then(pl.col("optimizer").replace({"sgd": "adam", "adam": "sgd"}))
-            .otherwise("optimizer")
-        ),
-        "no job 0000",
-    ),
-    "no tuning": (
-        "runs",
-        without(stage="sweep"),
-        "kind tuning, backend jax, workload digits_mlp, method adagrad, seed 0: 0 runs",
     ),
     "less tuning": ("runs", without(stage="sweep", seed=2), "seed 2: 0 runs, and the plan asks for 5"),
     "a rate not chosen": (
@@ -298,21 +257,14 @@ FLAWS: dict[str, tuple[str, Change, str]] = {
         reached(1),
         "metric validation_accuracy: steps to target is 1, and should be",
     ),
-    "another target": (
-        "runs",
-        reached(1, 0.5),
-        "metric validation_accuracy: target is 0.5, and should be 0.9",
-    ),
     "an unknown metric": (
         "runs",
         where(FINAL, final_metrics=pl.lit([{"name": "luck", "value": 1.0}])),
         "metric luck: is no metric of the workload",
     ),
     "no metrics": ("runs", where(FINAL, final_metrics=pl.lit([])), "is None, and should be"),
-    "no curves": ("curves", lambda frame: frame[:0], "metric train_loss: needs a curve from step 0 to 40"),
     "a curve edited": ("curves", middle, "and should be 1.782977602"),
     "a curve cut": ("curves", without(step=0), "needs a curve from step 0 to 40"),
-    "seconds forged": ("runs", timed(0.5), "targets are not what the tables give"),
     "faster timings": (
         "timings",
         lambda frame: frame.with_columns(pl.col("seconds") / 2),
@@ -370,16 +322,6 @@ def test_a_failed_run_needs_no_curve(good: Path, tmp_path: Path):
 
 CHECK_FLAWS: dict[str, tuple[str, Change, str]] = {
     "holds": ("checks", where(pl.col("value").is_nan(), holds=True), "holds is True, and should be False"),
-    "a part": (
-        "checks",
-        without(part="full AdaGrad"),
-        "full AdaGrad: 0 instances, and the plan asks for 200",
-    ),
-    "a part that was not planned": (
-        "checks",
-        where(pl.col("part") == "full AdaGrad", part="diagonal AdaGrad"),
-        "diagonal AdaGrad: 200 instances, and the plan asks for 0",
-    ),
     "an instance": (
         "checks",
         lambda frame: frame.filter((pl.col("part") != "full AdaGrad") | (pl.col("instance") != 9)),
@@ -387,7 +329,6 @@ CHECK_FLAWS: dict[str, tuple[str, Change, str]] = {
     ),
     "parity": ("parity", where(pl.col("judged"), difference=1.0), "holds is True, and should be False"),
     "a tolerance": ("parity", one(tolerance=1.0), "tolerance is 1.0, and should be 1e-10"),
-    "a unit": ("parity", where(pl.lit(value=True), unit="ulps"), "unit is ulps, and should be relative"),
     "an unknown problem": ("parity", one(problem="hill"), "the plan has no problem hill"),
     "a comparison left out": (
         "parity",
@@ -419,8 +360,7 @@ def test_a_page_that_does_not_follow_from_the_tables_is_refused(copy: Path, file
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("parity", {"tables": ["convex"]}), ("scale", 3), ("published", "Not A Name"),
-        ("studies", None), ("waived", [{}]),
+        ("parity", {"tables": ["convex"]}), ("published", "Not A Name"),
     ],
 )  # fmt: skip
 def test_a_plan_that_points_elsewhere_is_refused(copy: Path, key: str, value: object):
@@ -485,9 +425,8 @@ def test_what_is_not_waived_is_refused_and_what_is_waived_is_not(good: Path, tmp
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("runs", 3), ("jobs", 3), ("licence", "none"), ("name", "other"), ("scale", "paper"),
-        ("published", "9999"), ("commit", "main"), ("dirty", "no"), ("thinned_curves", ["x"]),
-        ("machines", []), ("commits", []), ("environments", "none"), ("first_started", "1970"),
+        ("runs", 3), ("name", "other"), ("published", "9999"), ("commit", "main"), ("dirty", "no"),
+        ("thinned_curves", ["x"]), ("machines", []),
     ],
 )  # fmt: skip
 def test_provenance_tells_of_the_set_as_it_is(copy: Path, key: str, value: object):
