@@ -130,69 +130,55 @@ class Condition(Document):
     down_to: Annotated[float, Field(gt=0.0)] | None = None
     at_equal: Literal["steps", "gradients", "seconds"] = "steps"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _cost(cls, raw: Any, info: ValidationInfo) -> Any:
-        """Values alone are read at a cost; what is dumped says the usual one of all quantities."""
-        usual = () if is_written(info) else ("steps",)
-        if not isinstance(raw, Mapping) or raw.get("at_equal") in (None, *usual):
-            return raw
-        quantity = raw.get("quantity", "value")
-        if quantity == "log_linearity":
-            raise ValueError("at_equal: log_linearity is of whole curves; leave one out")
-        if quantity in COSTS:
-            raise ValueError(f"at_equal: {quantity} compares costs, not values at a cost; leave one out")
-        if quantity in OF_TUNING:
-            raise ValueError(f"at_equal: it is of final runs, {quantity} of tuning runs; leave one out")
-        return raw
-
     @model_validator(mode="after")
-    def _quantity(self) -> Condition:
-        if self.quantity == "value":
-            return self
-        if self.effect is not None:
-            raise ValueError(f"effect: {self.quantity} has its own; leave it out")
-        if self.quantity in ("steps_to_stop", "log_linearity") and self.which != "final":
-            raise ValueError(f"metric: {self.quantity} is of runs to their end; say final")
-        if self.quantity in ("steps_to_target", "seconds_to_nearly_best") and self.which != "best":
-            raise ValueError(f"metric: {self.quantity} is of the best value; say best")
-        if self.quantity == "log_linearity" and self.down_to is None:
-            raise ValueError("down_to: is missing; log_linearity is of curves down to a value, such as 1e-12")
-        if self.quantity in ("trend", "rates_won") and self.better is None:
-            raise ValueError(f"quantity: {self.quantity} is of a gain; name the methods in `better`")
-        return self
-
-    @model_validator(mode="after")
-    def _relation(self) -> Condition:
-        if sum(methods is not None for methods in (self.better, self.no_worse, self.same)) != 1:
-            raise ValueError("give exactly one of better, no_worse and same")
-        if self.number is None and self.pairs == "matched" and len(self.methods) != len(self.controls):
-            raise ValueError(
-                f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`; "
-                "give equally many, or pairs: all"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _against(self) -> Condition:
-        """A number, or runs on another workload, can be held against what final runs are at equal steps."""
-        of_values = self.quantity in ("value", "log_linearity")
-        if self.down_to is not None and self.quantity != "log_linearity":
-            raise ValueError("down_to: it is of quantity: log_linearity alone; leave it out")
-        if self.number is not None and (self.at_a_cost or not of_values):
-            asked = "at_equal" if self.at_a_cost else self.quantity
-            raise ValueError(f"than: a number is held against values and log_linearity, not with {asked}")
-        if self.number is not None and self.pairs == "all":
-            raise ValueError("pairs: a number is held against each method as it is; leave it out")
-        if self.than_on is None:
-            return self
-        if self.number is not None:
-            raise ValueError("than_on: a number is of no workload; leave one out")
-        if self.workload in (None, self.than_on):
-            raise ValueError("than_on: name another one in workload, whose runs are held against its runs")
-        if self.at_a_cost or self.of_tuning:
-            asked = "at_equal" if self.at_a_cost else self.quantity
-            raise ValueError(f"than_on: {asked} compares methods on one workload; leave one out")
+    def _is_consistent(self) -> Condition:
+        quantity, number, other = self.quantity, self.number, self.than_on
+        asked = "at_equal" if self.at_a_cost else quantity
+        pairs = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
+        straight, shared = quantity == "log_linearity", other is not None
+        of_end, of_best = ("steps_to_stop", "log_linearity"), ("steps_to_target", "seconds_to_nearly_best")
+        refused = {
+            "give exactly one of better, no_worse and same": (
+                sum(methods is not None for methods in (self.better, self.no_worse, self.same)) != 1
+            ),
+            f"{pairs}; give equally many, or pairs: all": (
+                number is None and self.pairs == "matched" and len(self.methods) != len(self.controls)
+            ),
+            f"at_equal: {quantity} is no value that is read at a cost; leave one out": (
+                self.at_a_cost and quantity != "value"
+            ),
+            f"effect: {quantity} has its own; leave it out": quantity != "value" and self.effect is not None,
+            f"metric: {quantity} is of runs to their end; say final": (
+                quantity in of_end and self.which != "final"
+            ),
+            f"metric: {quantity} is of the best value; say best": quantity in of_best
+            and self.which != "best",
+            f"quantity: {quantity} is of a gain; name the methods in `better`": (
+                quantity in ("trend", "rates_won") and self.better is None
+            ),
+            "down_to: is missing; log_linearity is of curves down to a value, such as 1e-12": (
+                straight and self.down_to is None
+            ),
+            "down_to: it is of quantity: log_linearity alone; leave it out": (
+                not straight and self.down_to is not None
+            ),
+            f"than: a number is held against values and log_linearity, not with {asked}": (
+                number is not None and asked not in ("value", "log_linearity")
+            ),
+            "pairs: a number is held against each method as it is; leave it out": (
+                number is not None and self.pairs == "all"
+            ),
+            "than_on: a number is of no workload; leave one out": shared and number is not None,
+            "than_on: name another one in workload, whose runs are held against its runs": (
+                shared and self.workload in (None, other)
+            ),
+            f"than_on: {asked} compares methods on one workload; leave one out": (
+                shared and (self.at_a_cost or self.of_tuning)
+            ),
+        }
+        for message, wrong in refused.items():
+            if wrong:
+                raise ValueError(message)
         return self
 
     @property

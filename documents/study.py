@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -196,7 +204,7 @@ class StudyFile(Document):
     """A whole study file. Names are not looked up here (harness.planning.studies does).
 
     Keys that it does not give are those of the study file that it is `like`, which lies beside it. Runs have
-    the precision of their workload where none is given.
+    the precision of their workload where none is given. A single workload may stand under `workload`.
     """
 
     like: str | None = None
@@ -204,8 +212,9 @@ class StudyFile(Document):
     source: str
     source_figures: dict[str, str] = Field(default={})
     setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    workload: Named | None = None
-    workloads: NamedItems | None = None
+    workloads: Annotated[
+        NamedItems, BeforeValidator(as_list), Field(validation_alias=AliasChoices("workloads", "workload"))
+    ]
     optimizers: Annotated[tuple[Contestant, ...], Field(strict=False, min_length=1)]
     bases: NamedItems = (Named.model_validate("identity"),)
     tuning: Tuning
@@ -216,22 +225,6 @@ class StudyFile(Document):
     compare: Compare
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
     scales: Annotated[dict[Annotated[str, AfterValidator(in_letters)], Scale], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _one_of(self) -> StudyFile:
-        if (self.workload is None) == (self.workloads is None):
-            raise ValueError("give either workload (one) or workloads (a list)")
-        return self
-
-    @property
-    def entries(self) -> tuple[Named, ...]:
-        """Its workloads, one or several."""
-        return (self.workload,) if self.workload is not None else self.workloads or ()
-
-    @property
-    def entries_key(self) -> str:
-        """The key that they stand under."""
-        return "workload" if self.workload is not None else "workloads"
 
 
 # --- reading -------------------------------------------------------------------------------------

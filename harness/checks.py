@@ -6,7 +6,6 @@ import importlib
 import math
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +34,9 @@ class Measure:
         relation: how it must stand to the limit.
         limit: what the claim says.
         tolerance: by how much it may miss the limit, for rounding or sampling.
+
+    Raises:
+        ValueError: for an unknown relation, or what is no limit: the measure could not miss.
     """
 
     quantity: str
@@ -42,6 +44,16 @@ class Measure:
     relation: Relation
     limit: float
     tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.relation not in get_args(Relation):
+            known = ", ".join(get_args(Relation))
+            raise ValueError(f"{self.quantity}: the relation {self.relation!r} is none; give one of {known}")
+        if not (math.isfinite(self.limit) and 0 <= self.tolerance < math.inf):
+            limit = f"{self.limit} with the tolerance {self.tolerance}"
+            raise ValueError(
+                f"{self.quantity}: the limit {limit} is none; give finite ones, the tolerance not below 0"
+            )
 
     @property
     def holds(self) -> bool:
@@ -72,6 +84,9 @@ class Series:
             optimizer, whose label is its method.
         panel: the part of the figure that it lies in; empty where there is one.
         log: the axes that are logarithmic.
+
+    Raises:
+        ValueError: for an unknown kind, or other numbers of x than of y, or none.
     """
 
     figure: str
@@ -82,6 +97,14 @@ class Series:
     kind: SeriesKind = "line"
     panel: str = ""
     log: LogAxes = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(SeriesKind):
+            known = ", ".join(get_args(SeriesKind))
+            raise ValueError(f"{self.label} of {self.figure}: the kind {self.kind!r} is none of {known}")
+        x, y = np.shape(self.x), np.shape(self.y)
+        if len(x) != 1 or x != y or not x[0]:
+            raise ValueError(f"{self.label} of {self.figure}: x is {x} and y is {y}; give as many, (n,)")
 
 
 Measures = Callable[[np.random.Generator], Iterable[Measure | Series]]
@@ -100,6 +123,9 @@ class Check:
             it is printed well.
         by_scale: what measures instances in place of `measures` at the scales that it names, such as from
             fewer samples.
+
+    Raises:
+        ValueError: for an unknown variant, or scales without instances.
     """
 
     part: str
@@ -108,6 +134,17 @@ class Check:
     instances: Mapping[str, int]
     variant: Variant = ""
     by_scale: Mapping[str, Measures] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.variant not in get_args(Variant):
+            raise ValueError(
+                f"{self.part}: variant is {self.variant!r}; give {PRINTED!r}, {CORRECTED!r} or ''"
+            )
+        if not {DEFAULT_SCALE, *self.by_scale} <= set(self.instances) or min(self.instances.values()) < 1:
+            raise ValueError(
+                f"{self.part}: instances are {dict(self.instances)}; give a number above 0 for "
+                f"{DEFAULT_SCALE!r}, and for each scale with measures of its own"
+            )
 
     def count(self, scale: str) -> int:
         """How many instances are drawn at a scale."""
@@ -130,6 +167,9 @@ class PropertyClaim:
         checks: its parts.
         workloads: the workloads whose data it reads, as they are by default; without the data it is not run.
         at_most_partly: why it cannot be fully reproduced, such as reduced data; empty where it can.
+
+    Raises:
+        ValueError: where it has no checks, or a part is given twice.
     """
 
     id: str
@@ -139,6 +179,11 @@ class PropertyClaim:
     checks: tuple[Check, ...]
     workloads: tuple[str, ...] = ()
     at_most_partly: str = ""
+
+    def __post_init__(self) -> None:
+        parts = {(check.part, check.variant) for check in self.checks}
+        if not parts or len(parts) < len(self.checks):
+            raise ValueError(f"{self.id}: give a check for each part; parts of a variant must differ")
 
 
 @dataclass(frozen=True)
@@ -182,7 +227,7 @@ def claims_of(module: str) -> tuple[PropertyClaim, ...]:
     """The claims that a module defines.
 
     Raises:
-        InputError: naming the file, where it cannot be imported or what it defines cannot be checked.
+        InputError: naming the file, where it cannot be imported or defines no claims.
     """
     path = file_of(module)
     try:
@@ -197,57 +242,23 @@ def claims_of(module: str) -> tuple[PropertyClaim, ...]:
         raise InputError(
             f"{path}: CLAIMS is not there, is empty, or is no tuple of PropertyClaim; define CLAIMS = (...,)"
         )
-    problems = [f"{path}: {claim.id}: {problem}" for claim in found for problem in _problems(claim)]
-    if problems:
-        raise InputError("\n".join(problems))
     return found
-
-
-def _problems(claim: PropertyClaim) -> Iterator[str]:
-    if not claim.checks:
-        yield "has no checks; give it one for each part"
-    for (part, variant), count in Counter((check.part, check.variant) for check in claim.checks).items():
-        if count > 1:
-            yield f"the part {part!r} {variant} is given {count} times; parts of a variant must differ"
-    for check in claim.checks:
-        if check.variant not in get_args(Variant):
-            yield (
-                f"the variant {check.variant!r} of the part {check.part!r} is none; give {PRINTED!r}, "
-                f"{CORRECTED!r}, or none where it is printed well"
-            )
-        wrong = {scale: count for scale, count in check.instances.items() if count < 1}
-        if DEFAULT_SCALE not in check.instances or wrong:
-            yield (
-                f"instances of the part {check.part!r} are {dict(check.instances)}; give a number above 0 by "
-                f"scale, {DEFAULT_SCALE!r} among them"
-            )
-        for scale in sorted(set(check.by_scale) - set(check.instances)):
-            yield (f"the part {check.part!r} has measures of the scale {scale!r} and no instances; give both")
 
 
 def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyClaim]]:
     """Every claim with its module, by the claim's id.
 
     Raises:
-        InputError: as `claims_of`, with a line for each problem of each module, and for an id that is given
-            twice.
+        InputError: as `claims_of`, and for an id that is given twice.
     """
     found: dict[str, tuple[str, PropertyClaim]] = {}
-    problems: list[str] = []
     for module in modules(folder):
-        try:
-            claims = claims_of(module)
-        except InputError as error:
-            problems.append(str(error))
-            continue
-        for claim in claims:
+        for claim in claims_of(module):
             home, _ = found.setdefault(claim.id, (module, claim))
             if found[claim.id][1] is not claim:
-                problems.append(
+                raise InputError(
                     f"{file_of(module)}: the id {claim.id!r} is also in {file_of(home)}; ids must differ"
                 )
-    if problems:
-        raise InputError("\n".join(problems))
     return found
 
 
@@ -269,8 +280,7 @@ def part_results(claim: str, check: Check, scale: str) -> Iterator[Row | Trace]:
     """Every measure of every instance of one part of a claim, and the instance's series after them.
 
     Raises:
-        ValueError: for an instance that measures nothing, by an unknown relation, or against what is no
-            limit: it could not miss; and for a series without points.
+        ValueError: for an instance that measures nothing: it could not miss.
     """
     key = zlib.crc32(f"{claim} {check.part}".encode())  # printed and corrected see the same instances
     draw = check.at(scale)
@@ -280,41 +290,12 @@ def part_results(claim: str, check: Check, scale: str) -> Iterator[Row | Trace]:
         seconds = time.perf_counter() - began
         measures = [each for each in found if isinstance(each, Measure)]
         traced = [each for each in found if isinstance(each, Series)]
-        problem = _problem(measures) or next(filter(None, map(_no_series, traced)), None)
         if not measures:
-            problem = "has no measures; every instance must give one"
-        if problem:
-            home = getattr(draw, "func", draw).__module__.rpartition(".")[2]
-            raise ValueError(f"{file_of(home)}: {claim}: {check.part}: instance {instance} {problem}")
+            raise ValueError(f"instance {instance} has no measures; every instance must give one")
         for measure in measures:
             yield Row(claim, check.part, check.variant, instance, measure, seconds)
         for series in traced:
             yield Trace(claim, check.part, check.variant, instance, series)
-
-
-def _problem(measures: Iterable[Measure]) -> str | None:
-    """What is wrong with the first of the measures that is wrong; None where none is."""
-    for measure in measures:
-        if measure.relation not in get_args(Relation):
-            known = ", ".join(get_args(Relation))
-            return f"has {measure.quantity}: the relation {measure.relation!r} is none; give one of {known}"
-        if not (math.isfinite(measure.limit) and 0 <= measure.tolerance < math.inf):
-            return (
-                f"has {measure.quantity}: the limit {measure.limit} with the tolerance {measure.tolerance} "
-                "is none; give finite ones, the tolerance not below 0"
-            )
-    return None
-
-
-def _no_series(series: Series) -> str | None:
-    """What is wrong with a series; None where nothing is."""
-    named = f"has the series {series.label!r} of {series.figure}:"
-    if series.kind not in get_args(SeriesKind):
-        return f"{named} the kind {series.kind!r} is none; give one of {', '.join(get_args(SeriesKind))}"
-    shapes = np.shape(series.x), np.shape(series.y)
-    if len(shapes[0]) != 1 or shapes[0] != shapes[1] or not shapes[0][0]:
-        return f"{named} x and y have the shapes {shapes[0]} and {shapes[1]}; give as many of each, (n,)"
-    return None
 
 
 def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdict]:

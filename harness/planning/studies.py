@@ -254,16 +254,16 @@ def _check_costs(file: StudyFile, bases_: Iterable[BasisSpec], report: Report) -
 def _known_workloads(file: StudyFile, folder: Path, report: Report) -> dict[str, Known]:
     """The workloads of a study, by what tables call them: their labels, or their own names."""
     found: list[tuple[str, Known]] = []
-    for entry in file.entries:
+    for entry in file.workloads:
         locator = canonical(entry.name, folder)
         try:
             workload = find_workload(locator)
         except InputError as error:
-            report(file.entries_key, error)
+            report("workloads", error)
             continue
         found.append((entry.label or workload.name, (entry, locator, workload)))
     for name in _repeated(name for name, _ in found):
-        report(file.entries_key, f"two workloads are called {name!r}; give each its own `label:`")
+        report("workloads", f"two workloads are called {name!r}; give each its own `label:`")
     return dict(found)
 
 
@@ -287,7 +287,7 @@ def _workloads(
         try:
             settings = workload.complete({**entry.options, **own.get(name, {})})
         except ValueError as error:
-            report(f"{file.entries_key}.{name}", error)
+            report(f"workloads.{name}", error)
         else:
             specs.append(WorkloadSpec(name, settings, locator))
     return tuple(specs)
@@ -437,7 +437,7 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
     used |= {key: condition.metric for key, condition in _conditions(file.claims)}
     for key, metric in used.items():
         if metric not in metrics:
-            owner = "the study" if len(file.entries) == 1 else "the list of what all workloads measure"
+            owner = "the study" if len(file.workloads) == 1 else "the list of what all workloads measure"
             report(key, unknown(owner, "metric", metric, metrics))
 
 
