@@ -19,7 +19,14 @@ from harness.engine.replaying import Online
 from harness.progress import Progress
 from harness.stages.basis_jobs import estimate
 from harness.stages.job import Instance, Job, instance, orders_of, sampling_of, workload_of
-from harness.stages.parity_problems import LEARNING_RATE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
+from harness.stages.parity_problems import (
+    LEARNING_RATE,
+    PROBLEMS,
+    STEPS,
+    TOLERANCE,
+    ParityProblem,
+    hyperparameters_of,
+)
 from harness.stages.supervision import failure_of
 from optimizers import rules
 from optimizers.rule import Rule
@@ -226,7 +233,7 @@ def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:
 def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
     """A rule's only lane on a problem."""
     workload = prepared.problem.workload_spec
-    values = rule.complete({"learning_rate": LEARNING_RATE})
+    values = hyperparameters_of(rule)
     return Bundle(
         workload=workload_of(workload),
         rule=rule,

@@ -14,6 +14,7 @@ from workloads import workloads
 STEPS = 20
 TOLERANCE = 1e-10  # largest difference over largest entry, where the problem is judged
 LEARNING_RATE = 0.01
+EPSILON = 1e-4  # of rules whose default is 0: the pseudo-inverse of a sum of few gradients is ill conditioned
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,13 @@ class ParityProblem:
 def _linear_network(*widths: int, alpha: float = 0.5) -> dict[str, Any]:
     counts = {"train_examples": 60, "validation_examples": 20, "test_examples": 20, "batch_size": 20}
     return {"widths": list(widths), "alpha": alpha, **counts}
+
+
+def hyperparameters_of(rule: Rule) -> dict[str, float]:
+    """What a rule is compared with: its defaults, but for the learning rate and an epsilon of 0."""
+    epsilon = rule.hyperparameters.get("epsilon")
+    given = {"epsilon": EPSILON} if epsilon is not None and epsilon.default == 0 else {}
+    return rule.complete({"learning_rate": LEARNING_RATE, **given})
 
 
 VECTOR = "the gradient g of a vector makes a ggᵀ of rank 1"
