@@ -225,7 +225,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     `reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the mean rank.
     """
     cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
-    ranks = board_ranks(studies, backend)
+    ranks = _board_ranks(studies, backend)
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds", "count")))
         for row in (mean_ranks(ranks).to_dicts() if len(ranks) else [])
@@ -294,7 +294,7 @@ def _finished(studies: Studies, backend: str) -> Iterator[Finished]:
                 yield study, workload, tables, runs, values
 
 
-def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
+def _board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
     """The methods' ranks on every problem instance of a board, by the headline metric.
 
     Returns:

@@ -66,7 +66,7 @@ class Drawn:
 
     Args:
         name: the stem of its two files.
-        kind: curve, target, sensitivity, front, across, claim, series or ranks.
+        kind: curve, target, sensitivity, front, across, claim or series.
         stem: its name without workload and backend, by which studies name it.
         axis: what the curve of a metric is against; empty for other kinds.
     """
@@ -282,10 +282,8 @@ def _said() -> Any:
     return templates(markdown=True).get_template("figures.jinja").module
 
 
-def rendered(
-    figure: Figure, name: str, words: str, facts: Mapping[str, Any], **shown: str
-) -> tuple[Drawn, str]:
-    """A figure's description and its light variant as SVG; the same data give the same bytes.
+def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
+    """Write a figure's light and dark variant as SVG and describe it; the same data give the same bytes.
 
     Args:
         words: of the macros of `figures.jinja` that say its title, caption and alternative text of the facts.
@@ -298,12 +296,10 @@ def rendered(
         part: " ".join(str(getattr(_said(), f"{words}_{part}")({**shown, **facts})).split())
         for part in ("title", "caption", "alt")
     }
-    return Drawn(name=slug(name), width=width, height=height, **said, **shown), _portable(buffer.getvalue())
-
-
-def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
-    """Write both variants of a figure, which is described as `rendered` does."""
-    drawn, light = rendered(figure, name, words, facts, **shown)
+    drawn, light = (
+        Drawn(name=slug(name), width=width, height=height, **said, **shown),
+        _portable(buffer.getvalue()),
+    )
     (out / f"{drawn.name}.light.svg").write_text(light)
     (out / f"{drawn.name}.dark.svg").write_text(dark(light))
     return drawn

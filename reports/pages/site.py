@@ -10,18 +10,15 @@ from typing import Any
 
 import polars as pl
 
-from documents.plan import ReportPlan, StudyPlan
+from documents.plan import ReportPlan
 from documents.sources import sources
 from reports import formatting
-from reports.boards.differences import draw_differences, rank_differences
-from reports.boards.leaderboard import Board, board_ranks, leaderboards
+from reports.boards.leaderboard import leaderboards
 from reports.claims.page import check_rows, claims_page
 from reports.claims.rerun import study_commands
 from reports.claims.verdict_list import listed
 from reports.claims.verdicts import claim_verdicts
 from reports.failures import failures_of
-from reports.figures.drawing import Drawn
-from reports.figures.palette import dark
 from reports.figures.study_figures import AXES
 from reports.pages.comparing import comparison_page
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
@@ -43,11 +40,10 @@ from reports.pages.study_pages import (
 from reports.places import CLAIM_FIGURES, figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST
-from reports.tables import Tables, read_tables
+from reports.tables import read_tables
 
 STATIC = Path(__file__).parent.parent / "static"
 SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
-BOARD_FIGURES = "board_figures"  # those of the leaderboard, which are drawn with the site
 WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
 
 
@@ -132,20 +128,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
                 total=len(runs[study.name]),
                 metrics=run_metrics(study),
             )
-    diagrams = [_diagram(studies, board) for board in boards]
-    for diagram in diagrams:
-        if diagram is not None:
-            figure, light = diagram
-            pages[f"{BOARD_FIGURES}/{figure.name}.light.svg"] = light
-            pages[f"{BOARD_FIGURES}/{figure.name}.dark.svg"] = dark(light)
-    render(
-        "leaderboard.html",
-        "leaderboard",
-        boards=boards,
-        diagrams=[diagram and diagram[0] for diagram in diagrams],
-        folder=BOARD_FIGURES,
-        warnings=warnings,
-    )
+    render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings)
     tell("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
     render("compare.html", "compare", **comparison_page(studies, leaders))
@@ -174,13 +157,6 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     tell(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
     return out / "index.html"
-
-
-def _diagram(studies: Sequence[tuple[StudyPlan, Tables]], board: Board) -> tuple[Drawn, str] | None:
-    """How a board's methods differ, as a figure; None where no instance has all of them."""
-    own = [(study, tables) for study, tables in studies if study.name in board.studies]
-    found = rank_differences(board_ranks(own, board.backend))
-    return draw_differences(found, ", ".join(board.studies), board.backend) if found else None
 
 
 def study_file(name: str) -> str:

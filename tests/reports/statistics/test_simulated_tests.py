@@ -7,9 +7,7 @@ import polars as pl
 import pytest
 from scipy.stats import gamma
 
-from reports.statistics.friedman import critical_difference, friedman_test
 from reports.statistics.paired import TESTS
-from reports.statistics.ranks import tolerant_ranks
 from reports.statistics.selection import best_set
 from tests.reports.statistics.simulated import (
     DIFFERENCES,
@@ -52,38 +50,6 @@ def test_power_of_paired_tests(test: str, deviations: float, powers: tuple[float
     for size, power in zip(SIZES, powers, strict=True):
         differences = random.normal(-deviations, 1, (2000, size))
         assert_documented(power, [TESTS[test](values) <= LEVEL for values in differences])
-
-
-# --- of several methods -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("methods", "decimals", "better", "powers"),
-    [
-        (3, 6, 0.0, None),
-        (3, 0, 0.0, None),  # many ties
-        (5, 6, 0.0, None),
-        (5, 0, 0.0, None),
-        (3, 6, 1.0, (0.184, 0.332, 0.742)),
-        (5, 6, 1.0, (0.172, 0.362, 0.822)),
-    ],
-)
-def test_friedman_and_pairs_of_methods(
-    methods: int, decimals: int, better: float, powers: tuple[float, ...] | None
-):
-    """One method is better by some deviations, or none; Nemenyi's difference tells any equal ones apart."""
-    random = np.random.default_rng(0)
-    for number, size in enumerate((5, 8, 20)):
-        values = 10 + random.normal(size=(500, size, methods)) - better * (np.arange(methods) == 0)
-        ranks = [np.apply_along_axis(tolerant_ranks, 1, study) for study in values.round(decimals)]
-        rejected = [friedman_test(study).p_value <= LEVEL for study in ranks]
-        if powers is not None:
-            assert_documented(powers[number], rejected)
-            continue
-        assert_rare(rejected)
-        if size >= 8:
-            critical = critical_difference(methods, size)
-            assert_rare([np.ptp(study.mean(axis=0)) >= critical for study in ranks])
 
 
 def drawn_losses(random: np.random.Generator, shape: str, seeds: int, methods: int) -> np.ndarray:

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from reports.statistics.decisions import holm
-from reports.statistics.friedman import friedman_test
 from reports.statistics.paired import (
     paired_values,
     sign_p_value,
@@ -42,7 +41,6 @@ OF_ARRAYS: dict[str, tuple[str, Callable[[list[float]], object]]] = {
     "signed_rank_p_value": ("differences", signed_rank_p_value),
     "sign_p_value": ("differences", sign_p_value),
     "probability_of_improvement": ("gains", probability_of_improvement),
-    "friedman_test": ("values", lambda values: friedman_test([values])),
 }
 
 
