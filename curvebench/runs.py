@@ -9,8 +9,6 @@ from pathlib import Path
 from curvebench.command import RESULTS_FOLDER, argument, command, folder, positive
 from harness.paths import RESULTS
 
-NESTED = ("hyperparameters", "final_metrics", "best_metrics", "targets")
-
 
 def announce_threads(threads: int) -> None:
     """Say how many threads libraries may use, in what they read when they are loaded."""
@@ -42,27 +40,15 @@ def run(given: Namespace) -> None:
     folder("--results", RESULTS, "results folder, or a published set"),
 )
 def show(given: Namespace) -> None:
-    """Show one run: settings, metrics and curve."""
+    """Show one run: settings, metrics and curve, named as `tables export` names them."""
     import polars as pl
 
+    from results.exporting import flattened
     from results.reading import find_run
 
-    row, curves = find_run(given.results, given.name)
-    plain = {key: value for key, value in row.items() if key not in NESTED and value is not None}
-    plain |= {item["name"]: item["value"] for item in row["hyperparameters"] or []}
-    width = max(map(len, plain))
-    lines = [f"{key:<{width}}  {value}" for key, value in plain.items()]
-    best = {
-        item["name"]: f", best {item['value']:.6g} at step {item['step']}"
-        for item in row["best_metrics"] or []
-    }
-    lines += [
-        f"{item['name']}: final {item['value']:.6g}{best.get(item['name'], '')}"
-        for item in row["final_metrics"] or []
-    ]
-    for target in row["targets"] or []:
-        reached = "not reached" if target["steps"] is None else f"reached after {target['steps']} steps"
-        lines.append(f"target {target['metric']} {target['threshold']:g}: {reached}")
-    print("\n".join(lines))
+    run, curves = find_run(given.results, given.name)
+    known = {name: value for name, value in flattened(run).row(0, named=True).items() if value is not None}
+    width = max(map(len, known))
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in known.items()))
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
         print(curves.pivot("metric", index="step", values="value").sort("step"))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
@@ -81,7 +79,7 @@ def naming_damage(files: Sequence[Path]) -> Iterator[None]:
         raise
 
 
-def find_run(results_folder: Path, run: str) -> tuple[dict[str, Any], pl.DataFrame]:
+def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The row of a run and its curve, for `curvebench show RUN`.
 
     Args:
@@ -89,7 +87,7 @@ def find_run(results_folder: Path, run: str) -> tuple[dict[str, Any], pl.DataFra
         run: the run's name, or a beginning that no other run has.
 
     Returns:
-        The row of `runs`, by column, and the run's rows of `curves`, by metric and step.
+        The row of `runs`, and the run's rows of `curves`, by metric and step.
 
     Raises:
         InputError: when no run or more than one has that name, or a table cannot be read.
@@ -101,7 +99,7 @@ def find_run(results_folder: Path, run: str) -> tuple[dict[str, Any], pl.DataFra
     with naming_damage(files):
         names = table.select("run", "file").collect()
         name, file = _choose(names, run, results_folder)
-        row = table.filter(run=name, file=file).drop("file").collect().row(0, named=True)
+        row = table.filter(run=name, file=file).drop("file").collect()
     curves = Path(file).with_name("curves.parquet")
     return row, read([curves], "curves").filter(run=name).sort("metric", "step", maintain_order=True)
 
@@ -170,6 +168,4 @@ def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
     if found.height:
         listed = ", ".join(f"{name} in {Path(file).parent}" for name, file in found.head(SHOWN).iter_rows())
         raise InputError(f"{folder}: {run!r} names {found.height} runs: {listed}; give more of the name")
-    close = difflib.get_close_matches(run, names["run"], n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {names.height}"
-    raise InputError(f"{folder}: no run {run!r}; {hint}")
+    raise InputError(f"{folder}: no run {run!r}; its table runs.parquet and the site's runs have the names")

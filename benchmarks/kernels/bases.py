@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.backends.engine import engine
 from harness.engine.layout import layout
 from optimizers.bases.estimators import egop_matrix, eigenbasis
 from workloads.workload import Role
 
-from .case import KernelCase, ReadyCase, representable
+from .case import KernelCase, ReadyCase, on_backend, representable
 
 SAMPLES, DIMENSION = 512, 384  # gradients and their length
 SEEDS, SETTINGS, BLOCK = 4, 8, 384  # lanes, and the size of the one block that is rotated
@@ -47,23 +46,10 @@ def _rebuilt(basis: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 
 def _rotation(backend: str, dtype: str) -> ReadyCase:
-    made = engine(backend, dtype)
     lay = layout({"theta": (BLOCK,)}, {"theta": Role("vector")}, (("theta",),))
-    matrices, flat = _lanes()
-    with made.context():
-        arguments = (made.ops.asarray(matrices), made.ops.asarray(flat))
-
-        def rotate(matrix: Any, lanes: Any) -> Any:
-            return lay.to_parameters(made.ops, (matrix,), lanes)
-
-        compiled = made.compiled(rotate, *arguments)
-    results: list[Any] = []
-
-    def run() -> None:
-        results[:] = [compiled(*arguments)]
-        made.finish(results)
-
-    return ReadyCase(run, lambda: np.array(made.ops.to_numpy(results[0])), made.context)
+    return on_backend(
+        backend, dtype, lambda ops, matrix, lanes: lay.to_parameters(ops, (matrix,), lanes), _lanes()
+    )
 
 
 def _lanes() -> tuple[np.ndarray, np.ndarray]:

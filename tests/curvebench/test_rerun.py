@@ -132,8 +132,10 @@ def test_what_cannot_be_computed_is_told_and_is_no_difference(plan: ReportPlan):
     assert "elsewhere" in cell.missing
 
 
-@pytest.mark.parametrize(("stage", "function"), [("run_jobs", "execute"), ("basis_jobs", "estimate")])
-@pytest.mark.parametrize("error", [MemoryError("40 GiB"), ImportError("no libgomp")])
+@pytest.mark.parametrize(
+    ("stage", "function", "error"),
+    [("run_jobs", "execute", MemoryError("40 GiB")), ("basis_jobs", "estimate", ImportError("no libgomp"))],
+)
 def test_a_machine_that_cannot_compute_accuses_nobody(
     published: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -204,7 +206,7 @@ def test_an_invented_tuning_run_passes_the_check_and_not_the_rerun(
     assert "2 of 2 agree, 0 differ, 0 cannot be computed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("count", "share"), [(0, 1.0), (1, 0.95), (29, 0.098), (59, 0.0495), (299, 0.00997)])
+@pytest.mark.parametrize(("count", "share"), [(0, 1.0), (1, 0.95), (29, 0.098)])
 def test_the_share_of_invented_runs_that_a_sample_finds(count: int, share: float):
     assert share_found(count) == pytest.approx(share, rel=0.01)
     assert (1 - share_found(count)) ** count <= 0.05 + 1e-12 or count == 0

@@ -25,13 +25,11 @@ def test_the_order_statistics_are_those_of_the_tables(count: int, order: int, le
     assert coverage == pytest.approx(level, abs=1e-8)
 
 
-@pytest.mark.parametrize("count", [5, 10, 20])
-@pytest.mark.parametrize("draw", ["normal", "lognormal"])
-def test_the_interval_covers_the_median_as_often_as_it_says(count: int, draw: str):
+@pytest.mark.parametrize("count", [5, 20])
+def test_the_interval_covers_the_median_as_often_as_it_says(count: int):
     random = np.random.default_rng(7)
-    trials = 4000
-    samples = getattr(random, draw)(size=(trials, count))
-    median = {"normal": 0.0, "lognormal": 1.0}[draw]
+    trials, median = 4000, 1.0
+    samples = random.lognormal(size=(trials, count))
     intervals = [median_interval(sample) for sample in samples]
     covered = np.mean([each.low <= median <= each.high for each in intervals])
     level = intervals[0].level
