@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,13 +21,11 @@ def list_names(given: Namespace) -> None:
     content = catalogue(given.studies)
     if given.json:
         print_json(content)
-    elif given.markdown:
-        from reports.rendering import templates
+        return
+    from reports.rendering import templates
 
-        page = templates(markdown=True).get_template("optimizers.md.jinja")
-        print(page.render(optimizers=content["optimizers"]), end="")
-    else:
-        print(_text(content))
+    template = "optimizers.md.jinja" if given.markdown else "catalogue.txt.jinja"
+    print(templates(markdown=True).get_template(template).render(content=content), end="")
 
 
 def catalogue(study_folder: Path) -> dict[str, Any]:
@@ -95,31 +92,3 @@ def _about(item: Any, *attributes: str) -> dict[str, Any]:
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _about(one, "default", "description") for key, one in options.items()}
-
-
-def _text(content: Mapping[str, Any]) -> str:
-    lines: list[str] = []
-    for part, items in content.items():
-        lines += ["", part.upper()]
-        if isinstance(items, list):
-            lines.append(f"  {', '.join(items)}")
-            continue
-        for name, item in items.items():
-            sentences = [item[key] for key in ("description", "question", "sentence") if key in item]
-            lines.append(f"  {name}: {' '.join([*sentences, '(' + item['source'] + ')'])}")
-            lines += [f"    {line}" for line in _details(item)]
-    return "\n".join(lines[1:])
-
-
-def _details(item: Mapping[str, Any]) -> list[str]:
-    lines = [
-        f"{name} = {json.dumps(one['default'])}: {one['description']}"
-        for group in ("settings", "options")
-        for name, one in item.get(group, {}).items()
-    ]
-    for name, one in item.get("hyperparameters", {}).items():
-        default = "must be given" if one["default"] is None else f"{one['default']:g}"
-        lines.append(f"{name} = {default}, in {one['interval']}: {one['description']}")
-    lines += [f"{group}: {', '.join(item[group])}" for group in ("metrics", "scales") if group in item]
-    lines += [f"{key}: {item[key]}" for key in ("study", "checked in", "missing") if item.get(key)]
-    return lines
