@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from documents.errors import InputError
-from reports.statistics.profiles import LIMIT, POINTS, score_intervals, study_medians, time_ratios
+from reports.statistics.profiles import LIMIT, POINTS, score_intervals, time_ratios
 from results.intervals import LEVEL
 
 TYPES: Mapping[str, Any] = {
@@ -68,7 +68,7 @@ class Scores:
     Args:
         rules: a name of `RULES`.
         table: what `score_intervals` returns.
-        ratios: what `time_ratios` returns for the medians over studies.
+        ratios: what `time_ratios` returns.
         prepared: what was scored.
     """
 
@@ -268,7 +268,7 @@ def score_file(path: Path, name: str) -> Scores:
     try:
         prepared = rules.prepare(runs)
         table = score_intervals(prepared.runs, prepared.variants, paired=rules.paired)
-        ratios = time_ratios(study_medians(prepared.runs), prepared.variants)
+        ratios = time_ratios(prepared.runs, prepared.variants)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
     return Scores(name, table, ratios, prepared)

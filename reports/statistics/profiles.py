@@ -31,15 +31,16 @@ class _Contest:
     scored: tuple[int, ...]
 
 
-def time_ratios(times: pl.DataFrame, variants: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Each time to target over the fastest one on its workload, where it counts.
+def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """Each median time to target over the fastest one on its workload, where it counts.
 
-    In this order: a time above `LIMIT` times the fastest is void; a variant is void where its base is;
-    the base is void where one of its variants is; the rest is divided by the fastest that is left.
+    In this order: the time on a workload is the median over studies, a missed one being infinitely long; a
+    time above `LIMIT` times the fastest is void; a variant is void where its base is; the base is void where
+    one of its variants is; the rest is divided by the fastest that is left.
 
     Args:
-        times: columns submission, workload, seconds: one row a pair; null or infinite seconds, or no row,
-            mean that the target was missed.
+        runs: columns submission, workload, study, seconds: one row for the three; null or infinite seconds
+            mean missed. Studies that a submission lacks beside another one on the workload are missed.
         variants: base workload by the name of its variant. A variant has no place in a profile, it only
             has to be reached for its base to count.
 
@@ -48,58 +49,12 @@ def time_ratios(times: pl.DataFrame, variants: Mapping[str, str] | None = None) 
         every pair.
 
     Raises:
-        ValueError: for a missing column, a pair with two rows, seconds that are NaN or not above 0, or a
+        ValueError: for a missing column, two rows of one study, seconds that are NaN or not above 0, or a
             variant that is unknown or its own base.
     """
-    contest = _contest(times, variants or {})
-    seconds = _filled(times, contest)
-    ratios = _ratios(seconds, contest)
-    return _pairs(contest, seconds=seconds, ratio=ratios)
-
-
-def profile_score(times: pl.DataFrame, variants: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """The area under each submission's performance profile, from 0 (solves nothing) to 1 (always fastest).
-
-    The profile is the share of workloads that it solves within a ratio of the fastest one's time (Dolan and
-    More, Mathematical Programming 91, 2002); one that nobody solves counts as missed by everybody: left out,
-    it would make the benchmark easier the more of it is too hard. The area is by the trapezoid rule over
-    `POINTS` equally spaced ratios from 1 to `LIMIT`, divided by `LIMIT` - 1 (Dahl et al., Benchmarking Neural
-    Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on who else takes part, since
-    ratios are to the fastest.
-
-    Args:
-        times, variants: see `time_ratios`.
-
-    Returns:
-        Columns submission, score, the best first.
-
-    Raises:
-        ValueError: see `time_ratios`.
-    """
-    contest = _contest(times, variants or {})
-    scores = _scores(_filled(times, contest), contest)
-    return pl.DataFrame({"submission": contest.submissions, "score": scores}).sort(
-        "score", "submission", descending=[True, False]
-    )
-
-
-def study_medians(runs: pl.DataFrame) -> pl.DataFrame:
-    """The median time to target over studies, a missed study counting as infinitely long.
-
-    Args:
-        runs: columns submission, workload, study, seconds: one row for the three; null or infinite seconds
-            mean missed. Studies that a submission lacks beside another one on the workload are missed.
-
-    Returns:
-        Columns submission, workload, seconds (null = missed): what `profile_score` takes.
-
-    Raises:
-        ValueError: for a missing column, two rows of one study, or seconds that are NaN or not above 0.
-    """
-    contest = _contest(runs, {})
-    studies = _studies(runs, contest, paired=False)
-    medians = np.stack([_medians(each) for each in studies], axis=-1)
-    return _pairs(contest, seconds=medians)
+    contest = _contest(runs, variants or {})
+    seconds = np.stack([_medians(each) for each in _studies(runs, contest, paired=False)], axis=-1)
+    return _pairs(contest, seconds=seconds, ratio=_ratios(seconds, contest))
 
 
 def score_intervals(
@@ -109,6 +64,14 @@ def score_intervals(
     paired: bool,
 ) -> pl.DataFrame:
     """Scores and ranks over the medians of studies, with intervals by resampling studies.
+
+    A score is the area under a submission's performance profile, from 0 (solves nothing) to 1 (always
+    fastest). The profile is the share of workloads that it solves within a ratio of the fastest one's time
+    (Dolan and More, Mathematical Programming 91, 2002); one that nobody solves counts as missed by everybody:
+    left out, it would make the benchmark easier the more of it is too hard. The area is by the trapezoid rule
+    over `POINTS` equally spaced ratios from 1 to `LIMIT`, divided by `LIMIT` - 1 (Dahl et al., Benchmarking
+    Neural Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on who else takes
+    part, since ratios are to the fastest.
 
     Inside every workload as many studies are drawn, with replacement, as there are; the workloads stay the
     same: the intervals speak of these workloads, run again. A score's interval reaches as far to both sides
@@ -125,8 +88,7 @@ def score_intervals(
     Assumes independent studies. Measured coverage: `docs/statistics.md`.
 
     Args:
-        runs: see `study_medians`.
-        variants: see `profile_score`.
+        runs, variants: see `time_ratios`.
         paired: whether studies of one name are the same problem instances for all submissions (seeds);
             they are then drawn together.
 
@@ -136,7 +98,7 @@ def score_intervals(
         bounds are null.
 
     Raises:
-        ValueError: see `study_medians` and `profile_score`.
+        ValueError: see `time_ratios`.
     """
     contest = _contest(runs, variants or {})
     studies = _studies(runs, contest, paired)
@@ -222,20 +184,14 @@ def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
     )
 
 
-def _filled(times: pl.DataFrame, contest: _Contest) -> np.ndarray:
-    """Seconds of shape (submissions, workloads), infinite where missed."""
-    _check_unique(times, ["submission", "workload"])
-    filled = np.full((len(contest.submissions), len(contest.workloads)), np.inf)
-    places = _places(times["submission"], contest.submissions), _places(times["workload"], contest.workloads)
-    filled[places] = _seconds(times)
-    return filled
-
-
 def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.ndarray]:
     """Per workload the seconds of shape (submissions, studies), infinite where missed or absent."""
     if "study" not in runs.columns:
         raise ValueError(f"no column study; there are {', '.join(runs.columns)}")
-    _check_unique(runs, ["submission", "workload", "study"])
+    key = runs.select("submission", "workload", "study")
+    if key.is_duplicated().any():
+        twice = key.filter(key.is_duplicated()).row(0)
+        raise ValueError(f"two rows of {' / '.join(map(str, twice))}: there must be one")
     over = ["workload"] if paired else ["submission", "workload"]
     placed = runs.with_columns((pl.col("study").rank("dense").over(over) - 1).alias("_study"))
     filled = []
@@ -246,12 +202,6 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
         seconds[_places(there["submission"], contest.submissions), columns] = _seconds(there)
         filled.append(seconds)
     return filled
-
-
-def _check_unique(frame: pl.DataFrame, key: list[str]) -> None:
-    twice = frame.filter(frame.select(key).is_duplicated())
-    if len(twice):
-        raise ValueError(f"two rows of {' / '.join(map(str, twice.select(key).row(0)))}: there must be one")
 
 
 def _places(names: pl.Series, axis: Sequence[str]) -> np.ndarray:

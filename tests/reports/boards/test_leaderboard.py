@@ -13,7 +13,7 @@ from documents.plan import StudyPlan
 from reports.boards.leaderboard import Board, leaderboard, leaderboards, ratio_to_least
 from reports.boards.table import board_table
 from reports.measures import evaluations_to_target
-from reports.statistics.profiles import profile_score, study_medians
+from reports.statistics.profiles import score_intervals
 from reports.tables import Tables, read_tables
 from results.schema import TABLES
 from tests.reports.changing import replace
@@ -53,7 +53,7 @@ def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(
     charged = evaluations_to_target(final, "validation_accuracy").select(
         submission="method", workload="workload", study="seed", seconds="value"
     )
-    wanted = dict(profile_score(study_medians(charged)).iter_rows())
+    wanted = dict(score_intervals(charged, paired=False).select("submission", "score").iter_rows())
     assert {row.method: row.score.value for row in digits.rows} == pytest.approx(wanted)
     for row in digits.rows:
         assert row.score.low <= row.score.value <= row.score.high

@@ -14,30 +14,30 @@ from polars.testing import assert_frame_equal
 from reports.statistics.profiles import (
     LIMIT,
     POINTS,
-    profile_score,
     score_intervals,
-    study_medians,
     time_ratios,
 )
 
 INFINITE = float("inf")
+SCHEMA = {"submission": pl.String, "workload": pl.String, "study": pl.String, "seconds": pl.Float64}
 
 
 def table(times: dict[str, list[float | None]], workloads: str = "uvwxyz") -> pl.DataFrame:
-    """A row for each submission and workload."""
+    """One study for each submission and workload."""
     return pl.DataFrame(
         [
-            (name, workload, value)
+            (name, workload, "s", value)
             for name, row in times.items()
             for workload, value in zip(workloads, row, strict=False)
         ],
-        schema={"submission": pl.String, "workload": pl.String, "seconds": pl.Float64},
+        schema=SCHEMA,
         orient="row",
     )
 
 
 def scores_of(times: pl.DataFrame, **options: object) -> dict[str, float]:
-    return dict(profile_score(times, **options).iter_rows())  # type: ignore[arg-type]
+    found = score_intervals(times, paired=True, **options)  # type: ignore[arg-type]
+    return dict(found.select("submission", "score").iter_rows())
 
 
 def brute_force(times: dict[tuple[str, str], float], variants: dict[str, str]) -> dict[str, float]:
@@ -105,21 +105,19 @@ def test_what_is_too_slow_is_judged_before_variants_are():
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([("a", "u", 0.0)], {}, "a on u takes 0.0 seconds"),
-        ([("a", "u", -1.0)], {}, "above 0"),
-        ([("a", "u", float("nan"))], {}, "a missed target is null"),
-        ([("a", "u", 1.0), ("a", "u", 2.0)], {}, "two rows of a / u"),
+        ([("a", "u", "s", 0.0)], {}, "a on u takes 0.0 seconds"),
+        ([("a", "u", "s", -1.0)], {}, "above 0"),
+        ([("a", "u", "s", float("nan"))], {}, "a missed target is null"),
+        ([("a", "u", "s", 1.0), ("a", "u", "s", 2.0)], {}, "two rows of a / u / s"),
         ([], {}, "no rows"),
-        ([("a", "u", 1.0)], {"variants": {"v": "u"}}, "variant v of u"),
-        ([("a", "u", 1.0)], {"variants": {"u": "u"}}, "a variant itself"),
+        ([("a", "u", "s", 1.0)], {"variants": {"v": "u"}}, "variant v of u"),
+        ([("a", "u", "s", 1.0)], {"variants": {"u": "u"}}, "a variant itself"),
     ],
 )
 def test_what_is_refused(rows, options, message):
-    times = pl.DataFrame(
-        rows, schema={"submission": pl.String, "workload": pl.String, "seconds": pl.Float64}, orient="row"
-    )
+    times = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     with pytest.raises(ValueError, match=message):
-        profile_score(times, **options)
+        score_intervals(times, paired=True, **options)
 
 
 TIMES = st.lists(
@@ -132,7 +130,7 @@ TIMES = st.lists(
 def test_it_equals_loops_over_submissions_workloads_and_points(rows, held_out):
     variants = {"w": "u", "v": "u"} if held_out else {}
     times = table({f"s{number}": row for number, row in enumerate(rows)})
-    filled = {(s, w): INFINITE if v is None else v for s, w, v in times.iter_rows()}
+    filled = {(s, w): INFINITE if v is None else v for s, w, _, v in times.iter_rows()}
     found = scores_of(times, variants=variants)
     assert found == pytest.approx(brute_force(filled, variants), abs=1e-12)
 
@@ -142,8 +140,7 @@ def test_it_equals_loops_over_submissions_workloads_and_points(rows, held_out):
 
 def studies(values: dict[tuple[str, str], list[float | None]]) -> pl.DataFrame:
     rows = [(*key, f"seed {n}", value) for key, row in values.items() for n, value in enumerate(row)]
-    schema = {"submission": pl.String, "workload": pl.String, "study": pl.String, "seconds": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
 def test_a_missed_study_is_infinitely_long_in_the_median():
@@ -155,10 +152,10 @@ def test_a_missed_study_is_infinitely_long_in_the_median():
             ("b", "v"): [4.0, 2.0, 6.0, 8.0, 1.0],
         }
     )
-    found = {(s, w): value for s, w, value in study_medians(runs).iter_rows()}
+    found = {(s, w): value for s, w, value, _ in time_ratios(runs).iter_rows()}
     assert found == {("a", "u"): 3.0, ("a", "v"): None, ("b", "u"): None, ("b", "v"): 4.0}
     even = studies({("a", "u"): [1.0, 2.0, None, None], ("b", "u"): [1.0, 3.0, 5.0, None]})
-    assert study_medians(even)["seconds"].to_list() == [None, 4.0]
+    assert time_ratios(even)["seconds"].to_list() == [None, 4.0]
 
 
 def some_runs(random: np.random.Generator, count: int = 5) -> pl.DataFrame:
@@ -175,7 +172,8 @@ def some_runs(random: np.random.Generator, count: int = 5) -> pl.DataFrame:
 def test_intervals_hold_the_scores_of_the_medians_and_are_the_same_each_time(paired: bool):
     runs = some_runs(np.random.default_rng(3))
     found = score_intervals(runs, paired=paired)
-    assert found.select("submission", "score").equals(profile_score(study_medians(runs)))
+    medians = time_ratios(runs).with_columns(study=pl.lit("median"))
+    assert dict(found.select("submission", "score").iter_rows()) == scores_of(medians)
     assert (found["low"] <= found["score"]).all()
     assert (found["score"] <= found["high"]).all()
     assert found["rank"].to_list() == [1.0, 2.0, 3.0]
@@ -202,12 +200,6 @@ def test_one_study_gives_no_interval():
     found = score_intervals(studies({("a", "u"): [1.0], ("b", "u"): [None]}), paired=True)
     assert found["score"].to_list() == pytest.approx([1.0, 0.0])
     assert found.select("low", "high", "rank_low", "rank_high").null_count().row(0) == (2, 2, 2, 2)
-
-
-def test_studies_that_are_given_twice_are_refused():
-    runs = some_runs(np.random.default_rng(1))
-    with pytest.raises(ValueError, match="two rows of a / u / seed 0"):
-        score_intervals(pl.concat([runs, runs.head(1)]), paired=True)
 
 
 def test_rounding_of_times_moves_no_score_and_no_interval() -> None:
