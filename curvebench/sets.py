@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -73,21 +73,13 @@ def publish(given: Namespace) -> None:
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 
 
-def _cores(text: str) -> str:
-    if text != "all" and not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ArgumentTypeError(f"{text!r} is neither a number above 0 nor all")
-    return text
-
-
 @command(
     "sets reproduce",
     argument("claim", metavar="CLAIM", help="the claim's id"),
     argument(
         "--published", type=Path, metavar="SET", help=f"the set's folder (default: the newest in {FOLDER})"
     ),
-    argument(
-        "--cores", type=_cores, default="all", help="how many for Snakemake, or all (default: %(default)s)"
-    ),
+    argument("--cores", default="all", help="how many for Snakemake, or all (default: %(default)s)"),
 )
 def reproduce(given: Namespace) -> int:
     """Run one claim again beside a published set."""

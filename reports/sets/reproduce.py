@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from documents.errors import InputError
+from documents.names import unknown
 from documents.plan import ReportPlan
 from reports import formatting
 from reports.plan import read_plan
@@ -37,10 +37,8 @@ def choose_set(claim: str, folder: Path) -> Path:
         if claim in own:
             found.append((json.loads((path.parent / PROVENANCE).read_text())["published"], path.parent))
     if not found:
-        near = get_close_matches(claim, claims, n=1)
-        meant = f"did you mean {near[0]!r}?" if near else f"they have: {', '.join(sorted(claims)) or 'none'}"
         raise InputError(
-            f"{folder}: no published set has the claim {claim!r}; {meant}\n"
+            f"{unknown(str(folder), 'published claim', claim, sorted(claims))}\n"
             "  name somebody else's set with --published FOLDER; all claims: curvebench list"
         )
     return max(found)[1]
