@@ -14,6 +14,7 @@ import sys
 from snakemake.exceptions import WorkflowError
 
 from documents.errors import InputError
+from harness.planning.wiring import MERGED
 from harness.planning.workflow import wiring
 
 try:
@@ -105,7 +106,7 @@ rule publish:
 # Renders what asv has stored, and measures nothing; `make bench` measures.
 rule kernels:
     output:
-        directory(PLAN.kernels()),
+        directory(PLAN.pattern("kernels")),
     log:
         f"{PLAN.results}/logs/kernels.{{hash}}.log",
     conda:
@@ -124,9 +125,9 @@ rule kernels:
 rule claims:
     input:
         PLAN.checks,
-        plan=PLAN.claims_plan(),
+        plan=PLAN.pattern("claims plan"),
     output:
-        directory(PLAN.claims()),
+        directory(PLAN.pattern("claims")),
     log:
         f"{PLAN.results}/logs/claims.{{hash}}.log",
     conda:
@@ -144,7 +145,7 @@ rule bases:
     input:
         spec=PLAN.spec("bases"),
     output:
-        PLAN.table("bases", "jobs"),
+        PLAN.job_tables("bases"),
     log:
         PLAN.log("bases"),
     conda:
@@ -164,9 +165,7 @@ rule sweep:
         PLAN.inputs,
         spec=PLAN.spec("sweep"),
     output:
-        PLAN.table("sweep", "runs"),
-        PLAN.table("sweep", "curves"),
-        PLAN.table("sweep", "jobs"),
+        PLAN.job_tables("sweep"),
     log:
         PLAN.log("sweep"),
     conda:
@@ -186,9 +185,7 @@ rule refine:
         PLAN.inputs,
         spec=PLAN.spec("refine"),
     output:
-        PLAN.table("refine", "runs"),
-        PLAN.table("refine", "curves"),
-        PLAN.table("refine", "jobs"),
+        PLAN.job_tables("refine"),
     log:
         PLAN.log("refine"),
     conda:
@@ -208,9 +205,7 @@ rule final:
         PLAN.inputs,
         spec=PLAN.spec("final"),
     output:
-        PLAN.table("final", "runs"),
-        PLAN.table("final", "curves"),
-        PLAN.table("final", "jobs"),
+        PLAN.job_tables("final"),
     log:
         PLAN.log("final"),
     conda:
@@ -231,9 +226,7 @@ rule timing:
         PLAN.inputs,
         spec=PLAN.spec("timing"),
     output:
-        PLAN.table("timing", "timings"),
-        PLAN.table("timing", "memory"),
-        PLAN.table("timing", "jobs"),
+        PLAN.job_tables("timing"),
     log:
         PLAN.log("timing"),
     conda:
@@ -253,8 +246,7 @@ rule parity:
     input:
         spec=PLAN.spec("parity"),
     output:
-        PLAN.table("parity", "parity"),
-        PLAN.table("parity", "jobs"),
+        PLAN.job_tables("parity"),
     log:
         PLAN.log("parity"),
     conda:
@@ -273,9 +265,7 @@ rule checks:
     input:
         spec=PLAN.spec("checks"),
     output:
-        PLAN.table("checks", "checks"),
-        PLAN.table("checks", "series"),
-        PLAN.table("checks", "jobs"),
+        PLAN.job_tables("checks"),
     log:
         PLAN.log("checks"),
     conda:
@@ -292,13 +282,9 @@ rule checks:
 
 rule tables:
     input:
-        PLAN.job_tables,
+        PLAN.inputs,
     output:
-        runs=PLAN.merged_table("runs"),
-        curves=PLAN.merged_table("curves"),
-        timings=PLAN.merged_table("timings"),
-        memory=PLAN.merged_table("memory"),
-        jobs=PLAN.merged_table("jobs"),
+        [f"{PLAN.pattern('tables')}/{name}.parquet" for name in MERGED],
     log:
         PLAN.log("tables"),
     conda:
@@ -307,7 +293,7 @@ rule tables:
         mem_mb=1000,
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        jobs=PLAN.job_folders,
+        jobs=PLAN.folders,
         tables=PLAN.tables_of,
     message:
         "{wildcards.study}: tables"
@@ -318,9 +304,9 @@ rule tables:
 rule figures:
     input:
         PLAN.merged_of,
-        plan=PLAN.figures_plan(),
+        plan=PLAN.pattern("figures plan"),
     output:
-        directory(PLAN.figures()),
+        directory(PLAN.pattern("figures")),
     log:
         PLAN.log("figures"),
     conda:

@@ -27,12 +27,7 @@ from documents.job import (
 )
 from documents.method import IDENTITY, BasisSpec, OptimizerSpec
 from documents.names import unknown
-from documents.plan import (
-    ChecksPlan,
-    ReportPlan,
-    SkippedStudy,
-    StudyPlan,
-)
+from documents.plan import ChecksPlan, ReportPlan, SkippedStudy, StudyPlan
 from documents.study import Scale
 from documents.tuning import REFINED_RATES, TwoStageSweep
 from harness import ENTRIES
@@ -439,14 +434,15 @@ class Plan:
         shown += [str(self.claims.figures)] if self.claims else []
         tables = {_hash_of(study.plan.tables): study for study in self.studies}
         figures = {_hash_of(study.plan.figures): study for study in self.studies}
+        sources = {job.spec.hash: job.upstream for job in self.jobs}
+        sources |= {hash_: study.jobs for hash_, study in tables.items()}
         return Wiring(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
             shown=tuple(shown),
             checks=tuple(f"{job.folder}/checks.parquet" for job in self.checks),
-            upstream={job.spec.hash: tuple(one.folder for one in job.upstream) for job in self.jobs},
-            merged={hash_: tuple(job.folder for job in study.jobs) for hash_, study in tables.items()},
+            upstream={hash_: tuple(job.folder for job in jobs) for hash_, jobs in sources.items()},
             tables={hash_: str(study.plan.tables) for hash_, study in (tables | figures).items()},
         )
 

@@ -26,6 +26,15 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 }
 MERGED = ("runs", "curves", "timings", "memory", "jobs")
 JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in JobSpec.name
+STUDY = "{study}.{scale}.{hash}"
+PATTERNS: Mapping[str, str] = {
+    "tables": f"tables/{STUDY}",
+    "figures": f"figures/{STUDY}",
+    "figures plan": "specs/{study}.{scale}.figures.{hash}.json",
+    "claims": "figures/claims.{hash}",
+    "claims plan": "specs/claims.figures.{hash}.json",
+    "kernels": "figures/kernels.{hash}",
+}
 
 
 class Wildcards(Protocol):
@@ -48,8 +57,8 @@ class Wiring(Document):
         shown: what the site shows: merged tables and figures of all studies, those of kernels, parity, and
             the checks of claims with their figures.
         checks: the tables of the checks of claims.
-        upstream: the folders of the jobs that a job reads, by its hash.
-        merged: the folders of the jobs whose tables are merged, by the hash of what they become.
+        upstream: the folders of the jobs that a job reads or whose tables are merged, by the hash of what
+            they become.
         tables: the folder of merged tables, by their hash and by that of the figures that show them.
     """
 
@@ -59,7 +68,6 @@ class Wiring(Document):
     shown: tuple[str, ...]
     checks: tuple[str, ...]
     upstream: dict[str, tuple[Path, ...]]
-    merged: dict[str, tuple[Path, ...]]
     tables: dict[str, str]
 
     def to_json(self) -> str:
@@ -85,50 +93,26 @@ class Wiring(Document):
         """The pattern of a stage's spec files."""
         return f"{self.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
 
-    def table(self, stage: str, name: str) -> str:
-        """The pattern of a table that a stage's jobs write."""
-        return f"{self.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}/{name}.parquet"
+    def job_tables(self, stage: str) -> list[str]:
+        """The patterns of the tables that a stage's jobs write."""
+        return tables_in([Path(f"{self.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}")])
 
     def log(self, rule: str) -> str:
         """The pattern of a rule's log files."""
         who = JOB if rule in TABLES else "{hash}"
         return f"{self.results}/logs/{{study}}.{{scale}}.{rule}.{who}.log"
 
-    def merged_table(self, name: str) -> str:
-        """The pattern of a study's merged table."""
-        return f"{self.results}/tables/{{study}}.{{scale}}.{{hash}}/{name}.parquet"
-
-    def figures(self) -> str:
-        """The pattern of a study's folder of figures."""
-        return f"{self.results}/figures/{{study}}.{{scale}}.{{hash}}"
-
-    def kernels(self) -> str:
-        """The pattern of the folder of what is shown of kernel speed."""
-        return f"{self.results}/figures/kernels.{{hash}}"
-
-    def claims(self) -> str:
-        """The pattern of the folder of figures of the checks of claims."""
-        return f"{self.results}/figures/claims.{{hash}}"
-
-    def claims_plan(self) -> str:
-        """The pattern of the file that tells these figures what to show."""
-        return f"{self.results}/specs/claims.figures.{{hash}}.json"
-
-    def figures_plan(self) -> str:
-        """The pattern of the files that tell the figures what to show."""
-        return f"{self.results}/specs/{{study}}.{{scale}}.figures.{{hash}}.json"
+    def pattern(self, what: str) -> str:
+        """The pattern of what is made of jobs, or of the file that tells it what to show (`PATTERNS`)."""
+        return f"{self.results}/{PATTERNS[what]}"
 
     def inputs(self, wildcards: Wildcards) -> list[str]:
-        """The tables that a job reads."""
+        """The tables that a job reads, or that are merged."""
         return tables_in(self.upstream[wildcards.hash])
 
-    def job_folders(self, wildcards: Wildcards) -> list[str]:
-        """The folders of all jobs that a merged set of tables is made of."""
-        return [str(folder) for folder in self.merged[wildcards.hash]]
-
-    def job_tables(self, wildcards: Wildcards) -> list[str]:
-        """The tables in them."""
-        return tables_in(self.merged[wildcards.hash])
+    def folders(self, wildcards: Wildcards) -> list[str]:
+        """Their folders."""
+        return [str(folder) for folder in self.upstream[wildcards.hash]]
 
     def merged_of(self, wildcards: Wildcards) -> list[str]:
         """The merged tables that a set of figures shows."""

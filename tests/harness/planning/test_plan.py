@@ -248,7 +248,7 @@ def test_paths_are_those_of_the_harness_and_match_the_rules(config):
         )
         values = {"study": study, "scale": scale, "optimizer": who, "backend": backend, "hash": hash_}
         assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
-        assert plan.wiring.table(job.spec.stage, "jobs").format(**values) == str(job.folder / "jobs.parquet")
+        assert str(job.folder / "jobs.parquet") == plan.wiring.job_tables(job.spec.stage)[-1].format(**values)
 
 
 def test_specs_are_written_once_and_can_be_read_back(config):
@@ -436,8 +436,8 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
     write_specs(plan)
     figures = plan.report.checks.figures
     hash_ = figures.suffix.removeprefix(".")
-    assert plan.wiring.claims().format(hash=hash_) == str(figures)
-    written = Path(plan.wiring.claims_plan().format(hash=hash_)).read_bytes()
+    assert plan.wiring.pattern("claims").format(hash=hash_) == str(figures)
+    written = Path(plan.wiring.pattern("claims plan").format(hash=hash_)).read_bytes()
     assert ReportPlan.model_validate_json(written).checks == plan.report.checks
 
 
