@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -99,3 +99,9 @@ class WorkloadSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "locator", self.locator or self.name)
+
+
+def methods(optimizers: Iterable[OptimizerSpec], bases: Iterable[BasisSpec]) -> tuple[str, ...]:
+    """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
+    contestants = [one.label for one in optimizers]
+    return tuple(Method(one, basis.label).label for basis in bases for one in contestants)

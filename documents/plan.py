@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from documents.claim import Claim
 from documents.document import Direction, Document, Judged, Precision, Which
 from documents.errors import InputError
-from documents.method import BasisSpec, Method, OptimizerSpec
+from documents.method import BasisSpec, OptimizerSpec, methods
 from documents.names import unknown
 from documents.study import Schedule, Seeds
 from documents.tuning import Tuning
@@ -145,11 +145,7 @@ class StudyPlan(Deciding):
     @property
     def methods(self) -> tuple[str, ...]:
         """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
-        return tuple(
-            Method(optimizer.label, basis.label).label
-            for basis in self.bases
-            for optimizer in self.optimizers
-        )
+        return methods(self.optimizers, self.bases)
 
     @property
     def only_repeats(self) -> bool:

@@ -16,7 +16,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
-    ValidationInfo,
     model_validator,
 )
 from ruamel.yaml import YAML
@@ -24,7 +23,7 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from documents.claim import Claim
-from documents.document import Document, JudgedWords, Positive, Precision, as_list, explained, is_written
+from documents.document import Document, JudgedWords, Positive, Precision, as_list, explained
 from documents.errors import InputError
 from documents.method import Method
 from documents.names import unknown
@@ -107,22 +106,14 @@ class Schedule(Document):
     cooldown: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     final: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _has_a_final(cls, raw: Any, info: ValidationInfo) -> Any:
-        if not (is_written(info) and isinstance(raw, Mapping) and "final" in raw):
-            return raw
-        name = raw.get("name", "constant")
-        if name == "constant" and not raw.get("cooldown"):
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Schedule:
+        if self.final and self.name == "constant" and not self.cooldown:
             raise ValueError(
                 "final: a constant schedule has none; remove it, give a cooldown, or name another schedule"
             )
-        if name == "inverse_sqrt":
+        if self.final and self.name == "inverse_sqrt":
             raise ValueError("final: 1 / sqrt(t) has none; remove it, or name another schedule")
-        return raw
-
-    @model_validator(mode="after")
-    def _has_an_end(self) -> Schedule:
         if self.cooldown and self.name != "constant":
             raise ValueError(f"cooldown: it is of a constant schedule, and {self.name} falls by itself")
         if self.warmup + self.cooldown > 1.0:

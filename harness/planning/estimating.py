@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -247,12 +248,5 @@ def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[st
 def line(name: str, cost: Cost) -> str:
     """The line of a study, or of all."""
     counts = f"{cost.jobs:>6,}{cost.runs:>8,}{cost.steps:>14,}{cost.gradients:>14,}"
-    return f"{name:<32}{counts}{duration(cost.process_seconds):>14}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, in two units at most."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+    taken = str(timedelta(seconds=round(cost.process_seconds)))
+    return f"{name:<32}{counts}{taken:>14}"

@@ -13,7 +13,7 @@ import numpy as np
 from documents.claim import Claim, Condition, effect_of
 from documents.document import Judged, Precision
 from documents.errors import InputError
-from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec
+from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from documents.names import unknown
 from documents.study import (
     FIRST_FINAL_SEED,
@@ -96,11 +96,7 @@ class Study:
     @property
     def methods(self) -> tuple[str, ...]:
         """The labels of all methods, basis by basis."""
-        return tuple(
-            Method(optimizer.label, basis.label).label
-            for basis in self.bases
-            for optimizer in self.optimizers
-        )
+        return methods(self.optimizers, self.bases)
 
 
 def rule_of(spec: OptimizerSpec) -> Rule:
@@ -184,14 +180,14 @@ def read_study(path: Path) -> Study:
     optimizers_ = _optimizers(file, path.parent, report)
     bases_ = _bases(file, report)
     if not problems:  # else a name that lacks is no claim's fault
-        methods = [Method(one.label, basis.label).label for basis in bases_ for one in optimizers_]
+        labels = methods(optimizers_, bases_)
         metrics = _shared_metrics(workload for _, _, workload in known.values())
         _check_metrics(file, metrics, report)
         for key, condition in _conditions(file.claims):
             _check_condition(key, condition, file, metrics, report)
             for name in _named(condition):
-                if name not in methods:
-                    report(key, unknown("the study", "method", name, methods))
+                if name not in labels:
+                    report(key, unknown("the study", "method", name, labels))
         _check_workloads(file, known, report)
     _check_costs(file, bases_, report)
     for name, scale in file.scales.items():

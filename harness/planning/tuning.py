@@ -5,26 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from documents.document import Direction
-from documents.tuning import Setting, Tuning, exponents, power_of_ten
+from documents.tuning import Setting, Tuning, power_of_ten
 
 if TYPE_CHECKING:
     import polars as pl
 
 Group = tuple[str, str]  # workload, basis that chooses
-MULTIPLES = (1, 2, 4, 8)  # 000 Sec. C.3: doubling inside each power of ten
-
-
-def refined_rates(lower: float, upper: float) -> tuple[float, ...]:
-    """The rates between two powers of ten by doubling (000 Sec. C.3, second step).
-
-    From 0.01 to 1: 0.01, 0.02, 0.04, 0.08, 0.1, 0.2, 0.4, 0.8, 1.
-
-    Raises:
-        ValueError: when a bound is no power of ten or the grid would be empty.
-    """
-    first, last = exponents(lower, upper)
-    inside = [float(f"{multiple}e{exponent}") for exponent in range(first, last) for multiple in MULTIPLES]
-    return (*inside, float(f"1e{last}"))
+MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power of ten
 
 
 def refine(runs: pl.DataFrame, tuning: Tuning, direction: Direction) -> dict[Group, tuple[Setting, ...]]:
@@ -47,8 +34,8 @@ def _around(rate: float) -> tuple[Setting, ...]:
     exponent = power_of_ten(rate)
     if exponent is None:
         raise ValueError(f"the coarse rate {rate:g} is not a power of ten")
-    rates = refined_rates(float(f"1e{exponent - 1}"), float(f"1e{exponent + 1}"))
-    return tuple({"learning_rate": rate} for rate in rates if power_of_ten(rate) is None)
+    around = (exponent - 1, exponent)
+    return tuple({"learning_rate": float(f"{multiple}e{one}")} for one in around for multiple in MULTIPLES)
 
 
 def choose(runs: pl.DataFrame, tuning: Tuning, direction: Direction) -> dict[Group, Setting]:

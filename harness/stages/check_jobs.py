@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from traceback import print_exception
 from typing import Any
@@ -150,9 +148,6 @@ def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
 
 # --- the command ---------------------------------------------------------------------------------
 
-COLUMN_WIDTH = 44  # of parts and measures, in letters
-HEADS = ("claim", "part", "variant", "instances", "worst measure", "verdict")
-
 
 def summary(claim: PropertyClaim, scale: str, found: Checked) -> dict[str, Any]:
     """What was found of a claim, in plain JSON types: verdicts by variant, and the worst measure by part.
@@ -196,31 +191,20 @@ def _measure(row: Row) -> dict[str, Any]:
 
 
 def lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The summaries as a table of text."""
-    cells = [HEADS, *(row for one in summaries for row in _cells(one))]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(HEADS))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
+    """The summaries as text: a line a part with its worst measure, then one a verdict."""
+    said = []
+    for one in summaries:
+        for part in one["parts"]:
+            verdict = {None: "not measured", True: "holds", False: "misses"}[part["holds"]]
+            worst = f" ({_worst(part)})" if part["worst"] else ""
+            said.append(f"{one['claim']}: {_name(part['part'], part['variant'])}: {verdict}{worst}")
+        for variant, verdict in one["verdicts"].items():
+            said.append(f"{one['claim']}: {_name('all parts', variant)}: {verdict}")
+    return said
 
 
-def _cells(said: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    """The rows of one claim: a part may take several, and the verdicts come last."""
-    name = said["claim"]
-    for part in said["parts"]:
-        worst, holds = part["worst"], part["holds"]
-        measure = "" if worst is None else _worst(worst)
-        verdict = "not measured" if holds is None else "holds" if holds else "misses"
-        texts = [textwrap.wrap(text, COLUMN_WIDTH) for text in (part["part"], measure)]
-        (first, worst_first), *rest = itertools.zip_longest(*texts, fillvalue="")
-        yield name, first, part["variant"], str(part["instances"]), worst_first, verdict
-        yield from (("", line, "", "", more, "") for line, more in rest)
-    for variant, verdict in said["verdicts"].items():
-        yield name, "all parts", variant, "", "", verdict
-
-
-def _worst(measure: Mapping[str, Any]) -> str:
+def _worst(part: Mapping[str, Any]) -> str:
+    measure = part["worst"]
     tolerance = f" ± {measure['tolerance']:.2g}" if measure["tolerance"] else ""
-    compared = f"{measure['value']:.6g} {measure['relation']} {measure['limit']:.6g}"
-    return f"{measure['quantity']}: {compared}{tolerance}"
+    compared = f"{measure['value']:.6g} {measure['relation']} {measure['limit']:.6g}{tolerance}"
+    return f"worst of {part['instances']} instances: {measure['quantity']}: {compared}"

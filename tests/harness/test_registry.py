@@ -19,7 +19,6 @@ from documents.method import LIBRARIES
 from harness import registry as contestants
 from harness.backends.engine import engine
 from harness.engine.execution import Bundle, execute
-from harness.interop import foreign
 from harness.planning.config import Config
 from harness.planning.plan import make_plan, write_specs
 from harness.planning.studies import read_study, rule_of
@@ -143,7 +142,6 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
     [
         (LION.replace('"lion"', '"adam"'), "the name 'adam' is taken; rename the optimizer"),
         ("raise RuntimeError('no licence')", r"cannot be loaded \(RuntimeError: no licence\); mend it"),
-        ("RULES = 3", "RULES is not there, or is no tuple of Rule"),
         ("", "RULES is not there"),
     ],
 )
@@ -153,39 +151,24 @@ def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str
         find_rule("lion")
 
 
-SLOWER = "{rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}"
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("from optimizers.adam import RULES\nRULES = RULES[0]\n", "b.py: RULES is not there, or is no tuple"),
-        ("RULES = (\n", "b.py: cannot be loaded (SyntaxError: "),
-        ("RULES = ('adam',)\n", "b.py: RULES is not there, or is no tuple of Rule"),
-        (
-            "from optimizers.adam import RULES\n",
-            "b.py: the name 'adam' is taken in PACKAGE/a.py; rename the optimizer",
-        ),
-    ],
-    ids=["one-rule", "syntax", "no-rule", "taken"],
-)  # fmt: skip
 def test_a_broken_module_of_ours_is_named_with_what_would_be_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, content: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = f"broken_{request.node.callspec.id.replace('-', '_')}"
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("")
-    (tmp_path / name / "a.py").write_text("from optimizers.adam import RULES\n")
-    (tmp_path / name / "b.py").write_text(content)
+    (tmp_path / "broken").mkdir()
+    ours = "from optimizers.adam import RULES\n"
+    contents = {"__init__": "", "a": ours, "b": ours, "c": "RULES = (\n", "d": "RULES = ('adam',)\n"}
+    for name, content in contents.items():
+        (tmp_path / "broken" / f"{name}.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
-    kind = replace(RULES, package=name)
     with pytest.raises(InputError) as raised:
-        kind.own()
-    (line,) = [one for one in str(raised.value).splitlines() if "'adam'" in one or "adam" not in said]
-    assert line.startswith(f"{name}/{said.replace('PACKAGE', name)}")
+        replace(RULES, package="broken").own()
+    said = str(raised.value)
+    assert "broken/b.py: the name 'adam' is taken in broken/a.py; rename the optimizer" in said
+    assert "broken/c.py: cannot be loaded (SyntaxError: " in said
+    assert "broken/d.py: RULES is not there, or is no tuple of Rule" in said
 
 
 def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path) -> None:
@@ -235,7 +218,6 @@ def test_a_path_is_relative_to_the_study_and_stored_relative_to_the_working_fold
         (LION, "lion.py:lyon", r"lion\.py has no optimizer 'lyon'; did you mean 'lion'\?"),
         (LION.replace("RULES = (LION,)", "RULES = (LION, LION)"), "lion.py", None),
         (LION.replace('"lion"', '"momentum"'), "lion.py", "the name 'momentum' is taken; rename the optimi"),
-        ("def f(:", "lion.py", r"cannot be loaded \(SyntaxError"),
         (None, "lion.py", "there is no such file; a path is relative to the study file's folder"),
     ],
 )
@@ -356,9 +338,7 @@ def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(t
     ("space", "said"),
     [
         ("{b1: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
-        ("3", "3 is not a mapping of keys and values"),
         ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
-        ("{learning_rate: {low: 0.1}}", "learning_rate.high: is missing"),
     ],
 )
 def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: str) -> None:
@@ -481,7 +461,6 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
             "{torch:torch.optim.NAdam: {factors: {learning_rate: {vector: 2.0}}}}",
             "has one set of hyperparameters for all",
         ),
-        ("nadam", "has no optimizer 'nadam'"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entry: str, said: str) -> None:
@@ -494,13 +473,9 @@ def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entr
     [
         ("torch:torch.optim.Adum", {}, "cannot be imported .*Adum"),
         ("torch:torch.optim.NAdam", {"beta": 0.9}, "refuses its arguments .*'beta'"),
-        ("torch:torch.optim.NAdam", {"betas": [2.0, 0.9]}, "refuses its arguments"),
         ("torch:torch.optim.lr_scheduler.StepLR", {}, "refuses its arguments .*'lr'"),
-        ("optax:optax.linear_schedule", {}, "refuses its arguments .*learning_rate"),
         ("optax:optax.scale_by_adam", {}, "refuses its arguments .*learning_rate"),
         ("torch:torch.optim.LBFGS", {}, "takes no step by one gradient"),
-        ("torch:torch.optim.SparseAdam", {}, "takes no step by one gradient"),
-        ("optax:optax.contrib.momo", {}, "takes no step by one gradient"),
         ("optax:optax.lbfgs", {}, "takes no step by one gradient"),
     ],
 )
@@ -541,11 +516,6 @@ def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) 
     plan = make_plan(Config(study_folder=only.parent, backends=("jax",)))
     ((skipped, reason),) = plan.skipped
     assert (skipped.name, reason) == ("tiny", "it does not run on jax at this scale (it runs on: torch)")
-
-
-def test_contestants_of_other_libraries_have_labels_and_packages() -> None:
-    assert foreign.label("torch:torch.optim.NAdam") == "torch-nadam"
-    assert foreign.packages("torch:pytorch_optimizer.SOAP") == ("pytorch_optimizer", "torch")
 
 
 def test_a_spec_finds_its_rule_again(tmp_path: Path) -> None:
