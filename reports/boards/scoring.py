@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,8 @@ class Scores:
     @property
     def workloads(self) -> list[str]:
         """Those that enter the profile."""
-        return [
-            name
-            for name in self.ratios["workload"].unique().sort().to_list()
-            if name not in self.prepared.variants
-        ]
+        names = self.ratios["workload"].unique().sort()
+        return [name for name in names if name not in self.prepared.variants]
 
 
 def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
@@ -130,20 +127,21 @@ def variants_of(held_out: Mapping[str, bool]) -> tuple[dict[str, str], list[str]
         ValueError: for a held-out workload that is no variant of another.
     """
 
-    def base_of(name: str) -> str | None:
-        return next((other for other in held_out if name.startswith(f"{other}_")), None)
+    def base_of(name: str, among: Iterable[str]) -> str | None:
+        return max((other for other in among if name.startswith(f"{other}_")), key=len, default=None)
 
-    left_out = [name for name, drawn in held_out.items() if not drawn and base_of(name) is not None]
-    bases = [name for name, drawn in held_out.items() if not drawn and name not in left_out]
+    common = [name for name, drawn in held_out.items() if not drawn]
+    left_out = [name for name in common if base_of(name, held_out)]
+    bases = [name for name in common if name not in left_out]
     found = {}
     for name in (name for name, drawn in held_out.items() if drawn):
-        mine = [base for base in bases if name.startswith(f"{base}_")]
-        if not mine:
+        base = base_of(name, bases)
+        if base is None:
             raise ValueError(
                 f"held-out workload {name}: expected BASE_{name.rpartition('_')[2]}, where BASE is "
                 f"a workload that is not held out; there are {', '.join(sorted(bases)) or 'none'}"
             )
-        found[name] = max(mine, key=len)
+        found[name] = base
     return found, left_out
 
 
@@ -167,15 +165,7 @@ RULES: Mapping[str, Rules] = {
     "algoperf-v05": Rules(
         about="AlgoPerf 0.5, external tuning: the fastest trial of a study in evaluations, medians over "
         "studies, held-out variants (Dahl et al., arXiv:2306.07179)",
-        columns=(
-            "submission",
-            "workload",
-            "held_out",
-            "study",
-            "trial",
-            "seconds_to_target",
-            "evals_to_target",
-        ),
+        columns=tuple(name for name in TYPES if name != "seconds"),
         prepare=_algoperf,
         paired=False,
     ),
@@ -280,10 +270,7 @@ def as_json(scores: Scores) -> str:
     rows = scores.table.to_dicts()
     for row in rows:
         times = scores.ratios.filter(submission=row["submission"])
-        row["workloads"] = {
-            time["workload"]: {"seconds": time["seconds"], "ratio": time["ratio"]}
-            for time in times.iter_rows(named=True)
-        }
+        row["workloads"] = {time.pop("workload"): time for time in times.drop("submission").to_dicts()}
     content = {
         "rules": scores.rules,
         "about": rules.about,

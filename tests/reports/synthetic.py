@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -341,11 +342,7 @@ Cell = tuple[str, str, str, str]  # workload, backend, optimizer, basis
 
 
 def _cells(shape: Shape) -> Iterator[Cell]:
-    for workload in shape.workloads:
-        for backend in shape.backends:
-            for optimizer in shape.optimizers:
-                for basis in shape.bases:
-                    yield workload, backend, optimizer, basis
+    return product(shape.workloads, shape.backends, shape.optimizers, shape.bases)
 
 
 def final_seeds(shape: Shape, backend: str) -> tuple[int, ...]:
@@ -355,9 +352,8 @@ def final_seeds(shape: Shape, backend: str) -> tuple[int, ...]:
 
 def _runs(shape: Shape) -> Iterator[tuple[Cell, str, int, float]]:
     for cell in _cells(shape):
-        for rate in RATES:
-            for seed in shape.tuning_seeds:
-                yield cell, "sweep", seed, rate
+        for rate, seed in product(RATES, shape.tuning_seeds):
+            yield cell, "sweep", seed, rate
         for seed in final_seeds(shape, cell[1]):
             yield cell, "final", seed, CHOSEN
 
@@ -442,20 +438,16 @@ def _run(
 
 
 def _timings(shape: Shape) -> Iterator[dict[str, Any]]:
-    for workload in shape.workloads:
-        for backend in shape.backends:
-            cell = BASE["timings"] | {"study": shape.name, "workload": workload, "backend": backend}
-            for repetition in range(7):
-                wobble = 1 + 0.05 * np.sin(repetition)
-                row = {**cell, "repetition": repetition, "steps": 20}
-                yield row | {"optimizer": "null", "phase": "null_step", "seconds": 0.02 * wobble}
-                for index, optimizer in enumerate(shape.optimizers):
-                    for basis in shape.bases:
-                        seconds = (0.02 + 0.004 * index * (2 if basis != "identity" else 1)) * wobble
-                        if optimizer == shape.optimizers[0]:  # as cheap as the gradient alone
-                            seconds += 1e-4 * (-1) ** repetition
-                        method = {"optimizer": optimizer, "basis": basis, "phase": "step"}
-                        yield {**row, **method, "seconds": seconds}
+    for workload, backend, repetition in product(shape.workloads, shape.backends, range(7)):
+        wobble = 1 + 0.05 * np.sin(repetition)
+        row = BASE["timings"] | {"study": shape.name, "workload": workload, "backend": backend}
+        row |= {"repetition": repetition, "steps": 20}
+        yield row | {"optimizer": "null", "phase": "null_step", "seconds": 0.02 * wobble}
+        for (index, optimizer), basis in product(enumerate(shape.optimizers), shape.bases):
+            seconds = (0.02 + 0.004 * index * (2 if basis != "identity" else 1)) * wobble
+            if index == 0:  # as cheap as the gradient alone
+                seconds += 1e-4 * (-1) ** repetition
+            yield row | {"optimizer": optimizer, "basis": basis, "phase": "step", "seconds": seconds}
 
 
 def _memory(shape: Shape) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -16,6 +15,7 @@ import pytest
 from curvebench.__main__ import main
 from documents.errors import InputError
 from reports.boards.scoring import RULES, fastest_trials, score_file, variants_of
+from tests.reports.statistics.test_profiles import scores_by_loops
 
 INFINITE = float("inf")
 COLUMNS = RULES["algoperf-v05"].columns
@@ -43,7 +43,7 @@ def scored(folder: Path, rows: Sequence[Run]) -> dict[str, float]:
 
 
 def brute_force(rows: Sequence[Run]) -> dict[str, float]:
-    """AlgoPerf's rules by loops, from the runs on."""
+    """AlgoPerf's rules by loops: trials and studies here, ratios and areas there."""
     submissions = sorted({row[0] for row in rows})
     bases = sorted({row[1] for row in rows if not row[2]})
     held_out = sorted({row[1] for row in rows if row[2]})
@@ -56,23 +56,8 @@ def brute_force(rows: Sequence[Run]) -> dict[str, float]:
                 reached = [(row[6], row[4], row[5]) for row in mine if row[3] == study and row[5] is not None]
                 per_study.append(min(reached)[2] if reached else INFINITE)
             times[name, workload] = median(per_study) if per_study else INFINITE
-    fastest = {w: min(times[s, w] for s in submissions) for w in bases + held_out}
-    for key, value in times.items():
-        if value > 4 * fastest[key[1]]:
-            times[key] = INFINITE
-    for name in submissions:
-        for variant in held_out:
-            if times[name, variant] == INFINITE:
-                times[name, max((b for b in bases if variant.startswith(b)), key=len)] = INFINITE
-    left = {w: min(times[s, w] for s in submissions) for w in bases}
-    found = {}
-    for name in submissions:
-        shares = []
-        for tau in np.linspace(1, 4, 100):
-            solved = [times[name, w] < INFINITE and times[name, w] / left[w] <= tau for w in bases]
-            shares.append(sum(solved) / len(bases))
-        found[name] = sum((a + b) / 2 for a, b in pairwise(shares)) / 99
-    return found
+    variants = {name: max((b for b in bases if name.startswith(b)), key=len) for name in held_out}
+    return scores_by_loops(times, variants)
 
 
 def test_the_trial_of_fewest_evaluations_counts_not_the_quickest():

@@ -40,7 +40,7 @@ def scores_of(times: pl.DataFrame, **options: object) -> dict[str, float]:
     return dict(found.select("submission", "score").iter_rows())
 
 
-def brute_force(times: dict[tuple[str, str], float], variants: dict[str, str]) -> dict[str, float]:
+def scores_by_loops(times: dict[tuple[str, str], float], variants: dict[str, str]) -> dict[str, float]:
     """The score of each submission by loops over submissions, workloads and points."""
     submissions = sorted({name for name, _ in times})
     workloads = sorted({workload for _, workload in times})
@@ -132,7 +132,7 @@ def test_it_equals_loops_over_submissions_workloads_and_points(rows, held_out):
     times = table({f"s{number}": row for number, row in enumerate(rows)})
     filled = {(s, w): INFINITE if v is None else v for s, w, _, v in times.iter_rows()}
     found = scores_of(times, variants=variants)
-    assert found == pytest.approx(brute_force(filled, variants), abs=1e-12)
+    assert found == pytest.approx(scores_by_loops(filled, variants), abs=1e-12)
 
 
 # --- studies -------------------------------------------------------------------------------------
