@@ -1,4 +1,4 @@
-"""Matrix functions that update rules share: orthogonalization, inverse roots, tracked bases, leading SVDs."""
+"""Matrix functions that update rules share: orthogonalization, inverse roots, tracked bases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from optimizers.matrix_functions import (
     inverse_root,
     newton_schulz,
     orthogonal_iteration,
-    randomized_svd,
 )
 
 from .case import Arrays, KernelCase, on_backend, representable
@@ -25,7 +24,6 @@ STEPS = 5  # of Newton-Schulz
 SQUARE = 1024  # rows and columns of a larger one
 ROOT, EPSILON = 1 / 4, 1e-3
 DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
-VECTORS, ITERATIONS = 24, 2  # of the randomized singular value decomposition
 
 
 # --- orthogonalization ---------------------------------------------------------------------------
@@ -112,25 +110,9 @@ def _refreshed() -> np.ndarray:
     return factor * np.sign(np.sum(factor * basis, axis=-2, keepdims=True))
 
 
-# --- leading singular values ---------------------------------------------------------------------
-
-
-def _weight_and_test_matrix() -> Arrays:
-    return (*_weight(), representable(np.random.default_rng(8), (COLUMNS, VECTORS)))
-
-
-@cache
-def _projected() -> np.ndarray:
-    """A in the range of (A A^T)^q A Omega, by least squares."""
-    matrix, test_matrix = _weight_and_test_matrix()
-    reached = np.linalg.matrix_power(matrix @ matrix.T, ITERATIONS) @ matrix @ test_matrix
-    return reached @ np.linalg.lstsq(reached, matrix, rcond=None)[0]
-
-
 def matrix_cases() -> tuple[KernelCase, ...]:
-    """Newton-Schulz, an inverse root, the refresh of a basis, and a randomized decomposition."""
-    weight, squares = ROWS * COLUMNS, LANES * DIMENSION**2
-    weight_sizes = {"rows": ROWS, "columns": COLUMNS}
+    """Newton-Schulz, an inverse root, and the refresh of a basis."""
+    squares = LANES * DIMENSION**2
     square_sizes = {"lanes": LANES, "dimension": DIMENSION}
     return (
         newton_schulz_case(ROWS, COLUMNS, {"float64": 5e-14, "float32": 1e-5}),
@@ -153,21 +135,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             entries=3 * squares,
             prepare=lambda backend, dtype: on_backend(backend, dtype, _refresh, _drifted()),
             reference=_refreshed,
-            tolerance={"float64": 5e-14, "float32": 5e-6},
-        ),
-        KernelCase(
-            name=f"matrix.randomized_svd.{ROWS}x{COLUMNS}",
-            group="matrix",
-            sizes={**weight_sizes, "vectors": VECTORS, "iterations": ITERATIONS},
-            entries=weight + COLUMNS * VECTORS + VECTORS * (ROWS + COLUMNS + 1),
-            prepare=lambda backend, dtype: on_backend(
-                backend,
-                dtype,
-                lambda ops, x, omega: randomized_svd(ops, x, omega, ITERATIONS),
-                _weight_and_test_matrix(),
-                shown=lambda u, values, vh: (u * values) @ vh,
-            ),
-            reference=_projected,
             tolerance={"float64": 5e-14, "float32": 5e-6},
         ),
     )

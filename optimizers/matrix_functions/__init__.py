@@ -25,7 +25,6 @@ from optimizers.matrix_functions.inverse_roots import (
 )
 from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
 from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial
-from optimizers.matrix_functions.randomized import randomized_svd
 from optimizers.matrix_functions.scaling import rank_cutoff
 from optimizers.matrix_functions.symmetric import gram, symmetric_product
 
@@ -46,7 +45,6 @@ __all__ = [
     "orthogonal_factor",
     "orthogonal_iteration",
     "power_iteration",
-    "randomized_svd",
     "rank_cutoff",
     "reorder",
     "symmetric_product",

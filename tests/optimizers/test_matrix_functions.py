@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache, partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.linalg import fractional_matrix_power, polar, subspace_angles
+from scipy.linalg import fractional_matrix_power, polar
 
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
@@ -313,41 +312,6 @@ def test_the_labelled_iteration_leaves_eigenvectors_where_they_are(backend: str)
     np.testing.assert_allclose(basis, shuffled, atol=1e-13)
 
 
-# --- randomized singular value decomposition -----------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("shape", [(12, 7), (7, 12)])
-def test_a_matrix_of_low_rank_is_recovered(shape: tuple[int, int], dtype: str):
-    values = [5.0, 2.0, 1.0]
-    _, _, matrix = with_singular_values(19, *shape, values)
-    test_matrix = np.random.default_rng(20).standard_normal((shape[1], 5))
-
-    def decomposed(ops: Any, x: Any, omega: Any) -> Any:
-        return mf.randomized_svd(ops, x, omega, 1)
-
-    u, found, vh = calculated("numpy", dtype, decomposed, matrix, test_matrix)
-    assert (u.shape, found.shape, vh.shape) == ((shape[0], 5), (5,), (5, shape[1]))
-    assert error(found, np.array([*values, 0.0, 0.0])) < ROUNDING[dtype]
-    assert error((u * found) @ vh, matrix) < ROUNDING[dtype]
-    assert error(u.T @ u, np.eye(5)) < ROUNDING[dtype]
-    assert error(vh @ vh.T, np.eye(5)) < ROUNDING[dtype]
-
-
-def test_power_iterations_bring_the_leading_triplets_nearer_by_the_square_of_the_ratio():
-    values = 1 / np.arange(1, 41)
-    u, _, matrix = with_singular_values(21, 60, 40, values)
-    test_matrix = np.random.default_rng(22).standard_normal((40, 12))
-    sines = []
-    for iterations in range(4):
-        left, found, right = mf.randomized_svd(OPS, matrix, test_matrix, iterations)
-        assert np.all(found <= values[:12] * (1 + 1e-12))
-        sines.append(np.sin(subspace_angles(left[:, :3], u[:, :3]).max()))
-        assert np.linalg.norm(matrix - (left * found) @ right, 2) < 3 * values[12]
-    assert sines[3] < 1e-4
-    assert all(after < before / 3 for before, after in pairwise(sines))
-
-
 # --- every function ------------------------------------------------------------------------------
 
 GENERATOR = np.random.default_rng(25)
@@ -355,11 +319,6 @@ GENERAL = GENERATOR.standard_normal((3, 4, 6))
 ROOTS = np.stack([symmetric(seed, [3.0, 1.5, 0.7, 0.2])[1] for seed in range(3)])
 ORTHOGONAL = np.stack([orthonormal(seed, 4, 4) for seed in range(3)])
 VECTORS = GENERATOR.standard_normal((3, 4))
-
-
-def _triplets(ops: Any, matrix: Any, test_matrix: Any) -> Any:
-    u, values, vh = mf.randomized_svd(ops, matrix, test_matrix, 2)
-    return (u * values[..., None, :]) @ vh, values
 
 
 # function without free signs, and its arguments with a leading axis of three
@@ -387,7 +346,6 @@ EVERY: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     ),
     "online_orthogonal_iteration": (mf.online_orthogonal_iteration, (ROOTS, ORTHOGONAL)),
     "labelled_orthogonal_iteration": (mf.labelled_orthogonal_iteration, (ROOTS, ORTHOGONAL)),
-    "randomized_svd": (_triplets, (GENERAL, GENERATOR.standard_normal((3, 6, 3)))),
 }
 
 
@@ -431,7 +389,6 @@ def test_a_zero_matrix_gives_finite_values(name: str, backend: str):
         "orthogonal_factor",
         "coupled_newton",
         "newton_schulz_inverse_root",
-        "randomized_svd",
     ):
         assert not any(found.any() for found in results)
 
