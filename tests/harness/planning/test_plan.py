@@ -159,13 +159,6 @@ def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):
         assert "CURVEBENCH_DATA" in reason
 
 
-def test_a_study_is_chosen_by_its_name_or_a_claim(config):
-    write_study(config.study_folder, ("tiny.claim", "other.claim"), name="other")
-    for name in ("tiny", "tiny.claim"):
-        plan = make_plan(read_config({"studies": name, "study_folder": str(config.study_folder)}))
-        assert [planned.study.name for planned in plan.studies] == ["tiny"]
-
-
 REPEATED = """\
 like: tiny
 precision: float32
