@@ -93,7 +93,6 @@ class Overall:
     high: float | None
     workloads: int = 0
     seeds: int = 0
-    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class MethodRow:
     Args:
         score: the area under the performance profile; None where no study of the board has a target.
         rank: by the score, ties averaged.
-        mean_rank: over `count` instances.
+        mean_rank: over problem instances.
         wins, reached, diverged, tuning: sums over workloads; None where there is nothing to add.
         gradients, seconds: to target over the fewest of any method: the middle, the least and the greatest
             over workloads, which is no interval; None where the method took part in none with a target.
@@ -227,7 +226,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
     ranks = _board_ranks(studies, backend)
     mean_rank = {
-        row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds", "count")))
+        row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds")))
         for row in (mean_ranks(ranks).to_dicts() if len(ranks) else [])
     }
     scores = _scores(cells)

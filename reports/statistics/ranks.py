@@ -180,8 +180,8 @@ def mean_ranks(ranks: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
         ranks: what `instance_ranks` returns, stacked over workloads, which the column stratum names.
 
     Returns:
-        Columns method, mean, low, high (within 1 and the mean number of methods), level, count, strata,
-        seeds (the least of a stratum); those of the most strata first, best first among them.
+        Columns method, mean, low, high (within 1 and the mean number of methods), strata, seeds (the
+        least of a stratum); those of the most strata first, best first among them.
     """
     ranks = ranks.with_columns(pl.col("method").n_unique().over("stratum").alias("_methods"))
     rows = []
@@ -196,13 +196,11 @@ def mean_ranks(ranks: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
                 "mean": mean,
                 "low": None if low is None else max(1.0, low),
                 "high": None if high is None else min(float(np.mean(methods)), high),
-                "level": level,
-                "count": sum(map(len, parts)),
                 "strata": len(parts),
                 "seeds": min(map(len, parts)),
             }
         )
-    numbers = dict.fromkeys(("mean", "low", "high", "level"), pl.Float64())
-    counts = dict.fromkeys(("count", "strata", "seeds"), pl.Int64())
+    numbers = dict.fromkeys(("mean", "low", "high"), pl.Float64())
+    counts = dict.fromkeys(("strata", "seeds"), pl.Int64())
     schema = {"method": ranks.schema["method"], **numbers, **counts}
     return pl.DataFrame(rows, schema=schema).sort("strata", "mean", descending=[True, False])
