@@ -98,7 +98,14 @@ def explained(errors: ValidationError, whole: type[BaseModel], owner: str, key: 
         whole: the document's model.
         owner, key: what messages call the document and one of its keys, such as `a study`.
     """
-    return [_explained(error, whole, owner, key) for error in errors.errors()]
+    found = errors.errors()
+    # pydantic counts only items that are right: a list that is too short for a wrong one is not
+    inner = {error["loc"][:length] for error in found for length in range(len(error["loc"]))}
+    return [
+        _explained(error, whole, owner, key)
+        for error in found
+        if error["type"] != "too_short" or error["loc"] not in inner
+    ]
 
 
 def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, noun: str) -> str:
@@ -109,7 +116,8 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
         fields = _fields(whole, error["loc"][:-1])
         return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], fields)}"
     if kind in NOT_A:
-        return f"{key}: {given!r} is not {NOT_A[kind]}{_quoted_number(given)}"
+        remedy = _quoted_number(given) if "number" in NOT_A[kind] else ""
+        return f"{key}: {given!r} is not {NOT_A[kind]}{remedy}"
     if kind == "missing":
         return f"{key}: is missing"
     if kind == "too_short":

@@ -112,11 +112,9 @@ def located(key: str) -> Path | None:
     if key.startswith(ALONE):
         return Path(key.removeprefix(ALONE))
     if key.startswith(IN_PACKAGE):
-        inside = key.removeprefix(IN_PACKAGE)
-        spec = importlib.util.find_spec(inside.split("/")[0].removesuffix(".py"))
-        homes = [*(spec.submodule_search_locations or ()), spec.origin or ""] if spec else []
-        candidates = (Path(home).parent / inside for home in homes)
-        return next(filter(Path.is_file, candidates), Path(key))
+        package, _, inside = key.removeprefix(IN_PACKAGE).partition("/")
+        files = _package_files(package.removesuffix(".py"), inside)
+        return files.get(key, Path(key))
     return None
 
 
@@ -172,8 +170,14 @@ def _distribution(entry: EntryPoint) -> tuple[str, ...]:
     return () if entry.dist is None else (entry.dist.name,)
 
 
-def _package_files(package: str) -> dict[str, Path]:
-    """The Python files of an installed package, by a key that is the same on every machine."""
+def _package_files(package: str, pattern: str = "**/*.py") -> dict[str, Path]:
+    """The Python files of an installed package, by a key that is the same on every machine.
+
+    Of files with one key the first counts, as in an import.
+
+    Args:
+        pattern: of paths inside the package, such as one of them.
+    """
     spec = importlib.util.find_spec(package)
     if spec is None:
         return {}
@@ -181,6 +185,6 @@ def _package_files(package: str) -> dict[str, Path]:
         return {f"{IN_PACKAGE}{package}.py": Path(spec.origin)} if spec.origin else {}
     return {
         f"{IN_PACKAGE}{package}/{path.relative_to(folder).as_posix()}": path
-        for folder in map(Path, spec.submodule_search_locations)
-        for path in sorted(folder.rglob("*.py"))
+        for folder in map(Path, reversed([*spec.submodule_search_locations]))
+        for path in sorted(folder.glob(pattern))
     }

@@ -133,6 +133,8 @@ TABLE = [
     Case("scale asked for", configures(scale="papr"), ("--config scale:", "'papr'", "quick")),
     Case("configuration key", configures(study="tiny"), ("--config study:", "did you mean 'studies'?")),
     Case("configuration of a wrong type", configures(studies=3), ("--config studies:", "3 is not a list of names")),
+    Case("configuration of blanks", configures(studies=" "), ("--config studies:", "' ' is not a list of names")),
+    Case("minutes that are none", configures(minutes="nan"), ("--config minutes:", "finite number")),
     # keys
     Case("misspelt key", checks(("optimizers:", "optimisers:")), ("tiny.yaml: optimisers:", "did you mean 'optimizers'?")),
     Case("misspelt inner key", checks(("tuning: 2", "tunning: 2")), ("scales.quick.seeds.tunning:", "did you mean 'tuning'?", "scales.quick.seeds.tuning: is missing")),

@@ -23,10 +23,10 @@ def _given(value: Any) -> Any:
 
 
 def _names(value: Any) -> Any:
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(one, str) and one.strip() for one in parts):
         raise ValueError(f"{value!r} is not a list of names; leave the key out for all")
-    return tuple(name.strip() for name in names)
+    return tuple(one.strip() for one in parts)
 
 
 def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Config(Document):
     parity: Flag = True
     readme: Place | None = None
     keep_failed: Flag = False
-    minutes: Annotated[float, Field(gt=0)] | None = None
+    minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
 
     @property
     def other_folders(self) -> dict[str, str]:

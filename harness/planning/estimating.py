@@ -33,6 +33,7 @@ from harness.stages.job import (
     instance,
     load_basis,
     precision_of,
+    reestimation_of,
     steps_of,
     workload_of,
 )
@@ -184,7 +185,9 @@ class _Meter:
         bundles = runs / found.lanes
         taken = math.ceil(bundles) * found.start
         taken += bundles * (steps * found.step + (spec.evaluations + 1) * found.evaluation)
-        return Cost(0, runs, runs * steps, runs * steps * found.gradients_per_step, taken)
+        renewal = reestimation_of(basis, workload, one, steps)
+        anew = int(renewal.evaluations(np.array(steps))) if renewal else 0
+        return Cost(0, runs, runs * steps, runs * (steps * found.gradients_per_step + anew), taken)
 
     def measured(self, spec: RunsSpec) -> _Measured:
         """The first lanes of the spec's one cell that fit into its memory, run for its few steps."""

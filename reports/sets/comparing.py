@@ -264,7 +264,8 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
         direction: whether less of the metric is better.
     """
     first, second = (
-        "" if (middle := runs[side].median()) is None else formatting.number(middle) for side in SIDES
+        formatting.number(median_interval(values.to_numpy()).median) if len(values) else ""
+        for values in (runs[side].drop_nulls() for side in SIDES)
     )
     pairs = runs.drop_nulls()
     if not len(pairs):
@@ -276,7 +277,8 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
     change = median_interval(np.where(new == old, 0.0, moved))
 
     def shown(change: float) -> str:
-        return formatting.signed(math.expm1(min(change, 700.0)) if effect == "ratio" else change)
+        with np.errstate(over="ignore"):
+            return formatting.signed(float(np.expm1(change)) if effect == "ratio" else change)
 
     note = (
         f"median {'relative change' if effect == 'ratio' else 'change'} {shown(change.median)} "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from documents.names import unknown
 from documents.plan import ReportPlan
 from reports import formatting
 from reports.plan import read_plan
+from reports.sets.checking import read_provenance
 from reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
 from reports.sets.derived import read_set
-from reports.sets.files import PLAN, PROVENANCE
+from reports.sets.files import PLAN
 from reports.sets.sides import Side, only, side_of
 
 STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "cannot be told": 3}
@@ -25,17 +25,21 @@ FOLDER = Path(".cache/reproduced")
 
 
 def choose_set(claim: str, folder: Path) -> Path:
-    """The newest published set below a folder that has a claim; hidden folders are none.
+    """The newest published set below a folder that has a claim; what cannot be read is named and passed over.
 
     Raises:
-        InputError: when there is none, or one cannot be read.
+        InputError: when there is none.
     """
     found, claims = [], set()
     for path in sorted(folder.glob(f"[!.]*/{PLAN}")):
-        own = claims_of(read_set(path.parent))
+        try:
+            own, about = claims_of(read_set(path.parent)), read_provenance(path.parent)
+        except InputError as error:
+            sys.stderr.write(f"passed over: {path.parent}: {error}\n")
+            continue
         claims |= own
         if claim in own:
-            found.append((json.loads((path.parent / PROVENANCE).read_text())["published"], path.parent))
+            found.append((about.published, path.parent))
     if not found:
         raise InputError(
             f"{unknown(str(folder), 'published claim', claim, sorted(claims))}\n"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -503,6 +504,29 @@ def test_the_files_of_a_package_decide_the_hash_of_its_contestants(package: Path
     assert "package:prowess/theirs.py" in found.files
     assert contestants.located("package:prowess/theirs.py") == package / "prowess/theirs.py"
     assert origin(RULES, "torch:torch.optim.NAdam").files == {}
+
+
+def test_the_files_of_a_package_are_found_again_wherever_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of another name, as of editable installs, and in two, of which imports take the first."""
+    for folder in ("src", "one/spread", "two/spread"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "m.py").write_text(f"# {folder}\n")
+    homes = {
+        "mapped": [tmp_path / "src"],
+        "spread": [tmp_path / "one/spread", tmp_path / "two/spread"],
+    }
+
+    def found(name: str) -> Any:
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(home) for home in homes[name]]
+        return spec
+
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+    for name, (first, *_) in homes.items():
+        assert contestants._package_files(name) == {f"package:{name}/m.py": first / "m.py"}
+        assert contestants.located(f"package:{name}/m.py") == first / "m.py"
 
 
 def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) -> None:
