@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
 
 from curvebench.__main__ import COMMANDS, main
 from documents import claim, document, study, tuning
@@ -214,7 +214,12 @@ def test_the_reference_of_study_files_lists_every_key():
 
 
 def keys(model: type[BaseModel]) -> list[str]:
-    return sorted(field.alias or name for name, field in model.model_fields.items())
+    aliases = {name: field.validation_alias for name, field in model.model_fields.items()}
+    return sorted(
+        key
+        for name, alias in aliases.items()
+        for key in (alias.choices if isinstance(alias, AliasChoices) else [alias or name])
+    )
 
 
 def test_the_reference_of_study_files_leaves_no_part_out():
