@@ -216,7 +216,7 @@ def test_the_reference_of_study_files_lists_every_key():
 def keys(model: type[BaseModel]) -> list[str]:
     aliases = {name: field.validation_alias for name, field in model.model_fields.items()}
     return sorted(
-        key
+        str(key)
         for name, alias in aliases.items()
         for key in (alias.choices if isinstance(alias, AliasChoices) else [alias or name])
     )
