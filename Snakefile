@@ -14,7 +14,6 @@ import sys
 from snakemake.exceptions import WorkflowError
 
 from documents.errors import InputError
-from harness.planning.wiring import MERGED
 from harness.planning.workflow import wiring
 
 try:
@@ -284,7 +283,7 @@ rule tables:
     input:
         PLAN.inputs,
     output:
-        [f"{PLAN.pattern('tables')}/{name}.parquet" for name in MERGED],
+        PLAN.merged(),
     log:
         PLAN.log("tables"),
     conda:

@@ -114,6 +114,10 @@ class Wiring(Document):
         """Their folders."""
         return [str(folder) for folder in self.upstream[wildcards.hash]]
 
+    def merged(self) -> list[str]:
+        """The patterns of merged tables."""
+        return [f"{self.pattern('tables')}/{name}.parquet" for name in MERGED]
+
     def merged_of(self, wildcards: Wildcards) -> list[str]:
         """The merged tables that a set of figures shows."""
         return [f"{self.tables_of(wildcards)}/{name}.parquet" for name in MERGED]
