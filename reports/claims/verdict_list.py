@@ -175,7 +175,7 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
     if of:
         why += f"; the estimate is of {of}, of which the claim asks {verdict['asks']}"
     if verdict["seeds_needed"] is not None:
-        why += f"; about {verdict['seeds_needed']} seeds would do"
+        why += f"; about {verdict['seeds_needed']} seeds would be needed to confirm or refute it"
     if verdict["seeds"] and verdict["rule_of_runs"] is None:
         why += "; its runs were planned without this claim, or under several rules"
     elif verdict["seeds"] and verdict["rule_of_runs"] != verdict["rule"]:

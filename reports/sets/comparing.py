@@ -1,11 +1,11 @@
-"""Two sides compared row by row: what agrees, what differs, what cannot be told, and what is in one only."""
+"""Two sides compared row by row: what differs, what is inconclusive, what agrees, and what is in one only."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -21,8 +21,8 @@ from reports.statistics.paired import Direction, Effect, effect_for
 from reports.statistics.ranks import NEGLIGIBLE
 from results.intervals import LEVEL, MedianInterval, median_interval
 
-Answer = Literal["differs", "cannot be told", "only in one", "agrees"]
-ANSWERS: tuple[Answer, ...] = ("differs", "cannot be told", "only in one", "agrees")
+Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
+ANSWERS: tuple[Answer, ...] = get_args(Answer)  # in the order of pages
 Kind = Literal["verdicts", "comparisons of claims", "runs"]
 UNDECIDED = ("underpowered", "not run")
 SIDES = ("value", "value_right")  # columns of joined runs
@@ -35,7 +35,7 @@ class ComparedRow:
     Args:
         what: what it is.
         values: of the one and the other side, as text; empty where a side has none.
-        note: how they differ, or why that cannot be told.
+        note: how they differ, or why that is not known.
     """
 
     kind: Kind
@@ -70,7 +70,7 @@ def compare(before: Side, after: Side, claim: str | None = None) -> list[Compare
 def summed_up(answers: Sequence[Answer]) -> Answer:
     """It differs where anything does, and agrees where everything does."""
     found = set(answers)
-    return "differs" if "differs" in found else "agrees" if found == {"agrees"} else "cannot be told"
+    return "differs" if "differs" in found else "agrees" if found == {"agrees"} else "inconclusive"
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def _verdicts(before: Side, after: Side, claim: str | None) -> Iterator[Compared
         if "" in verdicts:
             answer = "only in one"
         elif row["backend"] and row["rule"] != row["rule_right"]:
-            answer, note = "cannot be told", "the rule of the claim is another one"
+            answer, note = "inconclusive", "the rule of the claim is another one"
         elif answer == "differs" and set(verdicts) & set(UNDECIDED):
-            answer = "cannot be told"
+            answer = "inconclusive"
         yield ComparedRow("verdicts", what, verdicts, answer, note)
         if row["backend"] is None and None not in (row["low"], row["low_right"]):
             first, second = (
@@ -134,7 +134,7 @@ def _comparisons(before: Side, after: Side, claim: str | None) -> Iterator[Compa
             f"{one.treated} {'over' if one.effect == 'ratio' else 'less'} {one.control}, {one.workload} on "
             f"{one.backend}"
         )
-        answer: Answer = "only in one" if None in pair else "cannot be told"
+        answer: Answer = "only in one" if None in pair else "inconclusive"
         if len(known) == 2:
             left, right = known
             near = one.margin if one.effect == "ratio" else 0.0
@@ -172,7 +172,7 @@ def overlap(before: MedianInterval, after: MedianInterval, near: float = 0.0) ->
     if inside or first == second or (finite and abs(math.log(first / second)) <= near):
         return "agrees"
     apart = before.high < after.low or after.high < before.low
-    return "differs" if apart and min(before.level, after.level) >= LEAST_LEVEL else "cannot be told"
+    return "differs" if apart and min(before.level, after.level) >= LEAST_LEVEL else "inconclusive"
 
 
 # --- runs, seed by seed --------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
         f"[{shown(change.low)}, {shown(change.high)}] over {formatting.counted(change.count, 'seeds')}, "
         f"tolerance {shown(tolerance.change).removeprefix('+')}"
     )
-    answer: Answer = "cannot be told"
+    answer: Answer = "inconclusive"
     if max(-change.low, change.high) <= tolerance.change:
         answer = "agrees"
     elif max(change.low, -change.high) > tolerance.change and change.level >= LEAST_LEVEL:

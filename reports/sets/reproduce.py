@@ -19,8 +19,8 @@ from reports.sets.derived import read_set
 from reports.sets.files import PLAN
 from reports.sets.sides import Side, only, side_of
 
-STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "cannot be told": 3}
-VERBS = {"agrees": "agrees with", "differs": "differs from", "cannot be told": "cannot be told beside"}
+STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
+VERBS = {"agrees": "agrees with", "differs": "differs from", "inconclusive": "is inconclusive against"}
 FOLDER = Path(".cache/reproduced")
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from reports.formatting import slug
+from reports.sets.comparison_page import render
+from reports.sets.sides import side_of
 from tests.reports.conftest import KernelReport, Report, leave_figures_out, site_of
 from tests.reports.synthetic import CLAIMS, HOSTILE, Shape, write_plan
 
@@ -307,20 +309,26 @@ def test_no_page_is_wider_than_its_window(page: Any, report: Report, width: int)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
 
 
+WIDE = "boxes => boxes.filter(b => b.scrollWidth > b.clientWidth + 1).map(b => b.ariaLabel)"
+
+
 def test_on_a_desk_the_tables_fit_their_boxes(page: Any, report: Report):
-    for name in (
-        "index",
-        "leaderboard",
-        "claims",
-        "study_digits_mlp",
-        "runs_digits_mlp",
-        "kernels",
-        "parity",
-        "provenance",
-    ):
+    studies = ("study_digits_mlp", "runs_digits_mlp")
+    for name in ("index", "leaderboard", "claims", *studies, "kernels", "parity", "provenance"):
         page.goto((report.site / f"{name}.html").as_uri())
-        wide = "boxes => boxes.filter(b => b.scrollWidth > b.clientWidth + 1).map(b => b.ariaLabel)"
-        assert page.locator(".scroll").evaluate_all(wide) == [], name
+        assert page.locator(".scroll").evaluate_all(WIDE) == [], name
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_comparison_of_two_sets_fits_a_phone_and_a_desk(
+    page: Any, report: Report, tmp_path: Path, width: int
+):
+    side = side_of(report.plan, "a-published-set.2026-11-22")
+    (tmp_path / "changes.html").write_text(render(side, side))
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto((tmp_path / "changes.html").as_uri())
+    assert page.locator(".scroll").count() == 4
+    assert page.locator(".scroll").evaluate_all(WIDE) == []
 
 
 def test_on_a_phone_the_method_stays_in_sight_and_answers_are_cards(page: Any, report: Report):
@@ -340,11 +348,12 @@ def test_on_a_phone_the_method_stays_in_sight_and_answers_are_cards(page: Any, r
             assert place["x"] + place["width"] <= 390
     answers = page.locator("table.answers")
     titles = answers.get_by_role("columnheader").all_text_contents()
-    assert titles[1:] == ["Use (in bold)", "It ends beside sgd", "Gradients to target", "Seconds to target"]
+    assert titles[1:3] == ["Use (in bold)", "At the end, relative to sgd"]
+    assert titles[3:] == ["Gradients to target", "Seconds to target"]
     assert answers.get_by_role("rowheader").count() == 3
     label = "cell => getComputedStyle(cell, '::before').content"
     third = answers.locator("tbody tr").first.get_by_role("cell").nth(1)
-    assert third.evaluate(label).startswith('"It ends beside sgd"')
+    assert third.evaluate(label).startswith('"At the end, relative to sgd"')
     page.set_viewport_size({"width": 1280, "height": 900})
     assert third.evaluate(label) == "none"
 

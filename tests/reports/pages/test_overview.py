@@ -81,7 +81,7 @@ def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables
     assert found.ends.best.others == ("adam @ egop",)
     assert found.agree
     assert sentence(found).endswith(
-        "has the lowest training loss after equal steps; there adam @ egop cannot be told from it."
+        "has the lowest training loss after equal steps; there adam @ egop cannot be distinguished from it."
     )
 
 
@@ -109,7 +109,9 @@ def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, table
     assert not found.use.best.beaten
     assert len(found.use.best.methods) == 6
     told = sentence(found)
-    assert told.startswith("Uncertain: 3 seeds do not tell any of 6 methods from another, and so few cannot")
+    assert told.startswith(
+        "Uncertain: with 3 seeds none of 6 methods can be distinguished from another, and so few seeds cannot"
+    )
     assert "0.625" in told
 
 
@@ -119,7 +121,7 @@ def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
     assert (alone.baseline, alone.ends.effect) == ("sgd", None)
     outcome = pl.lit("diverged").alias("outcome")
     lost = answer(study, replace(tables, runs=tables.runs.with_columns(outcome)))
-    assert sentence(lost).startswith("Nothing can be told: half of the runs of every method")
+    assert sentence(lost).startswith("Inconclusive: half of the runs of every method")
 
 
 def test_of_a_ring_in_which_each_beats_the_next_all_may_be_the_best(study):

@@ -1,4 +1,4 @@
-"""Two sides row by row: what agrees, differs, cannot be told or is in one only, and the page that says so."""
+"""Two sides row by row: what agrees, differs, is inconclusive or in one only, and the page that says so."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_rounding_agrees_within_the_smallest_effect_of_the_claim(before: Side, t
 def test_few_seeds_cannot_tell(before: Side, tmp_path: Path):
     few = Shape(optimizers=SHAPE.optimizers, backends=("jax",), seeds=(100, 101))
     rows = compare(before, report(tmp_path, few, runs=scaled(HOSTILE, 3.0)), CLAIM)
-    assert summed_up([row.answer for row in rows]) == "cannot be told"
-    assert {row.answer for row in rows if row.kind in ("verdicts", "runs")} == {"cannot be told"}
+    assert summed_up([row.answer for row in rows]) == "inconclusive"
+    assert {row.answer for row in rows if row.kind in ("verdicts", "runs")} == {"inconclusive"}
 
 
 def test_stopped_runs_agree_bound_by_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -123,12 +123,12 @@ def test_a_claim_that_asks_something_else_cannot_be_told(before: Side, tmp_path:
     path.write_text(json.dumps(raw))
     rows = compare(before, side_of(read_plan(path), "after"), CLAIM)
     assert [(row.kind, row.answer) for row in rows[:3]] == [
-        ("verdicts", "cannot be told"),
+        ("verdicts", "inconclusive"),
         ("comparisons of claims", "only in one"),
         ("comparisons of claims", "only in one"),
     ]
     assert rows[0].note == "the rule of the claim is another one"
-    assert summed_up([row.answer for row in rows]) == "cannot be told"
+    assert summed_up([row.answer for row in rows]) == "inconclusive"
 
 
 def test_what_one_side_has_is_in_one_only(before: Side, tmp_path: Path):
@@ -166,7 +166,7 @@ def test_the_share_of_instances_that_hold(before: Side, tmp_path: Path, instance
     ("one", "other", "near", "answer"),
     [
         ((1.0, 0.9, 1.1), (1.05, 0.95, 1.2), 0.0, "agrees"),
-        ((1.0, 0.9, 1.1), (1.2, 1.05, 1.3), 0.0, "cannot be told"),
+        ((1.0, 0.9, 1.1), (1.2, 1.05, 1.3), 0.0, "inconclusive"),
         ((1.0, 0.9, 1.1), (1.2, 1.05, 1.3), 0.2, "agrees"),
         ((1.0, 0.9, 1.1), (1.3, 1.2, 1.4), 0.2, "differs"),
         ((math.inf, 1.0, math.inf), (math.inf, 2.0, math.inf), 0.0, "agrees"),
@@ -176,7 +176,7 @@ def test_intervals_overlap_or_have_nothing_in_common(one: Any, other: Any, near:
     left, right = (MedianInterval(ends[0], ends[1], ends[2], 0.95, 10) for ends in (one, other))
     assert overlap(left, right, near) == overlap(right, left, near) == answer
     if answer == "differs":
-        assert overlap(left, replace(right, level=0.75), near) == "cannot be told"
+        assert overlap(left, replace(right, level=0.75), near) == "inconclusive"
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_headline_metrics_are_held_against_one_tolerance(
 
 @pytest.mark.parametrize(
     ("new", "answer"),
-    [([1.2, 0.8] * 5, "cannot be told"), ([1.2] * 4, "cannot be told"), ([math.inf] * 10, "differs")],
+    [([1.2, 0.8] * 5, "inconclusive"), ([1.2] * 4, "inconclusive"), ([math.inf] * 10, "differs")],
 )
 def test_seeds_that_disagree_or_are_few_decide_nothing(new: list[float], answer: str):
     runs = pl.DataFrame({"seed": range(len(new)), "value": [1.0] * len(new), "value_right": new})
@@ -241,7 +241,9 @@ def test_the_page_is_whole_in_itself_and_names_what_changed(
     assert HOSTILE not in text
     assert "&lt;script&gt;" in text
     assert "mixed &lt;b&gt;hardware" in text
-    assert '<td class="number">reproduced</td><td class="number">not reproduced</td>' in text
+    assert re.search('>reproduced</td><td[^>]*after.quick">not reproduced</td>', text)
+    told = re.findall(r'role="cell">([^<]*)</td><th', text.partition('id="runs"')[2])
+    assert list(dict.fromkeys(told)) == ["≠ differs", "= agrees"]
     assert "Other machines" not in text
 
 
