@@ -54,8 +54,8 @@ def check(given: Namespace) -> None:
 )
 def figures(given: Namespace) -> None:
     """Draw what checks of claims record of their sources' figures."""
+    from documents.plan import read_plan
     from reports.figures.series import draw_series
-    from reports.plan import read_plan
 
     checks = read_plan(given.plan).checks
     if checks is None:
@@ -74,8 +74,8 @@ def figures(given: Namespace) -> None:
 )
 def verdicts(given: Namespace) -> None:
     """Tell the verdict on every claim of a report."""
+    from documents.plan import read_plan
     from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
-    from reports.plan import read_plan
 
     plan = read_plan(given.plan)
     listing = listed(plan, read_verdicts(plan))

@@ -66,7 +66,7 @@ def _rerun(given: Namespace) -> int:
 )
 def publish(given: Namespace) -> None:
     """Write the tables of a report as a published set."""
-    from reports.plan import read_plan
+    from documents.plan import read_plan
     from reports.sets import publish
 
     folder = publish.publish(read_plan(given.plan), given.name, given.folder, given.waive, given.readme)

@@ -19,8 +19,8 @@ from harness.paths import SITE
 )
 def site(given: Namespace) -> None:
     """Render the site, and print the path of its first page."""
+    from documents.plan import read_plan
     from reports.pages.site import render_site
-    from reports.plan import read_plan
     from reports.sets.publish import drawn
 
     plan = read_plan(given.plan)
@@ -40,8 +40,8 @@ def _say(what: str) -> None:
 @command("failures", PLAN)
 def failures(given: Namespace) -> int:
     """List what failed of a report's runs, with status 1 where something did."""
+    from documents.plan import read_plan
     from reports.failures import in_words, read_failures
-    from reports.plan import read_plan
 
     found = read_failures(read_plan(given.plan))
     for failure in found:
@@ -60,8 +60,8 @@ def failures(given: Namespace) -> int:
 )
 def figures(given: Namespace) -> None:
     """Draw the figures of one study."""
+    from documents.plan import read_plan
     from reports.figures.all_figures import draw_figures
-    from reports.plan import read_plan
     from reports.tables import read_tables
 
     study = read_plan(given.plan).study(given.study)

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from documents.claim import Claim
-from documents.document import Direction, Document, Judged, Precision, Which
+from documents.document import Direction, Document, Judged, Precision, Which, dotted
 from documents.errors import InputError
 from documents.method import BasisSpec, OptimizerSpec, methods
 from documents.names import unknown
@@ -241,6 +242,7 @@ class ReportPlan(Document):
         folders: those of the configuration that are not where they are by default, by their key.
         published: the name of the published set that it shows, else empty.
         waived: what was waived for it, sentence by sentence.
+        archive: what is shown of published sets with it (`documents.archive`); each names its set.
         path: the file that it was read from; no part of the document.
     """
 
@@ -255,6 +257,7 @@ class ReportPlan(Document):
     folders: dict[str, str] = Field(default={})
     published: str = ""
     waived: tuple[str, ...] = ()
+    archive: tuple[ReportPlan, ...] = ()
     path: Annotated[Path, Field(exclude=True)] = Path()
 
     def study(self, name: str) -> StudyPlan:
@@ -288,3 +291,40 @@ def _placed(value: Any, place: Callable[[Path], Path]) -> Any:
     if isinstance(value, Document):
         return value.model_copy(update={name: _placed(one, place) for name, one in value})
     return value
+
+
+def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
+    """Read a plan; relative folders count from the working directory, as Snakemake's do.
+
+    Those of a published set count from its plan's folder, and lie in it.
+
+    Args:
+        root: another folder than the working directory, for the plan of another checkout.
+
+    Raises:
+        InputError: when the file is missing or damaged, or lacks a key.
+    """
+    try:
+        plan = ReportPlan.model_validate_json(path.read_bytes()).model_copy(update={"path": path})
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        kind = "not JSON" if first["type"] == "json_invalid" else f"not a plan: {dotted(first['loc'])}"
+        raise InputError(f"{path}: {kind} ({first['msg']}); delete it and run snakemake again") from error
+    if plan.published:
+        return plan.at(partial(_inside, path))
+    return plan if root is None else plan.at(lambda place: root / place)
+
+
+def _inside(path: Path, name: Path) -> Path:
+    """The folder of a published set, beside its plan.
+
+    Raises:
+        InputError: for one that would lie elsewhere.
+    """
+    if name.is_absolute() or ".." in name.parts:
+        raise InputError(f"{path}: the folder {name} does not lie in the set")
+    return path.parent / name

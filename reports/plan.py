@@ -1,16 +1,9 @@
-"""The plan of a report as it is read: located folders, and its settings in the words of pages."""
+"""The settings of a report in the words of pages."""
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-
-from pydantic import ValidationError
-
 from documents.claim import Condition
-from documents.document import dotted
-from documents.errors import InputError
-from documents.plan import ReportPlan, StudyPlan
+from documents.plan import StudyPlan
 from reports.formatting import metric_name, plain
 
 NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
@@ -24,43 +17,6 @@ QUANTITIES = {
     "seconds_to_nearly_best": f"seconds to {100 * NEARLY_BEST:g} % of the {{}}",
 }
 EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
-
-
-def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
-    """Read a plan; relative folders count from the working directory, as Snakemake's do.
-
-    Those of a published set count from its plan's folder, and lie in it.
-
-    Args:
-        root: another folder than the working directory, for the plan of another checkout.
-
-    Raises:
-        InputError: when the file is missing or damaged, or lacks a key.
-    """
-    try:
-        plan = ReportPlan.model_validate_json(path.read_bytes()).model_copy(update={"path": path})
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"
-        ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        kind = "not JSON" if first["type"] == "json_invalid" else f"not a plan: {dotted(first['loc'])}"
-        raise InputError(f"{path}: {kind} ({first['msg']}); delete it and run snakemake again") from error
-    if plan.published:
-        return plan.at(partial(_inside, path))
-    return plan if root is None else plan.at(lambda place: root / place)
-
-
-def _inside(path: Path, name: Path) -> Path:
-    """The folder of a published set, beside its plan.
-
-    Raises:
-        InputError: for one that would lie elsewhere.
-    """
-    if name.is_absolute() or ".." in name.parts:
-        raise InputError(f"{path}: the folder {name} does not lie in the set")
-    return path.parent / name
 
 
 def reading(condition: Condition) -> str:

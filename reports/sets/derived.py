@@ -10,11 +10,10 @@ from typing import Any
 import polars as pl
 
 from documents.errors import InputError
-from documents.plan import ReportPlan
+from documents.plan import ReportPlan, read_plan
 from reports.boards.leaderboard import leaderboards
 from reports.boards.table import board_table
 from reports.claims.verdict_list import read_verdicts
-from reports.plan import read_plan
 from reports.rendering import templates
 from reports.sets.files import CURVE_POINTS, PLAN, as_json
 from reports.tables import read_tables

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from documents.errors import InputError
 from documents.names import unknown
-from documents.plan import ReportPlan
+from documents.plan import ReportPlan, read_plan
 from reports import formatting
-from reports.plan import read_plan
 from reports.sets.checking import read_provenance
 from reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
 from reports.sets.derived import read_set

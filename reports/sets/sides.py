@@ -10,10 +10,9 @@ from typing import Any
 import polars as pl
 
 from documents.errors import InputError
-from documents.plan import ReportPlan
+from documents.plan import ReportPlan, read_plan
 from reports.claims.page import check_rows
 from reports.claims.verdicts import Verdicts, claim_verdicts
-from reports.plan import read_plan
 from reports.sets.files import PLAN
 from reports.tables import Tables, read_tables
 

@@ -24,11 +24,10 @@ from curvebench.rerun import (
     share_found,
 )
 from documents.errors import InputError
-from documents.plan import ReportPlan
+from documents.plan import ReportPlan, read_plan
 from harness.engine.execution import Bundle, Trajectories, execute
 from harness.planning.plan import prepare
 from harness.stages.jobs import run_job
-from reports.plan import read_plan
 from reports.sets.derived import read_set
 from reports.sets.publish import publish
 from results.merging import merge

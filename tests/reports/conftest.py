@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from curvebench.__main__ import main
-from documents.plan import ReportPlan, StudyPlan
+from documents.plan import ReportPlan, StudyPlan, read_plan
 from reports.figures.drawing import list_figures
 from reports.pages.kernels import write_kernels
-from reports.plan import read_plan
 from reports.rendering import templates
 from reports.tables import Tables, read_tables
 from tests.reports.stored_kernels import history, write_stored

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from documents.plan import read_plan
 from documents.study import FIRST_FINAL_SEED
-from reports.plan import read_plan
 from reports.sets.files import seal
 from reports.sets.publish import publish
 from results.merging import model_seconds, unmodelled

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 
 from curvebench.__main__ import main
+from documents.plan import read_plan
 from reports.formatting import options
 from reports.pages.study_pages import options_of, settings_rows
-from reports.plan import read_plan
 from reports.tables import read_tables
 from results.schema import TABLES
 from results.writing import write_table

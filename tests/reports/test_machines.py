@@ -8,11 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from documents.plan import ReportPlan, StudyPlan
+from documents.plan import ReportPlan, StudyPlan, read_plan
 from reports.boards.leaderboard import leaderboard
 from reports.machines import machine_by_backend, one_machine
 from reports.pages.study_pages import cost_rows, pair_rows, results_rows, settings_rows
-from reports.plan import read_plan
 from reports.tables import Tables, read_tables
 from results.merging import KEYS, combine
 from results.schema import TABLES

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from documents.errors import InputError
-from reports.plan import read_plan
+from documents.plan import read_plan
 from tests.reports.conftest import Report, changed_site
 
 

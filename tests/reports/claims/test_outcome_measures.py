@@ -11,11 +11,10 @@ import polars as pl
 import pytest
 
 from documents.claim import Claim
-from documents.plan import StudyPlan
+from documents.plan import StudyPlan, read_plan
 from reports.claims.comparison import comparisons
 from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best
 from reports.claims.verdicts import decided
-from reports.plan import read_plan
 from reports.tables import Tables, read_tables
 from results.schema import TABLES
 from results.writing import write_table

@@ -13,14 +13,13 @@ import pytest
 from curvebench.__main__ import main
 from documents.errors import InputError
 from documents.method import Method
-from documents.plan import ReportPlan
+from documents.plan import ReportPlan, read_plan
 from reports.boards.leaderboard import leaderboards
 from reports.claims.comparison import comparisons
 from reports.claims.repeats import keeps_direction, repeat_of
 from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
 from reports.formatting import slug
 from reports.pages.site import study_file
-from reports.plan import read_plan
 from reports.tables import read_tables
 from tests.reports.changing import replace
 from tests.reports.conftest import leave_figures_out

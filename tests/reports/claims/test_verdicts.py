@@ -12,12 +12,11 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.errors import InputError
-from documents.plan import ReportPlan
+from documents.plan import ReportPlan, read_plan
 from reports.claims.comparison import comparisons
 from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
 from reports.claims.verdicts import claim_verdicts, combined, decided
 from reports.pages.site import render_site
-from reports.plan import read_plan
 from reports.statistics.decisions import Question, decide
 from reports.tables import Tables, read_tables
 from results.schema import CLAIMS, FINDINGS

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from documents.method import BasisSpec
-from documents.plan import MetricPlan, StudyPlan, WorkloadPlan
+from documents.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
 from reports.figures.across import draw_across, ranks, varied
 from reports.figures.all_figures import with_source_figures
 from reports.figures.drawing import Drawn
@@ -23,7 +23,6 @@ from reports.figures.study_figures import (
     judged_metrics,
     steps_an_epoch,
 )
-from reports.plan import read_plan
 from reports.tables import read_tables
 from tests.reports.changing import replace
 from tests.reports.synthetic import Shape, write_plan

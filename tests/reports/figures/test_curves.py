@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from documents.errors import InputError
+from documents.plan import read_plan
 from reports.figures import curves
 from reports.figures.curves import checkpoints, final_curves, shown_steps, with_step_evaluations
 from reports.measures import CELL
-from reports.plan import read_plan
 from reports.tables import read_tables
 from results.schema import CURVES
 from results.writing import write_table

@@ -14,7 +14,7 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.errors import InputError
-from reports.plan import read_plan
+from documents.plan import read_plan
 from reports.sets.comparing import ComparedRow, Tolerance, compare, overlap, paired_row, summed_up
 from reports.sets.comparison_page import render
 from reports.sets.sides import Side, only, read_side, side_of

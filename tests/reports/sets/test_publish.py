@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from curvebench.__main__ import main
 from documents.errors import InputError
+from documents.plan import read_plan
 from documents.sets import BEGIN, END
-from reports.plan import read_plan
 from reports.sets.checking import alike, disagreements, flaws
 from reports.sets.contents import curves_of_claims, gather, thinned
 from reports.sets.derived import read_set, texts
