@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from harness.backends.common_names import like_numpy
 from harness.backends.decompositions import guarded, symmetric_part
 from harness.backends.ops import Array, Ops, separate_copies
 
@@ -121,65 +122,23 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         return jnp.where(x > 0, x, jnp.zeros_like(x))  # gradient 0 at 0, as in torch
 
     return JaxOps(
+        **like_numpy(jnp, kind),
         device=device,
         backend="jax",
         dtype=dtype,
         asarray=asarray,
         to_numpy=np.asarray,
-        zeros=lambda shape: jnp.zeros(shape, kind),
-        eye=lambda n: jnp.eye(n, dtype=kind),
-        arange=lambda n: jnp.arange(n, dtype=kind),
-        zeros_like=jnp.zeros_like,
-        ones_like=jnp.ones_like,
-        full_like=jnp.full_like,
         astype_float=lambda x: x.astype(kind),
         stop_gradient=jax.lax.stop_gradient,
-        sqrt=jnp.sqrt,
-        square=jnp.square,
-        power=jnp.power,
         abs=lambda x: x * jnp.sign(x),  # gradient 0 at 0, as in torch
-        sign=jnp.sign,
-        exp=jnp.exp,
-        log=jnp.log,
-        sin=jnp.sin,
-        cos=jnp.cos,
-        atan2=jnp.atan2,
-        isfinite=jnp.isfinite,
-        where=jnp.where,
-        maximum=jnp.maximum,
-        minimum=jnp.minimum,
-        clip=jnp.clip,
-        sum=jnp.sum,
-        mean=jnp.mean,
-        max=jnp.max,
-        cumsum=lambda x, axis: jnp.cumsum(x, axis=axis),
-        argmax=lambda x, axis: jnp.argmax(x, axis=axis),
-        argsort=lambda x, axis: jnp.argsort(x, axis=axis, stable=True),
-        swapaxes=jnp.swapaxes,
-        reshape=jnp.reshape,
-        broadcast_to=jnp.broadcast_to,
-        pad=jnp.pad,
-        concatenate=lambda arrays, axis: jnp.concatenate(arrays, axis=axis),
-        stack=lambda arrays, axis: jnp.stack(arrays, axis=axis),
-        take=lambda x, indices, axis: jnp.take(x, indices, axis=axis),
-        take_along_axis=lambda x, indices, axis: jnp.take_along_axis(x, indices, axis=axis),
-        norm=lambda x: jnp.sqrt(jnp.sum(jnp.square(x))),
-        matmul=jnp.matmul,
-        einsum=jnp.einsum,
-        matrix_transpose=jnp.matrix_transpose,
-        diagonal=jnp.linalg.diagonal,
-        tril=jnp.tril,
         eigh=guarded(
             lambda x: jnp.linalg.eigh(symmetric_part(x), symmetrize_input=False), jnp.isfinite, jnp.where
         ),
-        qr=jnp.linalg.qr,
-        svd=guarded(lambda x: jnp.linalg.svd(x, full_matrices=False), jnp.isfinite, jnp.where),
         solve=jnp.linalg.solve,
         cholesky=jnp.linalg.cholesky,  # of the symmetric part by itself
         relu=relu,
         gelu=lambda x: jax.nn.gelu(x, approximate=False),
         silu=jax.nn.silu,
-        tanh=jnp.tanh,
         sigmoid=jax.nn.sigmoid,
         log_sigmoid=jax.nn.log_sigmoid,
         softmax=lambda x, axis: jax.nn.softmax(x, axis=axis),

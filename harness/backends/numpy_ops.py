@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import erf
 
+from harness.backends.common_names import like_numpy
 from harness.backends.decompositions import guarded, symmetric_part
 from harness.backends.ops import Ops
 
@@ -45,6 +45,12 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -x))
 
 
+def _gelu(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erf  # half a second to import, which the other functions need not wait for
+
+    return np.asarray(x * (1 + erf(x / math.sqrt(2))) / 2)
+
+
 def _windows(x: np.ndarray, shape: tuple[int, ...], stride: int) -> np.ndarray:
     """All windows of images (N, C, H, W) as (N, C, rows, columns, *shape), without a copy."""
     windows = np.lib.stride_tricks.sliding_window_view(x, shape, axis=(2, 3))
@@ -69,62 +75,20 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         return x - np.expand_dims(_logsumexp(x, axis), axis)
 
     return Ops(
+        **like_numpy(np, kind),
         backend="numpy",
         dtype=dtype,
         asarray=asarray,
         to_numpy=np.asarray,
-        zeros=lambda shape: np.zeros(shape, kind),
-        eye=lambda n: np.eye(n, dtype=kind),
-        arange=lambda n: np.arange(n, dtype=kind),
-        zeros_like=np.zeros_like,
-        ones_like=np.ones_like,
-        full_like=np.full_like,
         astype_float=lambda x: np.asarray(x).astype(kind),
         stop_gradient=lambda x: x,
-        sqrt=np.sqrt,
-        square=np.square,
-        power=np.power,
         abs=np.abs,
-        sign=np.sign,
-        exp=np.exp,
-        log=np.log,
-        sin=np.sin,
-        cos=np.cos,
-        atan2=np.atan2,
-        isfinite=np.isfinite,
-        where=np.where,
-        maximum=np.maximum,
-        minimum=np.minimum,
-        clip=np.clip,
-        sum=np.sum,
-        mean=np.mean,
-        max=np.max,
-        cumsum=lambda x, axis: np.cumsum(x, axis=axis),
-        argmax=lambda x, axis: np.argmax(x, axis=axis),
-        argsort=lambda x, axis: np.argsort(x, axis=axis, stable=True),
-        swapaxes=np.swapaxes,
-        reshape=np.reshape,
-        broadcast_to=np.broadcast_to,
-        pad=np.pad,
-        concatenate=lambda arrays, axis: np.concatenate(arrays, axis=axis),
-        stack=lambda arrays, axis: np.stack(arrays, axis=axis),
-        take=lambda x, indices, axis: np.take(x, indices, axis=axis),
-        take_along_axis=lambda x, indices, axis: np.take_along_axis(x, indices, axis=axis),
-        norm=lambda x: np.sqrt(np.sum(np.square(x))),
-        matmul=np.matmul,
-        einsum=np.einsum,
-        matrix_transpose=np.matrix_transpose,
-        diagonal=np.linalg.diagonal,
-        tril=np.tril,
         eigh=guarded(lambda x: np.linalg.eigh(symmetric_part(x)), np.isfinite, np.where),
-        qr=np.linalg.qr,
-        svd=guarded(lambda x: np.linalg.svd(x, full_matrices=False), np.isfinite, np.where),
         solve=_or_nan(np.linalg.solve, "(n,n),(n,k)->(n,k)"),
         cholesky=_or_nan(lambda x: np.linalg.cholesky(symmetric_part(x)), "(n,n)->(n,n)"),
         relu=lambda x: np.maximum(x, 0),
-        gelu=lambda x: x * (1 + erf(x / math.sqrt(2))) / 2,
+        gelu=_gelu,
         silu=lambda x: x * _sigmoid(x),
-        tanh=np.tanh,
         sigmoid=_sigmoid,
         log_sigmoid=lambda x: -np.logaddexp(0, -x),
         softmax=_softmax,

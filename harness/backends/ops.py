@@ -127,10 +127,6 @@ class Ops:
         """V^T x of each seed's lanes, (S, K, r), for x (S, K, n)."""
         return self.einsum("sij,ski->skj", bases, vectors)
 
-    def one_hot(self, labels: Array, classes: int) -> Array:
-        """Rows of the identity, (..., classes), for integers (...)."""
-        return self.astype_float(labels[..., None] == self.arange(classes))
-
     def attention(self, query: Array, key: Array, value: Array, causal: bool = False) -> Array:
         """Scaled dot product attention on (..., tokens, dim).
 

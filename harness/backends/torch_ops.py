@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from harness.backends.common_names import EVERYWHERE, named
 from harness.backends.decompositions import guarded, symmetric_part
 from harness.backends.ops import Array, Ops
 
@@ -68,6 +69,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         return reduce
 
     return TorchOps(
+        **named(torch, EVERYWHERE),
         backend="torch",
         dtype=dtype,
         asarray=asarray,
@@ -75,23 +77,10 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         zeros=lambda shape: torch.zeros(shape, dtype=kind, device=device),
         eye=lambda n: torch.eye(n, dtype=kind, device=device),
         arange=lambda n: torch.arange(n, dtype=kind, device=device),
-        zeros_like=torch.zeros_like,
-        ones_like=torch.ones_like,
-        full_like=torch.full_like,
         astype_float=lambda x: x.to(kind),
         stop_gradient=torch.Tensor.detach,
-        sqrt=torch.sqrt,
-        square=torch.square,
         power=torch.pow,
         abs=torch.abs,
-        sign=torch.sign,
-        exp=torch.exp,
-        log=torch.log,
-        sin=torch.sin,
-        cos=torch.cos,
-        atan2=torch.atan2,
-        isfinite=torch.isfinite,
-        where=torch.where,
         maximum=lambda x, y: torch.maximum(x, scalar_like(x, y)),
         minimum=lambda x, y: torch.minimum(x, scalar_like(x, y)),
         clip=torch.clamp,
@@ -101,20 +90,14 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         cumsum=lambda x, axis: torch.cumsum(x, dim=axis),
         argmax=lambda x, axis: torch.argmax(x, dim=axis),
         argsort=lambda x, axis: torch.argsort(x, dim=axis, stable=True),
-        swapaxes=torch.swapaxes,
-        reshape=torch.reshape,
-        broadcast_to=torch.broadcast_to,
         pad=_pad,
         concatenate=lambda tensors, axis: torch.cat(tensors, dim=axis),
         stack=lambda tensors, axis: torch.stack(tensors, dim=axis),
         take=_take,
         take_along_axis=lambda x, indices, axis: torch.take_along_dim(x, indices, dim=axis),
         norm=lambda x: torch.sqrt(torch.sum(torch.square(x))),
-        matmul=torch.matmul,
-        einsum=torch.einsum,
         matrix_transpose=lambda x: x.mT,
         diagonal=torch.linalg.diagonal,
-        tril=torch.tril,
         eigh=guarded(lambda x: torch.linalg.eigh(symmetric_part(x)), torch.isfinite, torch.where),
         qr=torch.linalg.qr,
         svd=guarded(lambda x: torch.linalg.svd(x, full_matrices=False), torch.isfinite, torch.where),
@@ -123,7 +106,6 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         relu=torch.relu,
         gelu=functional.gelu,
         silu=functional.silu,
-        tanh=torch.tanh,
         sigmoid=torch.sigmoid,
         log_sigmoid=functional.logsigmoid,
         softmax=lambda x, axis: torch.softmax(x, dim=axis),

@@ -99,7 +99,7 @@ def _apply(ops: Ops, params: Arrays, name: str, x: Array) -> Array:
 
 
 def _negative_log_likelihood(ops: Ops, logits: Array, labels: Array) -> Array:
-    return -ops.mean(ops.sum(ops.log_softmax(logits, -1) * ops.one_hot(labels, CLASSES), axis=-1))
+    return -ops.mean(ops.take_along_axis(ops.log_softmax(logits, -1), labels[:, None], -1))
 
 
 def _measured(ops: Ops, logits: Array, labels: Array) -> dict[str, Array]:

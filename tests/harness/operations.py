@@ -135,7 +135,6 @@ CASES: dict[str, Case] = {
     "max_pool2d with overlap": Case(lambda ops, x: ops.max_pool2d(x, 3, 2), (IMAGES,)),
     "average_pool2d": Case(lambda ops, x: ops.average_pool2d(x, 2, 2), (IMAGES,)),
     "average_pool2d with overlap": Case(lambda ops, x: ops.average_pool2d(x, 3, 2), (IMAGES,)),
-    "one_hot": Case(lambda ops, labels: ops.one_hot(labels, 4), (LABELS,), smooth=False),
     "attention": Case(
         lambda ops, *qkv: ops.attention(*qkv), (_normal(2, 3, 5), _normal(2, 4, 5), _normal(2, 4, 6))
     ),
