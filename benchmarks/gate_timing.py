@@ -74,8 +74,7 @@ class Worker:
             self.words.seek(0)
             trouble = self.words.read().strip().splitlines()[-1:] or ["it ended without a word"]
             raise InputError(f"timing {self.checkout.name} failed: {trouble[0]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return json.loads(line)
 
     def seconds(self, label: str, calls: int) -> float:
         """Seconds of a call, over a block of calls."""

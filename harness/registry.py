@@ -69,8 +69,7 @@ def find_rule(locator: str) -> Rule:
     Raises:
         InputError: for an unknown name; or a package or file that cannot be read, or holds no such rule.
     """
-    rule: Rule = foreign.rule(locator) if foreign.is_foreign(locator) else _find(RULES, locator)
-    return rule
+    return foreign.rule(locator) if foreign.is_foreign(locator) else _find(RULES, locator)
 
 
 def find_workload(locator: str) -> Workload:
@@ -79,8 +78,7 @@ def find_workload(locator: str) -> Workload:
     Raises:
         InputError: as in `find_rule`.
     """
-    workload: Workload = _find(WORKLOADS, locator)
-    return workload
+    return _find(WORKLOADS, locator)
 
 
 def known(kind: Kind) -> dict[str, Any]:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from documents.definitions import Kind
 from optimizers.rule import Hyperparameter, HyperparameterError, Rule
 
-__all__ = ["KIND", "Hyperparameter", "HyperparameterError", "Rule", "module_of", "rules"]
-
 KIND = Kind("optimizer", __name__, "RULES", Rule)
 
 
 def rules() -> dict[str, Rule]:
     """Every rule by name."""
     return KIND.own()
-
-
-def module_of(name: str) -> str:
-    """The module that defines a rule, for the hash of its sources."""
-    return KIND.module_of(name)

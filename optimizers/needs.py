@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 Array = Any
 Ops = Any
-Linear = Callable[[Array], Array]
+Function = Callable[[Array], Array]  # of vectors
 
 
-class LossAtPoint(Protocol):
-    """The loss of one run's minibatch around the point of a step, with the backend's derivatives."""
+@dataclass(frozen=True)
+class LossAtPoint:
+    """The loss of one run's minibatch around the point of a step, with the backend's derivatives.
 
-    @property
-    def ops(self) -> Ops:
-        """The backend's array functions."""
+    Args:
+        ops: the backend's array functions.
+        point: all parameters (d,), each raveled in row-major order, end to end in the layout's order.
+        loss: a scalar, of parameters (d,).
+        grad: gives the gradient of a scalar function.
+        hessian: gives the Hessian of a scalar function of a vector.
+    """
 
-    @property
-    def point(self) -> Array:
-        """All parameters (d,), each raveled in row-major order, end to end in the layout's order."""
-
-    def loss(self, point: Array) -> Array:
-        """The loss, a scalar, of parameters (d,)."""
-
-    def grad(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """The gradient of a scalar function."""
-
-    def hessian(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """The Hessian of a scalar function of a vector."""
+    ops: Ops
+    point: Array
+    loss: Function
+    grad: Callable[[Function], Function]
+    hessian: Callable[[Function], Function]
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,10 @@ class Need:
     gradient_evaluations: Callable[[int], int]
     entries: Callable[[int], int]
     example: Callable[[int], np.ndarray]
-    change_basis: Callable[[Ops, Linear, Array], Array] | None = None
+    change_basis: Callable[[Ops, Function, Array], Array] | None = None
 
 
-def _change_both_sides(ops: Ops, to_coordinates: Linear, matrices: Array) -> Array:
+def _change_both_sides(ops: Ops, to_coordinates: Function, matrices: Array) -> Array:
     """J^T H J, one row and column a coordinate, of (S, K, d, d); J is V for a rotation."""
     for _ in range(2):
         seeds, settings, rows, size = matrices.shape

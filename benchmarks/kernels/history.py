@@ -29,8 +29,7 @@ SHORT = 8  # letters of a hash in asv's file names
 def settings(root: Path) -> dict[str, Any]:
     """The project's asv settings; comments take whole lines."""
     text = (root / CONFIGURATION).read_text()
-    loaded: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-    return loaded
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
 
 
 def settings_for(root: Path, checkout: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from harness import replay
 from harness.backends.engine import engine
 from harness.engine.derivatives import StepInfo
+from harness.engine.execution import state_entries
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Constants, Inputs, Program, Update
 from optimizers import rules
@@ -136,32 +137,13 @@ def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
     return end_to_end(path[-1])
 
 
-def _plain() -> Any:
-    from harness.backends.numpy_ops import numpy_ops
-
-    return numpy_ops("float64")
-
-
-def _leaves(state: Any) -> list[np.ndarray]:
-    if isinstance(state, np.ndarray):
-        return [state]
-    children = state.values() if isinstance(state, Mapping) else state
-    return [leaf for child in children for leaf in _leaves(child)]
-
-
 def step_entries(rule: Rule, shapes: Shapes) -> int:
     """Entries moved at least: gradient, parameter and state are read, parameter and state are written.
 
     A state's part that a step replaces without reading it, such as roots at a refresh, counts as read too.
     """
-    return 3 * sum(map(prod, shapes.values())) + 2 * state_entries(rule, shapes)
-
-
-def state_entries(rule: Rule, shapes: Shapes) -> int:
-    """Entries of a rule's state."""
     lay = layout(shapes, roles_of(shapes))
-    state = Update(rule, lay).init(_plain(), np.zeros((1, 1, lay.total)))
-    return sum(leaf.size for leaf in _leaves(state))
+    return 3 * lay.total + 2 * state_entries(rule, lay)
 
 
 def step_case(rule: Rule, kind: str) -> KernelCase:

@@ -59,5 +59,4 @@ def engine(backend: str, dtype: str, device: str = "cpu") -> Engine:
         InputError: when there is no such device here.
     """
     module = importlib.import_module(module_of(backend))
-    made: Engine = module.make(dtype, device)
-    return made
+    return module.make(dtype, device)

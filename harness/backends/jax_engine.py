@@ -33,20 +33,16 @@ class JaxEngine:
         return stack
 
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
-        mapped: Callable[..., Any] = jax.vmap(function, in_axes=axes)
-        return mapped
+        return jax.vmap(function, in_axes=axes)
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
-        differentiated: Callable[..., Any] = jax.value_and_grad(function, has_aux=True)
-        return differentiated
+        return jax.value_and_grad(function, has_aux=True)
 
     def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        gradient: Callable[..., Any] = jax.grad(function)
-        return gradient
+        return jax.grad(function)
 
     def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        hessian: Callable[..., Any] = jax.hessian(function)
-        return hessian
+        return jax.hessian(function)
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
@@ -60,12 +56,10 @@ class JaxEngine:
         traced = jax.jit(advance, donate_argnums=0).trace(carry, constants, inputs)
         if self.device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
             return _Loop(program, carry, constants, inputs)
-        compiled: Callable[[Carry, Constants, Inputs], Carry] = traced.lower().compile()
-        return compiled
+        return traced.lower().compile()
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = jax.jit(function).lower(*arguments).compile()
-        return compiled
+        return jax.jit(function).lower(*arguments).compile()
 
     def limit_threads(self, threads: int) -> None:
         pass  # JAX reads the environment variable NPROC when it is imported

@@ -79,10 +79,9 @@ def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper
         return step
     # torch looks compiled code up by a function's code object, through all that it has for it.
     own = FunctionType(step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__)
-    compiled: Stepper = torch.compile(
+    return torch.compile(
         own, fullgraph=True, dynamic=True, backend=compiler, options={"guard_filter_fn": _of_arguments}
     )
-    return compiled
 
 
 def _of_arguments(guards: Sequence[Any]) -> list[bool]:

@@ -77,8 +77,7 @@ class TorchEngine:
             matmul.allow_tf32, convolution.allow_tf32 = before
 
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
-        mapped: Callable[..., Any] = torch.func.vmap(function, in_dims=axes)
-        return mapped
+        return torch.func.vmap(function, in_dims=axes)
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         if alone:
@@ -91,13 +90,11 @@ class TorchEngine:
         return value_first
 
     def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        gradient: Callable[..., Any] = torch.func.grad(function)
-        return gradient
+        return torch.func.grad(function)
 
     def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
         # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
-        hessian: Callable[..., Any] = torch.func.jacrev(torch.func.jacrev(function))
-        return hessian
+        return torch.func.jacrev(torch.func.jacrev(function))
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None

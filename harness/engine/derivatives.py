@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from harness.backends.ops import Array, Ops
 from harness.engine.layout import Layout, by_name, end_to_end
-from optimizers.needs import Need
+from optimizers.needs import LossAtPoint, Need
 
 Function = Callable[..., Any]
 
@@ -94,17 +93,6 @@ def _as_lane(arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name: array[None, None] for name, array in arrays.items()}
 
 
-@dataclass(frozen=True)
-class _LossAtPoint:
-    """The loss of one run around a point (optimizers.needs.LossAtPoint)."""
-
-    ops: Ops
-    point: Array
-    loss: Function
-    grad: Function
-    hessian: Function
-
-
 def step_evaluation(
     derivatives: Derivatives, loss: Function, lay: Layout, per_seed: bool, needs: Sequence[Need]
 ) -> Evaluation:
@@ -116,7 +104,7 @@ def step_evaluation(
             def value(vector: Any) -> Any:
                 return loss(ops, by_name(ops, lay.parameters, vector), model, batch, noise)[0]
 
-            return need.evaluate(_LossAtPoint(ops, flat, value, derivatives.grad, derivatives.hessian))
+            return need.evaluate(LossAtPoint(ops, flat, value, derivatives.grad, derivatives.hessian))
 
         return over_lanes(derivatives, one, per_seed, noise=True)
 

@@ -85,7 +85,7 @@ def rule(locator: str) -> Rule:
     def build(given: Options) -> Rule:
         chosen = complete(locator, options, given)
         numbers = dict.fromkeys(chosen["tuned"], NUMBER) | {"learning_rate": LEARNING_RATE}
-        made: Rule = MAKERS[library](
+        return MAKERS[library](
             locator,
             chosen["arguments"],
             name=label(locator),
@@ -97,7 +97,6 @@ def rule(locator: str) -> Rule:
             chosen=chosen,
             build=build,
         )
-        return made
 
     return build({})
 

@@ -500,5 +500,4 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
 
 def _gradient(param: torch.Tensor) -> torch.Tensor:
-    grad: torch.Tensor = param.grad.detach().to(param.dtype)
-    return grad
+    return param.grad.detach().to(param.dtype)

@@ -41,7 +41,6 @@ from harness.planning.studies import (
     Study,
     at_defaults,
     final_seeds,
-    missing_data,
     missing_of,
     read_studies,
     rule_of,
@@ -53,13 +52,9 @@ from harness.seeding import generator
 from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
 from harness.stages.supervision import FAILED
-from optimizers import module_of as rule_module
 from optimizers import rules
-from optimizers.bases import bases
-from optimizers.bases import module_of as basis_module
+from optimizers.bases import KIND as BASES
 from results.temporary import write_texts
-from workloads import module_of as workload_module
-from workloads import workloads
 from workloads.data import FOLDER_VARIABLE
 
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
@@ -117,7 +112,7 @@ def _why_skipped(study: Study, config: Config) -> str | None:
     if not set(config.backends or used).intersection(used):
         asked = ", ".join(config.backends or own)
         return f"it does not run on {asked} at this scale (it runs on: {', '.join(used) or 'none'})"
-    return missing_data(study, config.scale)
+    return missing_of(study.workloads[config.scale])
 
 
 # --- jobs ----------------------------------------------------------------------------------------
@@ -261,7 +256,7 @@ class Planner:
         ]
         modules = [
             *(module for one in origins for module in one.modules),
-            *(basis_module(basis.name) for basis in used),
+            *(BASES.module_of(basis.name) for basis in used),
         ]
         files = {key: path for one in origins for key, path in one.files.items()}
         packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
@@ -313,7 +308,7 @@ def parity_job(
         *(f"harness.backends.{backend}_engine" for backend in BACKENDS),
         *(module for name in optimizers for module in origin(RULES, name).modules),
         *(module for spec in workload_specs for module in origin(WORKLOADS, spec.locator).modules),
-        *(basis_module(spec.name) for spec in basis_specs),
+        *(BASES.module_of(spec.name) for spec in basis_specs),
     ]
     spec = ParitySpec(
         stage="parity",
@@ -336,9 +331,7 @@ def parity_job(
 def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
     """SHA-256 by file of what decides the measures of a module's claims, and of all that is found by name."""
     found_by_name = [
-        *map(rule_module, rules()),
-        *map(basis_module, bases()),
-        *map(workload_module, workloads()),
+        *(kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own()),
         *map(backend_module, BACKENDS),
         *ENTRIES.values(),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -211,20 +211,8 @@ def read_study(path: Path) -> Study:
     )
 
 
-AS_WRITTEN = (
-    "question",
-    "source",
-    "source_figures",
-    "setting_notes",
-    "tuning",
-    "schedule",
-    "targets",
-    "precision",
-    "claims",
-    "scales",
-)
-
-
+CHANGED = {"optimizers", "bases", "stop", "compare", "workloads"}  # what a study has otherwise than its file
+AS_WRITTEN = {one.name for one in fields(Study)} & StudyFile.model_fields.keys() - CHANGED
 Report = Callable[[str, object], None]
 Known = tuple[Named, str, Workload]  # a workload as the study has it, where it is found, and what is there
 
@@ -503,11 +491,6 @@ def _check_scale(key: str, scale: Scale, report: Report) -> None:
                 f"{key}.backends.{name}.seeds.final",
                 f"{use.seeds.final} is more than the scale's final seeds; use at most {scale.seeds.final}",
             )
-
-
-def missing_data(study: Study, scale: str) -> str | None:
-    """Why a study cannot run here: what data is missing and how to get it; None when all is there."""
-    return missing_of(study.workloads[scale])
 
 
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:

@@ -7,28 +7,9 @@ from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampli
 from optimizers.bases.change import CHANGES, Change
 from optimizers.options import Option, OptionError
 
-__all__ = [
-    "CHANGES",
-    "Basis",
-    "Change",
-    "Estimator",
-    "Group",
-    "Option",
-    "OptionError",
-    "Reestimation",
-    "Sampling",
-    "bases",
-    "module_of",
-]
-
 KIND = Kind("basis", __name__, "BASES", Basis)
 
 
 def bases() -> dict[str, Basis]:
     """Every basis by name."""
     return KIND.own()
-
-
-def module_of(name: str) -> str:
-    """The module that defines a basis, for the hash of its sources."""
-    return KIND.module_of(name)

@@ -13,7 +13,14 @@ from documents.names import unknown
 from documents.values import choice, is_number
 from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling, Shapes
 from optimizers.bases.change import AUXILIARY, DATA, REDUCED, ROTATION, SHARED, Change
-from optimizers.bases.estimators import Completed, Randomized, RandomNullSpace, Streaming, Whole
+from optimizers.bases.estimators import (
+    Changed,
+    Randomized,
+    Streaming,
+    Whole,
+    completed,
+    with_random_null_space,
+)
 from optimizers.options import Option, OptionError, Options
 
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
@@ -176,8 +183,8 @@ def _estimator(options: Options, group: Group, random: np.random.Generator) -> E
     rank = group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
     leading = ESTIMATORS[options["estimator"]](group.size, rank, random)
     completes = rank < group.size and not group.change.leading
-    found = Completed(leading, random) if completes else leading
-    return RandomNullSpace(found, random) if options["null_space"] == "random" else found
+    found = Changed(leading, completed, random) if completes else leading
+    return Changed(found, with_random_null_space, random) if options["null_space"] == "random" else found
 
 
 EGOP = Basis(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,13 +91,19 @@ def eigenbasis(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return basis, eigenvalues
 
 
-def completed(leading: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Orthonormal columns (d, r) and a uniformly random orthonormal basis of what they leave, (d, d)."""
+def completed(
+    leading: np.ndarray, eigenvalues: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Orthonormal columns (d, r) and a uniformly random orthonormal basis of what they leave, (d, d).
+
+    The eigenvalues (d,) of the latter are not known.
+    """
     dimension, rank = leading.shape
     rest = random.standard_normal((dimension, dimension - rank))
     for _ in range(2):  # once leaves rounding that grows with the condition of the draw
         rest = np.linalg.qr(rest - leading @ (leading.T @ rest))[0]
-    return np.concatenate([leading, rest], axis=1)
+    unknown = np.full(dimension - rank, np.nan)
+    return np.concatenate([leading, rest], axis=1), np.concatenate([eigenvalues, unknown])
 
 
 def with_random_null_space(
@@ -202,31 +209,19 @@ class Streaming:
         return with_signs(vectors[:, : self.rank]), eigenvalues[: self.rank]
 
 
-@dataclass
-class Completed:
-    """The vectors of another estimator, completed by random ones whose eigenvalues are not known."""
-
-    leading: Whole | Streaming
-    random: np.random.Generator
-
-    def add(self, gradients: np.ndarray) -> None:
-        self.leading.add(gradients)
-
-    def result(self) -> tuple[np.ndarray, np.ndarray]:
-        vectors, eigenvalues = self.leading.result()
-        unknown = np.full(len(vectors) - len(eigenvalues), np.nan)
-        return completed(vectors, self.random), np.concatenate([eigenvalues, unknown])
+Change = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass
-class RandomNullSpace:
-    """The vectors of another estimator, those of the null space in random coordinates of it."""
+class Changed:
+    """The vectors and eigenvalues of another estimator, changed at random, such as completed."""
 
-    found: Whole | Streaming | Completed
+    found: Whole | Streaming | Changed
+    change: Change
     random: np.random.Generator
 
     def add(self, gradients: np.ndarray) -> None:
         self.found.add(gradients)
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        return with_random_null_space(*self.found.result(), self.random)
+        return self.change(*self.found.result(), self.random)

@@ -27,25 +27,3 @@ from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogo
 from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial
 from optimizers.matrix_functions.scaling import rank_cutoff
 from optimizers.matrix_functions.symmetric import gram, symmetric_product
-
-__all__ = [
-    "COEFFICIENTS",
-    "OddPolynomial",
-    "align_signs",
-    "coupled_newton_inverse_root",
-    "descending_order",
-    "estimated_eigenvalues",
-    "gram",
-    "inverse_root",
-    "inverse_root_in_basis",
-    "labelled_orthogonal_iteration",
-    "newton_schulz",
-    "newton_schulz_inverse_root",
-    "online_orthogonal_iteration",
-    "orthogonal_factor",
-    "orthogonal_iteration",
-    "power_iteration",
-    "rank_cutoff",
-    "reorder",
-    "symmetric_product",
-]

@@ -8,7 +8,7 @@ import pytest
 
 from documents.errors import InputError
 from harness.paths import STUDY_FOLDER
-from harness.planning.studies import Study, final_seeds, missing_data, read_studies, read_study, tuning_seeds
+from harness.planning.studies import Study, final_seeds, missing_of, read_studies, read_study, tuning_seeds
 from harness.stages.job import workload_of
 from optimizers import rules
 from optimizers.bases import bases
@@ -134,7 +134,7 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert linear.workloads["paper"][0].settings["widths"] == [10, 50, 30, 10]
     for study in (digits, convex, linear):
         assert [one.name for one in study.optimizers] == ["sgd", "momentum", "adagrad", "adam", "adamw"]
-        assert missing_data(study, "quick") is None
+        assert missing_of(study.workloads["quick"]) is None
 
 
 LIKE = """\

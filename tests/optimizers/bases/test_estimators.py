@@ -113,7 +113,7 @@ def test_a_random_complement_is_orthonormal_uniform_and_of_unknown_eigenvalues()
     # uniform: each column's projection on a fixed direction of the complement has mean square 1 / (d - r)
     rng = np.random.default_rng(5)
     fixed = np.linalg.qr(np.column_stack([leading, rng.standard_normal(SIZE)]))[0][:, -1]
-    squares = [(completed(leading, rng)[:, RANK:].T @ fixed) ** 2 for _ in range(200)]
+    squares = [(completed(leading, np.ones(RANK), rng)[0][:, RANK:].T @ fixed) ** 2 for _ in range(200)]
     means = np.mean(squares, axis=0) * (SIZE - RANK)
     assert 0.5 < means.min() < means.max() < 1.6
 
