@@ -124,9 +124,10 @@ def estimate(given: Namespace) -> None:
     if given.json:
         print_json(described(plan, list(estimates(plan))))
         return
-    print(HEAD)
-    found = []
+    found: list[Cost] = []
     for planned, cost in estimates(plan):
+        if not found:  # below what is said of progress
+            print(HEAD)
         found.append(cost)
         print(line(planned.study.name, cost), flush=True)
     print(line("total", Cost.total(found)), "", *ROUGH, sep="\n")

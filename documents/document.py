@@ -91,25 +91,28 @@ NOT_A = {
 }
 
 
-def explained(errors: ValidationError, whole: type[BaseModel], owner: str, key: str = "key") -> list[str]:
+def explained(
+    errors: ValidationError, whole: type[BaseModel], owner: str, key: str = "key", raw: Any = None
+) -> list[str]:
     """A line for each error of a document: the key, what is wrong, what would be right.
 
     Args:
         whole: the document's model.
         owner, key: what messages call the document and one of its keys, such as `a study`.
+        raw: what was validated, by which entries of lists that have names are called.
     """
     found = errors.errors()
     # pydantic counts only items that are right: a list that is too short for a wrong one is not
     inner = {error["loc"][:length] for error in found for length in range(len(error["loc"]))}
     return [
-        _explained(error, whole, owner, key)
+        _explained(error, whole, owner, key, raw)
         for error in found
         if error["type"] != "too_short" or error["loc"] not in inner
     ]
 
 
-def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, noun: str) -> str:
-    location = tuple(part for part in error["loc"] if part not in _TAGS)
+def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, noun: str, raw: Any) -> str:
+    location = tuple(part for part in _with_name(error["loc"], raw) if part not in _TAGS)
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     key = dotted(location)
     if kind == "extra_forbidden":
@@ -135,6 +138,19 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
 
 _PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
 _TAGS = _PROTOCOLS | {"methods", "number", "[key]"}
+
+
+def _with_name(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]:
+    """The place with an entry of workloads, optimizers or bases by its label, or its name, not its number."""
+    if len(location) < 2 or location[0] not in ("workloads", "optimizers", "bases"):
+        return location
+    key, number, *inner = location
+    entry, given = as_list(raw[key])[number], None
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        ((entry, given),) = entry.items()
+    if isinstance(given, Mapping) and isinstance(given.get("label"), str) and inner != ["label"]:
+        entry = given["label"]
+    return (key, entry, *inner) if isinstance(entry, str) else location
 
 
 def _quoted_number(given: Any) -> str:

@@ -48,6 +48,8 @@ def in_letters(value: str) -> str:
 
 
 def _label(value: str) -> str:
+    if not value:
+        raise ValueError("is empty; leave it out, and tables have the name")
     if value == NULL:
         raise ValueError(f"{value!r} is what tables call a step without an optimizer; take another")
     return in_letters(value)
@@ -61,7 +63,7 @@ class Named(Document):
     """A workload or a basis with its options: `egop`, or `{egop: {blocks: all, label: whole}}`.
 
     Args:
-        label: what tables call it; empty for its name.
+        label: what tables call it; its name where none is given.
     """
 
     name: str
@@ -231,7 +233,7 @@ def read_study_file(path: Path) -> StudyFile:
     try:
         return StudyFile.model_validate(raw)
     except ValidationError as errors:
-        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, StudyFile, "a study"))
+        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, StudyFile, "a study", raw=raw))
         raise InputError("\n".join(lines)) from errors
 
 

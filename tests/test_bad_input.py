@@ -134,6 +134,7 @@ TABLE = [
     Case("configuration key", configures(study="tiny"), ("--config study:", "did you mean 'studies'?")),
     Case("configuration of a wrong type", configures(studies=3), ("--config studies:", "3 is not a list of names")),
     Case("configuration of blanks", configures(studies=" "), ("--config studies:", "' ' is not a list of names")),
+    Case("backend given twice", configures(backends="jax,jax"), ("--config backends: 'jax' is given twice", "once")),
     Case("minutes that are none", configures(minutes="nan"), ("--config minutes:", "finite number")),
     # keys
     Case("misspelt key", checks(("optimizers:", "optimisers:")), ("tiny.yaml: optimisers:", "did you mean 'optimizers'?")),
@@ -169,7 +170,9 @@ TABLE = [
     Case("name of a scale", checks(("  quick:", "  quick.1:")), ("scales.quick.1:", "'quick.1'", "small letters")),
     Case("duplicate optimizer", checks(("[sgd, adam]", "[sgd, adam, sgd]")), ("tiny.yaml: optimizers:", "two optimizers are called 'sgd'; give each its own `label:`")),
     Case("duplicate workload", checks((WORKLOAD, "workloads: [least_squares, least_squares]")), ("tiny.yaml: workloads:", "two workloads are called 'least_squares'; give each its own `label:`")),
-    Case("label of a basis", checks(("blocks: all", "label: A/B, blocks: all")), ("bases[1].label:", "'A/B'", "small letters")),
+    Case("label of a basis", checks(("blocks: all", "label: A/B, blocks: all")), ("bases.egop.label:", "'A/B'", "small letters")),
+    Case("empty label", checks(("[sgd, adam]", "[sgd, {adam: {label: ''}}]")), ("tiny.yaml: optimizers.adam.label: is empty", "leave it out")),
+    Case("factors of a labelled optimizer", checks(("[sgd, adam]", "[sgd, {adam: {label: fast, factors: 3}}]")), ("tiny.yaml: optimizers.fast.factors: 3 is not a mapping",)),
     Case("blocks that a workload lacks", checks(("blocks: all", "blocks: weights")), ("bases.egop:", "least_squares", "use blocks: all")),
     Case("shared choice without its chooser", checks((BASES, "bases: [egop]")), ("tuning.shared_across:", "add it to bases")),
     Case("more seeds than there are", checks(("seeds: {final: 2}", "seeds: {final: 4}")), ("backends.torch.seeds.final:", "use at most 3")),
