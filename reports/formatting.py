@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from zlib import crc32
-
-from results.intervals import LEVEL
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 RANGE_BELOW = 6  # values; the interval of fewer is their whole range and covers less than 95 %
@@ -133,32 +131,6 @@ def interval(low: Any, high: Any) -> str:
     return NONE if low is None or high is None else f"[{number(low)}, {number(high)}]"
 
 
-def levels(estimates: Iterable[Any], noun: str) -> str:
-    """What the intervals of a table cover, where that is not what others do: 3 seeds: the range ...
-
-    Args:
-        estimates: what has `level` and `count`, as attributes or keys; None is left out.
-        noun: what is counted, in the plural.
-    """
-    found = {}
-    for estimate in estimates:
-        if estimate is not None:
-            of_row = isinstance(estimate, Mapping)
-            count, level = (
-                estimate[name] if of_row else getattr(estimate, name) for name in ("count", "level")
-            )
-            found[count] = level
-    parts: list[str] = []
-    for total in sorted(found, reverse=True):
-        level = percent(found[total], 1)
-        if level == percent(LEVEL, 1):
-            continue
-        what = "the range covers" if total < RANGE_BELOW else "intervals cover"
-        counted = noun if total != 1 else noun.removesuffix("s")
-        parts.append(f"{total} {counted}: {what} the median with {level}")
-    return f"{'; '.join(parts)}." if parts else ""
-
-
 def percent(share: Any, digits: int = 0) -> str:
     """A share as a percentage."""
     return NONE if share is None else f"{100 * float(share):.{digits}f} %"
@@ -237,36 +209,6 @@ def in_dimensions(value: Any) -> float | None:
     """How often the dimension d a size is, as studies write it (`0.5 d`); None for a number."""
     factor, _, unit = str(value).partition(" ")
     return float(factor) if unit == "d" else None
-
-
-def options(given: Mapping[str, Any]) -> str:
-    """Options and hyperparameters of any shape as one phrase: momentum 0.9; with decoupled weight decay."""
-    flat = dict(given)
-    arguments = flat.pop("arguments", None)
-    flat |= arguments if isinstance(arguments, dict) else {}
-    parts = [
-        f"{words(name)} {_option(value)}"
-        for name, value in flat.items()
-        if not isinstance(value, bool | None)
-    ]
-    for word, value, last in (("with", True, "and"), ("without", False, "or"), ("no", None, "or")):
-        named = [words(name) for name, each in flat.items() if each is value]
-        if named:
-            parts.append(f"{word} {listed(named, last=last)}")
-    return ", ".join(parts) or "nothing else"
-
-
-def _option(value: Any) -> str:
-    """A value inside a phrase; what has parts of its own stands in brackets."""
-    if isinstance(value, Mapping):
-        return f"({options(value)})"
-    if isinstance(value, list | tuple):
-        return listed([_option(each) for each in value]) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return plain(value)
-    return words(value) if str(value).isidentifier() else str(value)
 
 
 def slug(text: str) -> str:

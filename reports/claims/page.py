@@ -100,11 +100,6 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, fig
                 "deciding": next(
                     (each for each in verdict["comparisons"] if each["key"] == verdict["deciding"]), None
                 ),
-                "estimates": [
-                    {"level": comparison["level"], "count": comparison["seeds"]}
-                    for comparison in verdict["comparisons"]
-                    if comparison["level"] is not None
-                ],
                 "rule_changed": verdict["rule_of_runs"] not in (None, verdict["rule"]),
                 "as_printed": next(
                     (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),

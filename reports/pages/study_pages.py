@@ -78,8 +78,6 @@ def _backend(
     study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables, figures: Rows
 ) -> dict[str, Any]:
     """What a study's page shows of one workload on one backend."""
-    results = results_rows(study, workload, backend, tables.runs)
-    costs = cost_rows(study, workload, backend, tables)
     return {
         "name": backend,
         "figures": [
@@ -87,28 +85,10 @@ def _backend(
             for figure in figures
             if figure["workload"] == workload.name and figure["backend"] == backend
         ],
-        "results": results,
-        "estimates": [
-            estimate
-            for row in results
-            for estimate in (
-                *(metric["value"] for metric in row["metrics"]),
-                *(target["value"] for target in row["targets"]),
-            )
-        ],
+        "results": results_rows(study, workload, backend, tables.runs),
         "settings": settings_rows(study, workload.name, backend, tables.runs),
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
-        "costs": costs,
-        "cost_estimates": [
-            estimate
-            for row in costs
-            for estimate in (
-                *(row[key] for key in ("evaluations", "basis_seconds")),
-                *(target["seconds"] for target in row["targets"]),
-            )
-            if not isinstance(estimate, float)
-        ],
-        "step_estimates": [row[key] for row in costs for key in ("step", "ratio", "own")],
+        "costs": cost_rows(study, workload, backend, tables),
     }
 
 

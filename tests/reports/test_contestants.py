@@ -9,11 +9,11 @@ import polars as pl
 
 from curvebench.__main__ import main
 from documents.plan import read_plan
-from reports.formatting import options
 from reports.pages.study_pages import options_of, settings_rows
 from reports.tables import read_tables
 from results.schema import TABLES
 from results.writing import write_table
+from tests.reports.conftest import words_of
 from tests.reports.synthetic import Shape, write_plan
 
 SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(100, 106)), tuning_seeds=(0,))
@@ -50,7 +50,7 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     assert rows["sgd"]["tuned_on"] == "jax"
     assert "adam" not in {row["method"] for row in settings_rows(study, workload.name, "jax", found.runs)}
     assert options_of(study, "adam @ egop") == {"rule": "torch:torch.optim.Adam", "amsgrad": True}
-    said = options(rows["adam"]["others"])
+    said = words_of("setting.jinja", "options", rows["adam"]["others"])
     assert "rule torch:torch.optim.Adam" in said
     assert said.endswith("with amsgrad")
     assert main(["figures", "--plan", str(path), "--study", study.name]) == 0

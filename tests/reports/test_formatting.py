@@ -11,7 +11,6 @@ from reports.formatting import (
     counts,
     json_value,
     least,
-    levels,
     metric_name,
     number,
     p_value,
@@ -24,6 +23,10 @@ from reports.formatting import (
     slug,
 )
 from results.intervals import median_interval
+from tests.reports.conftest import words_of
+
+RANGE, NARROW = {"count": 3, "level": 0.75}, {"count": 10, "level": 0.9}
+COVERED = [median_interval(range(10)), None, median_interval(range(6))]
 
 
 @pytest.mark.parametrize(
@@ -88,14 +91,18 @@ def test_counts_that_stand_together_have_as_many_decimals(together, texts):
     assert counts(together) == texts
 
 
-def test_a_table_says_what_its_intervals_cover_where_every_page_says_something_else():
-    found = [median_interval(range(10)), None, median_interval(range(6)), {"count": 3, "level": 0.75}]
-    assert levels(found, "seeds") == "3 seeds: the range covers the median with 75.0 %."
-    assert levels(found[:3], "seeds") == ""
-    narrow = {"count": 10, "level": 0.9}
-    assert levels([*found, narrow], "pairs").startswith("10 pairs: intervals cover the median with 90.0 %; 3")
-    assert levels([median_interval([1.0])], "seeds") == "1 seed: the range covers the median with 0.0 %."
-    assert levels([None], "seeds") == ""
+@pytest.mark.parametrize(
+    ("given", "noun", "said"),
+    [
+        ([*COVERED, RANGE], "seeds", "3 seeds: the range covers the median with 75.0 %."),
+        (COVERED, "seeds", ""),
+        ([*COVERED, NARROW], "pairs", "10 pairs: intervals cover the median with 90.0 %."),
+        ([median_interval([1.0])], "seeds", "1 seed: the range covers the median with 0.0 %."),
+        ([None], "seeds", ""),
+    ],
+)
+def test_a_table_says_what_its_intervals_cover_where_every_page_says_something_else(given, noun, said):
+    assert words_of("macros.html.jinja", "levels", given, noun) == said
 
 
 @given(st.text(), st.text())

@@ -10,9 +10,13 @@ import pytest
 from documents.plan import BackendPlan, StudyPlan
 from documents.study import Schedule, Seeds
 from documents.tuning import Search
-from reports.formatting import options
 from tests.reports.changing import replace
 from tests.reports.conftest import words_of
+
+
+def options(given: dict[str, Any]) -> str:
+    """A phrase of a study's setting."""
+    return words_of("setting.jinja", "options", given)
 
 
 def rows(study: StudyPlan) -> dict[str, str]:
@@ -50,7 +54,7 @@ def test_options_of_any_shape_become_a_phrase():
         (
             {"blocks": ["W1"], "samples": "0.5 d", "rank": "0.1 d", "complement": "auxiliary"},
             (
-                "of W1, from 0.5 d gradients, its 0.1 d leading eigenvectors, as auxiliary variables beside "
+                "of W1, from 0.5 d gradients, its 0.1 d leading eigenvectors, as auxiliary variables next to "
                 "the original coordinates"
             ),
         ),
