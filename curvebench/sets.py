@@ -105,6 +105,6 @@ def reproduce(given: Namespace) -> int:
 )
 def compare(given: Namespace) -> None:
     """Set two published sets, or two checkouts, side by side."""
-    from reports.sets.comparison_page import write_comparison
+    from reports.sets.comparing import write_comparison
 
     print(write_comparison(given.before, given.after, given.out))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from documents.claim import Condition
 from documents.plan import StudyPlan
-from reports.formatting import metric_name, plain
+from reports.formatting import metric_name, plain, slug
 
 NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
 QUANTITIES = {
@@ -16,6 +16,7 @@ QUANTITIES = {
     "steps_to_target": "steps to the target of the {}",
     "seconds_to_nearly_best": f"seconds to {100 * NEARLY_BEST:g} % of the {{}}",
 }
+CLAIM_FIGURES = "claim_figures"  # of the site, for what property checks draw
 EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
 
 
@@ -35,3 +36,13 @@ def criterion(study: StudyPlan) -> str:
     chosen = study.tuning.choose
     words = f"{chosen.statistic} of the {chosen.which} {metric_name(chosen.metric)}"
     return f"{words} in the identity basis" if study.shares_rates else words
+
+
+def figure_folder(study: str) -> str:
+    """The folder of the site with a study's figures."""
+    return f"figures/{slug(study)}"
+
+
+def claim_figure(claim: str, study: str, backend: str) -> str:
+    """The light variant of the figure of a claim's comparisons on a backend."""
+    return f"{figure_folder(study)}/{slug(f'{claim}.{backend}')}.light.svg"

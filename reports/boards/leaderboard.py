@@ -30,7 +30,7 @@ from reports.measures import (
 )
 from reports.statistics.profiles import score_intervals
 from reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
-from reports.statistics.shares import joined, share_interval
+from reports.statistics.shares import Share, joined, share_interval
 from reports.tables import Tables
 from results.intervals import LEVEL, MedianInterval
 
@@ -49,24 +49,6 @@ class Column:
     target: tuple[str, float] | None
     stop: float | None
     seeds: int
-
-
-@dataclass(frozen=True)
-class Count:
-    """`successes` of `count`, and an interval of the chance behind them.
-
-    Over workloads whose chances differ there is no exact interval: `low` and `high` are then None.
-    """
-
-    successes: int
-    count: int
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def value(self) -> float | None:
-        """The share; None of nothing."""
-        return self.successes / self.count if self.count else None
 
 
 @dataclass(frozen=True)
@@ -115,9 +97,9 @@ class BoardEntry:
     best: bool
     evaluations: MedianInterval | None
     seconds: MedianInterval | None
-    wins: Count
-    reached: Count | None
-    diverged: Count
+    wins: Share
+    reached: Share | None
+    diverged: Share
     decades: MedianInterval | None
     tuning: TuningBudget | None
 
@@ -142,9 +124,9 @@ class MethodRow:
     score: Overall | None
     rank: Overall | None
     mean_rank: Overall | None
-    wins: Count | None
-    reached: Count | None
-    diverged: Count
+    wins: Share | None
+    reached: Share | None
+    diverged: Share
     gradients: Overall | None
     seconds: Overall | None
     step: MedianInterval | None
@@ -256,7 +238,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
                 mean_rank=mean_rank.get(method),
                 wins=_sum([entry.wins for entry in own if entry.wins.count]),
                 reached=_sum([entry.reached for entry in own if entry.reached is not None]),
-                diverged=_sum([entry.diverged for entry in own]) or Count(0, 0),
+                diverged=_sum([entry.diverged for entry in own]) or Share(0, 0),
                 gradients=gradients.get(method),
                 seconds=seconds.get(method),
                 step=steps.get(method),
@@ -319,7 +301,7 @@ def _cell(
 ) -> _Cell:
     """The cell of a workload from its final runs and their headline values."""
     won = {
-        row["method"]: _count(row["wins"], row["count"])
+        row["method"]: share_interval(row["wins"], row["count"])
         for row in wins(values, study.direction == "maximize").to_dicts()
     }
     summary = median_by_method(values)
@@ -342,9 +324,9 @@ def _cell(
             best=method in best,
             evaluations=complete_interval(evaluations),
             seconds=complete_interval(clocked.filter(method=method)["value"]),
-            wins=won.get(method, Count(0, 0)),
-            reached=_count(there, len(evaluations)) if len(evaluations) else None,
-            diverged=_count(total["failed"], total["count"] - total["missing"]),
+            wins=won.get(method, Share(0, 0)),
+            reached=share_interval(there, len(evaluations)) if len(evaluations) else None,
+            diverged=share_interval(total["failed"], total["count"] - total["missing"]),
             decades=decades.get(method),
             tuning=budgets.get(method),
         )
@@ -373,13 +355,6 @@ def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
     if not isinstance(study.tuning, TwoStageSweep):
         return {}
     return median_by_method(nearly_best_decades(study_values(study, own), study.direction))
-
-
-def _count(successes: int, count: int) -> Count:
-    if not count:
-        return Count(successes, count)
-    share = share_interval(successes, count)
-    return Count(successes, count, share.low, share.high)
 
 
 # --- over workloads ------------------------------------------------------------------------------
@@ -443,11 +418,11 @@ def ratio_to_least(value: float, least: float) -> float:
     return 1.0 if value == least else value / least if least else math.inf
 
 
-def _sum(counts: Sequence[Count]) -> Count | None:
+def _sum(counts: Sequence[Share]) -> Share | None:
     """The counts of several workloads as one; its interval if there is one workload only."""
     if len(counts) <= 1:
         return counts[0] if counts else None
-    return Count(sum(count.successes for count in counts), sum(count.count for count in counts))
+    return Share(sum(one.successes for one in counts), sum(one.count for one in counts))
 
 
 def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from reports.boards.leaderboard import Board, BoardEntry, Column, Count, MethodRow, Overall, TuningBudget
+from reports.boards.leaderboard import Board, BoardEntry, Column, MethodRow, Overall, TuningBudget
+from reports.statistics.shares import Share
 from results.intervals import MedianInterval
 from results.schema import LEADERBOARD
 
@@ -88,5 +89,5 @@ def _interval(value: MedianInterval | Overall | None, name: str) -> dict[str, An
     return {name: middle, f"{name}_low": value and value.low, f"{name}_high": value and value.high}
 
 
-def _counts(count: Count | None, successes: str, total: str) -> dict[str, Any]:
+def _counts(count: Share | None, successes: str, total: str) -> dict[str, Any]:
     return {successes: count and count.successes, total: count and count.count}

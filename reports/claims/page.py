@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -116,15 +117,12 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, fig
             }
         )
     found = {claim["document"].anchor for claim in claims}
+    tally, printed = (Counter(claim[name] for claim in claims) for name in ("verdict", "as_printed"))
     return {
         "claims": claims,
         "documents": [document for document in (*sources(), OTHER) if document.anchor in found],
-        "counts": {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS},
-        "printed": {
-            verdict: sum(claim["as_printed"] == verdict for claim in claims)
-            for verdict in VERDICTS
-            if any(claim["as_printed"] == verdict for claim in claims)
-        },
+        "counts": {verdict: tally[verdict] for verdict in VERDICTS},
+        "printed": {verdict: printed[verdict] for verdict in VERDICTS if printed[verdict]},
         "machines": rows["machine"].unique().sort().to_list() if rows is not None else [],
     }
 
@@ -132,15 +130,10 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, fig
 def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any]) -> dict[str, Any]:
     """The setting under which a study decides a claim, and its comparisons."""
     if study is None:
-        return {"plan": None, "at_most_partly": "", "notes": (), "comparisons": []}
+        return {"plan": None, "comparisons": []}
     (claim,) = (claim for claim in study.claims if claim.id == verdict["id"])
     comparisons = [
         {**comparison, "of_tuning": claim.conditions[comparison["key"]["condition"]].of_tuning}
         for comparison in verdict["comparisons"]
     ]
-    return {
-        "plan": study,
-        "at_most_partly": study.at_most_partly,
-        "notes": study.notes,
-        "comparisons": comparisons,
-    }
+    return {"plan": study, "comparisons": comparisons}

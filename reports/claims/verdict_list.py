@@ -18,7 +18,7 @@ from reports.claims.comparison import ClaimComparison
 from reports.claims.page import check_rows
 from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, claim_verdicts
-from reports.places import claim_figure
+from reports.plan import claim_figure
 from reports.tables import read_tables
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p (Holm)", "seeds", "why")

@@ -22,7 +22,6 @@ from reports.figures.drawing import (
     log_axes,
     panel_grid,
     save,
-    thinned,
 )
 from reports.figures.palette import DASHES, MUTED
 from reports.figures.study_figures import (
@@ -93,9 +92,7 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
         patterns = [(), *(tuple(map(float, dash.split())) for dash in DASHES)]
         dashes = dict(zip(values, patterns, strict=False))
         with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
-            for (method, workload), line in thinned(bands).group_by(
-                "method", "workload", maintain_order=True
-            ):
+            for (method, workload), line in bands.group_by("method", "workload", maintain_order=True):
                 look = cell.looks[Method.of(str(method)).optimizer]
                 draw_line(panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
             limit_heights(panels, bands, "step", study.direction)

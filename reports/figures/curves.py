@@ -9,7 +9,7 @@ import polars as pl
 from reports.measures import CELL
 from results.reading import naming_damage, scan, table_files
 
-SHOWN_STEPS = 400  # of a curve; a figure is some 600 points wide
+SHOWN_STEPS = 120  # of a curve; a panel is some 190 points wide
 
 
 def checkpoints(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:

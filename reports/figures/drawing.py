@@ -17,7 +17,6 @@ import polars as pl
 
 from reports.figures.palette import GRID, MUTED, TEXT, Look, dark
 from reports.formatting import plain, power_of_ten, slug
-from reports.measures import CELL
 from reports.rendering import templates
 
 MANIFEST = "figures.json"
@@ -28,7 +27,6 @@ LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
 TITLE = 0.22  # height of the titles of panels, inches
 LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
-SHOWN = 120  # points of a line, about
 Axes = Any  # matplotlib's classes have no annotations
 Figure = Any
 STYLE: Mapping[str, Any] = {
@@ -320,17 +318,6 @@ def _portable(svg: str) -> str:
 
 
 # --- numbers -------------------------------------------------------------------------------------
-
-
-def thinned(bands: pl.DataFrame, most: int = SHOWN) -> pl.DataFrame:
-    """At most about `most` steps of each cell, evenly, the last among them; cells have steps of their own.
-
-    Args:
-        bands: as `curve_bands` gives them, in order of steps.
-    """
-    place, count = pl.int_range(pl.len()).over(CELL), pl.len().over(CELL)
-    stride = (count + most - 1) // most
-    return bands.filter((place % stride == 0) | (place == count - 1))
 
 
 def evenly(rows: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -27,7 +27,6 @@ from reports.figures.drawing import (
     log_axes,
     panel_grid,
     save,
-    thinned,
 )
 from reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
 from reports.formatting import metric_name
@@ -154,7 +153,7 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame) -> Dra
     direction = cell.study.direction_of(metric)
     # A basis that costs several times the budget would press the curves into the frame.
     log_x = as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
-    lines = cell.lines(thinned(bands.filter(pl.col(axis) > 0) if log_x else bands))
+    lines = cell.lines(bands.filter(pl.col(axis) > 0) if log_x else bands)
     with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], log_x)) as (figure, panels):
         draw_lines(cell, panels, lines, axis, ghosts=True, marks=SPARSE)
         limit_heights(panels, bands, "step", direction)

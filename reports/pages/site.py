@@ -37,7 +37,7 @@ from reports.pages.study_pages import (
     study_page,
     when_and_where,
 )
-from reports.places import CLAIM_FIGURES, figure_folder
+from reports.plan import CLAIM_FIGURES, figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST
 from reports.tables import read_tables

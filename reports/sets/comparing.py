@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,12 +15,15 @@ from documents.errors import InputError
 from reports import formatting
 from reports.claims.comparison import ClaimComparison
 from reports.measures import CELL, study_values
+from reports.pages.site import STATIC
 from reports.plan import reading
-from reports.sets.sides import Side
+from reports.rendering import templates
+from reports.sets.sides import Side, read_side
 from reports.statistics.decisions import LEAST_LEVEL
 from reports.statistics.paired import Direction, Effect, effect_for
 from reports.statistics.ranks import NEGLIGIBLE
 from results.intervals import LEVEL, MedianInterval, median_interval
+from results.merging import machines
 
 Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)  # in the order of pages
@@ -297,3 +301,51 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
 def _named(study: str, workload: str, backend: str, method: str) -> str:
     """A cell of a study, which is named where its workload is called otherwise."""
     return f"{method}, {workload} on {backend}" + (f" ({study})" if study != workload else "")
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def write_comparison(before: Path, after: Path, out: Path) -> Path:
+    """Write the page that sets two sides beside each other.
+
+    Args:
+        before, after: folders of published sets, or of checkouts whose site is rendered.
+        out: the page.
+
+    Raises:
+        InputError: when a side cannot be read, or their scales differ.
+    """
+    page = render(read_side(before), read_side(after))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page)
+    return out
+
+
+def render(before: Side, after: Side) -> str:
+    """The page, complete in itself: its style is inside."""
+    rows = sorted(compare(before, after), key=lambda row: ANSWERS.index(row.answer))
+    return (
+        templates()
+        .get_template("comparison.html.jinja")
+        .render(
+            style=(STATIC / "style.css").read_text(),
+            sides=[
+                {
+                    "name": side.name,
+                    "plan": side.plan,
+                    "machines": machines(side.jobs).to_dicts(),
+                    "commits": side.jobs.select("commit", "dirty")
+                    .unique()
+                    .sort("commit", "dirty")
+                    .to_dicts(),
+                    "started": side.jobs["started"].max(),
+                }
+                for side in (before, after)
+            ],
+            other_machines=set(before.jobs["machine"]) != set(after.jobs["machine"]),
+            rows={kind: [row for row in rows if row.kind == kind] for kind in get_args(Kind)},
+            answers=ANSWERS,
+            negligible=NEGLIGIBLE,
+        )
+    )

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from reports.statistics.ranks import average_ranks
 from reports.statistics.values import UNDECIDED, ordered_values
 
 Direction = Literal["minimize", "maximize"]
@@ -36,11 +35,13 @@ def signed_rank_p_value(differences: ArrayLike) -> float:
     Returns:
         P(W+ <= the one observed), 1 where no difference is left.
     """
+    from scipy.stats import rankdata
+
     values = ordered_values(differences, "differences", UNDECIDED)
     values = values[values != 0]
     if len(values) == 0:
         return 1.0
-    ranks = average_ranks(np.abs(values))
+    ranks = rankdata(np.abs(values))
     if len(values) > EXACT_UP_TO:
         return _approximate_signed_rank(ranks, values > 0)
     # Doubled ranks are whole numbers even where ties are averaged.
@@ -120,7 +121,7 @@ def effect_for(values: ArrayLike, direction: Direction) -> Effect:
 
 
 def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -> pl.DataFrame:
-    """The values of two methods on the seeds that both have, and their differences.
+    """The values of two methods on the seeds that both have.
 
     Args:
         frame: columns method, seed and `value`; one row a method and seed; rows with a null value count as
@@ -128,8 +129,7 @@ def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -
         treated, control: two values of the column method.
 
     Returns:
-        Columns seed, treated, control and difference (treated - control, 0 of equal values, infinite or not),
-        sorted by seed.
+        Columns seed, treated and control, sorted by seed.
 
     Raises:
         ValueError: where a method has two values on one seed, or a value is NaN.
@@ -141,6 +141,4 @@ def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -
         if own["seed"].is_duplicated().any():
             raise ValueError(f"{method} has more than one value on one seed")
         sides.append(own.drop_nulls())
-    first, second = pl.col("treated"), pl.col("control")
-    difference = pl.when(first == second).then(0.0).otherwise(first - second)
-    return sides[0].join(sides[1], on="seed", how="inner").sort("seed").with_columns(difference=difference)
+    return sides[0].join(sides[1], on="seed", how="inner").sort("seed")

@@ -15,18 +15,6 @@ NEGLIGIBLE = 1e-3  # relative: what rounding, amplified by training, leaves betw
 LEAST_SEEDS = 5  # in a stratum, for an interval of the mean rank
 
 
-def average_ranks(values: ArrayLike) -> np.ndarray:
-    """Ranks from 1 (least) on, ties averaged; shape (n,) in and out; infinities tie with each other.
-
-    Raises:
-        ValueError: for NaN.
-    """
-    from scipy.stats import rankdata
-
-    ranks: np.ndarray = rankdata(ordered_values(values, "values"))
-    return ranks
-
-
 def tied(left: ArrayLike, right: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
     """Whether values are equal, or finite and no further apart than `negligible` of the larger one.
 
@@ -85,12 +73,22 @@ def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFram
     return pl.concat([whole.select("seed", "method", rank=pl.lit(0.0)).clear(), *ranked])
 
 
-def _whole_instances(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the seeds on which all methods of a frame have a value."""
+def present_values(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows with a value, as a float.
+
+    Raises:
+        ValueError: where a method has two values on one seed, or a value is NaN.
+    """
     present = frame.drop_nulls("value").with_columns(pl.col("value").cast(pl.Float64))
     ordered_values(present["value"], "value")
     if present.select("seed", "method").is_duplicated().any():
         raise ValueError("a method has more than one value on one seed")
+    return present
+
+
+def _whole_instances(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of the seeds on which all methods of a frame have a value."""
+    present = present_values(frame)
     return present.filter(pl.len().over("seed") == frame["method"].n_unique())
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 
 from reports.statistics.paired import Direction, sign_p_value, ties_against
-from reports.statistics.ranks import tied
-from reports.statistics.values import ordered_values
+from reports.statistics.ranks import present_values, tied
 
 
 def best_set(
@@ -35,13 +34,10 @@ def best_set(
     Raises:
         ValueError: where a method has two values on one seed, or a value is NaN.
     """
-    present = frame.drop_nulls("value")
-    ordered_values(present["value"], "value")
-    if present.select("seed", "method").is_duplicated().any():
-        raise ValueError("a method has more than one value on one seed")
+    present = present_values(frame)
     methods = present["method"].unique(maintain_order=True).to_list()
     wide = present.pivot(on="method", index="seed", values="value")
-    values = {name: wide[name].cast(pl.Float64).to_numpy() for name in methods}  # NaN where there is no pair
+    values = {name: wide[name].to_numpy() for name in methods}  # NaN where there is no pair
     sign = 1.0 if direction == "minimize" else -1.0
     rows = []
     for name in methods:

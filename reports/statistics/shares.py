@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,13 +14,16 @@ from results.intervals import LEVEL
 
 @dataclass(frozen=True)
 class Share:
-    """`successes` of `count`, a tie counting half, and an interval of the chance behind them."""
+    """`successes` of `count`, a tie counting half, and an interval of the chance behind them.
+
+    Of nothing, and over workloads whose chances differ, there is no exact interval: its ends are NaN.
+    """
 
     successes: float
     count: int
-    low: float
-    high: float
-    level: float
+    low: float = nan
+    high: float = nan
+    level: float = LEVEL
 
     @property
     def value(self) -> float:

@@ -6,20 +6,17 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from documents.plan import read_plan
-from documents.study import FIRST_FINAL_SEED
-from reports.sets.files import seal
+from reports.sets.files import STUDY_TABLES, seal
 from reports.sets.publish import publish
 from results.merging import model_seconds, unmodelled
 from results.provenance import machine
 from results.schema import TABLES
-from results.verdicts import rule_hash
 from results.writing import write_table
-from tests.reports.synthetic import CONVEX, METRICS, RATES, Shape, final_seeds, write_plan
+from tests.reports.synthetic import CONVEX, METRICS, RATES, Shape, write_plan
 
 SHAPES = (Shape(), CONVEX)
 CORES = {"m1": 2, "m2": 4}  # of the made-up machines
@@ -40,77 +37,33 @@ def write_report(
     """
     path = write_plan(folder, shapes, checks=checks)
     raw = json.loads(path.read_text())
-    for study, shape in zip(raw["studies"], shapes, strict=True):
-        study["runs_on"] = {
-            name: {"device": "cpu", "tuned_on": name, "final_seeds": len(final_seeds(shape, name))}
-            for name in shape.backends
-        }
+    for study in raw["studies"]:
         del study["tuning"]["of"], study["tuning"]["coarse"]
         space = {"learning_rate": {"low": min(RATES), "high": max(RATES), "scale": "log"}}
         study["tuning"] |= {"protocol": "random_search", "budget": len(RATES), "space": space}
-    studies = [*raw["studies"], *raw["skipped"]]
-    for study in studies:
-        study["rules"] = {claim["id"]: rule_hash(claim, study["claims"], "") for claim in study["claims"]}
-    for claim in raw["checks"]["claims"] if checks else []:
-        claim["parts"] = _parts(
-            pl.read_parquet(Path(raw["checks"]["tables"][0]) / "checks.parquet"), claim["id"]
-        )
     path.write_text(json.dumps(raw))
-    rules = [{"claim": name, "rule": rule} for study in studies for name, rule in study["rules"].items()]
+    for file in folder.rglob("*.parquet"):
+        frame = _clean(pl.read_parquet(file))
+        write_table(file, frame, TABLES[file.stem])
     for study in raw["studies"]:
         tables = Path(study["tables"])
-        jobs = _clean(pl.read_parquet(tables / "jobs.parquet")).with_columns(
-            claim_rules=pl.when(pl.col("stage") == "final")
-            .then(pl.lit(rules))
-            .otherwise(pl.col("claim_rules"))
-        )
-        frames = {"jobs": jobs, "curves": pl.read_parquet(tables / "curves.parquet")}
-        for table in ("runs", "timings", "memory"):
-            frame = _named(pl.read_parquet(tables / f"{table}.parquet"))
-            frames[table] = _of_jobs(frame, jobs)
-        frames["runs"] = _seeded(frames["runs"])
+        frames = {table: pl.read_parquet(tables / f"{table}.parquet") for table in STUDY_TABLES}
         for table, change in changes.items():
             frames[table] = change(frames[table])
         settled, frames["curves"] = _settled(frames["runs"], frames["curves"])
         frames["runs"] = model_seconds(unmodelled(settled), frames["timings"])
         for table, frame in frames.items():
             write_table(tables / f"{table}.parquet", frame, TABLES[table])
-    for where in ("parity", "checks"):
-        for job in map(Path, (raw.get(where) or {"tables": []})["tables"]):
-            jobs = _clean(pl.read_parquet(job / "jobs.parquet"))
-            write_table(job / "jobs.parquet", jobs, TABLES["jobs"])
-            for table in (where, *(["series"] if where == "checks" else [])):
-                rows = _named(pl.read_parquet(job / f"{table}.parquet"))
-                rows = rows.with_columns(spec_hash=pl.lit(jobs["spec_hash"][0]))
-                write_table(job / f"{table}.parquet", rows, TABLES[table])
     return path
 
 
-def _parts(checks: pl.DataFrame, claim: str) -> list[dict[str, Any]]:
-    """The parts of a claim, and how many instances are drawn of each."""
-    own = checks.filter(claim=claim).with_columns(pl.col("variant").cast(pl.String))
-    counts = own.group_by("part", "variant", maintain_order=True).agg(instances=pl.col("instance").n_unique())
-    return counts.to_dicts()
-
-
-def _clean(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Jobs that a commit has, on machines that differ in cores."""
-    cores = pl.col("machine").replace_strict(CORES)
-    return _named(jobs.with_columns(dirty=pl.lit(False), cores=cores))
-
-
-def _named(frame: pl.DataFrame) -> pl.DataFrame:
-    """The table with its machines called as their hardware has it."""
+def _clean(frame: pl.DataFrame) -> pl.DataFrame:
+    """A table of jobs that a commit has, on machines that differ in cores and are named by their hardware."""
+    if "dirty" in frame.columns:
+        frame = frame.with_columns(dirty=pl.lit(False), cores=pl.col("machine").replace_strict(CORES))
     names = {name: machine("Toy CPU at 3 GHz", count, None) for name, count in CORES.items()}
-    return frame.with_columns(machine=pl.col("machine").replace(names))
-
-
-def _seeded(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs with final seeds that begin where the harness begins them."""
-    final = pl.col("stage") == "final"
-    first = runs.filter(final)["seed"].min()
-    seed = pl.col("seed") - first + FIRST_FINAL_SEED
-    return runs.with_columns(seed=pl.when(final).then(seed).otherwise(pl.col("seed")))
+    known = "machine" in frame.columns
+    return frame.with_columns(machine=pl.col("machine").replace(names)) if known else frame
 
 
 def _settled(runs: pl.DataFrame, curves: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -133,16 +86,6 @@ def _settled(runs: pl.DataFrame, curves: pl.DataFrame) -> tuple[pl.DataFrame, pl
         best_metrics=pl.coalesce("best", "best_metrics")
     )
     return settled.select(runs.columns), ended.select(curves.columns)
-
-
-def _of_jobs(frame: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """The rows with the hash of the job that they come from."""
-    key = ["stage", "backend", "optimizer"] if "stage" in frame.columns else ["backend"]
-    among = jobs if "stage" in frame.columns else jobs.filter(stage="timing")
-    hashes = among.select(*key, pl.col("spec_hash").alias("hash"))
-    given = frame.with_columns(pl.col("stage").cast(pl.String)) if "stage" in frame.columns else frame
-    joined = given.join(hashes, on=key, how="left", maintain_order="left")
-    return joined.with_columns(spec_hash=pl.col("hash")).drop("hash")
 
 
 def write_set(

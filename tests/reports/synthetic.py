@@ -15,11 +15,13 @@ from numpy.typing import ArrayLike
 
 from documents.claim import ComparisonKey, Condition
 from documents.method import Method
+from documents.study import FIRST_FINAL_SEED
 from reports.claims.censoring import Interval
 from reports.claims.comparison import ClaimComparison
 from reports.statistics.decisions import ClaimRelation
 from reports.statistics.paired import Effect
 from results.schema import COMPARISONS, TABLES
+from results.verdicts import rule_hash
 from results.writing import write_table
 from tests.results.rows import BASE
 
@@ -32,7 +34,6 @@ RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 CHOSEN = 0.1
 STEPS = (0, 5, 10, 20, 40, 60, 80, 100)
 BASIS_EVALUATIONS = 60
-RULE = "ab" * 8  # the hash of each claim's rule
 DIVERGING = "sgd"  # its first final seed diverges at step 40
 
 
@@ -45,7 +46,7 @@ class Shape:
     optimizers: tuple[str, ...] = ("sgd", "adagrad", "adam")
     bases: tuple[str, ...] = ("identity", "egop")
     backends: tuple[str, ...] = ("jax", "torch")
-    seeds: tuple[int, ...] = tuple(range(100, 110))
+    seeds: tuple[int, ...] = tuple(range(FIRST_FINAL_SEED, FIRST_FINAL_SEED + 10))
     tuning_seeds: tuple[int, ...] = (0, 1, 2)
     machines: tuple[str, ...] = ("m1",)
 
@@ -60,18 +61,19 @@ CONVEX = Shape(
 
 def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
     """Write the tables of a made-up study and return its entry in the plan."""
-    runs, curves = [], []
+    runs, curves, jobs = [], [], list(_jobs(shape))
+    hashes = {(job["stage"], job["backend"], job["optimizer"]): job["spec_hash"] for job in jobs}
     for number, (cell, stage, seed, rate) in enumerate(_runs(shape)):
         run, curve = _run(shape, f"run-{number:05d}", cell, stage, seed, rate)
-        runs.append(run)
+        runs.append(run | {"spec_hash": hashes[stage, cell[1], cell[2]]})
         curves += curve
     tables = folder / "tables" / shape.name
     frames = {
         "runs": runs,
         "curves": curves,
-        "timings": list(_timings(shape)),
-        "memory": list(_memory(shape)),
-        "jobs": list(_jobs(shape)),
+        "timings": [row | {"spec_hash": hashes["timing", row["backend"], None]} for row in _timings(shape)],
+        "memory": [row | {"spec_hash": hashes["timing", row["backend"], None]} for row in _memory(shape)],
+        "jobs": jobs,
     }
     for name, rows in frames.items():
         write_table(tables / f"{name}.parquet", pl.DataFrame(rows, schema=TABLES[name]), TABLES[name])
@@ -90,8 +92,8 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
             for basis in shape.bases
         ],
         "runs_on": {
-            backend: {"device": "cpu", "tuned_on": backend, "final_seeds": max(1, len(shape.seeds))}
-            for backend in shape.backends
+            name: {"device": "cpu", "tuned_on": name, "final_seeds": max(1, len(final_seeds(shape, name)))}
+            for name in shape.backends
         },
         "seeds": {"tuning": max(1, len(shape.tuning_seeds)), "final": max(1, len(shape.seeds))},
         "tuning": {
@@ -106,12 +108,18 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         "targets": {"validation_accuracy": 0.9},
         "compare": {"metric": "train_loss", "which": "final"},
         "claims": [claim_of(shape)],
-        "rules": {f"egop.{shape.name}": RULE},
+        "rules": rules_of(shape),
         "budget": {"steps": STEPS[-1]},
         "evaluations": 5,
         "tables": str(tables),
         "figures": str(folder / "figures" / shape.name),
     }
+
+
+def rules_of(shape: Shape) -> dict[str, str]:
+    """The hash of the rule of a study's claim, by its id."""
+    claim = claim_of(shape)
+    return {claim["id"]: rule_hash(claim, [claim], "")}
 
 
 def claim_of(shape: Shape) -> dict[str, Any]:
@@ -179,7 +187,7 @@ def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> P
                 "name": "fashion",
                 "reason": "Fashion-MNIST is not on this machine <b>yet</b>",
                 "claims": [claim_of(Shape("fashion"))],
-                "rules": {"egop.fashion": RULE},
+                "rules": rules_of(Shape("fashion")),
             }
         ],
         "parity": write_parity(folder) if shapes else None,
@@ -200,6 +208,7 @@ def write_parity(folder: Path) -> dict[str, Any]:
     for number, optimizer in enumerate(("adam", DIFFERENT, HOSTILE)):
         job = folder / "parity" / str(number)
         frame = pl.DataFrame(list(_parity(optimizer)), schema=TABLES["parity"])
+        frame = frame.with_columns(spec_hash=pl.lit(f"{number:016x}"))
         write_table(job / "parity.parquet", frame, TABLES["parity"])
         row = next(_jobs(Shape())) | {"stage": "parity", "study": "parity", "optimizer": optimizer}
         row |= {"spec_hash": f"{number:016x}", "notes": []}
@@ -251,11 +260,17 @@ def write_checks(folder: Path) -> dict[str, Any]:
     """Write made-up checks of claims, in one job, and return their entry in the plan."""
     job = folder / "checks"
     frame = pl.DataFrame(list(_checks()), schema=TABLES["checks"])
+    parts = frame.with_columns(pl.col("variant").cast(pl.String)).group_by(
+        "claim", "part", "variant", maintain_order=True
+    )
+    counts = parts.agg(instances=pl.col("instance").n_unique()).partition_by(
+        "claim", as_dict=True, include_key=False
+    )
     write_table(job / "checks.parquet", frame, TABLES["checks"])
     series = pl.DataFrame(list(_series()), schema=TABLES["series"])
     write_table(job / "series.parquet", series, TABLES["series"])
     row = next(_jobs(Shape())) | {"stage": "checks", "study": "claims", "optimizer": "notes_toy"}
-    row |= {"spec_hash": "c" * 16, "notes": []}
+    row |= {"spec_hash": BASE["checks"]["spec_hash"], "notes": []}
     write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
     return {
         "claims": [
@@ -265,6 +280,7 @@ def write_checks(folder: Path) -> dict[str, Any]:
                 "source": "002 eq. 22",
                 "setting": f"{INSTANCES} <i>games</i>",
                 "file": "benchmarks/claims/notes_toy.py",
+                "parts": counts[claim,].to_dicts(),
             }
             for claim in CLAIMS
         ],
@@ -362,10 +378,10 @@ def _run(
     shape: Shape, name: str, cell: Cell, stage: str, seed: int, rate: float
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     workload, backend, optimizer, basis = cell
-    index = shape.optimizers.index(optimizer)
+    index, drawn = shape.optimizers.index(optimizer), seed % 900
     # The same seed gives the same noise to every method and backend: comparisons are paired.
-    noise = np.random.default_rng([seed, len(workload)]).normal(0, 0.15)
-    own = np.random.default_rng([seed, index, len(basis)]).normal(0, 0.05)
+    noise = np.random.default_rng([drawn, len(workload)]).normal(0, 0.15)
+    own = np.random.default_rng([drawn, index, len(basis)]).normal(0, 0.05)
     speed = 0.03 * (1 + index) * (1.6 if basis != "identity" and index else 1.0)
     speed *= np.exp(-(np.log10(rate / CHOSEN) ** 2))
     dies = stage == "sweep" and rate > 0.2 and (seed + index) % 2 == 0
@@ -397,7 +413,7 @@ def _run(
         "steps": steps[-1],
         "gradient_evaluations": steps[-1],
         "basis_gradient_evaluations": evaluations,
-        "basis_seconds": evaluations * (0.01 + 0.0001 * seed),
+        "basis_seconds": evaluations * (0.01 + 0.0001 * drawn),
         "examples": steps[-1] * 30,
         "final_metrics": [{"name": key, "value": float(each[-1])} for key, each in values.items()],
         "best_metrics": [
@@ -419,7 +435,6 @@ def _run(
         ],
         "state_bytes": 1000 * (1 + index),
         "bundle_lanes": 15,
-        "spec_hash": f"{index:016x}",
         "machine": shape.machines[seed % len(shape.machines)],
     }
     curve = [
@@ -466,7 +481,7 @@ def _memory(shape: Shape) -> Iterator[dict[str, Any]]:
 
 
 def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
-    number = 0
+    number, rules = 0, [{"claim": claim, "rule": rule} for claim, rule in rules_of(shape).items()]
     for stage in ("bases", "sweep", "final", "timing"):
         for backend in shape.backends if stage != "bases" else ("host",):
             for optimizer in shape.optimizers if stage in ("sweep", "final") else (None,):
@@ -497,9 +512,7 @@ def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
                     "environment_hash": "e" * 16,
                     "commit": "0123456789abcdef0123456789abcdef01234567",
                     "dirty": number == 1,
-                    "claim_rules": [{"claim": f"egop.{shape.name}", "rule": RULE}]
-                    if stage == "final"
-                    else [],
+                    "claim_rules": rules if stage == "final" else [],
                     "notes": ["no C++ compiler: torch runs without torch.compile"]
                     if backend == "torch"
                     else [],

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reports.formatting import slug
-from reports.sets.comparison_page import render
+from reports.sets.comparing import render
 from reports.sets.sides import side_of
 from tests.reports.conftest import KernelReport, Report, leave_figures_out, site_of
 from tests.reports.synthetic import CLAIMS, HOSTILE, Shape, write_plan

@@ -16,7 +16,7 @@ from results.writing import write_table
 from tests.reports.conftest import words_of
 from tests.reports.synthetic import Shape, write_plan
 
-SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(100, 106)), tuning_seeds=(0,))
+SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(1000, 1006)), tuning_seeds=(0,))
 CHOSEN = {
     "name": "torch.optim.Adam",
     "label": "adam",

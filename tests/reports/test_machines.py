@@ -19,7 +19,7 @@ from results.writing import write_table
 from tests.reports.conftest import leave_figures_out, site_of
 from tests.reports.synthetic import Shape, write_plan
 
-SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(100, 106)), tuning_seeds=(0,))
+SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(1000, 1006)), tuning_seeds=(0,))
 
 
 @pytest.fixture(scope="module")

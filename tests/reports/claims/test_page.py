@@ -20,7 +20,7 @@ from reports.claims.verdicts import property_rows
 from reports.formatting import slug
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, changed_site, site_of
-from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, RULE, write_plan
+from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, Shape, rules_of, write_plan
 
 REGRET, MISPRINT, _ = CLAIMS
 
@@ -197,7 +197,7 @@ def test_every_claim_is_closed_and_the_index_counts_verdicts_and_papers(report: 
 
 def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     text = (report.site / "claims.html").read_text()
-    told = section(text, "egop.digits_mlp")
+    told, rule = section(text, "egop.digits_mlp"), rules_of(Shape())["egop.digits_mlp"]
     for part in (
         "adam @ egop ends <i>lower</i> than adam.",
         "Reproduced on jax: its one comparison holds.",
@@ -205,7 +205,7 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
         "adam @ egop / adam on digits_mlp, final training loss:",
         "where the claim asks at most 0.950",
         "corrected p 0.00098, 10 paired seeds",
-        f"{RULE} , as when the runs were planned",
+        f"{rule} , as when the runs were planned",
         "snakemake --cores all reports --config studies=egop.digits_mlp scale=quick",
         "Comparisons on torch",
     ):
@@ -226,8 +226,8 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
 
 def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):
     text = (changed / "claims.html").read_text()
-    told = section(text, "egop.digits_mlp")
-    assert f"{'cd' * 8} , changed after the runs were planned (then {RULE} )" in told
+    told, rule = section(text, "egop.digits_mlp"), rules_of(Shape())["egop.digits_mlp"]
+    assert f"{'cd' * 8} , changed after the runs were planned (then {rule} )" in told
     assert "rule changed after the runs" in rows_of(text)["egop.digits_mlp"]
 
 

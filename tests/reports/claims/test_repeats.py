@@ -29,7 +29,7 @@ AGAIN = Shape(
     name="digits_again",
     bases=("identity", "egop", "second"),
     backends=("jax",),
-    seeds=tuple(range(100, 105)),
+    seeds=tuple(range(1000, 1005)),
     tuning_seeds=(0,),
 )
 

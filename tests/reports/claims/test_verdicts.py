@@ -23,7 +23,7 @@ from results.schema import CLAIMS, FINDINGS
 from results.verdicts import ALPHA, RULE_VERSION, rule_hash
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
-from tests.reports.synthetic import RULE
+from tests.reports.synthetic import Shape, rules_of
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_tables_have_their_schemas_and_a_row_a_claim_and_backend(found, report: 
     plan = read_plan(report.plan_file)
     rows = found.claims.filter(pl.col("study") == "digits_mlp")
     assert rows["backend"].to_list() == list(plan.study("digits_mlp").backends)
-    assert rows["rule"].to_list() == rows["rule_of_runs"].to_list() == [RULE, RULE]
+    assert rows["rule"].to_list() == rows["rule_of_runs"].to_list() == [*rules_of(Shape()).values()] * 2
     (skipped,) = found.claims.filter(pl.col("verdict") == "not run").to_dicts()
     assert (skipped["study"], skipped["estimate"]) == ("fashion", None)
 
@@ -113,7 +113,7 @@ def stopping(report: Report, treated: list[float], control: list[float], stop: f
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], test="sign", **asked),))
     tables = read_tables(study.tables)
-    losses = {"adam @ egop": dict(enumerate(treated, 100)), "adam": dict(enumerate(control, 100))}
+    losses = {"adam @ egop": dict(enumerate(treated, 1000)), "adam": dict(enumerate(control, 1000))}
     rows = []
     for run in tables.runs.filter(stage="final", backend="jax").iter_rows(named=True):
         if run["method"] in losses:

@@ -33,9 +33,11 @@ SHAPE = Shape(
     optimizers=("adagrad", "adam"),
     bases=("identity", "rank-8", "rank-2", "rank-4"),
     backends=("jax",),
-    seeds=tuple(range(100, 105)),
+    seeds=tuple(range(1000, 1005)),
 )
-SMALL = Shape(name="small", optimizers=("adagrad",), bases=("identity",), backends=("jax",), seeds=(100, 101))
+SMALL = Shape(
+    name="small", optimizers=("adagrad",), bases=("identity",), backends=("jax",), seeds=(1000, 1001)
+)
 RANKS = {"rank-2": "0.02 d", "rank-4": "0.04 d", "rank-8": "0.08 d"}
 
 

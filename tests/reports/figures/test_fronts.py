@@ -81,10 +81,10 @@ def test_seconds_are_left_out_where_a_method_was_not_timed_and_seeds_where_one_i
 ):
     untimed = replace(tables, timings=tables.timings.filter(pl.col("method") != "adam"))
     assert set(on_jax(study, untimed)) == {"evaluations"}
-    one_less = tables.runs.filter((pl.col("method") != "adam") | (pl.col("seed") != 103))
+    one_less = tables.runs.filter((pl.col("method") != "adam") | (pl.col("seed") != 1003))
     found = on_jax(study, replace(tables, runs=one_less))
     assert {each.value.count for own in found.values() for each in own.values()} == {9}
-    apart = tables.runs.filter((pl.col("seed") < 105) == (pl.col("method") == "adam"))
+    apart = tables.runs.filter((pl.col("seed") < 1005) == (pl.col("method") == "adam"))
     assert on_jax(study, replace(tables, runs=apart)) == {}
 
 

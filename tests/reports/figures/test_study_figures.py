@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.plan import StudyPlan
-from reports.figures.drawing import limit_heights, thinned
+from reports.figures.drawing import limit_heights
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
 
@@ -103,24 +102,6 @@ def test_the_same_tables_give_the_same_bytes(report: Report, tmp_path: Path):
     )
     again = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert again == {path.name: path.read_bytes() for path in study.figures.iterdir()}
-
-
-def test_every_line_keeps_points_of_its_own_all_along():
-    cells = {"short": range(260), "long": range(0, 1001, 5)}
-    bands = pl.concat(
-        [
-            pl.DataFrame({"workload": "w", "backend": "jax", "method": name, "step": list(steps)})
-            for name, steps in cells.items()
-        ]
-    )
-    shown = thinned(bands, 100)
-    for name, steps in cells.items():
-        own = shown.filter(method=name)["step"].to_list()
-        assert 60 <= len(own) <= 101
-        assert (own[0], own[-1]) == (steps[0], steps[-1])
-        gaps = [later - sooner for sooner, later in itertools.pairwise(own)]
-        assert max(gaps) == gaps[0], "evenly, but for the last"
-    assert thinned(bands, 1000).equals(bands)
 
 
 def test_the_rates_that_were_chosen_are_inside_the_axes():

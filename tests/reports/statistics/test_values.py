@@ -14,7 +14,7 @@ from reports.statistics.paired import (
     sign_p_value,
     signed_rank_p_value,
 )
-from reports.statistics.ranks import average_ranks, instance_ranks, tolerant_ranks, wins
+from reports.statistics.ranks import instance_ranks, tolerant_ranks, wins
 from reports.statistics.selection import best_set
 from reports.statistics.shares import probability_of_improvement
 from reports.statistics.values import ordered_values
@@ -35,7 +35,6 @@ OF_FRAMES: dict[str, Callable[[pl.DataFrame], object]] = {
     "paired_values": lambda frame: paired_values(frame, "value", "a", "b"),
 }
 OF_ARRAYS: dict[str, tuple[str, Callable[[list[float]], object]]] = {
-    "average_ranks": ("values", average_ranks),
     "tolerant_ranks": ("values", tolerant_ranks),
     "holm": ("p_values", holm),
     "signed_rank_p_value": ("differences", signed_rank_p_value),
