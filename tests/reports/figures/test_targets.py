@@ -32,7 +32,7 @@ def test_a_diverged_run_never_reaches_the_target_and_its_time_is_the_budget(time
     # the seed that diverges does so at step 40, and is not censored there
     assert of(times, "sgd", 1000) == (STEPS[-1], False)
     assert of(times, "sgd @ egop", 1000) == (STEPS[-1] + BASIS_EVALUATIONS, False)
-    assert of(times, "sgd", 101)[1]
+    assert of(times, "sgd", 1001)[1]
 
 
 def test_a_run_that_misses_ends_with_its_budget_and_the_basis_is_charged(tables: Tables):
