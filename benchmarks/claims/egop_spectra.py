@@ -114,32 +114,12 @@ NATURAL_DATA = PropertyClaim(
 # --- any loss of A theta (000 Lemma A.10) -------------------------------------------------------------------
 
 
-def _log_sum_exp(scores: Any) -> Any:
-    return scores.logsumexp(-1)
-
-
-def _logistic(scores: Any) -> Any:
-    return (1 + (-scores).exp()).log().sum(-1)
-
-
-def _quartic(scores: Any) -> Any:
-    return (scores**4).sum(-1)
-
-
-def _ridges(scores: Any) -> Any:
-    return (2 * scores + 1).cos().sum(-1)
-
-
-def _product(scores: Any) -> Any:
-    return (1 + scores**2).log().sum(-1) + scores.prod(-1)
-
-
 LOSSES: Mapping[str, Callable[[Any], Any]] = {
-    "log-sum-exp": _log_sum_exp,
-    "logistic": _logistic,
-    "quartic": _quartic,
-    "cosines": _ridges,
-    "a product": _product,
+    "log-sum-exp": lambda scores: scores.logsumexp(-1),
+    "logistic": lambda scores: (1 + (-scores).exp()).log().sum(-1),
+    "quartic": lambda scores: (scores**4).sum(-1),
+    "cosines": lambda scores: (2 * scores + 1).cos().sum(-1),
+    "a product": lambda scores: (1 + scores**2).log().sum(-1) + scores.prod(-1),
 }
 
 

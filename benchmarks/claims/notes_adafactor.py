@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 import harness
+from benchmarks.claims._matrices import OPS
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import Random, part
 from harness.checks import CORRECTED, PRINTED, Measure, PropertyClaim
+from optimizers import adam_nmf, rules
 from workloads.workload import Role
 
 NOTHING = 1e-75  # an entry without gradient: its square is lost in every sum, and its step still shows V
@@ -91,9 +93,6 @@ def _divergence(target: np.ndarray, product: np.ndarray) -> float:
 
 def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, Any]) -> int:
     """How many numbers a rule keeps for a weight matrix."""
-    from harness.backends.numpy_ops import numpy_ops
-    from optimizers import rules
-
     rule = rules()[optimizer].choose(options)
     if rule.part is not None:
         own = rule.part(Role("weight"), shape)
@@ -103,7 +102,7 @@ def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, 
     def count(state: Any) -> int:
         return sum(map(count, state)) if isinstance(state, tuple) else state.size
 
-    return count(rule.init(numpy_ops("float64"), np.zeros(shape)))
+    return count(rule.init(OPS, np.zeros(shape)))
 
 
 def _state(random: Random) -> Iterator[Measure]:
@@ -174,21 +173,19 @@ def _bias(random: Random) -> Iterator[Measure]:
 
 
 def _rounds(random: Random, alternating: bool) -> Iterator[Measure]:
-    from harness.backends.numpy_ops import numpy_ops
-    from optimizers.adam_nmf import MultiplicativeFactors, multiplicative_round
-
     gradient = _gradient(random, *_shape(random))
     target = np.where(gradient == NOTHING, 0.0, gradient**2)
     rank = int(random.integers(1, 6))
     m, n = gradient.shape
     start = float(10.0 ** random.uniform(-3, 1))
-    ops = numpy_ops("float64")
-    first = MultiplicativeFactors(random.uniform(0, start, (m, rank)), random.uniform(0, start, (rank, n)))
-    scaled = multiplicative_round(ops, target, first, alternating=True)
+    first = adam_nmf.MultiplicativeFactors(
+        random.uniform(0, start, (m, rank)), random.uniform(0, start, (rank, n))
+    )
+    scaled = adam_nmf.multiplicative_round(OPS, target, first, alternating=True)
     for factors, where in ((first, "any start"), (scaled, "a start of C's scale")):
         divergences = [_divergence(target, factors.left @ factors.right)]
         for _ in range(ROUNDS):
-            factors = multiplicative_round(ops, target, factors, alternating)
+            factors = adam_nmf.multiplicative_round(OPS, target, factors, alternating)
             divergences.append(_divergence(target, factors.left @ factors.right))
         quantity = f"greatest rise of the I-divergence in a round from {where}, over the sum of C"
         yield vanishes(quantity, np.diff(divergences).max() / target.sum(), ROUNDING)

@@ -6,21 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._matrices import OPS, orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._parts import Random, part, printed_and_corrected
-from harness.backends.ops import Ops
 from harness.checks import Measure, PropertyClaim
+from optimizers import matrix_functions
 
 ROUNDING = 1e-9
 MEASURED = (1e-13, 1e-9)  # errors between which a rate is read: below is rounding, above are faster terms
 RATE_TOLERANCE = 0.1  # of a logarithmic rate read there
-
-
-def _ops() -> Ops:
-    from harness.backends.numpy_ops import numpy_ops
-
-    return numpy_ops("float64")
 
 
 def _tangent(basis: np.ndarray, exact: np.ndarray) -> float:
@@ -51,13 +45,11 @@ def _spectrum(random: Random, size: int, least: float, greatest: float) -> np.nd
 
 
 def _power_iteration(random: Random) -> Iterator[Measure]:
-    from optimizers.matrix_functions import power_iteration
-
     size, steps = int(random.integers(2, 9)), int(random.integers(1, 40))
     values = _spectrum(random, size, 0.3, 0.95)
     vectors = orthonormal(random, size, size)
     matrix, start = (vectors * values) @ vectors.T, orthonormal(random, size, 1)[:, 0]
-    found = power_iteration(_ops(), matrix, start, steps)
+    found = matrix_functions.power_iteration(OPS, matrix, start, steps)
     shares = vectors.T @ start
     expected = vectors @ ((values / values[0]) ** steps * shares)  # eq. 141 over lambda_1^P
     expected /= np.linalg.norm(expected)
@@ -71,14 +63,12 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
 
 
 def _power_iteration_without_gap(random: Random) -> Iterator[Measure]:
-    from optimizers.matrix_functions import power_iteration
-
     size = int(random.integers(3, 9))
     multiplicity = int(random.integers(2, size + 1))
     values = np.ones(size)
     values[multiplicity:] = random.uniform(0, 0.5, size - multiplicity)
     vectors, start = orthonormal(random, size, size), orthonormal(random, size, 1)[:, 0]
-    found = power_iteration(_ops(), (vectors * values) @ vectors.T, start, 80)
+    found = matrix_functions.power_iteration(OPS, (vectors * values) @ vectors.T, start, 80)
     projected = vectors[:, :multiplicity] @ (vectors[:, :multiplicity].T @ start)
     error = relative_error(found, projected / np.linalg.norm(projected))
     yield vanishes("q_80 less the normalized projection onto the leading eigenspace", error, ROUNDING)
@@ -88,8 +78,6 @@ def _power_iteration_without_gap(random: Random) -> Iterator[Measure]:
 
 
 def _subspace(random: Random) -> Iterator[Measure]:
-    from optimizers.matrix_functions import orthogonal_iteration
-
     size = int(random.integers(3, 9))
     leading, steps = int(random.integers(1, size)), int(random.integers(1, 30))
     values = _spectrum(random, size, 0.3, 0.95)
@@ -97,7 +85,7 @@ def _subspace(random: Random) -> Iterator[Measure]:
     matrix, basis = (vectors * values) @ vectors.T, orthonormal(random, size, leading)
     first = _tangent(basis, vectors[:, :leading])
     for _ in range(steps):
-        basis = orthogonal_iteration(_ops(), matrix, basis)
+        basis = matrix_functions.orthogonal_iteration(OPS, matrix, basis)
     bound = (values[leading] / values[leading - 1]) ** steps * first
     ratio = _tangent(basis, vectors[:, :leading]) / (bound + ROUNDING)
     yield at_most(
@@ -122,8 +110,6 @@ def _iterated(random: Random, ratios: np.ndarray, columns: int) -> tuple[np.ndar
     """The exact eigenvectors (n, n), and 150 bases (n, columns) of orthogonal iteration."""
     from scipy.linalg import expm
 
-    from optimizers.matrix_functions import orthogonal_iteration
-
     size = len(ratios) + 1
     values, vectors = np.cumprod([1.0, *ratios]), orthonormal(random, size, size)
     matrix, mixed = (vectors * values) @ vectors.T, np.triu(random.uniform(0.1, 0.3, (size, size)), 1)
@@ -131,7 +117,7 @@ def _iterated(random: Random, ratios: np.ndarray, columns: int) -> tuple[np.ndar
     basis = (vectors @ expm(mixed - mixed.T))[:, :columns]
     bases = []
     for _ in range(150):
-        basis = orthogonal_iteration(_ops(), matrix, basis)
+        basis = matrix_functions.orthogonal_iteration(OPS, matrix, basis)
         bases.append(basis)
     return vectors, bases
 
@@ -174,8 +160,6 @@ def _generator_of_rotation(random: Random, size: int) -> np.ndarray:
 def _tracking(random: Random) -> Iterator[Measure]:
     from scipy.linalg import expm
 
-    from optimizers.matrix_functions import online_orthogonal_iteration, orthogonal_iteration
-
     size, steps = int(random.integers(2, 7)), 150
     ratios = random.uniform(0.3, 0.8, size - 1)
     values, drift = np.cumprod([1.0, *ratios]), float(10.0 ** random.uniform(-4, -2.3))
@@ -187,8 +171,8 @@ def _tracking(random: Random) -> Iterator[Measure]:
     for _ in range(steps):
         before, exact = exact, turn @ exact
         matrix = (exact * values) @ exact.T
-        basis_before, (basis, order) = basis, online_orthogonal_iteration(_ops(), matrix, basis)
-        plain_before, plain = plain, orthogonal_iteration(_ops(), matrix, plain)
+        basis_before, (basis, order) = basis, matrix_functions.online_orthogonal_iteration(OPS, matrix, basis)
+        plain_before, plain = plain, matrix_functions.orthogonal_iteration(OPS, matrix, plain)
         for m in range(1, size):
             moved = _angle(before[:, :m], exact[:, :m])
             # a step contracts the tangent by the ratio; the angle before it is at most theta + the drift
@@ -213,8 +197,6 @@ def _tracking(random: Random) -> Iterator[Measure]:
 
 
 def _crossing(random: Random) -> Iterator[Measure]:
-    from optimizers.matrix_functions import online_orthogonal_iteration, orthogonal_iteration
-
     size = int(random.integers(2, 5))
     vectors, order = orthonormal(random, size, size), random.permutation(size)
     while np.array_equal(order, np.arange(size)):
@@ -226,8 +208,8 @@ def _crossing(random: Random) -> Iterator[Measure]:
         share = step / steps
         values = (1 - share) * start + share * start[order]
         matrix = (vectors * values) @ vectors.T
-        basis, _ = online_orthogonal_iteration(_ops(), matrix, basis)
-        plain = orthogonal_iteration(_ops(), matrix, plain)
+        basis, _ = matrix_functions.online_orthogonal_iteration(OPS, matrix, basis)
+        plain = matrix_functions.orthogonal_iteration(OPS, matrix, plain)
     exact = vectors[:, np.argsort(-values)]
     quantity = "error of the worst column after eigenvalues crossed, order corrected"
     yield vanishes(quantity, _errors(basis, exact).max(), ROUNDING)

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._matrices import OPS, orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import Random, part
 from harness.checks import Measure, PropertyClaim
+from optimizers import matrix_functions, stiefel
 
 ROUNDING = 1e-12
 READ = 1e-9  # of a step that is read from where the retraction brought it
@@ -212,13 +213,10 @@ def _locally(random: Random) -> Iterator[Measure]:
 
 
 def _nearest(random: Random) -> Iterator[Measure]:
-    from harness.backends.numpy_ops import numpy_ops
-    from optimizers.matrix_functions import orthogonal_factor
-
     d = int(random.integers(1, 5))
     rows = int(random.integers(d, 9))
     matrix = random.standard_normal((rows, d)) * 10.0 ** random.uniform(-1, 1)
-    nearest = orthogonal_factor(numpy_ops("float64"), matrix)
+    nearest = matrix_functions.orthogonal_factor(OPS, matrix)
     yield agrees("|Orth(M)^T Orth(M) - I|_F, relative", nearest.T @ nearest, np.eye(d), ROUNDING)
     distance = np.linalg.norm(nearest - matrix)
     rivals = [orthonormal(random, rows, d) for _ in range(20)]
@@ -288,16 +286,14 @@ def _tangent_steps(random: Random, options: Mapping[str, Any]) -> Iterator[Measu
 
 
 def _tangent_directions(random: Random, default: bool) -> Iterator[Measure]:
-    from harness.backends.numpy_ops import numpy_ops
-    from optimizers.matrix_functions import orthogonal_factor
-    from optimizers.stiefel import OPTIONS, clipped_by_svd, tangential_direction
-
-    steps = OPTIONS["dual_steps"].default if default else ENOUGH["dual_steps"]
+    steps = stiefel.OPTIONS["dual_steps"].default if default else ENOUGH["dual_steps"]
     d = int(random.integers(1, 5))
     rows = int(random.integers(d, 9))
     weight, gradient = orthonormal(random, rows, d), random.standard_normal((rows, d))
-    ops, shift = numpy_ops("float64"), np.full((1, 1), 1e-9)
-    direction = tangential_direction(ops, gradient, weight, shift, steps, orthogonal_factor, clipped_by_svd)
+    ops, shift = OPS, np.full((1, 1), 1e-9)
+    direction = stiefel.tangential_direction(
+        ops, gradient, weight, shift, steps, matrix_functions.orthogonal_factor, stiefel.clipped_by_svd
+    )
     error = float(np.linalg.norm(direction.T @ weight + weight.T @ direction)) / np.sqrt(d)
     yield vanishes("|Z^T W + W^T Z|_F over sqrt(d)", error, TANGENT)
     yield at_most("|Z|_2", np.linalg.norm(direction, 2), 1.0, ROUNDING)

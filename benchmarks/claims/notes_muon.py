@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import orthonormal, relative_error, spread_values, with_singular_values
+from benchmarks.claims._matrices import OPS, orthonormal, relative_error, spread_values, with_singular_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import stepped
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
+from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, polynomials
 
 ROUNDING = 1e-12
 REACHED = 1e-9  # of an iteration that has converged
@@ -163,19 +164,17 @@ def _convergence(random: Random) -> Iterator[Measure]:
 
 
 def _rising(random: Random) -> Iterator[Measure]:
-    from optimizers.matrix_functions.polynomials import CUBIC, QUINTIC, evaluate
-
     inside = [
         *random.uniform(0, 1, 50),
         *10.0 ** random.uniform(-6, -1, 50),
         *1 - 10.0 ** random.uniform(-6, -1, 50),
     ]
-    for name, polynomial in (("cubic", CUBIC), ("quintic", QUINTIC)):
-        values = [evaluate(polynomial, x) for x in inside]
+    for name, polynomial in (("cubic", polynomials.CUBIC), ("quintic", polynomials.QUINTIC)):
+        values = [polynomials.evaluate(polynomial, x) for x in inside]
         rises = [(value - x) / (1 - x) for value, x in zip(values, inside, strict=True)]
         yield at_most(f"greatest phi(x) on (0, 1), {name}", max(values), 1.0, ROUNDING)
         yield at_least(f"least (phi(x) - x) / (1 - x), {name}", min(rises), 1e-7)
-        yield equals(f"phi(1), {name}", evaluate(polynomial, 1.0), 1.0, ROUNDING)
+        yield equals(f"phi(1), {name}", polynomials.evaluate(polynomial, 1.0), 1.0, ROUNDING)
 
 
 def _jordan(random: Random, printed: bool) -> Iterator[Measure]:
@@ -230,11 +229,9 @@ MUON = PropertyClaim(
 
 
 def _systems(random: Random) -> Iterator[Measure]:
-    from optimizers.matrix_functions.polynomials import CUBIC, QUINTIC
-
     # phi(1) = 1, phi'(1) = 0 and phi''(1) = 0
     conditions = np.array([[1.0, 1.0, 1.0], [1.0, 3.0, 5.0], [0.0, 6.0, 20.0]])
-    for name, polynomial in (("cubic", CUBIC), ("quintic", QUINTIC)):
+    for name, polynomial in (("cubic", polynomials.CUBIC), ("quintic", polynomials.QUINTIC)):
         size = len(polynomial)
         solved = np.linalg.solve(conditions[:size, :size], np.eye(size)[0])
         yield agrees(f"coefficients less the solution, {name}", np.array(polynomial), solved, ROUNDING)
@@ -259,9 +256,7 @@ def _orders(random: Random) -> Iterator[Measure]:
 
 
 def _no_fixed_point(random: Random) -> Iterator[Measure]:
-    from optimizers.matrix_functions.polynomials import JORDAN, evaluate
-
-    yield at_least("|phi(1) - 1|", abs(evaluate(JORDAN, 1.0) - 1), 0.1)
+    yield at_least("|phi(1) - 1|", abs(polynomials.evaluate(polynomials.JORDAN, 1.0) - 1), 0.1)
     m, n = (int(length) for length in random.integers(1, 9, 2))
     size = min(m, n)
     left, right = orthonormal(random, m, size), orthonormal(random, n, size)
@@ -290,12 +285,9 @@ class _Counted(np.ndarray):
 
 def counted_operations(rows: int, columns: int, random: Random) -> float:
     """Multiplications and additions of 5 steps of Jordan's polynomial."""
-    from harness.backends.numpy_ops import numpy_ops
-    from optimizers.matrix_functions import COEFFICIENTS, newton_schulz
-
     matrix = random.standard_normal((rows, columns)).view(_Counted)
     _Counted.operations = 0.0
-    newton_schulz(numpy_ops("float64"), matrix, COEFFICIENTS["jordan"], STEPS)
+    newton_schulz(OPS, matrix, COEFFICIENTS["jordan"], STEPS)
     return _Counted.operations
 
 

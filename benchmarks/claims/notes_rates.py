@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 import harness
+from benchmarks.claims._matrices import OPS
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
+from optimizers import rules
 
 ROUNDING = 1e-9
 
@@ -88,19 +90,16 @@ def _nesterov(random: Random) -> Iterator[Measure]:
     In the look-ahead form (eqs. 28-31) that is the momentum mu_t = (t - 1) / (t + 2), which changes at every
     step: the rule's functions are called with it.
     """
-    from harness.backends.numpy_ops import numpy_ops
-    from optimizers import rules
-
     function, start = _smooth(random)
-    ops, rule = numpy_ops("float64"), rules()["nesterov_lookahead"]
+    rule = rules()["nesterov_lookahead"]
     assert rule.gradient_at is not None
-    weights, state, ratios = start, rule.init(ops, start), []
+    weights, state, ratios = start, rule.init(OPS, start), []
     for number in range(1, int(random.integers(50, 301))):
         gap = function.value(weights)
         ratios.append(gap * (number + 1) ** 2 / (2 * function.smoothness * float(start @ start)))
         hyper = {"learning_rate": 1 / function.smoothness, "momentum": (number - 1) / (number + 2)}
-        gradient = function.gradient(rule.gradient_at(ops, state, weights, hyper))
-        weights, state = rule.update(ops, gradient, state, weights, hyper)
+        gradient = function.gradient(rule.gradient_at(OPS, state, weights, hyper))
+        weights, state = rule.update(OPS, gradient, state, weights, hyper)
     yield at_most("greatest gap over its bound", max(ratios), 1.0, ROUNDING)
 
 
