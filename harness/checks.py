@@ -265,19 +265,10 @@ def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyCla
 # --- checking them -------------------------------------------------------------------------------
 
 
-def rows(claim: PropertyClaim, scale: str) -> Iterator[Row]:
-    """Every measure of every instance of a claim; an instance is the same whatever else is run."""
-    for check in claim.checks:
-        yield from part_rows(claim.id, check, scale)
-
-
-def part_rows(claim: str, check: Check, scale: str) -> Iterator[Row]:
-    """Every measure of every instance of one part of a claim, as `part_results` gives them."""
-    return (row for row in part_results(claim, check, scale) if isinstance(row, Row))
-
-
 def part_results(claim: str, check: Check, scale: str) -> Iterator[Row | Trace]:
     """Every measure of every instance of one part of a claim, and the instance's series after them.
+
+    An instance is the same whatever else is run.
 
     Raises:
         ValueError: for an instance that measures nothing: it could not miss.

@@ -18,7 +18,6 @@ from documents.job import (
     ChecksSpec,
     JobSpec,
     ParitySpec,
-    RunsSpec,
     TimingSpec,
     job_folder,
     runs_spec,
@@ -211,18 +210,20 @@ class Planner:
         settings = tuning.settings(generator(study.name, tuning.protocol))
         cells = len(study.workloads[self.scale]) * len(tried) * len(seeds)
         common = {**self._common(backend, (optimizer,), seeds, bases, tried), **self._running(backend)}
-        spec = self._runs(stage="sweep", tuning=tuning, settings=settings, **common)
+        spec = runs_spec(self.study, self.size, stage="sweep", tuning=tuning, settings=settings, **common)
         sweep = self._job(spec, bases, cells * len(settings))
         if not isinstance(tuning, TwoStageSweep):
             return (sweep,)
         common["upstream"] = _by_stage((sweep, *bases))
-        spec = self._runs(stage="refine", tuning=tuning, **common)
+        spec = runs_spec(self.study, self.size, stage="refine", tuning=tuning, **common)
         return sweep, self._job(spec, (sweep, *bases), cells * REFINED_RATES)
 
     def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
         seeds = final_seeds(self.size, backend)
         assert not set(seeds).intersection(tuning_seeds(self.size)), "final seeds must not have tuned"
-        spec = self._runs(
+        spec = runs_spec(
+            self.study,
+            self.size,
             stage="final",
             tuning=self.study.tuning_of(optimizer),
             claim_rules=deciding(self.study, self.scale)["rules"],
@@ -275,9 +276,6 @@ class Planner:
             },
             "versions": self.tree.versions(packages),
         }
-
-    def _runs(self, **own: Any) -> RunsSpec:
-        return runs_spec(self.study, self.size, **own)
 
     def _running(self, backend: str) -> dict[str, Any]:
         """Where and in what memory a backend runs methods."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from traceback import print_exception
 from typing import Any
 
@@ -111,11 +111,7 @@ def columns(row: Row) -> dict[str, Any]:
         "part": row.part,
         "variant": row.variant,
         "instance": row.instance,
-        "quantity": row.measure.quantity,
-        "value": float(row.measure.value),
-        "relation": row.measure.relation,
-        "limit": float(row.measure.limit),
-        "tolerance": float(row.measure.tolerance),
+        **asdict(row.measure),
         "holds": row.measure.holds,
         "seconds": row.seconds,
     }

@@ -93,40 +93,15 @@ def rows(
     job: Job, cell: Cell, bundle: Bundle, trajectories: Trajectories, basis: LoadedBasis, lanes: Lanes
 ) -> RunTables:
     """The rows of lanes that were run together."""
-    spec, workload = job.training, cell.workload
     batch = _batch(cell, bundle)
-    direction = {name: metric.direction for name, metric in workload.metrics.items()}
     runs: list[dict[str, Any]] = []
     curves: list[pl.DataFrame] = []
     for s, k in np.ndindex(*bundle.lanes):
-        lane = lane_of(trajectories, s, k, spec.targets, workload)
-        gradients = int(bundle.evaluations_of(np.array(lane.gradients)))
-        bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
-        seed = lanes.first_seed + s
-        runs.append(
-            {
-                **_identity(job, cell, lanes.cell, seed, lanes.first_setting + k),
-                "outcome": lane.outcome,
-                "outcome_step": lane.outcome_step,
-                "reason": None,
-                "steps": lane.total_steps,
-                "gradient_evaluations": gradients,
-                "basis_gradient_evaluations": basis.gradient_evaluations,
-                "basis_seconds": basis.seconds[seed] + float(trajectories.reestimation_seconds[s, k]),
-                "examples": gradients * batch,
-                "final_metrics": _named({name: float(v[-1]) for name, v in lane.values.items()}),
-                "best_metrics": [
-                    {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
-                ],
-                "targets": [
-                    _target(metric, at, steps_to(lane.steps, lane.values[metric], at, direction[metric]))
-                    for metric, at in spec.targets.items()
-                    if metric in lane.values
-                ],
-                "state_bytes": trajectories.state_bytes,
-                "bundle_lanes": math.prod(bundle.lanes),
-            }
-        )
+        lane = lane_of(trajectories, s, k, job.training.targets, cell.workload)
+        place = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
+        run = _row(job, cell, place, lane, (bundle, basis), math.prod(bundle.lanes))
+        run["basis_seconds"] += float(trajectories.reestimation_seconds[s, k])
+        runs.append({**run, "state_bytes": trajectories.state_bytes})
         evaluations = bundle.evaluations_of(lane.steps)
         curves += [
             _curve(runs[-1]["run"], lane.steps, evaluations, batch, name, values)
@@ -147,33 +122,57 @@ def failed_rows(
 
     What they cost is that of their steps and of their basis, where the cell's bundle and basis were `built`.
     """
-    steps, gradients = failure.step or 0, 0
-    if built is not None:
-        gradients = int(built[0].evaluations_of(np.array(steps)))
+    steps = failure.step or 0
+    lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps)
     runs = [
-        {
-            **_identity(job, cell, number, seed, setting),
-            "outcome": failure.outcome,
-            "outcome_step": failure.step,
-            "reason": failure.reason,
-            "steps": steps,
-            "gradient_evaluations": gradients,
-            "basis_gradient_evaluations": built[1].gradient_evaluations if built else 0,
-            "basis_seconds": built[1].seconds[seed] if built else 0.0,
-            "examples": gradients * _batch(cell, built[0]) if built else 0,
-            "final_metrics": [],
-            "best_metrics": [],
-            "targets": [
-                _target(metric, threshold, None)
-                for metric, threshold in job.training.targets.items()
-                if metric in cell.workload.metrics
-            ],
-            "state_bytes": None,
-            "bundle_lanes": len(lanes),
-        }
-        for seed, setting in lanes
+        {**_row(job, cell, (number, *one), lane, built, len(lanes)), "reason": failure.reason}
+        for one in lanes
     ]
     return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
+
+
+def _row(
+    job: Job,
+    cell: Cell,
+    place: tuple[int, int, int],
+    lane: Lane,
+    built: tuple[Bundle, LoadedBasis] | None,
+    together: int,
+) -> dict[str, Any]:
+    """A lane's row, by the numbers of its cell, seed and setting; `built` where its cell was built."""
+    direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
+    gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
+    bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
+    return {
+        **_identity(job, cell, *place),
+        "outcome": lane.outcome,
+        "outcome_step": lane.outcome_step,
+        "reason": None,
+        "steps": lane.total_steps,
+        "gradient_evaluations": gradients,
+        "basis_gradient_evaluations": built[1].gradient_evaluations if built else 0,
+        "basis_seconds": built[1].seconds[place[1]] if built else 0.0,
+        "examples": gradients * _batch(cell, built[0]) if built else 0,
+        "final_metrics": _named({name: float(values[-1]) for name, values in lane.values.items()}),
+        "best_metrics": [
+            {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
+        ],
+        "targets": [
+            {
+                "metric": metric,
+                "threshold": at,
+                "steps": steps_to(lane.steps, lane.values[metric], at, direction[metric])
+                if metric in lane.values
+                else None,
+                "seconds": None,
+                "seconds_kind": None,
+            }
+            for metric, at in job.training.targets.items()
+            if metric in cell.workload.metrics
+        ],
+        "state_bytes": None,
+        "bundle_lanes": together,
+    }
 
 
 def _batch(cell: Cell, bundle: Bundle) -> int:
@@ -204,16 +203,6 @@ def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dic
         "seconds": None,
         "spec_hash": spec.hash,
         "machine": job.machine,
-    }
-
-
-def _target(metric: str, threshold: float, steps: int | None) -> dict[str, Any]:
-    return {
-        "metric": metric,
-        "threshold": threshold,
-        "steps": steps,
-        "seconds": None,
-        "seconds_kind": None,
     }
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from harness import interop
-from harness.checks import PRINTED, Check, PropertyClaim, Row, part_rows, rows, verdicts
+from harness.checks import PRINTED, Check, PropertyClaim, Row, verdicts
 from harness.engine import replaying
 from optimizers.options import Options
 from optimizers.rule import Rule
+from tests.harness.claim_rows import part_rows, rows
 
 
 def few(claim: PropertyClaim, instances: int, parts: set[str] | None = None) -> PropertyClaim:

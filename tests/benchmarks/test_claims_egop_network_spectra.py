@@ -28,9 +28,10 @@ from benchmarks.claims.egop_network_spectra import (
     SPECTRUM,
     gradients,
 )
-from harness.checks import PropertyClaim, Series, Trace, part_results, rows
+from harness.checks import PropertyClaim, Series, Trace, part_results
 from harness.stages.job import instance
 from tests.benchmarks.claim_mutations import assert_noticed, failing, few, verdicts_of
+from tests.harness.claim_rows import rows
 from workloads.digits import DIGITS_MLP
 
 LAW = "the decay is roughly exponential"

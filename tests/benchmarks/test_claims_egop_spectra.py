@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks.claims import egop_spectra
 from benchmarks.claims.egop_spectra import LOSSES, NATURAL_DATA, RANDOM_DENSITY, SPECTRAL_RATIO
-from harness.checks import rows
 from tests.benchmarks.claim_mutations import assert_noticed, few, wrap
+from tests.harness.claim_rows import rows
 
 LEAST_SQUARES = "the EGOP of least squares"
 DECAY = "the decay of the eigenvalues"

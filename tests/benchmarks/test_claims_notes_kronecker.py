@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks.claims import _matrices, notes_kronecker
 from benchmarks.claims.notes_kronecker import KRONECKER, MEANS, TWICE
-from harness.checks import rows
 from tests.benchmarks.claim_mutations import assert_noticed, few, wrap
+from tests.harness.claim_rows import rows
 
 REARRANGED = "the rearranged product is an outer product"
 NEAREST = "the nearest Kronecker product"

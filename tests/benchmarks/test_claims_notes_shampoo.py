@@ -7,8 +7,8 @@ import optimizers.idealized_shampoo
 import optimizers.shampoo
 from benchmarks.claims import notes_shampoo
 from benchmarks.claims.notes_shampoo import COSINE, IDENTITY, SHAMPOO, running_mean_weights
-from harness.checks import rows
 from tests.benchmarks.claim_mutations import assert_noticed, few, mutate, wrap
+from tests.harness.claim_rows import rows
 
 BOUND = "O^1/2 <= sqrt(r) L^1/4 (x) R^1/4, the preconditioner of the rule's step"
 REGRET = "the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4"

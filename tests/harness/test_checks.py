@@ -28,11 +28,11 @@ from harness.checks import (
     claims_of,
     modules,
     part_results,
-    rows,
     verdicts,
 )
 from harness.stages.jobs import run_job
 from results.reading import read
+from tests.harness.claim_rows import rows
 from tests.harness.stages.test_jobs import of_stage
 from tests.harness.toy_claims import ToyClaims
 from workloads import idx
