@@ -5,11 +5,27 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from documents.names import unknown
 
 Read = Callable[[Any], Any]  # raises a ValueError that goes on from `<owner>: <name> = <value> `
+
+
+@dataclass(frozen=True)
+class Option:
+    """One choice that a study may make about a rule, a basis or a workload.
+
+    Args:
+        default: the value when none is given, in the form that `read` returns.
+        description: what it means, in a line for `curvebench list`.
+        read: a given value, checked, in one plain form that JSON keeps.
+    """
+
+    default: Any
+    description: str
+    read: Read = lambda value: value
 
 
 class Given(Protocol):

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from documents.values import Read, completed
+from documents.values import Option, completed
 
 Options = Mapping[str, Any]
 
 
 class OptionError(ValueError):
     """An option that is unknown or wrong; the message says what would be right."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """One choice.
-
-    Args:
-        default: the value when none is given, in the form that `read` returns.
-        description: one line for `curvebench list`.
-        read: the given value in one plain form that JSON keeps (documents/values.py).
-    """
-
-    default: Any
-    description: str
-    read: Read
 
 
 def complete(owner: str, options: Mapping[str, Option], given: Options) -> dict[str, Any]:

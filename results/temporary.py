@@ -11,13 +11,14 @@ from pathlib import Path
 
 
 @contextmanager
-def temporary_beside(path: Path) -> Iterator[Path]:
+def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
     """A name beside `path` with its suffix, of which no file is left afterwards, whatever happened.
 
-    What processes that were killed left there for the same `path` goes too.
+    What processes that were killed left there for the same `path` goes too, if it is searched for.
     """
-    _remove_leftovers(path.parent, glob.escape(path.name))
-    temporary = _name_beside(path)
+    if search:
+        _remove_leftovers(path.parent, glob.escape(path.name))
+    temporary = path.parent / f".{os.getpid()}-{secrets.token_hex(4)}.{path.name}"
     try:
         yield temporary
     finally:
@@ -34,18 +35,9 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     for folder in {path.parent for path in texts}:
         _remove_leftovers(folder, "*")
     for path, text in texts.items():
-        temporary = _name_beside(path)
-        try:
+        with temporary_beside(path, search=False) as temporary:
             temporary.write_text(text)
             temporary.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-
-
-def _name_beside(path: Path) -> Path:
-    return path.parent / f".{os.getpid()}-{secrets.token_hex(4)}.{path.name}"
 
 
 def _remove_leftovers(folder: Path, names: str) -> None:

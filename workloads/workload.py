@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from documents.errors import InputError
-from documents.values import Read, completed, whole
+from documents.values import Option as Setting
+from documents.values import completed, whole
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -47,21 +48,6 @@ class Metric:
     description: str
     direction: Literal["minimize", "maximize"]
     unit: str = ""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One choice that a study may make about a workload.
-
-    Args:
-        default: the value when none is given.
-        description: what it means.
-        read: checks a given value and brings it into one plain form (documents/values.py).
-    """
-
-    default: Any
-    description: str
-    read: Read = lambda value: value
 
 
 def batch_size(default: int | None = None) -> Setting:

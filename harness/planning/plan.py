@@ -391,15 +391,6 @@ class Plan:
             folders=self.config.other_folders,
         )
 
-    def report_of(self, planned: PlannedStudy) -> ReportPlan:
-        """What the figures of one study show, in the form of the site's."""
-        return ReportPlan(scale=self.config.scale, studies=(planned.plan,))
-
-    @property
-    def report_of_claims(self) -> ReportPlan:
-        """What the figures of property checks show, in the form of the site's."""
-        return ReportPlan(scale=self.config.scale, studies=(), checks=self.claims)
-
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs, upstream first."""
@@ -607,20 +598,20 @@ def write_specs(plan: Plan) -> None:
     files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
     files[plan.report_path] = plan.report.to_json()
     files[plan.wiring_path] = plan.wiring.to_json()
-    specs = plan.report_path.parent
-    if plan.claims:
-        hash_ = _hash_of(plan.claims.figures)
-        files[specs / f"{CLAIMS}.figures.{hash_}.json"] = plan.report_of_claims.to_json()
-    for study in plan.studies:
-        name = f"{study.study.name}.{plan.config.scale}.figures.{_hash_of(study.plan.figures)}.json"
-        files[specs / name] = plan.report_of(study).to_json()
+    specs, scale = plan.report_path.parent, plan.config.scale
+    if plan.claims:  # of figures, too, in the form of the site's
+        shown = ReportPlan(scale=scale, studies=(), checks=plan.claims)
+        files[specs / f"{CLAIMS}.figures.{_hash_of(plan.claims.figures)}.json"] = shown.to_json()
+    for one in plan.studies:
+        name = f"{one.study.name}.{scale}.figures.{_hash_of(one.plan.figures)}.json"
+        files[specs / name] = ReportPlan(scale=scale, studies=(one.plan,)).to_json()
     try:
         for folder in (specs, plan.config.site):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()  # the folder may be there and yet be read-only
         write_texts({path: text for path, text in files.items() if not path.exists()})
-        shown = plan.config.site / SHOWN
-        if shown.exists() and shown.read_text() != files[plan.report_path]:
+        before = plan.config.site / SHOWN
+        if before.exists() and before.read_text() != files[plan.report_path]:
             os.utime(plan.report_path)  # the site shows another plan: newer input has it rendered anew
         _touch_failed(plan)
     except OSError as error:
