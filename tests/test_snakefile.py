@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.harness.tiny import SEARCH, TINY, TWO_STAGES, leave_tiny, write_study
+from tests.harness.tiny import leave_tiny, write_study
 from tests.harness.toy_claims import TOY
 from tests.reports.stored_kernels import write_stored
 
@@ -89,16 +89,73 @@ def start_and_kill(
     return times(project)
 
 
+FAILING = """
+def _raise(*arguments):
+    if FIXED.exists():
+        return SGD.update(*arguments)
+    raise MemoryError("40 GiB")
+
+
+FIXED = __import__("pathlib").Path("fixed")
+RULES = (*RULES, __import__("dataclasses").replace(SGD, name="sgd_that_raises", update=_raise))
+"""
+FAILING_TOY = TOY.replace('.mean()), "==", 1.0', '.mn()), "==", 1.0')
+
+
 @pytest.mark.slow
-def test_the_main_job_survives_a_kill_and_reruns_only_what_a_change_touches(snakemake, project, activated):
-    asked = ("--config", "backends=jax,torch", *REPORTS[1:])
+def test_the_main_job_from_a_kill_by_failures_to_changes(snakemake, project, activated):
+    """Killed, it goes on; a failure takes nothing else away, and is tried again alone; a change as well."""
+    rules, claims = project / "optimizers/gradient_descent.py", project / "benchmarks/claims/toy.py"
+    rules.write_text(rules.read_text() + FAILING)
+    claims.write_text(FAILING_TOY)
+    write_study(project / "benchmarks/studies", ("[sgd, adam]", "[sgd_that_raises, adam]"))
+    stored = project / "results/kernels"
+    write_stored(stored, [letter * 40 for letter in "abc"])
+    asked = ("reports", "--config", "backends=jax,torch", "studies=tiny,toy.mean")
+    index = project / "reports/site/index.html"
+
+    def toy_mean() -> dict[str, Any]:
+        command = ["python", "-m", "curvebench", "verdicts", "--json"]
+        rows = json.loads(subprocess.check_output(command, cwd=project, env=activated, text=True))
+        return next(row for row in rows if row["id"] == "toy.mean")
+
     before = start_and_kill(project, activated, asked, jobs=4)
-    assert 4 <= len(before) < 14
-    done = snakemake("--cores", "all", *asked)
-    assert done.returncode == 0, done.stdout
-    assert (project / "reports/site/index.html").is_file()
-    lost = [path for path, written in before.items() if times(project)[path] != written]
-    assert len(lost) <= 2  # the jobs that were running on two cores
+    assert 4 <= len(before) < 15
+    failed = {path for path in before if path.with_name("failed.json").exists()}  # and tried again
+
+    first = snakemake("--cores", "2", *asked)
+    assert first.returncode != 0
+    written = times(project)
+    lost = {path for path, at in before.items() if written[path] != at}
+    assert len(lost - failed) <= 2  # the jobs that were running on two cores
+    said = "sgd_that_raises on least_squares, 4 of 4 runs: out of memory: MemoryError: 40 GiB"
+    assert f"failed: tiny, sweep on jax: {said}" in first.stdout, first.stdout
+    raised = "toy.mean: error: it is as said (as printed): AttributeError"
+    assert f"failed: claims, checks on host: {raised}" in first.stdout
+    assert "MemoryError: 40 GiB" in index.read_text()
+    assert "study_tiny.html" in index.read_text()
+    told = toy_mean()
+    assert told["verdict"] == "not run"
+    assert "AttributeError" in told["reason"]
+
+    kept = snakemake("--cores", "2", *asked, "keep_failed=true")
+    assert kept.returncode != 0
+    assert times(project) == written, "what failed is not tried again"
+
+    (project / "fixed").touch()
+    claims.write_text(TOY)
+    again = snakemake("--cores", "2", *asked)
+    assert again.returncode == 0, again.stdout
+    tried = [path.parent for path, at in times(project).items() if written.get(path) != at]
+    assert {path.name.split(".")[0] for path in tried} == {"sgd_that_raises", "all", "toy"}
+    assert {path.parent.name for path in tried if path.name.startswith("all.")} == {"timing"}
+    assert "MemoryError" not in index.read_text()
+    told = toy_mean()
+    assert told["verdict"] == "reproduced"
+    assert told["others"] == [{"variant": "as printed", "backend": None, "verdict": "not reproduced"}]
+    assert "as printed" in (project / "reports/site/claims.html").read_text()
+    assert "4 of 4 judged comparisons" in (project / "reports/site/parity.html").read_text()
+    assert list((project / "results").rglob("kernels.json"))
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
     stages = [
@@ -109,13 +166,15 @@ def test_the_main_job_survives_a_kill_and_reruns_only_what_a_change_touches(snak
     ]
     assert runs.group_by("stage", "backend").len().sort("stage", "backend").rows() == stages
     assert set(runs["outcome"]) <= {"reached", "budget", "diverged"}
+    assert "Nothing to be done" in snakemake("-n", *asked).stdout
 
-    assert "28 of 28 judged comparisons" in (project / "reports/site/parity.html").read_text()
-
-    original = (project / "optimizers/adam.py").read_text()
     touch(project / "optimizers/adam.py")
-    messages = jobs_of(snakemake("-n", *asked).stdout)
-    touched = [
+    touch(claims)
+    (stored / "one" / ("a" * 8 + "-existing-py.json")).unlink()
+    assert sorted(jobs_of(snakemake("-n", *asked).stdout)) == [
+        "claims of toy, on random instances",
+        "claims: figures of their checks",
+        "kernels: speed over commits, as stored",
         "parity of adam: PyTorch against JAX, NumPy against PyTorch",
         "report: reports/site/index.html",
         "tiny: coarse sweep of adam on jax",
@@ -128,114 +187,3 @@ def test_the_main_job_survives_a_kill_and_reruns_only_what_a_change_touches(snak
         "tiny: tables",
         "what failed",
     ]
-    assert sorted(messages) == touched
-    (project / "optimizers/adam.py").write_text(original)
-    assert "Nothing to be done" in snakemake("-n", *asked).stdout
-
-
-@pytest.mark.slow
-def test_stored_kernel_results_are_drawn_once_and_again_when_they_change(snakemake, project):
-    stored = project / "results" / "kernels"
-    write_stored(stored, [letter * 40 for letter in "abc"])
-    planned = snakemake("-n", "reports").stdout
-    assert "kernels: speed over commits, as stored" in jobs_of(planned)
-    (plan,) = (project / "results" / "specs").glob("plan.*.json")
-    folder = json.loads(plan.read_text())["kernels"]
-    done = snakemake("--cores", "1", folder)
-    assert done.returncode == 0, done.stdout
-    assert (project / folder / "kernels.json").is_file()
-    assert "kernels: speed over commits, as stored" not in jobs_of(snakemake("-n", "reports").stdout)
-    (stored / "one" / ("a" * 8 + "-existing-py.json")).unlink()
-    assert "kernels: speed over commits, as stored" in jobs_of(snakemake("-n", "reports").stdout)
-
-
-@pytest.mark.slow
-def test_claims_are_checked_alone_and_one_that_raises_is_not_run(snakemake, project, activated):
-    asked = ("--config", "studies=toy.mean", "--", "reports")
-    module = project / "benchmarks/claims/toy.py"
-    module.write_text(TOY)
-    command = ["python", "-m", "curvebench", "verdicts", "--json"]
-
-    def toy_mean() -> dict[str, Any]:
-        rows = json.loads(subprocess.check_output(command, cwd=project, env=activated, text=True))
-        return next(row for row in rows if row["id"] == "toy.mean")
-
-    done = snakemake("--cores", "2", *asked)
-    assert done.returncode == 0, done.stdout
-    told = toy_mean()
-    assert told["verdict"] == "reproduced"
-    assert told["others"] == [{"variant": "as printed", "backend": None, "verdict": "not reproduced"}]
-    assert "as printed" in (project / "reports/site/claims.html").read_text()
-    assert "Nothing to be done" in snakemake("-n", *asked).stdout
-
-    touch(module)
-    assert sorted(jobs_of(snakemake("-n", *asked).stdout)) == [
-        "claims of toy, on random instances",
-        "claims: figures of their checks",
-        "report: reports/site/index.html",
-        "what failed",
-    ]
-    module.write_text(TOY.replace('.mean()), "==", 1.0', '.mn()), "==", 1.0'))
-    failed = snakemake("--cores", "2", *asked)
-    assert failed.returncode != 0
-    assert (
-        "failed: claims, checks on host: toy.mean: error: it is as said (as printed): AttributeError"
-        in failed.stdout
-    )
-    told = toy_mean()
-    assert told["verdict"] == "not run"
-    assert "AttributeError" in told["reason"]
-
-
-FAILING = """
-def _raise(*arguments):
-    if FIXED.exists():
-        return SGD.update(*arguments)
-    raise MemoryError("40 GiB")
-
-
-FIXED = __import__("pathlib").Path("fixed")
-RULES = (*RULES, __import__("dataclasses").replace(SGD, name="sgd_that_raises", update=_raise))
-"""
-
-
-@pytest.mark.slow
-def test_a_rule_that_raises_takes_nothing_else_away_and_is_tried_again_alone(snakemake, project, activated):
-    """Two studies, one with a rule that raises until a file is there: the site has the rest, and says so."""
-    rules = project / "optimizers/gradient_descent.py"
-    rules.write_text(rules.read_text() + FAILING)
-    small = [
-        ("      torch: {tuned_on: jax, seeds: {final: 2}}\n", ""),
-        (
-            "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]",
-            "bases: [identity]",
-        ),
-        (TINY[TINY.index("claims:") : TINY.index("scales:")], ""),
-        (TWO_STAGES, SEARCH),
-    ]
-    folder = project / "benchmarks/studies"
-    write_study(folder, *small, ("[sgd, adam]", "[sgd]"))
-    write_study(folder, *small, ("[sgd, adam]", "[sgd, sgd_that_raises]"), name="other")
-    asked = ("--cores", "2", "reports", "--config", "studies=tiny,other")
-
-    first = snakemake(*asked)
-    assert first.returncode != 0
-    said = "sgd_that_raises on least_squares, 3 of 3 runs: out of memory: MemoryError: 40 GiB"
-    assert f"failed: other, final on jax: {said}" in first.stdout
-    index = (project / "reports/site/index.html").read_text()
-    assert "MemoryError: 40 GiB" in index
-    assert "study_tiny.html" in index
-    written = times(project)
-
-    kept = snakemake(*asked, "keep_failed=true")
-    assert kept.returncode != 0
-    assert times(project) == written, "what failed is not tried again"
-    (project / "fixed").touch()
-    again = snakemake(*asked)
-    assert again.returncode == 0, again.stdout
-    changed = {
-        path.parent.name.split(".")[0] for path, at in times(project).items() if written.get(path) != at
-    }
-    assert changed == {"sgd_that_raises", "all"}, "the rule's own jobs, and the times of all"
-    assert "MemoryError" not in (project / "reports/site/index.html").read_text()
-    assert "Nothing to be done" in snakemake(*asked).stdout

@@ -44,12 +44,14 @@ SEARCH = """\
 
 
 def leave_tiny(project: Path) -> None:
-    """Leave a copy of the project the tiny study and no property checks: a plan reads all that there are."""
+    """Leave a copy of the project the tiny study, no property checks and a problem of parity: it runs all."""
     for path in (project / "benchmarks/studies").glob("*.yaml"):
         path.unlink()
     for path in (project / "benchmarks/claims").glob("[!_]*.py"):
         path.unlink()
     write_study(project / "benchmarks/studies")
+    with (project / "harness/stages/parity_problems.py").open("a") as problems:
+        problems.write("PROBLEMS = CORE = PROBLEMS[:1]\n")
 
 
 def write_study(folder: Path, *changes: tuple[str, str], name: str = "tiny") -> Path:
