@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from documents.errors import InputError
 from harness import Online, replay
-from harness.backends.numpy_ops import numpy_ops
+from tests.optimizers.paths import path_of_one
 
 BACKENDS = ["numpy", "jax", "torch"]
-OPS = numpy_ops("float64")
 SCALE_FREE: dict[str, dict[str, float]] = {
     "adagrad": {"epsilon": 0.0},
     "rmsprop": {"epsilon": 0.0},
@@ -25,14 +24,10 @@ SCALE_FREE: dict[str, dict[str, float]] = {
 }
 
 
-def moves(
-    optimizer: str, grads: Any, hyper: dict[str, float], backend: str = "numpy", **options: Any
-) -> np.ndarray:
+def moves(optimizer: str, grads: Any, hyper: dict[str, float], backend: str = "numpy") -> np.ndarray:
     """What each gradient moves a parameter by that starts at 0."""
-    given = [{"w": np.asarray(gradient, np.float64)} for gradient in grads]
-    start = np.zeros_like(given[0]["w"])
-    path = replay(optimizer, {"w": start}, given, hyper, backend, options=options)
-    return np.diff([start, *(arrays["w"] for arrays in path)], axis=0)
+    start = np.zeros(np.shape(grads[0]))
+    return np.diff([start, *path_of_one(optimizer, start, grads, hyper, backend=backend)], axis=0)
 
 
 # --- scale invariance ----------------------------------------------------------------------------------

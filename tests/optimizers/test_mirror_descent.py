@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import replay
+from tests.optimizers.paths import path_of_one
 
 RADIUS = 0.8
 DOMAINS = ("ball", "box", "simplex")
@@ -18,16 +18,13 @@ def moved(
     *grads: np.ndarray,
     mirror: str = "euclidean",
     domain: str = "simplex",
-    rate: float = 0.5,
     backend: str = "numpy",
     dtype: str = "float64",
 ) -> list[np.ndarray]:
     """The path of one parameter."""
-    hyper = {"learning_rate": rate} | ({"radius": RADIUS} if domain in ("ball", "box") else {})
+    hyper = {"learning_rate": 0.5} | ({"radius": RADIUS} if domain in ("ball", "box") else {})
     options = {"mirror": mirror, "domain": domain}
-    given = [{"w": np.asarray(grad)} for grad in grads]
-    path = replay("mirror_descent", {"w": np.asarray(start)}, given, hyper, backend, dtype, options=options)
-    return [arrays["w"] for arrays in path]
+    return path_of_one("mirror_descent", start, grads, hyper, options, backend, dtype)
 
 
 # --- projections ------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from harness.engine.replaying import Online
 from optimizers import rules
 from tests.optimizers.entry import Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
+from tests.optimizers.paths import assert_paths_close
 from tests.optimizers.references import BATTERY
 
 BACKENDS = ("numpy", "jax", "torch")
@@ -93,17 +94,6 @@ def replayed(
     return replay(
         entry.optimizer, params, grads, hyper, backend, dtype, options=entry.options, hessians=hessians
     )
-
-
-def assert_paths_close(path: list[Any], expected: list[Any], tolerance: float) -> None:
-    assert len(path) == len(expected)
-    for step, (found, wanted) in enumerate(zip(path, expected, strict=True), start=1):
-        assert set(found) == set(wanted)
-        for name in wanted:
-            assert found[name].shape == wanted[name].shape
-            np.testing.assert_allclose(
-                found[name], wanted[name], rtol=tolerance, atol=tolerance, err_msg=f"step {step}, {name}"
-            )
 
 
 # --- the table -------------------------------------------------------------------------------------

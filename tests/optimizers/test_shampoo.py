@@ -18,6 +18,7 @@ from optimizers import rules
 from optimizers.tensors import second_moment
 from tests.optimizers.families.shampoo import shampoo
 from tests.optimizers.loops import Leaf
+from tests.optimizers.paths import path_of_one
 from workloads.workload import Role
 
 RATE = {"learning_rate": 0.5, "epsilon": 0.0}
@@ -29,8 +30,8 @@ def test_the_first_step_is_the_polar_factor() -> None:
     for shape in ((3, 3), (5, 2), (2, 5)):
         grad = rng.standard_normal(shape)
         u, _, vh = np.linalg.svd(grad, full_matrices=False)
-        (found,) = replay("shampoo", {"w": np.zeros(shape)}, [{"w": grad}], RATE, "numpy")
-        np.testing.assert_allclose(found["w"], -0.5 * u @ vh, atol=1e-12)
+        (found,) = path_of_one("shampoo", np.zeros(shape), [grad], RATE)
+        np.testing.assert_allclose(found, -0.5 * u @ vh, atol=1e-12)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -47,11 +48,9 @@ def test_singular_statistics_in_float32_keep_the_size_of_steps(
     """Rounding in the null space is no curvature: its root would be 50 times a true one, or diverge."""
     grad = size * np.random.default_rng(5).standard_normal(shape).astype(np.float32).astype(np.float64)
     start, hyper = np.zeros(shape), {"learning_rate": 0.5, "epsilon": epsilon}
-    path = replay(
-        "shampoo", {"w": start}, [{"w": grad}] * 6, hyper, backend, "float32", options={"root": root}
-    )
+    path = path_of_one("shampoo", start, [grad] * 6, hyper, {"root": root}, backend, "float32")
     expected = list(shampoo(Leaf("weight", start, [grad] * 6), hyper, "sum", None, 1, root))
-    np.testing.assert_allclose(path[-1]["w"], expected[-1], atol=tolerance)
+    np.testing.assert_allclose(path[-1], expected[-1], atol=tolerance)
 
 
 # --- other ways to the root ---------------------------------------------------------------------------
@@ -71,25 +70,25 @@ def test_every_root_of_diagonal_statistics_is_that_of_the_entries(
     """G = diag(g): Adagrad's g / (epsilon + sum g^2)^(2 power), 1/4 on each side (002 eqs. 44 and 53)."""
     rng = np.random.default_rng(6)
     diagonals = [rng.uniform(0.5, 2.0, 3) * rng.choice([-1, 1], 3) for _ in range(4)]
-    grads = [{"w": np.diag(diagonal)} for diagonal in diagonals]
+    grads = [np.diag(diagonal) for diagonal in diagonals]
     for power, given in ((1 / 4, {}), (1 / 2, {"power": 0.5})):
         hyper = {"learning_rate": 0.5, "epsilon": 0.25}
-        path = replay("shampoo", {"w": np.zeros((3, 3))}, grads, hyper, "numpy", options={**options, **given})
+        path = path_of_one("shampoo", np.zeros((3, 3)), grads, hyper, {**options, **given})
         w = np.zeros(3)
         for t, found in enumerate(path, start=1):
             w = w - 0.5 * diagonals[t - 1] * (0.25 + np.sum(np.square(diagonals[:t]), axis=0)) ** (-2 * power)
-            np.testing.assert_allclose(found["w"], np.diag(w), rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(found, np.diag(w), rtol=1e-12, atol=1e-13)
 
 
 def test_a_tracked_basis_comes_to_the_eigenvectors_of_statistics_that_settle() -> None:
     """One iteration a step on t G G^T: columns converge at the ratio of squared singular values (002 Q.2)."""
     rng = np.random.default_rng(9)
     u, v = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
-    grads = [{"w": (u * [4.0, 2.0, 1.0]) @ v}] * 30
-    start, hyper = {"w": np.zeros((3, 3))}, {"learning_rate": 1.0, "epsilon": 0.1}
-    exact = np.diff([arrays["w"] for arrays in replay("shampoo", start, grads, hyper, "numpy")], axis=0)
-    path = replay("shampoo", start, grads, hyper, "numpy", options={"root": "tracked_basis"})
-    apart = np.linalg.norm(np.diff([arrays["w"] for arrays in path], axis=0) - exact, axis=(1, 2))
+    grads = [(u * [4.0, 2.0, 1.0]) @ v] * 30
+    start, hyper = np.zeros((3, 3)), {"learning_rate": 1.0, "epsilon": 0.1}
+    exact = np.diff(path_of_one("shampoo", start, grads, hyper), axis=0)
+    path = path_of_one("shampoo", start, grads, hyper, {"root": "tracked_basis"})
+    apart = np.linalg.norm(np.diff(path, axis=0) - exact, axis=(1, 2))
     assert apart[0] > 1e-2
     assert apart[-1] < 1e-12
     rates = apart[5:15] / apart[4:14]
@@ -117,10 +116,8 @@ def test_blocks_are_parameters_of_their_own(
     hyper, given = {"learning_rate": 0.5, "epsilon": 0.1}, {**root, "power": 0.25}
 
     def final(block: tuple[slice, ...], **more: int) -> np.ndarray:
-        some = [{"w": g[block]} for g in grads]
-        return replay("shampoo", {"w": start[block]}, some, hyper, "numpy", options={**given, **more})[-1][
-            "w"
-        ]
+        some = [g[block] for g in grads]
+        return path_of_one("shampoo", start[block], some, hyper, {**given, **more})[-1]
 
     whole = final((), block_size=size)
     for ranges in itertools.product(*cuts):

@@ -13,10 +13,10 @@ from harness.engine.layout import layout
 from harness.engine.program import Update, Work
 from optimizers import rules
 from tests.optimizers.families.soap import SOAP, oracle
-from tests.optimizers.oracles import pytorch_path
+from tests.optimizers.oracles import Arrays, pytorch_path
+from tests.optimizers.paths import assert_paths_close, path_of_one
 from workloads.workload import Role
 
-Arrays = dict[str, np.ndarray]
 # shapes whose first statistics have full rank, or a null space of one dimension
 SHAPES = {"square": (4, 4), "tall": (4, 3), "convolution": (3, 2, 2, 2), "cube": (3, 2, 4)}
 BARE = {"learning_rate": 0.5, "weight_decay": 0.0, "epsilon": 0.0}
@@ -34,14 +34,6 @@ def instance(
     return draws[0], draws[1:]
 
 
-def assert_equal_paths(path: list[Arrays], expected: list[Arrays], tolerance: float) -> None:
-    for step, (found, wanted) in enumerate(zip(path, expected, strict=True), start=1):
-        for name in wanted:
-            np.testing.assert_allclose(
-                found[name], wanted[name], rtol=tolerance, atol=tolerance, err_msg=f"step {step}, {name}"
-            )
-
-
 # --- pytorch_optimizer, in float64 and with epsilon 0 ---------------------------------------------------
 
 
@@ -53,7 +45,7 @@ def test_path_is_that_of_pytorch_optimizer(every: int) -> None:
     options = {"precondition_vectors": True, "refresh_every": every}
     theirs = oracle(precondition_frequency=every, precondition_1d=True)
     expected = pytorch_path(theirs, params, grads, hyper)
-    assert_equal_paths(replay("soap", params, grads, hyper, "numpy", options=options), expected, 1e-12)
+    assert_paths_close(replay("soap", params, grads, hyper, "numpy", options=options), expected, 1e-12)
 
 
 # --- closed forms ----------------------------------------------------------------------------------------
@@ -71,7 +63,7 @@ def test_with_diagonal_statistics_soap_is_adam_one_step_later(basis: str) -> Non
     path = replay("soap", start, grads, {**hyper, "weight_decay": 0.0}, "numpy", options=options)
     np.testing.assert_array_equal(path[0]["w"], start["w"])
     adam = replay("adam", start, grads[1:], hyper, "numpy")
-    assert_equal_paths(path[1:], adam, 1e-13)
+    assert_paths_close(path[1:], adam, 1e-13)
 
 
 def test_the_second_step_is_the_sign_in_the_basis_of_the_first_gradient() -> None:
@@ -95,11 +87,8 @@ def test_the_path_turns_with_the_sides_of_the_gradient(basis: str) -> None:
     options = {"refresh_every": 2, "basis": basis}
 
     def path(turn: Any) -> list[np.ndarray]:
-        moved = [{"w": turn(grad["w"])} for grad in grads]
-        return [
-            arrays["w"]
-            for arrays in replay("soap", {"w": turn(params["w"])}, moved, SOAP, "numpy", options=options)
-        ]
+        moved = [turn(grad["w"]) for grad in grads]
+        return path_of_one("soap", turn(params["w"]), moved, SOAP, options)
 
     for found, plain in zip(path(lambda w: left @ w @ right), path(lambda w: w), strict=True):
         np.testing.assert_allclose(found, left @ plain @ right, atol=1e-10)
@@ -116,7 +105,7 @@ def test_without_epsilon_the_scale_of_gradients_does_not_matter(
     options = {"refresh_every": 3}
     path = replay("soap", params, scaled, hyper, backend, dtype, options=options)
     plain = replay("soap", params, grads, hyper, "numpy", options=options)
-    assert_equal_paths(path, plain, 1e-11 if dtype == "float64" else 1e-3)
+    assert_paths_close(path, plain, 1e-11 if dtype == "float64" else 1e-3)
 
 
 def test_squares_that_underflow_and_a_late_first_gradient_leave_finite_parameters() -> None:

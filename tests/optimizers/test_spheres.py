@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from harness import replay
 from harness.backends.numpy_ops import numpy_ops
 from optimizers.spheres import NORMS, unit_tangential
+from tests.optimizers.paths import path_of_one
 
 OPS = numpy_ops("float64")
 RULES: list[tuple[str, dict[str, Any]]] = [
@@ -25,30 +25,6 @@ RULES: list[tuple[str, dict[str, Any]]] = [
 ]
 FREE: tuple[str, dict[str, Any]] = ("weight_normalization", {})
 named = pytest.mark.parametrize(("optimizer", "options"), RULES, ids=str)
-
-
-def after(
-    optimizer: str,
-    w: Any,
-    grads: Any,
-    rate: float = 0.5,
-    options: dict[str, Any] | None = None,
-    backend: str = "numpy",
-    dtype: str = "float64",
-    kind: str = "vector",
-) -> list[np.ndarray]:
-    """The path of one parameter."""
-    path = replay(
-        optimizer,
-        {"w": np.asarray(w, float)},
-        [{"w": np.asarray(g, float)} for g in grads],
-        {"learning_rate": rate},
-        backend,
-        dtype,
-        options=options or {},
-        kinds={"w": kind},
-    )
-    return [arrays["w"] for arrays in path]
 
 
 def direction(norm: str, g: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -130,8 +106,8 @@ def test_one_vector_turns_with_its_gradients(
         turn = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]
     else:
         turn = np.eye(dimension)[rng.permutation(dimension)] * rng.choice([-1.0, 1.0], dimension)
-    plain = after(optimizer, draws[0], draws[1:], options=options)
-    turned = after(optimizer, turn @ draws[0], draws[1:] @ turn.T, options=options)
+    plain = path_of_one(optimizer, draws[0], draws[1:], options=options)
+    turned = path_of_one(optimizer, turn @ draws[0], draws[1:] @ turn.T, options=options)
     np.testing.assert_allclose(turned, np.array(plain) @ turn.T, rtol=0, atol=1e-9)
 
 
@@ -142,7 +118,7 @@ def test_one_vector_turns_with_its_gradients(
 def test_lengths_do_not_drift(optimizer: str, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
     w = rng.standard_normal((3, 4))
-    path = after(optimizer, w, rng.standard_normal((200, 3, 4)), 0.1, options, kind="weight")
+    path = path_of_one(optimizer, w, rng.standard_normal((200, 3, 4)), 0.1, options)
     lengths = np.linalg.norm(w, axis=1)
     for found in path[::50] + path[-1:]:
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-14)
@@ -158,7 +134,7 @@ def test_huge_and_tiny_gradients_stay_on_the_sphere(
     optimizer: str, options: dict[str, Any], scale: float, dtype: str, backend: str
 ) -> None:
     w, *grads = np.random.default_rng(6).standard_normal((5, 4))
-    for found in after(optimizer, w, [scale * g for g in grads], 0.5, options, backend, dtype):
+    for found in path_of_one(optimizer, w, [scale * g for g in grads], 0.5, options, backend, dtype):
         np.testing.assert_allclose(np.linalg.norm(found), np.linalg.norm(w), rtol=1e-6)
 
 
@@ -167,14 +143,14 @@ def test_what_has_no_direction_moves_nothing(optimizer: str, options: dict[str, 
     """Zeros; and a gradient along the vector, whose rounding a trust region must not blow up."""
     rng = np.random.default_rng(8)
     np.testing.assert_array_equal(
-        after(optimizer, np.zeros(3), rng.standard_normal((3, 3)), options=options), 0
+        path_of_one(optimizer, np.zeros(3), rng.standard_normal((3, 3)), options=options), 0
     )
     for _ in range(0 if (optimizer, options) == FREE else 20):
         w = rng.standard_normal(6)
-        (found,) = after(optimizer, w, [-rng.uniform() * w], 0.5, options)
+        (found,) = path_of_one(optimizer, w, [-rng.uniform() * w], 0.5, options)
         np.testing.assert_allclose(found, w, rtol=1e-13)
     if optimizer == "pin_to_sphere":  # a step onto the centre
-        np.testing.assert_array_equal(after(optimizer, [2.0, 4.0], [[4.0, 8.0]])[0], [2, 4])
+        np.testing.assert_array_equal(path_of_one(optimizer, [2.0, 4.0], [[4.0, 8.0]])[0], [2, 4])
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -184,7 +160,7 @@ def test_a_gradient_that_is_not_finite_shows(optimizer: str, options: dict[str, 
     for bad in (np.nan, np.inf):
         grad = np.array([[1.0, bad, 2.0], [1.0, 0.0, 2.0]])
         with np.errstate(invalid="ignore"):
-            (found,) = after(optimizer, w, [grad], 0.5, options, backend, kind="weight")
+            (found,) = path_of_one(optimizer, w, [grad], 0.5, options, backend)
         assert np.isnan(found[0]).all()
         assert np.isfinite(found[1]).all()
 
@@ -194,8 +170,6 @@ def test_compiled_programs_find_the_same_ties_at_each_use(norm: str) -> None:
     """XLA calculates z once for the step and once for its length: if they differed, so would lengths."""
     rng = np.random.default_rng(11)
     w = rng.standard_normal((3, 2))
-    path = after(
-        "trust_region_sphere", w, rng.standard_normal((300, 3, 2)), 0.2, {"norm": norm}, "jax", kind="weight"
-    )
+    path = path_of_one("trust_region_sphere", w, rng.standard_normal((300, 3, 2)), 0.2, {"norm": norm}, "jax")
     lengths = np.linalg.norm(path, axis=-1)
     np.testing.assert_allclose(lengths / np.linalg.norm(w, axis=1), 1, rtol=1e-14)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import replay
+from tests.optimizers.paths import path_of_one
 
 RATE = 0.5
 NORMS: dict[str, Callable[[np.ndarray], float]] = {
@@ -28,15 +28,8 @@ PRINCIPLES = ("trust_region", "majorization")
 def moved(grad: np.ndarray, norm: str, principle: str, backend: str = "numpy") -> np.ndarray:
     """The update of a parameter that begins at 0."""
     options = {"norm": norm, "principle": principle}
-    (after,) = replay(
-        "steepest_descent",
-        {"w": np.zeros_like(grad)},
-        [{"w": grad}],
-        {"learning_rate": RATE},
-        backend,
-        options=options,
-    )
-    return after["w"]
+    (after,) = path_of_one("steepest_descent", np.zeros_like(grad), [grad], RATE, options, backend)
+    return after
 
 
 @given(

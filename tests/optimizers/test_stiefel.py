@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from harness import replay
 from harness.backends.numpy_ops import numpy_ops
 from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
 from optimizers.stiefel import clipped_by, clipped_by_svd, tangency_error, tangential_direction
+from tests.optimizers.paths import path_of_one
 
 OPS = numpy_ops("float64")
 SHAPES = [(3, 2), (5, 3), (4, 4), (6, 5), (10, 8), (16, 8), (40, 32)]
@@ -31,26 +33,7 @@ def direction(g: np.ndarray, w: np.ndarray, steps: int, tolerance: float = 0.0) 
     return np.asarray(found)
 
 
-def after(
-    w: np.ndarray,
-    grads: Any,
-    rate: float = 0.1,
-    options: dict[str, Any] | None = None,
-    kind: str = "weight",
-    **hyper: float,
-) -> list[np.ndarray]:
-    """The path of one parameter."""
-    values = {"learning_rate": rate, "others_learning_rate": 0.25, **hyper}
-    path = replay(
-        "manifold_muon",
-        {"w": w},
-        [{"w": g} for g in grads],
-        values,
-        "numpy",
-        options=options or {},
-        kinds={"w": kind},
-    )
-    return [arrays["w"] for arrays in path]
+after = partial(path_of_one, "manifold_muon")
 
 
 def error(z: np.ndarray, w: np.ndarray) -> float:
@@ -138,8 +121,7 @@ def test_clipping_by_polar_factors_is_clipping_of_singular_values(seed: int, sha
 def test_columns_stay_orthonormal(shape: tuple[int, ...]) -> None:
     """For 200 steps; rows of a wide matrix; a convolution as outputs x the rest."""
     rng = np.random.default_rng(4)
-    kind = "weight" if len(shape) == 2 else "convolution"
-    path = after(rng.standard_normal(shape), rng.standard_normal((200, *shape)), 0.2, {"dual_steps": 3}, kind)
+    path = after(rng.standard_normal(shape), rng.standard_normal((200, *shape)), 0.2, {"dual_steps": 3})
     for found in path[::50] + path[-1:]:
         matrix = found.reshape(shape[0], -1)
         matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
@@ -152,8 +134,8 @@ def test_the_default_iteration_is_nearly_svd(shape: tuple[int, int]) -> None:
     """Eight steps of Polar Express fall short of the smallest singular values alone."""
     rng = np.random.default_rng(5)
     w, grads = orthonormal(rng, *shape), rng.standard_normal((3, *shape))
-    exact = after(w, grads)
-    iterated = after(w, grads, options={"orthogonalization": "newton_schulz"})
+    exact = after(w, grads, 0.1)
+    iterated = after(w, grads, 0.1, {"orthogonalization": "newton_schulz"})
     np.testing.assert_allclose(iterated, exact, rtol=0, atol=1e-6)
 
 
