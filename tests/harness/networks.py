@@ -20,49 +20,23 @@ Shapes = dict[str, tuple[tuple[int, ...], Role]]
 CHANNELS = 4
 FEATURES = CHANNELS * (SIDE // 2) ** 2
 CONVOLUTION: Shapes = {
-    "kernel1": ((CHANNELS, 1, 3, 3), Role("convolution", 0)),
-    "scale1": ((CHANNELS,), Role("norm", 0)),
-    "shift1": ((CHANNELS,), Role("norm", 0)),
-    "kernel2": ((CHANNELS, CHANNELS, 3, 3), Role("convolution", 1)),
-    "scale2": ((CHANNELS,), Role("norm", 1)),
-    "shift2": ((CHANNELS,), Role("norm", 1)),
-    "head_weight": ((CLASSES, FEATURES), Role("weight", 2)),
-    "head_bias": ((CLASSES,), Role("bias", 2)),
+    "kernel": ((CHANNELS, 1, 3, 3), Role("convolution", 0)),
+    "scale": ((CHANNELS,), Role("norm", 0)),
+    "shift": ((CHANNELS,), Role("norm", 0)),
+    "head": ((CLASSES, FEATURES), Role("weight", 1)),
+    "bias": ((CLASSES,), Role("bias", 1)),
 }
 
-PATCH, DIM, HEADS, HIDDEN, BLOCKS = 2, 8, 2, 16, 1
+PATCH, DIM, HEADS = 2, 8, 2
 TOKENS = (SIDE // PATCH) ** 2
-
-
-def _linear(name: str, outputs: int, inputs: int, layer: int) -> Shapes:
-    return {
-        f"{name}_weight": ((outputs, inputs), Role("weight", layer)),
-        f"{name}_bias": ((outputs,), Role("bias", layer)),
-    }
-
-
-def _norm(name: str, layer: int) -> Shapes:
-    return {f"{name}_scale": ((DIM,), Role("norm", layer)), f"{name}_shift": ((DIM,), Role("norm", layer))}
-
-
-def _block(number: int) -> Shapes:
-    name = f"block{number}"
-    shapes = _norm(f"{name}_norm1", number) | _norm(f"{name}_norm2", number)
-    for part in ("query", "key", "value", "output"):
-        shapes |= _linear(f"{name}_{part}", DIM, DIM, number)
-    return (
-        shapes
-        | _linear(f"{name}_hidden", HIDDEN, DIM, number)
-        | _linear(f"{name}_result", DIM, HIDDEN, number)
-    )
-
-
 ATTENTION: Shapes = {
     "patch": ((DIM, 1, PATCH, PATCH), Role("embedding", 0)),
     "position": ((TOKENS, DIM), Role("embedding", 0)),
-    **{name: shape for number in range(1, BLOCKS + 1) for name, shape in _block(number).items()},
-    **_norm("norm", BLOCKS + 1),
-    **_linear("head", CLASSES, DIM, BLOCKS + 1),
+    "scale": ((DIM,), Role("norm", 1)),
+    "shift": ((DIM,), Role("norm", 1)),
+    **{name: ((DIM, DIM), Role("weight", 1)) for name in ("query", "key", "value", "output")},
+    "head": ((CLASSES, DIM), Role("weight", 2)),
+    "bias": ((CLASSES,), Role("bias", 2)),
 }
 
 
@@ -74,7 +48,7 @@ def _sample(shapes: Shapes, generator: np.random.Generator) -> dict[str, np.ndar
     parameters = {}
     for name, (shape, _) in shapes.items():
         inputs = int(np.prod(shape[1:])) if len(shape) > 1 else 100
-        centre = 1.0 if "scale" in name else 0.0
+        centre = 1.0 if name == "scale" else 0.0
         parameters[name] = centre + generator.standard_normal(shape) / np.sqrt(inputs)
     return parameters
 
@@ -94,27 +68,10 @@ def _dropout(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarr
     return (generator.random(shape) < KEEP) / KEEP
 
 
-def _apply(ops: Ops, params: Arrays, name: str, x: Array) -> Array:
-    return x @ ops.matrix_transpose(params[f"{name}_weight"]) + params[f"{name}_bias"]
-
-
-def _negative_log_likelihood(ops: Ops, logits: Array, labels: Array) -> Array:
+def _head_loss(ops: Ops, params: Arrays, features: Array, labels: Array) -> Array:
+    """The mean negative log-likelihood of the linear layer that both end with."""
+    logits = features @ ops.matrix_transpose(params["head"]) + params["bias"]
     return -ops.mean(ops.take_along_axis(ops.log_softmax(logits, -1), labels[:, None], -1))
-
-
-def _measured(ops: Ops, logits: Array, labels: Array) -> dict[str, Array]:
-    correct = ops.astype_float(ops.argmax(logits, -1) == labels)
-    return {"loss": _negative_log_likelihood(ops, logits, labels), "accuracy": ops.mean(correct)}
-
-
-METRICS = {
-    f"{split}_{key}": metric
-    for split in ("train", "validation")
-    for key, metric in {
-        "loss": Metric("mean negative log-likelihood", "minimize", "nats"),
-        "accuracy": Metric("share classified correctly", "maximize"),
-    }.items()
-}
 
 
 def _workload(name: str, description: str, shapes: Shapes, **functions: Any) -> Workload:
@@ -122,7 +79,10 @@ def _workload(name: str, description: str, shapes: Shapes, **functions: Any) -> 
         name=name,
         description=description,
         source="the tests",
-        metrics=METRICS,
+        metrics={
+            f"{split}_loss": Metric("mean negative log-likelihood", "minimize", "nats")
+            for split in ("train", "validation")
+        },
         settings={"batch_size": Setting(16, "examples in a minibatch; null for all")},
         dtype="float64",
         shared_data=True,
@@ -132,74 +92,56 @@ def _workload(name: str, description: str, shapes: Shapes, **functions: Any) -> 
     )
 
 
-# --- convolutions --------------------------------------------------------------------------------
+# --- convolution ---------------------------------------------------------------------------------
 
 
 def _convolution_problem(settings: Settings, random: Random) -> Problem:
     return Problem(
         parameters=_sample(CONVOLUTION, random("parameters")),
         splits=_splits(random),
-        state={
-            f"{name}{layer}": np.full(CHANNELS, value)
-            for layer in (1, 2)
-            for name, value in (("mean", 0.0), ("variance", 1.0))
-        },
+        state={"mean": np.zeros(CHANNELS), "variance": np.ones(CHANNELS)},
     )
 
 
 def _convolution_noise(
     settings: Settings, generator: np.random.Generator, batch: int
 ) -> dict[str, np.ndarray]:
-    """Which rows and columns of the image with its margin are seen (a shift by one, a flip), and dropout."""
-    places = np.arange(SIDE)
-    rows, columns = (places + shift[:, None] for shift in generator.integers(0, 3, (2, batch)))
+    """Which columns of the image are seen (a flip), and dropout."""
     flipped = generator.random((batch, 1)) < 0.5
     return {
-        "rows": rows,
-        "columns": np.where(flipped, columns[:, ::-1], columns),
+        "columns": np.where(flipped, np.arange(SIDE)[::-1], np.arange(SIDE)),
         "keep": _dropout(generator, (batch, FEATURES)),
     }
 
 
-def _augmented(ops: Ops, images: Array, noise: Arrays) -> Array:
-    margin = ops.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    seen = ops.take_along_axis(margin, noise["rows"][:, None, :, None], 2)
-    return ops.take_along_axis(seen, noise["columns"][:, None, None, :], 3)
+def _features(ops: Ops, normal: Array) -> Array:
+    return ops.reshape(ops.max_pool2d(ops.relu(normal), 2, 2), (-1, FEATURES))
 
 
 def _convolution_loss(
     ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
 ) -> tuple[Array, Arrays, Arrays]:
-    hidden, new_state = _augmented(ops, batch["images"], noise), {}
-    for layer in (1, 2):
-        hidden = ops.conv2d(hidden, params[f"kernel{layer}"], padding=1)
-        hidden, mean, variance = ops.batch_norm_in_training(
-            hidden, params[f"scale{layer}"], params[f"shift{layer}"], EPSILON
-        )
-        new_state[f"mean{layer}"] = DECAY * state[f"mean{layer}"] + (1 - DECAY) * mean
-        new_state[f"variance{layer}"] = DECAY * state[f"variance{layer}"] + (1 - DECAY) * variance
-        hidden = ops.relu(hidden)
-        hidden = ops.max_pool2d(hidden, 2, 2) if layer == 1 else hidden
-    features = ops.reshape(hidden, (-1, FEATURES)) * noise["keep"]
-    logits = _apply(ops, params, "head", features)
-    return _negative_log_likelihood(ops, logits, batch["labels"]), new_state, {}
+    seen = ops.take_along_axis(batch["images"], noise["columns"][:, None, None, :], 3)
+    hidden = ops.conv2d(seen, params["kernel"], padding=1)
+    normal, mean, variance = ops.batch_norm_in_training(hidden, params["scale"], params["shift"], EPSILON)
+    running = {
+        name: DECAY * state[name] + (1 - DECAY) * value
+        for name, value in (("mean", mean), ("variance", variance))
+    }
+    return _head_loss(ops, params, _features(ops, normal) * noise["keep"], batch["labels"]), running, {}
 
 
 def _convolution_evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    hidden = split["images"]
-    for layer in (1, 2):
-        hidden = ops.conv2d(hidden, params[f"kernel{layer}"], padding=1)
-        statistics = state[f"mean{layer}"], state[f"variance{layer}"]
-        hidden = ops.relu(
-            ops.batch_norm(hidden, *statistics, params[f"scale{layer}"], params[f"shift{layer}"], EPSILON)
-        )
-        hidden = ops.max_pool2d(hidden, 2, 2) if layer == 1 else hidden
-    return _measured(ops, _apply(ops, params, "head", ops.reshape(hidden, (-1, FEATURES))), split["labels"])
+    hidden = ops.conv2d(split["images"], params["kernel"], padding=1)
+    normal = ops.batch_norm(
+        hidden, state["mean"], state["variance"], params["scale"], params["shift"], EPSILON
+    )
+    return {"loss": _head_loss(ops, params, _features(ops, normal), split["labels"])}
 
 
 SMALL_CONVOLUTION = _workload(
     "small_convolution",
-    "two convolutions with batch norm, max pooling, dropout, shifts and flips",
+    "a convolution with batch norm, max pooling, dropout and flips",
     CONVOLUTION,
     problem=_convolution_problem,
     loss=_convolution_loss,
@@ -221,55 +163,37 @@ def _attention_noise(settings: Settings, generator: np.random.Generator, batch: 
     return {"keep": _dropout(generator, (batch, TOKENS, DIM))}
 
 
-def _heads(ops: Ops, x: Array) -> Array:
-    """(N, tokens, dim) as (N, heads, tokens, dim / heads)."""
-    return ops.swapaxes(ops.reshape(x, (-1, TOKENS, HEADS, DIM // HEADS)), 1, 2)
-
-
-def _layer_norm(ops: Ops, params: Arrays, name: str, x: Array) -> Array:
-    return ops.layer_norm(x, params[f"{name}_scale"], params[f"{name}_shift"], EPSILON)
-
-
-def _transformed(ops: Ops, params: Arrays, block: str, x: Array) -> Array:
-    """One block: attention and a perceptron, each after a norm and added to its input."""
-    normal = _layer_norm(ops, params, f"{block}_norm1", x)
-    parts = [
-        _heads(ops, _apply(ops, params, f"{block}_{part}", normal)) for part in ("query", "key", "value")
-    ]
-    seen = ops.reshape(ops.swapaxes(ops.attention(*parts), 1, 2), (-1, TOKENS, DIM))
-    x = x + _apply(ops, params, f"{block}_output", seen)
-    normal = _layer_norm(ops, params, f"{block}_norm2", x)
-    hidden = ops.gelu(_apply(ops, params, f"{block}_hidden", normal))
-    return x + _apply(ops, params, f"{block}_result", hidden)
-
-
 def _embedded(ops: Ops, params: Arrays, images: Array) -> Array:
     patches = ops.conv2d(images, params["patch"], stride=PATCH)
     return ops.matrix_transpose(ops.reshape(patches, (-1, DIM, TOKENS))) + params["position"]
 
 
-def _attention_logits(ops: Ops, params: Arrays, tokens: Array) -> Array:
-    for number in range(1, BLOCKS + 1):
-        tokens = _transformed(ops, params, f"block{number}", tokens)
-    return _apply(ops, params, "head", ops.mean(_layer_norm(ops, params, "norm", tokens), axis=1))
+def _attended(ops: Ops, params: Arrays, tokens: Array) -> Array:
+    """Attention after a norm and added to its input, and the mean over tokens."""
+    normal = ops.layer_norm(tokens, params["scale"], params["shift"], EPSILON)
+    heads = [
+        ops.swapaxes(ops.reshape(normal @ params[part], (-1, TOKENS, HEADS, DIM // HEADS)), 1, 2)
+        for part in ("query", "key", "value")
+    ]
+    seen = ops.reshape(ops.swapaxes(ops.attention(*heads), 1, 2), (-1, TOKENS, DIM))
+    return ops.mean(tokens + ops.gelu(seen @ params["output"]), axis=1)
 
 
 def _attention_loss(
     ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
 ) -> tuple[Array, Arrays, Arrays]:
     tokens = _embedded(ops, params, batch["images"]) * noise["keep"]
-    logits = _attention_logits(ops, params, tokens)
-    return _negative_log_likelihood(ops, logits, batch["labels"]), state, {}
+    return _head_loss(ops, params, _attended(ops, params, tokens), batch["labels"]), state, {}
 
 
 def _attention_evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
     tokens = _embedded(ops, params, split["images"])
-    return _measured(ops, _attention_logits(ops, params, tokens), split["labels"])
+    return {"loss": _head_loss(ops, params, _attended(ops, params, tokens), split["labels"])}
 
 
 SMALL_ATTENTION = _workload(
     "small_attention",
-    "an attention block on patches of 2 x 2 pixels, with dropout",
+    "attention between patches of 2 x 2 pixels, with dropout",
     ATTENTION,
     problem=_attention_problem,
     loss=_attention_loss,
