@@ -29,7 +29,7 @@ test: $(READY)  ## run the tests; minutes
 	@$(IN_ENVIRONMENT) $(PYTEST) $(TESTS)
 
 test-all: $(READY)  ## run those that take minutes too, such as the one on a real Slurm
-	@$(IN_ENVIRONMENT) $(PYTEST) -m "not gpu" $(TESTS)
+	@$(IN_ENVIRONMENT) XLA_FLAGS= $(PYTEST) -m "not gpu" $(TESTS)
 
 test-fast: $(READY)  ## run the tests that take seconds
 	@$(IN_ENVIRONMENT) $(PYTEST) -m "not slow and not long and not gpu" $(TESTS)
