@@ -1,4 +1,4 @@
-"""What the tests of rules that leave the project share: the digits network as the engine trains it."""
+"""What the tests of rules that leave the project share: gradients, the digits network, what is refused."""
 
 from __future__ import annotations
 
@@ -64,3 +64,33 @@ def losses(given: Bundle) -> dict[str, np.ndarray]:
     """
     found = execute(given, engine("torch", "float64"))
     return {name: found.metrics[name][:, 0, 0] for name in METRICS}
+
+
+def assert_trained(found: Mapping[str, np.ndarray], given: Bundle) -> None:
+    """The losses are those of the engine, and they fall."""
+    expected = losses(given)
+    for name in METRICS:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=0, err_msg=name)
+    assert expected["train_loss"][-1] < 0.8 * expected["train_loss"][0]
+
+
+def drawn(
+    shapes: Mapping[str, tuple[int, ...]], steps: int = 7
+) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    """Parameters and the gradients of some steps."""
+    rng = np.random.default_rng(0)
+    start, *grads = (
+        {name: np.asarray(rng.normal(size=shape)) for name, shape in shapes.items()} for _ in range(steps + 1)
+    )
+    return start, grads
+
+
+# What both libraries' forms of a rule refuse: the rule, its hyperparameters, its options, the message.
+REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("adm", {"learning_rate": 0.1}, {}, "no optimizer 'adm'; did you mean 'adam'"),
+    ("adam", {"learning_rate": 0.1, "beta1": 2}, {}, r"beta1 = 2 is outside \[0, 1\)"),
+    ("adam", {"learning_rate": 0.1, "beta_1": 0.5}, {}, "'beta_1'; did you mean 'beta1'"),
+    ("adam", {"learning_rate": 0}, {}, r"learning_rate = 0 is outside \(0, inf\)"),
+    ("adam", {"learning_rate": 0.1}, {"power": 1}, "adam has no option 'power'"),
+    ("adam", {}, {}, "adam needs 'learning_rate', which has no default"),
+]

@@ -17,7 +17,7 @@ from documents.errors import InputError
 from harness import as_optax
 from harness.engine.schedules import multipliers
 from optimizers import rules
-from tests.harness.digits_runs import KINDS, METRICS, RUNS, STEPS, bundle, losses
+from tests.harness.digits_runs import KINDS, METRICS, REFUSED, RUNS, STEPS, assert_trained, bundle, drawn
 from tests.optimizers.references import BATTERY
 
 Arrays = dict[str, Any]
@@ -65,19 +65,12 @@ def trained(given: Any, transformation: Any) -> dict[str, np.ndarray]:
     return dict(zip(METRICS, np.vstack([measured(params), rows]).T, strict=True))
 
 
-def assert_trained(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-    for name in METRICS:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=0, err_msg=name)
-    assert expected["train_loss"][-1] < 0.8 * expected["train_loss"][0]
-
-
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("label", RUNS)
 def test_a_model_is_trained_as_by_the_engine(label: str) -> None:
     run = RUNS[label]
     given = bundle(run)
-    found = trained(given, as_optax(run.optimizer, run.options, KINDS, **run.hyper))
-    assert_trained(found, losses(given))
+    assert_trained(trained(given, as_optax(run.optimizer, run.options, KINDS, **run.hyper)), given)
 
 
 @pytest.mark.usefixtures("float64")
@@ -86,21 +79,12 @@ def test_schedules_are_functions_of_the_number_of_updates() -> None:
     run = RUNS["muon"]
     hyper = {name: lambda count, rate=rate: rate * schedule[count] for name, rate in run.hyper.items()}
     given = bundle(run, np.asarray(schedule))
-    assert_trained(trained(given, as_optax("muon", kinds=KINDS, **hyper)), losses(given))
+    assert_trained(trained(given, as_optax("muon", kinds=KINDS, **hyper)), given)
 
 
 # --- every rule --------------------------------------------------------------------------------------
 
 SHAPES: dict[str, tuple[int, ...]] = {"matrix": (3, 2), "twin": (3, 2), "vector": (4,), "scalar": ()}
-
-
-def drawn(
-    steps: int = 7, shapes: Mapping[str, tuple[int, ...]] = SHAPES
-) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
-    """Parameters and the gradients of some steps."""
-    rng = np.random.default_rng(0)
-    one = lambda: {name: np.asarray(rng.normal(size=shape)) for name, shape in shapes.items()}  # noqa: E731
-    return one(), [one() for _ in range(steps)]
 
 
 def path_of(transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
@@ -145,7 +129,7 @@ def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
             as_optax(name, **entry.hyper)
         return
     options = {"refresh_every": 3} if "refresh_every" in rule.options else {}
-    start, grads = drawn(shapes={name: SHAPES[name] for name in ("matrix", "vector")})
+    start, grads = drawn({name: SHAPES[name] for name in ("matrix", "vector")})
     start = entry.begun(start)
     expected = harness.replay(name, start, grads, entry.hyper, "numpy", options=options)
     assert_path(path_of(as_optax(name, options, **entry.hyper), start, grads), expected)
@@ -156,7 +140,7 @@ def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
 
 @pytest.mark.usefixtures("float64")
 def test_a_chain_clips_before_the_rule() -> None:
-    start, grads = drawn()
+    start, grads = drawn(SHAPES)
     clipped = []
     for grad in grads:
         norm = np.sqrt(sum(float((value**2).sum()) for value in grad.values()))
@@ -171,7 +155,7 @@ def test_a_chain_clips_before_the_rule() -> None:
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad_full"])
 def test_groups_have_learning_rates_of_their_own(optimizer: str) -> None:
-    start, grads = drawn()
+    start, grads = drawn(SHAPES)
     labels = {"matrix": "slow", "twin": "fast", "vector": "fast", "scalar": "slow"}
     rates = {"slow": 0.01, "fast": 0.1, "nobody": 1.0}
     partitioned = optax.partition(
@@ -197,7 +181,7 @@ def test_groups_have_learning_rates_of_their_own(optimizer: str) -> None:
 )
 def test_a_mask_leaves_parameters_out(kinds: Any) -> None:
     """Kinds cover all parameters, also where the rule sees some."""
-    start, grads = drawn()
+    start, grads = drawn(SHAPES)
     frozen = {name: name == "matrix" for name in SHAPES}
     muon = as_optax("muon", kinds=kinds, learning_rate=0.1, others_learning_rate=0.01)
     rest = optax.masked(muon, {name: not mask for name, mask in frozen.items()})
@@ -236,7 +220,7 @@ def test_hyperparameters_may_be_injected_and_changed() -> None:
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("optimizer", ["shampoo", "adagrad_norm"])
 def test_any_tree_of_two_precisions(optimizer: str) -> None:
-    start, grads = drawn()
+    start, grads = drawn(SHAPES)
 
     def tree(arrays: Arrays) -> Any:
         layers = [(arrays["matrix"].astype(np.float32), None), (arrays["twin"], arrays["vector"])]
@@ -265,7 +249,7 @@ def test_any_tree_of_two_precisions(optimizer: str) -> None:
 
 
 def test_float32_stays_float32_outside_of_float64() -> None:
-    start, grads = drawn(shapes={"matrix": (3, 2)})
+    start, grads = drawn({"matrix": (3, 2)})
     single = [jax.tree.map(np.float32, arrays) for arrays in (start, *grads)]
     hyper, options = {"learning_rate": 0.1, "epsilon": 0.1}, {"refresh_every": 2}
     found = path_of(as_optax("shampoo", options, **hyper), single[0], single[1:])
@@ -276,7 +260,7 @@ def test_float32_stays_float32_outside_of_float64() -> None:
 @pytest.mark.usefixtures("float64")
 def test_all_steps_are_one_program() -> None:
     """Also those with amortized work and those without; uncompiled, they are the same."""
-    start, grads = drawn(shapes={"matrix": (3, 2)})
+    start, grads = drawn({"matrix": (3, 2)})
     transformation = as_optax("shampoo", {"refresh_every": 3}, learning_rate=0.1)
     traced = []
 
@@ -302,7 +286,7 @@ def test_all_steps_are_one_program() -> None:
 @pytest.mark.usefixtures("float64")
 def test_runs_may_be_mapped() -> None:
     """Three runs side by side, with learning rates of their own."""
-    start, grads = drawn(shapes={"matrix": (3, 2)})
+    start, grads = drawn({"matrix": (3, 2)})
     rates = np.array([0.05, 0.1, 0.2])
 
     def final(rate: Any) -> Any:
@@ -327,22 +311,22 @@ def test_runs_may_be_mapped() -> None:
 ONE = {"w": np.ones((2, 3), np.float32), "b": np.ones(3, np.float32)}
 
 
+@pytest.mark.parametrize(("name", "hyper", "options", "message"), REFUSED)
+def test_what_no_library_takes_is_refused(name: str, hyper: Any, options: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_optax(name, options, **hyper)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: as_optax("adm", learning_rate=0.1), "no optimizer 'adm'; did you mean 'adam'"),
-        (lambda: as_optax("adam", learning_rate=0.1, beta_1=0.5), "'beta_1'; did you mean 'beta1'"),
         (lambda: as_optax("adam", learning_rate=0.1, beta_1=abs), "'beta_1'; did you mean 'beta1'"),
-        (lambda: as_optax("adam", learning_rate=0.1, beta1=2), r"beta1 = 2 is outside \[0, 1\)"),
         (
             lambda: as_optax("adam", learning_rate=0.1, beta1=np.float32(2)),
             r"beta1 = 2.0 is outside \[0, 1\)",
         ),
-        (lambda: as_optax("adam", learning_rate=0), r"learning_rate = 0 is outside \(0, inf\)"),
         (lambda: as_optax("adam", learning_rate=[0.1]), r"learning_rate = \[0.1\] is not a number"),
         (lambda: as_optax("adam", learning_rate=np.ones(2)), "is not a number"),
-        (lambda: as_optax("adam"), "adam needs 'learning_rate', which has no default"),
-        (lambda: as_optax("adam", {"power": 1}, learning_rate=0.1), "adam has no option 'power'"),
         (
             lambda: as_optax("adam", kinds={"w": "bais", "b": None}, learning_rate=1).init(ONE),
             "parameter 'w' has no kind 'bais'; did you mean 'bias'",
