@@ -141,11 +141,6 @@ def p_value(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
-def least(value: float) -> str:
-    """The least p-value that a test can give, to three digits: 0.125, 0.000977."""
-    return f"{value:.3g}"
-
-
 def seconds(value: Any) -> str:
     """A duration with its unit: 12.3 ms, 4.56 s, 3 min 20 s."""
     if value is None:
@@ -217,10 +212,10 @@ def slug(text: str) -> str:
     return safe if safe and safe == text else f"{safe or 'x'}-{crc32(text.encode()):08x}"
 
 
-def json_value(value: Any) -> Any:
-    """A value as JSON can say it: numbers that are infinite or not a number become null, inside it too."""
+def json_value(value: Any, otherwise: Callable[[float], str | None] = lambda _: None) -> Any:
+    """A value as JSON can say it: inside it too, null or what is given for what is infinite or no number."""
     if isinstance(value, dict):
-        return {key: json_value(each) for key, each in value.items()}
+        return {key: json_value(each, otherwise) for key, each in value.items()}
     if isinstance(value, list):
-        return [json_value(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [json_value(each, otherwise) for each in value]
+    return otherwise(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -164,24 +164,22 @@ class EffectBounds:
         return self.ceiling.high
 
     @property
-    def shown(self) -> str:
-        """The median effect, with ≤ or ≥ where it is a bound; "open" where it may be anything."""
-        return self._shown(self._write)
+    def quoted(self) -> tuple[str, str]:
+        """The median effect, with ≤ or ≥ where it is a bound, "open" where it may be anything; its interval.
 
-    @property
-    def range(self) -> str:
-        """The interval of the median effect, as wide as stopped runs leave it; or where all pairs stopped."""
-        return self._range(self._write)
+        Reasons of published claims quote it, which therefore stays as it is.
+        """
+        return self._said(ratio if self.effect == "ratio" else signed)
 
     @property
     def words(self) -> tuple[str, str]:
-        """The median effect and its interval as pages have them, all numbers with as many digits.
-
-        Reasons of published claims quote `shown` and `range`, which therefore stay as they are.
-        """
+        """The same as pages have it, all numbers with as many digits."""
         numbers = (self.floor.median, self.ceiling.median, self.low, self.high)
-        write = ratio_writer(numbers) if self.effect == "ratio" else signed
-        return self._shown(write), self._range(write)
+        return self._said(ratio_writer(numbers) if self.effect == "ratio" else signed)
+
+    def _said(self, write: Callable[[float], str]) -> tuple[str, str]:
+        where = self.unknown_words[1] if self.is_unknown else f"[{write(self.low)}, {write(self.high)}]"
+        return self._shown(write), where
 
     def _shown(self, write: Callable[[float], str]) -> str:
         low, high = self.floor.median, self.ceiling.median
@@ -193,16 +191,10 @@ class EffectBounds:
             return "open" if high == inf else f"≤ {write(high)}"
         return f"≥ {write(low)}" if high == inf else f"{write(low)} to {write(high)}"
 
-    def _range(self, write: Callable[[float], str]) -> str:
-        return self.unknown_words[1] if self.is_unknown else f"[{write(self.low)}, {write(self.high)}]"
-
     @property
     def _least(self) -> float:
         """What no effect is below."""
         return 0.0 if self.effect == "ratio" else -inf
-
-    def _write(self, value: float) -> str:
-        return ratio(value) if self.effect == "ratio" else signed(value)
 
 
 def exponential(logarithm: float) -> float:

@@ -94,14 +94,6 @@ def _recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         )
 
 
-def _curves(tables: Tables, runs: pl.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Steps and values of a metric by run."""
-    return {
-        str(run): (own["step"].to_numpy(), own["value"].to_numpy())
-        for (run,), own in _recorded(tables, runs, metric).group_by(["run"], maintain_order=True)
-    }
-
-
 # --- costs ---------------------------------------------------------------------------------------
 
 
@@ -151,7 +143,8 @@ def log_linearity(tables: Tables, final: pl.DataFrame, metric: str, down_to: flo
     Returns:
         The rows of `final` that are not missing with a column `value`.
     """
-    curves = _curves(tables, final, metric)
+    recorded = _recorded(tables, final, metric).partition_by("run", as_dict=True)
+    curves = {run: (own["step"].to_numpy(), own["value"].to_numpy()) for (run,), own in recorded.items()}
     known = final.filter(~missing())
     values = [
         0.0 if lost or run not in curves else _straightness(*curves[run], down_to)

@@ -77,7 +77,7 @@ def repeat_of(
     )
     seeds = min(len(other.gains) for _, other in pairs)
     alone = pairs[0][1].bounds if len(pairs) == 1 else None
-    effect = f"{alone.shown} {alone.range}" if alone else ""
+    effect = " ".join(alone.quoted) if alone else ""
     return Repeat(claim, changed, study, len(pairs), flipped, seeds, effect)
 
 

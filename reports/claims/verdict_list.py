@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from documents.claim import ComparisonKey
 from documents.plan import ReportPlan
@@ -142,8 +143,7 @@ def sentences_of(plan: ReportPlan) -> dict[str, str]:
 
 def _without_enums(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with its enums as text."""
-    enums = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Enum)]
-    return frame.with_columns(pl.col(enums).cast(pl.String))
+    return frame.with_columns(cs.enum().cast(pl.String))
 
 
 def as_json(verdicts: list[dict[str, Any]]) -> str:

@@ -17,7 +17,7 @@ import polars as pl
 
 from reports.figures.palette import GRID, MUTED, TEXT, Look, dark
 from reports.formatting import plain, power_of_ten, slug
-from reports.rendering import templates
+from reports.rendering import TEMPLATES, templates
 
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side
@@ -29,32 +29,16 @@ LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
 Axes = Any  # matplotlib's classes have no annotations
 Figure = Any
-STYLE: Mapping[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "curvebench",
-    "path.simplify_threshold": 0.3,
-    "text.parse_math": False,
+STYLE = TEMPLATES / "figures.mplstyle"  # all but colours
+COLOURS = {
     "text.color": TEXT.light,
     "axes.labelcolor": TEXT.light,
     "axes.edgecolor": MUTED.light,
-    "axes.facecolor": "none",
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.5,
-    "axes.linewidth": 0.8,
-    "axes.unicode_minus": True,
     "grid.color": GRID.light,
-    "grid.linewidth": 0.8,
     "xtick.color": MUTED.light,
     "ytick.color": MUTED.light,
     "xtick.labelcolor": MUTED.light,
     "ytick.labelcolor": MUTED.light,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib; measures the text, the page's font shows it
-    "legend.frameon": False,
-    "legend.fontsize": 9,
 }
 
 
@@ -93,10 +77,11 @@ def styled(
     """A figure of so many inches in the house style and its grid of panels; nothing stays set."""
     import matplotlib as mpl
     import seaborn
+    from matplotlib import style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    with mpl.rc_context(), seaborn.axes_style("whitegrid"), mpl.rc_context(dict(STYLE)):
+    with mpl.rc_context(), seaborn.axes_style("whitegrid"), style.context([STYLE, COLOURS]):
         # no layout by trial drawing, which would double the time
         figure = MatplotlibFigure(figsize=size, layout=None, facecolor="none")
         FigureCanvasSVG(figure)

@@ -71,8 +71,8 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     claim_figures = read_figures(plan.checks.figures) if plan.checks else []
     drawn = [*claim_figures, *(figure for own in figures.values() for figure in own)]
     claims = claims_page(plan, checks, listed(plan, verdicts), drawn)
-    others = pl.concat([jobs_of(plan.parity), jobs_of(plan.checks)])
-    failures = failures_of(pl.concat([*(tables.jobs for _, tables in studies), others]))
+    jobs = pl.concat([*(tables.jobs for _, tables in studies), jobs_of(plan.parity), jobs_of(plan.checks)])
+    failures = failures_of(jobs)
 
     kernels = read_kernels(plan.kernels)
     warnings = machine_warnings(studies)
@@ -101,7 +101,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
         "index",
         answers=answers(studies),
         boards=boards,
-        where=when_and_where(studies, others),
+        where=when_and_where(jobs),
         parity=parity,
         claims=claims,
         studies=studies,
@@ -150,7 +150,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     if environment.globals["any_claims"]:
         folders_of = {study.name: figure_folder(study.name) for study in plan.studies}
         render("claims.html", "claims", figure_folders=folders_of, claim_figures=CLAIM_FIGURES, **claims)
-    render("provenance.html", "provenance", **provenance_page(studies, others))
+    render("provenance.html", "provenance", **provenance_page(jobs, warnings))
     folders = [(figure_folder(study.name), study.figures, figures[study.name]) for study in plan.studies]
     if plan.checks:
         folders.append((CLAIM_FIGURES, plan.checks.figures, claim_figures))

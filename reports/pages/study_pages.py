@@ -278,18 +278,16 @@ def run_metrics(study: StudyPlan) -> list[str]:
     return list(dict.fromkeys(name for workload in study.workloads for name in workload.metrics))
 
 
-def provenance_page(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
-    """Machines, environments and jobs of all studies and of `others`; a warning where hardware is mixed."""
-    if not studies and others.is_empty():
-        return {"machines": [], "warnings": [], "environments": [], "jobs": [], "seconds": [], "notes": []}
-    jobs = pl.concat([*(tables.jobs for _, tables in studies), others]).unique(maintain_order=True)
+def provenance_page(jobs: pl.DataFrame, warnings: Sequence[str]) -> dict[str, Any]:
+    """Machines, environments and all jobs; a warning where hardware is mixed."""
+    jobs = jobs.unique(maintain_order=True)
     said = pl.element().str.replace("^null: ", "the gradient alone: ")  # the step without an optimizer
     jobs = jobs.with_columns(pl.col("notes").list.eval(said))
     environments = {row["environment_hash"]: row for row in jobs.iter_rows(named=True)}
     notes = Counter(note for row in jobs["notes"].to_list() for note in row or [])
     return {
         "machines": machines(jobs).to_dicts(),
-        "warnings": machine_warnings(studies),
+        "warnings": warnings,
         "environments": list(environments.values()),
         "jobs": jobs.sort("started", "spec_hash").to_dicts(),
         "seconds": job_seconds(jobs),
@@ -302,11 +300,10 @@ def machine_warnings(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[str]:
     return [f"{study.name}: {sentence}" for study, tables in studies for sentence in tables.warnings]
 
 
-def when_and_where(studies: Sequence[tuple[StudyPlan, Tables]], others: pl.DataFrame) -> dict[str, Any]:
+def when_and_where(jobs: pl.DataFrame) -> dict[str, Any]:
     """First and last start of a job (UTC), hardware, and the commits, for the overview."""
-    if not studies and others.is_empty():
+    if jobs.is_empty():
         return {}
-    jobs = pl.concat([*(tables.jobs for _, tables in studies), others])
     return {
         "first": jobs["started"].min(),
         "last": jobs["started"].max(),

@@ -158,7 +158,7 @@ def _key(one: ClaimComparison) -> tuple[object, ...]:
 def _effect(one: ClaimComparison | None) -> str:
     if one is None:
         return ""
-    return f"{one.bounds.shown} {one.bounds.range}" if len(one.gains) else "no pairs of runs"
+    return " ".join(one.bounds.quoted) if len(one.gains) else "no pairs of runs"
 
 
 def overlap(before: MedianInterval, after: MedianInterval, near: float = 0.0) -> Answer:

@@ -14,18 +14,11 @@ from documents.plan import ReportPlan, read_plan
 from reports.boards.leaderboard import leaderboards
 from reports.boards.table import board_table
 from reports.claims.verdict_list import read_verdicts
-from reports.rendering import templates
+from reports.formatting import json_value
+from reports.rendering import TEMPLATES, templates
 from reports.sets.files import CURVE_POINTS, PLAN, as_json
 from reports.tables import read_tables
 from results.schema import TABLES
-
-NOTICE = """\
-The tables of this folder are published under the licence Creative Commons Attribution 4.0 International
-(CC BY 4.0): https://creativecommons.org/licenses/by/4.0/legalcode
-
-You may share and change them for any purpose, if you name their source (curvebench, the name of this set
-and its commit, as in provenance.json), link to the licence, and say what you changed.
-"""
 
 
 def read_set(folder: Path) -> ReportPlan:
@@ -63,9 +56,9 @@ def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> di
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {
         "leaderboard.csv": board.select(flat).write_csv(),
-        "leaderboard.json": as_json([_with_words(row) for row in board.to_dicts()]),
+        "leaderboard.json": as_json(json_value(board.to_dicts(), _word)),
         "leaderboard.schema.json": as_json(json_schema("leaderboard")),
-        "LICENSE": NOTICE,
+        "LICENSE": (TEMPLATES / "licence.txt").read_text(),
         "README.md": page("published.md.jinja", plan, board, about=about, points=CURVE_POINTS),
     }
 
@@ -73,14 +66,8 @@ def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> di
 WORDS = ("Infinity", "-Infinity", "NaN")  # which float() reads, in Python and pandas
 
 
-def _with_words(value: Any) -> Any:
-    """A value as JSON can say it, with words for what is infinite or not a number, inside it too."""
-    if isinstance(value, dict):
-        return {key: _with_words(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_words(each) for each in value]
-    if not isinstance(value, float) or math.isfinite(value):
-        return value
+def _word(value: float) -> str:
+    """The word for a number that is infinite or not a number."""
     infinity, minus_infinity, nan = WORDS
     return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
 

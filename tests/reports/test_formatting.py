@@ -10,7 +10,6 @@ from reports.formatting import (
     count,
     counts,
     json_value,
-    least,
     metric_name,
     number,
     p_value,
@@ -50,7 +49,6 @@ def test_small_formats():
     )  # fmt: skip
     assert (size(512), size(3 * 2**20)) == ("512 B", "3 MiB")
     assert (size(1010 * 2**20), size(1023.9 * 2**20), size(1000)) == ("1010 MiB", "1.00 GiB", "1000 B")
-    assert (least(0.125), least(2**-10)) == ("0.125", "0.000977")
     assert (p_value(1e-9), p_value(0.03125), p_value(0.5)) == ("< 0.0001", "0.031", "0.50")
     assert (count(125.0), count(7.5), count(float("inf")), count(12000)) == ("125", "7.50", "∞", "12,000")
     told = (0.5, 1.0, 1.0059, 1 - 3e-4, 1.0101, 1234.0, 2e-6, float("inf"), None)

@@ -140,7 +140,7 @@ def test_pairs_that_stopped_in_both_are_equal_for_no_relation(report: Report, re
     study, claim, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation=relation)
     (one,) = comparisons(study, claim, tables, "jax")
     assert (one.gains == 0).all()
-    assert (one.bounds.shown, one.bounds.range) == ("open", "[0, ∞]"), "of three pairs something is known"
+    assert one.bounds.quoted == ("open", "[0, ∞]"), "of three pairs something is known"
     (row,) = decided([one]).to_dicts()
     assert (row["finding"], row["estimate"], row["low"], row["high"]) == ("open", None, 0.0, np.inf)
     assert row["seeds_needed"] is None
@@ -179,7 +179,7 @@ def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
     (one,) = comparisons(study, claim, tables, "jax")
     assert (one.gains[:8] > 0).all()  # after 1,000 steps, and more than 1,000
     assert (one.gains[8:] == 0).all()
-    assert (one.bounds.shown, one.bounds.range) == ("≤ 0.9990", "[0, ∞]")
+    assert one.bounds.quoted == ("≤ 0.9990", "[0, ∞]")
     said = "2 of 10 pairs met 0.1 in neither run, which the steps to it cannot tell apart"
     assert one.censoring == f"these runs cannot decide it, and more seeds would not either: {said}"
 
