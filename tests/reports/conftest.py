@@ -19,6 +19,7 @@ from reports.tables import Tables, read_tables
 from tests.reports.stored_kernels import history, write_stored
 from tests.reports.synthetic import CONVEX, Shape, write_plan
 
+Studies = list[tuple[StudyPlan, Tables]]
 SHAPES = (Shape(), replace(CONVEX, machines=("m1", "m2")))
 
 
@@ -79,15 +80,21 @@ def empty_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def studies(report: Report) -> Studies:
+    """The made-up studies with their tables."""
+    return [(study, read_tables(study.tables)) for study in report.plan.studies]
+
+
+@pytest.fixture(scope="session")
 def study(report: Report) -> StudyPlan:
     """The first made-up study, with a basis, on two backends."""
     return report.plan.study("digits_mlp")
 
 
 @pytest.fixture(scope="session")
-def tables(study: StudyPlan) -> Tables:
+def tables(studies: Studies) -> Tables:
     """Its tables."""
-    return read_tables(study.tables)
+    return studies[0][1]
 
 
 @dataclass(frozen=True)

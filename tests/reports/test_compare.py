@@ -22,9 +22,9 @@ from reports.pages.comparing import (
 )
 from reports.pages.study_pages import pair_rows
 from reports.statistics.shares import share_interval
-from reports.tables import Tables, read_tables
+from reports.tables import Tables
 from tests.reports.changing import replace
-from tests.reports.conftest import Report, leave_figures_out, site_of
+from tests.reports.conftest import Report, Studies, leave_figures_out, site_of
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
 
 LIMIT = 2_000_000  # bytes of a page
@@ -32,12 +32,7 @@ MANY = 30  # methods
 
 
 @pytest.fixture(scope="module")
-def studies(report: Report) -> list[tuple[StudyPlan, Tables]]:
-    return [(study, read_tables(study.tables)) for study in report.plan.studies]
-
-
-@pytest.fixture(scope="module")
-def found(studies: list[tuple[StudyPlan, Tables]]) -> list[Matchups]:
+def found(studies: Studies) -> list[Matchups]:
     return contests(studies)
 
 
@@ -47,10 +42,7 @@ def stored(page: str) -> str:
     return str(text)
 
 
-def test_the_numbers_are_those_of_the_study_page(
-    studies: list[tuple[StudyPlan, Tables]], found: list[Matchups]
-):
-    study, tables = studies[0]
+def test_the_numbers_are_those_of_the_study_page(study: StudyPlan, tables: Tables, found: list[Matchups]):
     rows = pair_rows(study, "digits_mlp", "jax", tables.runs)
     assert rows
     for row in rows:
@@ -77,8 +69,7 @@ def test_the_two_orders_of_a_pair_tell_the_same_story(found: list[Matchups]):
                 assert (meeting.least.low, meeting.least.high) == pytest.approx((exact.low, exact.high))
 
 
-def test_rounding_is_no_improvement(studies: list[tuple[StudyPlan, Tables]]):
-    study, tables = studies[0]
+def test_rounding_is_no_improvement(study: StudyPlan, tables: Tables):
     final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == "jax"))
     twin = final.filter(pl.col("method") == "adam").with_columns(
         pl.lit("adagrad").alias("method"),
@@ -97,10 +88,7 @@ def test_rounding_is_no_improvement(studies: list[tuple[StudyPlan, Tables]]):
     )
 
 
-def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(
-    studies: list[tuple[StudyPlan, Tables]],
-):
-    study, tables = studies[0]
+def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(study: StudyPlan, tables: Tables):
     stops = replace(study, stop={"train_loss": 0.00025})
     [contest, target, *_] = contests([(stops, tables)])
     rows = pair_rows(stops, "digits_mlp", "jax", tables.runs)
@@ -117,8 +105,7 @@ def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(
     assert page["bounded"]
 
 
-def test_of_two_runs_that_missed_the_target_nothing_is_known(studies: list[tuple[StudyPlan, Tables]]):
-    study, tables = studies[0]
+def test_of_two_runs_that_missed_the_target_nothing_is_known(study: StudyPlan, tables: Tables):
     late = pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps"))
     missed = (
         pl.when(pl.col("method") == "adam")
@@ -142,8 +129,7 @@ def test_of_two_runs_that_missed_the_target_nothing_is_known(studies: list[tuple
     assert cells(target.meetings["adam @ egop", "adagrad"])[0] == "1.0000"  # neither ever gets there
 
 
-def test_pairs_are_the_seeds_that_both_ran(studies: list[tuple[StudyPlan, Tables]]):
-    study, tables = studies[0]
+def test_pairs_are_the_seeds_that_both_ran(study: StudyPlan, tables: Tables):
     gone = (pl.col("method") == "adam") & (pl.col("seed") < 1003) & (pl.col("stage") == "final")
     runs = tables.runs.filter((pl.col("backend") == "jax") & ~gone)
     first, *_ = contests([(study, replace(tables, runs=runs))])

@@ -15,25 +15,20 @@ from reports.boards.leaderboard import Board, leaderboard, leaderboards, ratio_t
 from reports.boards.table import board_table
 from reports.measures import evaluations_to_target
 from reports.statistics.profiles import score_intervals
-from reports.tables import Tables, read_tables
+from reports.tables import Tables
 from results.schema import TABLES
 from tests.reports.changing import replace
-from tests.reports.conftest import Report
+from tests.reports.conftest import Studies
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE, RATES
 
 
 @pytest.fixture(scope="module")
-def studies(report: Report) -> list[tuple[StudyPlan, Tables]]:
-    return [(study, read_tables(study.tables)) for study in report.plan.studies]
-
-
-@pytest.fixture(scope="module")
-def board(studies: list[tuple[StudyPlan, Tables]]) -> Board:
+def board(studies: Studies) -> Board:
     return leaderboard(studies, "jax")
 
 
 @pytest.fixture(scope="module")
-def digits(studies: list[tuple[StudyPlan, Tables]]) -> Board:
+def digits(studies: Studies) -> Board:
     return leaderboard(studies[:1], "jax")
 
 
@@ -47,9 +42,7 @@ def test_methods_that_met_every_workload_come_first_then_the_score_and_the_mean_
     }
 
 
-def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(
-    studies: list[tuple[StudyPlan, Tables]], digits: Any
-):
+def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(studies: Studies, digits: Any):
     final = studies[0][1].runs.filter(pl.col("stage") == "final", pl.col("backend") == "jax")
     charged = evaluations_to_target(final, "validation_accuracy").select(
         submission="method", workload="workload", study="seed", seconds="value"
@@ -64,8 +57,7 @@ def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(
     assert scores["adam @ egop"] < scores["adam"]
 
 
-def test_with_few_seeds_there_is_a_score_and_no_interval(studies: list[tuple[StudyPlan, Tables]]):
-    study, tables = studies[0]
+def test_with_few_seeds_there_is_a_score_and_no_interval(study: StudyPlan, tables: Tables):
     few = replace(tables, runs=tables.runs.filter((pl.col("stage") != "final") | (pl.col("seed") < 1004)))
     for row in leaderboard([(study, few)], "jax").rows:
         assert row.score
@@ -75,10 +67,7 @@ def test_with_few_seeds_there_is_a_score_and_no_interval(studies: list[tuple[Stu
         assert (row.rank.low, row.rank.high) == (None, None)
 
 
-def test_without_a_target_there_is_no_score_and_the_mean_rank_orders(
-    studies: list[tuple[StudyPlan, Tables]],
-):
-    study, tables = studies[0]
+def test_without_a_target_there_is_no_score_and_the_mean_rank_orders(study: StudyPlan, tables: Tables):
     aimless = leaderboard([(replace(study, targets={}), tables)], "jax")
     assert not aimless.scored
     assert [row.score for row in aimless.rows] == [None] * 6
@@ -126,7 +115,7 @@ def test_steps_are_relative_to_the_first_method_and_memory_is_that_of_the_hungri
 
 
 def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
-    studies: list[tuple[StudyPlan, Tables]], digits: Any
+    study: StudyPlan, tables: Tables, digits: Any
 ):
     rows = {row.method: row for row in digits.rows}
     runs = len(RATES) * 3
@@ -134,7 +123,6 @@ def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
     assert digits.tuned_equally
     paid = rows["adam @ egop"].tuning.evaluations - rows["adam"].tuning.evaluations
     assert paid == runs * BASIS_EVALUATIONS
-    study, tables = studies[0]
     sharing = replace(
         study,
         shared_across="bases",
@@ -147,10 +135,7 @@ def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
     assert all(row.decades is not None for row in shared.rows)  # swept too, though nothing was chosen by it
 
 
-def test_learning_rates_do_nearly_as_well_by_the_metric_that_is_compared(
-    studies: list[tuple[StudyPlan, Tables]],
-):
-    study, tables = studies[0]
+def test_learning_rates_do_nearly_as_well_by_the_metric_that_is_compared(study: StudyPlan, tables: Tables):
     other = Criterion(statistic="median", which="final", metric="train_loss")
     criteria = [other, Criterion(statistic="median", which=study.which, metric=study.metric)]
     losses, own = (
@@ -160,7 +145,7 @@ def test_learning_rates_do_nearly_as_well_by_the_metric_that_is_compared(
 
 
 def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(
-    studies: list[tuple[StudyPlan, Tables]],
+    studies: Studies,
 ):
     (first, tables), *_ = studies
     few = replace(first, name="mine", methods=first.methods[:2])
@@ -174,7 +159,7 @@ def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(
 # --- the table -----------------------------------------------------------------------------------
 
 
-def test_the_table_has_a_row_for_every_method_of_every_board(studies: list[tuple[StudyPlan, Tables]]):
+def test_the_table_has_a_row_for_every_method_of_every_board(studies: Studies):
     boards = leaderboards(studies)
     table = board_table(boards, "quick")
     assert table.schema == TABLES["leaderboard"]
