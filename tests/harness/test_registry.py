@@ -61,6 +61,12 @@ BOWL = dataclasses.replace(CONVEX[1], name="bowl", description="least squares un
 WORKLOADS = (BOWL,)
 '''
 
+# a change of the tiny study: no basis
+IN_COORDINATES = (
+    "[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]",
+    "[identity]",
+)
+
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -185,7 +191,8 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
             "[sgd, adam]",
             "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}]",
         ),
-        ("[adam @ egop], than: [adam]", "[lion @ egop], than: [lion]"),
+        ("[adam @ egop], than: [adam]", "[lion], than: [lion-2]"),
+        IN_COORDINATES,
         (TWO_STAGES, SEARCH),
     )
     (folder / "rules").mkdir()
@@ -280,7 +287,8 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(
     study = write_study(
         tmp_path / "studies",
         ("[sgd, adam]", CONTESTANTS),
-        ("[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]", "[identity]"),
+        IN_COORDINATES,
+        (TWO_STAGES, SEARCH),
         ("[adam @ egop], than: [adam]", "[torch-nadam], than: [torch-soap]"),
     )
     runs = run_all(study, tmp_path / "results", ("jax", "torch"), timing=True)
@@ -320,6 +328,8 @@ def searched(folder: Path, space: str = OWN) -> Path:
     return write_study(
         folder,
         (TWO_STAGES, SEARCH),
+        IN_COORDINATES,
+        ("[adam @ egop], than: [adam]", "[theirs], than: [adam]"),
         ("[sgd, adam]", f"[adam, {{optax:optax.adamw: {{space: {space}, label: theirs}}}}]"),
         ("shared_across: bases", "shared_across: none"),
     )

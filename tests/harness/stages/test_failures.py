@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from documents.job import JobSpec, job_folder, spec_file
-from documents.method import BasisSpec, OptimizerSpec
+from documents.method import OptimizerSpec, WorkloadSpec
 from harness.engine.execution import Bundle, execute
 from harness.planning import tuning
 from harness.stages import run_jobs, supervision
@@ -34,8 +34,8 @@ from harness.stages.supervision import (
 from results.outcomes import FINISHED
 from results.reading import read
 from results.writing import NotWritten
+from tests.harness.stages.test_jobs import LEAST_SQUARES, after, of_stage, run
 from tests.harness.stages.test_jobs import SWEEP as WITH_BASES
-from tests.harness.stages.test_jobs import after, of_stage, run
 
 CHOSEN = {("least_squares", "identity"): {"learning_rate": 0.01}}
 SWEEP = WITH_BASES.changed(bases=WITH_BASES.bases[:1], budget={"steps": 40})
@@ -317,7 +317,7 @@ def test_how_a_process_ends(
 
 
 FAILING = '''\
-"""Rules of a test that raise, allocate without end, kill their process, crash, or take their time."""
+"""A rule of a test that fails in another way for every number of parameters."""
 
 import ctypes
 import os
@@ -335,30 +335,26 @@ def _allocate():
 
 
 ACTS = {
-    "raises": lambda: 1 / 0,
-    "allocates": _allocate,
-    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "crashes": lambda: ctypes.string_at(0),
-    "sleeps": lambda: time.sleep(3600),
+    4: lambda: 1 / 0,
+    5: lambda: os.kill(os.getpid(), signal.SIGKILL),
+    6: _allocate,
+    7: lambda: ctypes.string_at(0),
+    8: lambda: time.sleep(3600),
 }
 
 
-def _failing(act):
-    def update(*arguments):
-        act()
-        return SGD.update(*arguments)
-
-    return update
+def _update(ops, grad, state, param, hyper):
+    ACTS[param.shape[-1]]()
 
 
-RULES = tuple(replace(SGD, name=name, update=_failing(act)) for name, act in ACTS.items())
+RULES = (replace(SGD, name="failing", update=_update),)
 '''
 SAID = {
-    "raises": ("error", "ZeroDivisionError: division by zero"),
-    "allocates": ("out_of_memory", "MemoryError"),
-    "killed": ("interrupted", "SIGKILL: the process was killed"),
-    "crashes": ("error", "SIGSEGV: the process crashed"),
-    "sleeps": ("out_of_time", "took more than 0.1 minutes"),
+    4: ("error", "ZeroDivisionError: division by zero"),
+    5: ("interrupted", "SIGKILL: the process was killed"),
+    6: ("out_of_memory", "MemoryError"),
+    7: ("error", "SIGSEGV: the process crashed"),
+    8: ("out_of_time", "took more than 0.2 minutes"),
 }
 
 
@@ -367,28 +363,26 @@ LIMITED = ("bash", "-c", 'ulimit -d 4194304 && exec "$@"', "limited")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", SAID)
-def test_a_job_outlives_its_process(rule: str, project: Path, activated: dict[str, str]):
-    """A rule that fails, then the same rule in another basis: both are rows, and the status is 0."""
+def test_a_job_outlives_its_process(project: Path, activated: dict[str, str]):
+    """A rule that fails on every workload in another way: all are rows, and the status is 0."""
     (project / "optimizers/failing.py").write_text(FAILING)
-    limit = ("--minutes", "0.1") if rule == "sleeps" else ()
-    one = {"learning_rate": 0.1}
     spec: JobSpec = SWEEP.changed(
-        optimizers=(OptimizerSpec(rule),),
-        bases=(*SWEEP.bases, BasisSpec("again", "identity")),
-        settings=(one,),
+        optimizers=(OptimizerSpec("failing"),),
+        workloads=tuple(
+            WorkloadSpec(f"d{d}", {**LEAST_SQUARES.settings, "d": d}, "least_squares") for d in SAID
+        ),
+        settings=({"learning_rate": 0.1},),
     )
     path = spec_file(project / "results", spec)
     path.parent.mkdir(parents=True)
     path.write_text(spec.to_json())
     done = subprocess.run(
         [
-            *(*LIMITED, sys.executable, "-m", "harness.stages.supervision", *limit, "run"),
+            *(*LIMITED, sys.executable, "-m", "harness.stages.supervision", "--minutes", "0.2", "run"),
             *(str(path), "--results", str(project / "results")),
         ],
         cwd=project, env=activated, text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    runs = read(job_folder(project / "results", spec), "runs")
-    assert runs["basis"].to_list() == ["identity", "identity", "again", "again"]
-    assert set(runs.select("outcome", "reason").iter_rows()) == {SAID[rule]}
+    runs = read(job_folder(project / "results", spec), "runs").select("workload", "outcome", "reason")
+    assert runs.rows() == [(f"d{d}", *said) for d, said in SAID.items() for _seed in (0, 1)]
