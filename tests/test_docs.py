@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import runpy
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +31,7 @@ MARKED = re.compile(
 )
 # the main job, and what looks for its results
 MAIN_JOB = re.compile(r"^(snakemake --cores|test -s) .*\n", re.MULTILINE)
+SCRIPT = re.compile(r"python (?P<file>\w+\.py)\n")  # run in this process, which has the libraries loaded
 COMMENTS = re.compile(r"^<!-- (?!leaderboard:).*? -->$", re.MULTILINE)  # publishing writes between those
 
 
@@ -57,6 +60,10 @@ def follow(page: Path, project: Path, variables: dict[str, str], chosen: list[St
             target = project / step.file
             assert not target.exists(), f"{page.name}: the example {step.file} would overwrite a file"
             target.write_text(step.text)
+            continue
+        if script := SCRIPT.fullmatch(step.text):
+            with contextlib.chdir(project):
+                runpy.run_path(script["file"], run_name="__main__")
             continue
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", step.text],
