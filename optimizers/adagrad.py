@@ -17,6 +17,7 @@ from optimizers.rule import (
     configured,
     safe_divide,
     smoothed_root,
+    starting_at_zero,
 )
 
 
@@ -27,10 +28,6 @@ class Accumulator(NamedTuple):
 
 class OuterProducts(NamedTuple):
     sum_of_outer_products: Array  # O_t, sum of g_l g_l^T for l <= t, (..., d, d), starts at 0
-
-
-def _init(ops: Ops, param: Array) -> Accumulator:
-    return Accumulator(sum_of_squares=ops.zeros_like(param))
 
 
 def _init_norm(ops: Ops, param: Array) -> Accumulator:
@@ -101,7 +98,7 @@ def adagrad(chosen: Options) -> Rule:
                 "v_0, what the sum of squares starts from (PyTorch 0, Optax 0.1)", 0.0, 0.0
             ),
         },
-        init=_init,
+        init=starting_at_zero(Accumulator),
         first_moments=(),
         update=update,
     )

@@ -21,6 +21,7 @@ from optimizers.rule import (
     safe_divide,
     share,
     smoothed_root,
+    starting_at_zero,
 )
 
 
@@ -60,10 +61,6 @@ ADAMW_OPTIONS = {
 DEFAULTS: Options = complete("adam", ADAM_OPTIONS, {})
 
 
-def _init(ops: Ops, param: Array) -> Moments:
-    return Moments(first=ops.zeros_like(param), second=ops.zeros_like(param))
-
-
 def running_means(ops: Ops, grad: Array, state: State, hyper: Hyper) -> tuple[Array, Array]:
     """m_t and v_t with this step's gradient (002 Sec. 4)."""
     beta1, beta2 = hyper["beta1"], hyper["beta2"]
@@ -98,8 +95,7 @@ class _Adam:
     chosen: Options
 
     def init(self, ops: Ops, param: Array) -> State:
-        moments = _init(ops, param)
-        return MomentsAndMaximum(*moments, ops.zeros_like(param)) if self.chosen["amsgrad"] else moments
+        return starting_at_zero(MomentsAndMaximum if self.chosen["amsgrad"] else Moments)(ops, param)
 
     def update(self, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
         """w <- w - eta m / (sqrt(v) + epsilon)."""
@@ -181,7 +177,7 @@ RMSPROP = Rule(
     name="rmsprop",
     source="002 eq. 45",
     hyperparameters=NUMBERS,
-    init=_init,
+    init=starting_at_zero(Moments),
     first_moments=("first",),
     update=_update_rmsprop,
 )
@@ -194,7 +190,7 @@ ADAM_ATAN2 = Rule(
         "a": positive("by which the angle is multiplied", 1.0),
         "b": positive("by which the root is multiplied", 1.0),
     },
-    init=_init,
+    init=starting_at_zero(Moments),
     first_moments=("first",),
     update=_update_atan2,
 )

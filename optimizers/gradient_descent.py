@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, share
+from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, share, starting_at_zero
 
 
 class Empty(NamedTuple):
@@ -15,17 +15,9 @@ class Momentum(NamedTuple):
     velocity: Array  # v_t, shape of the parameter, starts at 0
 
 
-def _init_sgd(ops: Ops, param: Array) -> Empty:
-    return Empty()
-
-
 def _update_sgd(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
     """w <- w - eta g (002 eq. 21)."""
     return param - hyper["learning_rate"] * grad, state
-
-
-def _init_momentum(ops: Ops, param: Array) -> Momentum:
-    return Momentum(velocity=ops.zeros_like(param))
 
 
 def _update_momentum(
@@ -54,7 +46,7 @@ SGD = Rule(
     name="sgd",
     source="002 eq. 21",
     hyperparameters={"learning_rate": LEARNING_RATE},
-    init=_init_sgd,
+    init=starting_at_zero(Empty),
     first_moments=(),
     update=_update_sgd,
 )
@@ -66,7 +58,7 @@ MOMENTUM = Rule(
         "learning_rate": LEARNING_RATE,
         "momentum": share("mu, the share of the velocity kept", 0.9),
     },
-    init=_init_momentum,
+    init=starting_at_zero(Momentum),
     first_moments=("velocity",),
     update=_update_momentum,
 )
@@ -75,7 +67,7 @@ NESTEROV = Rule(
     name="nesterov",
     source="002 Sec. 2.3.1, Lemma S.10",
     hyperparameters=MOMENTUM.hyperparameters,
-    init=_init_momentum,
+    init=starting_at_zero(Momentum),
     first_moments=("velocity",),
     update=_update_nesterov,
 )
@@ -84,7 +76,7 @@ NESTEROV_LOOKAHEAD = Rule(
     name="nesterov_lookahead",
     source="002 eqs. 28-31",
     hyperparameters=MOMENTUM.hyperparameters,
-    init=_init_momentum,
+    init=starting_at_zero(Momentum),
     first_moments=("velocity",),
     update=_update_momentum,  # eqs. 30-31 are 25-26 with the gradient taken ahead
     gradient_at=_ahead,

@@ -81,6 +81,11 @@ def positive(description: str, default: float) -> Hyperparameter:
     return Hyperparameter(description, default, 0.0, low_open=True)
 
 
+def starting_at_zero(state: Any) -> Callable[[Ops, Array], State]:
+    """The `init` of a state whose fields are all of the parameter's shape and start at 0."""
+    return lambda ops, param: state(*(ops.zeros_like(param) for _ in state._fields))
+
+
 class ParameterRole(Protocol):
     """What a parameter is inside a model (workloads.workload.Role)."""
 

@@ -76,10 +76,6 @@ def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.n
     return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 
 
-def _roles(settings: Settings) -> dict[str, Role]:
-    return {"theta": Role("vector")}
-
-
 def _workload(
     name: str,
     description: str,
@@ -122,7 +118,7 @@ def _workload(
         },
         dtype="float64",
         shared_data=False,
-        roles=_roles,
+        roles=lambda settings: {"theta": Role("vector")},
         problem=problem,
         sample_parameters=_start,
         loss=loss_of(objective),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from documents.values import choice, number
@@ -35,18 +33,6 @@ SPLITS = {
     "reduced": {"train": 1222, "validation": 191, "test": 384},
     "full": {"train": 3823, "validation": 598, "test": 1199},
 }
-
-
-def _check(settings: Settings) -> None:
-    require_batch(settings, SPLITS[settings["source"]]["train"])
-
-
-def _files(settings: Settings) -> tuple[Path, ...]:
-    return FILES[settings["source"]]()
-
-
-def _missing(settings: Settings) -> str | None:
-    return missing_optdigits() if settings["source"] == "full" else None
 
 
 def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -96,9 +82,9 @@ DIGITS_MLP = Workload(
     sample_parameters=_sample_parameters,
     loss=relu_loss,
     evaluate=relu_evaluate,
-    missing=_missing,
-    files=_files,
-    check=_check,
+    missing=lambda settings: missing_optdigits() if settings["source"] == "full" else None,
+    files=lambda settings: FILES[settings["source"]](),
+    check=lambda settings: require_batch(settings, SPLITS[settings["source"]]["train"]),
 )
 
 WORKLOADS = (DIGITS_MLP,)

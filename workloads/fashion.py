@@ -38,10 +38,6 @@ class _ImageFamily:
         """The units of each layer, input to output."""
         return (SIDE // settings["pooling"]) ** 2, self.hidden, self.classes
 
-    def check(self, settings: Settings) -> None:
-        """Refuse what cannot be run."""
-        require_batch(settings, self.train)
-
     def sample_parameters(self, settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """PyTorch's default for linear layers, for starts and EGOP samples alike (000 C.6)."""
         return sample_relu_parameters(
@@ -115,7 +111,7 @@ def _workload(name: str, description: str, source: str, family: _ImageFamily, po
         evaluate=relu_evaluate,
         missing=lambda settings: missing_fashion(),
         files=lambda settings: fashion_files(),
-        check=family.check,
+        check=lambda settings: require_batch(settings, family.train),
     )
 
 

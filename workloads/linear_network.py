@@ -36,10 +36,6 @@ def _read_widths(value: Any) -> Any:
     return value
 
 
-def _check(settings: Settings) -> None:
-    require_batch(settings, settings["train_examples"])
-
-
 def _weights(settings: Settings) -> dict[str, tuple[int, int]]:
     """The shape (outputs, inputs) of each weight by name, the nearest to the input first."""
     return {
@@ -92,10 +88,6 @@ def _mean_squared_error(ops: Ops, params: Arrays, split: Arrays) -> Array:
     return ops.sum(ops.square(residuals)) / split["targets"].shape[0]
 
 
-def _evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    return {"loss": _mean_squared_error(ops, params, split)}
-
-
 LINEAR_NETWORK = Workload(
     name="linear_network",
     description="3-layer linear network 10-50-30-10 that learns a random linear map (d = 2300)",
@@ -123,8 +115,8 @@ LINEAR_NETWORK = Workload(
     problem=_problem,
     sample_parameters=_sample_parameters,
     loss=loss_of(_mean_squared_error),
-    evaluate=_evaluate,
-    check=_check,
+    evaluate=lambda ops, params, state, split: {"loss": _mean_squared_error(ops, params, split)},
+    check=lambda settings: require_batch(settings, settings["train_examples"]),
 )
 
 WORKLOADS = (LINEAR_NETWORK,)

@@ -11,7 +11,7 @@ import numpy as np
 import harness
 from benchmarks.claims._matrices import orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
-from benchmarks.claims._moves import path
+from benchmarks.claims._moves import path, stepped
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 from optimizers.bases.estimators import eigenbasis
@@ -340,9 +340,8 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
 
 def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Where Adam gets from 0 with gradients (T, filters, ...) in a basis of all entries, (entries,)."""
-    given = [{"w": gradient.ravel()} for gradient in gradients]
-    start = {"w": np.zeros(len(matrix))}
-    return harness.replay("adam", start, given, {"learning_rate": 0.1}, "numpy", basis=matrix)[-1]["w"]
+    given = [gradient.ravel() for gradient in gradients]
+    return stepped("adam", np.zeros(len(matrix)), given, {"learning_rate": 0.1}, basis=matrix)
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:

@@ -15,6 +15,8 @@ from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
 from benchmarks.claims._parts import Random, part
 from harness.checks import CORRECTED, PRINTED, Measure, PropertyClaim
+from harness.engine.execution import state_entries
+from harness.engine.layout import layout
 from optimizers import adam_nmf, rules
 from workloads.workload import Role
 
@@ -93,16 +95,7 @@ def _divergence(target: np.ndarray, product: np.ndarray) -> float:
 
 def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, Any]) -> int:
     """How many numbers a rule keeps for a weight matrix."""
-    rule = rules()[optimizer].choose(options)
-    if rule.part is not None:
-        own = rule.part(Role("weight"), shape)
-        assert own is not None  # all three rules take matrices
-        rule = own.rule
-
-    def count(state: Any) -> int:
-        return sum(map(count, state)) if isinstance(state, tuple) else state.size
-
-    return count(rule.init(OPS, np.zeros(shape)))
+    return state_entries(rules()[optimizer].choose(options), layout({"w": shape}, {"w": Role("weight")}))
 
 
 def _state(random: Random) -> Iterator[Measure]:

@@ -13,8 +13,10 @@ from benchmarks.claims._moves import stepped
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.backends.engine import engine
 from harness.checks import Check, Measure, PropertyClaim
+from harness.engine.execution import Bundle, execute
 from harness.engine.schedules import multipliers
 from harness.seeding import WorkloadRandom, batch_order
+from optimizers import rules
 from workloads.digits import DIGITS_MLP
 
 DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
@@ -162,9 +164,6 @@ def _digits(
     seeds: Sequence[int], rates: np.ndarray, decays: np.ndarray, options: Mapping[str, Any]
 ) -> np.ndarray:
     """Final training losses of the digits network under AdamW, at most the initial ones: (seeds, rates)."""
-    from harness.engine.execution import Bundle, execute
-    from optimizers import rules
-
     settings = DIGITS_MLP.complete({})
     randoms = [WorkloadRandom("digits_mlp", seed) for seed in seeds]
     problems = [DIGITS_MLP.problem(settings, one) for one in randoms]

@@ -73,7 +73,6 @@ def basis_cases() -> tuple[KernelCase, ...]:
     return (
         KernelCase(
             name="basis.egop_accumulation",
-            group="basis",
             sizes=sizes,
             entries=gradients + square,
             prepare=lambda backend, dtype: _on_the_host(egop_matrix, lambda matrix: matrix),
@@ -84,7 +83,6 @@ def basis_cases() -> tuple[KernelCase, ...]:
         ),
         KernelCase(
             name="basis.egop_eigenbasis",
-            group="basis",
             sizes=sizes,
             entries=gradients + square + DIMENSION,
             prepare=lambda backend, dtype: _on_the_host(eigenbasis, _rebuilt),
@@ -95,7 +93,6 @@ def basis_cases() -> tuple[KernelCase, ...]:
         ),
         KernelCase(
             name="basis.rotation",
-            group="basis",
             sizes={"seeds": SEEDS, "settings": SETTINGS, "block": BLOCK},
             entries=SEEDS * BLOCK**2 + 2 * SEEDS * SETTINGS * BLOCK,
             prepare=_rotation,

@@ -39,8 +39,7 @@ class KernelCase:
     A change of what is computed needs another name: results are compared by name.
 
     Args:
-        name: group, what, and sizes, with dots between.
-        group: the kind of work: `step`, `basis` or `matrix`.
+        name: the kind of work (`step`, `basis` or `matrix`), what, and sizes, with dots between.
         sizes: what the sizes are called, and the sizes.
         entries: array entries that a call must read plus those that it must write.
         prepare: `prepare(backend, dtype) -> Prepared`.
@@ -55,7 +54,6 @@ class KernelCase:
     """
 
     name: str
-    group: str
     sizes: Mapping[str, Any]
     entries: int
     prepare: Callable[[str, str], ReadyCase]

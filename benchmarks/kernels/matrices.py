@@ -48,7 +48,6 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
     """Five of Jordan's steps on a matrix of at least as many rows as columns."""
     return KernelCase(
         name=f"matrix.newton_schulz.{rows}x{columns}",
-        group="matrix",
         sizes={"rows": rows, "columns": columns, "steps": STEPS},
         entries=2 * rows * columns,
         prepare=lambda backend, dtype: on_backend(
@@ -119,7 +118,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
         newton_schulz_case(SQUARE, SQUARE, {"float64": 5e-13, "float32": 1e-4}),
         KernelCase(
             name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
-            group="matrix",
             sizes=square_sizes,
             entries=2 * squares,
             prepare=lambda backend, dtype: on_backend(
@@ -130,7 +128,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
         ),
         KernelCase(
             name=f"matrix.orthogonal_iteration.{LANES}x{DIMENSION}x{DIMENSION}",
-            group="matrix",
             sizes=square_sizes,
             entries=3 * squares,
             prepare=lambda backend, dtype: on_backend(backend, dtype, _refresh, _drifted()),

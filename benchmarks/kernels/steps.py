@@ -151,7 +151,6 @@ def step_case(rule: Rule, kind: str) -> KernelCase:
     shapes = SHAPE_SETS[kind]
     return KernelCase(
         name=f"step.{rule.name}.{kind}",
-        group="step",
         sizes={"leaves": len(shapes), "parameters": sum(map(prod, shapes.values()))},
         entries=step_entries(rule, shapes),
         prepare=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype),
