@@ -102,7 +102,8 @@ def origin(kind: Kind, locator: str) -> Origin:
     if match is not None:
         return Origin(files={f"{ALONE}{match['path']}": Path(match["path"])})
     _, entry = _installed(kind)[locator]
-    return Origin(files=_package_files(entry.module.split(".")[0]), packages=_distribution(entry))
+    packages = () if entry.dist is None else (entry.dist.name,)
+    return Origin(files=_package_files(entry.module.split(".")[0]), packages=packages)
 
 
 def located(key: str) -> Path | None:
@@ -162,10 +163,6 @@ def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
                 raise InputError(f"{what}: the name {name!r} is taken; rename the {kind.noun}")
             found[name] = (item, entry)
     return found
-
-
-def _distribution(entry: EntryPoint) -> tuple[str, ...]:
-    return () if entry.dist is None else (entry.dist.name,)
 
 
 def _package_files(package: str, pattern: str = "**/*.py") -> dict[str, Path]:

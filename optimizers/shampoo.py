@@ -226,11 +226,8 @@ def shampoo(chosen: Options) -> Rule:
     Raises:
         OptionError: where a root is not one for the power.
     """
-    averaged, size, grafting = (
-        chosen["statistics"] == "ema",
-        chosen["block_size"],
-        GRAFTING[chosen["grafting"]],
-    )
+    averaged, size = chosen["statistics"] == "ema", chosen["block_size"]
+    grafting = GRAFTING[chosen["grafting"]]
     if chosen["power"] is not None:
         root_of("shampoo", chosen, chosen["power"])
     numbers = {

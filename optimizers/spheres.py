@@ -38,9 +38,8 @@ def tangential(ops: Ops, grad: Array, point: Array) -> Array:
     """What is orthogonal to the point in the gradient, (I - w w^T / r^2) g (002 eq. 71), both (..., n)."""
     unit, _ = normalized(ops, point, -1)
     once = grad - unit * _inner(ops, unit, grad)
-    return once - unit * _inner(
-        ops, unit, once
-    )  # again, for what rounding left of a gradient along the point
+    # again, for what rounding left of a gradient along the point
+    return once - unit * _inner(ops, unit, once)
 
 
 def unit_tangential(ops: Ops, grad: Array, point: Array) -> tuple[Array, Array]:

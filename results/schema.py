@@ -25,6 +25,8 @@ LOG_AXES = ("", "x", "y", "x y")
 VERDICTS = ("reproduced", "partly reproduced", "not reproduced", "underpowered", "not run")
 CLAIM_RELATIONS = ("better", "no_worse", "same")
 
+PARTS_OF_A_JOB = ("import", "compile", "data", "step", "evaluation", "other", "total")
+
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
 Target = pl.Struct(
     {
@@ -48,6 +50,7 @@ def _with_ends(name: str) -> dict[str, Any]:
 
 
 CELL = dict.fromkeys(("study", "scale", "workload", "optimizer", "basis", "backend", "device"), pl.String)
+JOB = dict.fromkeys(("spec_hash", "machine"), pl.String)
 RUNS = _schema(
     {
         "run": pl.String,  # <first 12 of the spec hash>-<number>
@@ -95,8 +98,7 @@ TIMINGS = _schema(
         "repetition": pl.Int64,
         "steps": pl.Int64,  # how many steps the seconds cover
         "seconds": pl.Float64,
-        "spec_hash": pl.String,
-        "machine": pl.String,
+        **JOB,
     }
 )
 
@@ -106,8 +108,7 @@ MEMORY = _schema(
         "host_baseline_bytes": pl.Int64,  # resident before the method's arrays were loaded; null: not known
         "host_peak_bytes": pl.Int64,  # the most resident while its steps ran; null: cannot be reset
         "device_peak_bytes": pl.Int64,  # the most bytes of arrays; null where nobody counts them
-        "spec_hash": pl.String,
-        "machine": pl.String,
+        **JOB,
     }
 )
 
@@ -120,13 +121,7 @@ JOBS = _schema(
         "optimizer": pl.String,  # null where a job holds several; of checks the module of claims
         "backend": pl.String,
         "device": pl.String,
-        "import_seconds": pl.Float64,
-        "compile_seconds": pl.Float64,
-        "data_seconds": pl.Float64,
-        "step_seconds": pl.Float64,
-        "evaluation_seconds": pl.Float64,
-        "other_seconds": pl.Float64,
-        "total_seconds": pl.Float64,
+        **{f"{part}_seconds": pl.Float64 for part in PARTS_OF_A_JOB},
         "peak_memory_bytes": pl.Int64,
         "started": pl.String,  # UTC, ISO 8601
         "machine": pl.String,
@@ -162,8 +157,7 @@ PARITY = _schema(
         "holds": pl.Boolean,  # true where no tolerance applies
         "steps": pl.Int64,
         "learning_rate": pl.Float64,
-        "spec_hash": pl.String,
-        "machine": pl.String,
+        **JOB,
     }
 )
 
@@ -182,8 +176,7 @@ CHECKS = _schema(
         "holds": pl.Boolean,
         "seconds": pl.Float64,  # of the instance, with all its measures
         "scale": pl.String,
-        "spec_hash": pl.String,
-        "machine": pl.String,
+        **JOB,
     }
 )
 
@@ -203,8 +196,7 @@ SERIES = _schema(
         "x": pl.Float64,
         "y": pl.Float64,
         "scale": pl.String,
-        "spec_hash": pl.String,
-        "machine": pl.String,
+        **JOB,
     }
 )
 

@@ -53,19 +53,15 @@ def _masked_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
     return 0.5 * ops.sum(ops.square(split["matrix"] @ (split["mask"] * params["W"]) - split["targets"]))
 
 
-def _masked_shape(settings: Settings) -> tuple[int, int]:
-    return settings["n"], settings["m"]
-
-
 def _zero(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """W = 0, whatever the seed (000 C.6)."""
-    return {"W": np.zeros(_masked_shape(settings))}
+    return {"W": np.zeros((settings["n"], settings["m"]))}
 
 
 def _errors_in_variables(settings: Settings, random: Random) -> Problem:
     """A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W* ~ N(0, 1) and Y = A (M * W*) (000 C.6)."""
     generator = random("data")
-    shape = _masked_shape(settings)
+    shape = (settings["n"], settings["m"])
     matrix = power_law_matrix(shape[0], shape[0], settings["alpha"], generator)
     mask = 1.0 + settings["nu"] * generator.normal(size=shape)
     targets = matrix @ (mask * generator.normal(size=shape))
@@ -156,11 +152,6 @@ def _spectral_start(settings: Settings, instance: _Instance) -> dict[str, np.nda
     return spectral_start(instance.matrix, instance.targets, settings["rank"], exponent)
 
 
-def _start_of_another(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """The start of a fresh instance."""
-    return _spectral_start(settings, _drawn(settings, generator))
-
-
 def _matrix_factorization(settings: Settings, random: Random) -> Problem:
     instance = _drawn(settings, random("data"))
     left, values, right = np.linalg.svd(instance.targets, full_matrices=False)
@@ -215,7 +206,8 @@ MATRIX_FACTORIZATION = Workload(
     shared_data=False,
     roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
     problem=_matrix_factorization,
-    sample_parameters=_start_of_another,
+    # the start of a fresh instance
+    sample_parameters=lambda settings, generator: _spectral_start(settings, _drawn(settings, generator)),
     loss=loss_of(_factored_loss),
     evaluate=_factored_evaluation,
     check=_check_rank,

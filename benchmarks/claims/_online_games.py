@@ -15,6 +15,7 @@ from benchmarks.claims._parts import Random
 
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
+OBLIVIOUS = KINDS[:3]  # of the weights that are played
 ROUNDING = 1e-9  # of a ratio of regrets: sums of some hundred products, and least squares solved on a box
 
 # projection(weights (d,), gradients so far (t, d)) -> weights

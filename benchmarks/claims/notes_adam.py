@@ -167,10 +167,8 @@ def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float
 
 def _update_size(random: Random) -> Iterator[Measure]:
     """Eq. 50, with 1 for the constant of its O(1 - beta_2), relative to eq. 51."""
-    beta1, beta2 = (
-        float(random.choice([0.0, random.uniform(0, 0.95)])),
-        float(1 - 10 ** random.uniform(-2.7, -1)),
-    )
+    beta1 = float(random.choice([0.0, random.uniform(0, 0.95)]))
+    beta2 = float(1 - 10 ** random.uniform(-2.7, -1))
     ratio, error = _root_mean_square(random, beta1, beta2)
     yield equals(
         "root mean square over sqrt((1 - beta_1) / (1 + beta_1))", ratio, 1.0, (1 - beta2) + 4 * error

@@ -8,11 +8,10 @@ import numpy as np
 
 from benchmarks.claims._measures import at_most, vanishes
 from benchmarks.claims._moves import stepped
-from benchmarks.claims._online_games import ROUNDING, Game, Kind, Play, draw_features, draw_game, play
+from benchmarks.claims._online_games import OBLIVIOUS, ROUNDING, Game, Play, draw_features, draw_game, play
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
-OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 COMPARATORS = 20
 
 

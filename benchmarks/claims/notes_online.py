@@ -14,6 +14,7 @@ from benchmarks.claims._matrices import power
 from benchmarks.claims._measures import at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
 from benchmarks.claims._online_games import (
+    OBLIVIOUS,
     ROUNDING,
     Game,
     Kind,
@@ -30,7 +31,6 @@ from benchmarks.claims._parts import Random, part, parts_for, printed_and_correc
 from harness.checks import Check, Measure, PropertyClaim
 from harness.engine.schedules import multipliers
 
-OBLIVIOUS: tuple[Kind, ...] = ("linear", "squared", "logistic")
 LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")  # with the same constant everywhere
 REGRET, OWN = "regret over its bound", "regret over the run's own bound"
 

@@ -19,7 +19,13 @@ from benchmarks.claims._matrices import (
 )
 from benchmarks.claims._measures import agrees, at_least, at_most, equals
 from benchmarks.claims._moves import moves
-from benchmarks.claims._online_games import draw_game, draw_low_rank_features, play, weighted_clipping
+from benchmarks.claims._online_games import (
+    OBLIVIOUS,
+    draw_game,
+    draw_low_rank_features,
+    play,
+    weighted_clipping,
+)
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
@@ -218,7 +224,7 @@ def _regret(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(m, n) + 1))
     features = draw_low_rank_features(random, int(random.integers(20, 61)), m, n, rank)
-    game = draw_game(random, features, ("linear", "squared", "logistic"))
+    game = draw_game(random, features, OBLIVIOUS)
 
     rate = float(game.radius * 10.0 ** random.uniform(-2, 1))
     free = play(game, "shampoo", {"learning_rate": rate, "epsilon": 0.0}, shape=(m, n))

@@ -71,9 +71,6 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         array = np.asarray(x)
         return array if array.dtype.kind in "iub" else array.astype(kind, copy=False)
 
-    def log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
-        return x - np.expand_dims(_logsumexp(x, axis), axis)
-
     return Ops(
         **like_numpy(np, kind),
         backend="numpy",
@@ -92,7 +89,7 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         sigmoid=_sigmoid,
         log_sigmoid=lambda x: -np.logaddexp(0, -x),
         softmax=_softmax,
-        log_softmax=log_softmax,
+        log_softmax=lambda x, axis: x - np.expand_dims(_logsumexp(x, axis), axis),
         logsumexp=_logsumexp,
         conv2d=_conv2d,
         max_pool2d=lambda x, window, stride: _windows(x, (window, window), stride).max(axis=(4, 5)),

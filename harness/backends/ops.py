@@ -9,9 +9,8 @@ from typing import Any
 
 Array = Any
 
-LARGE = (
-    512  # rows and columns, or root of the entries, from which a backend may hold an array for each seed's V
-)
+# rows and columns, or root of the entries, from which a backend may hold an array for each seed's V
+LARGE = 512
 TALL = 2  # rows to a column from which V^T alone serves where columns are fewer than LARGE
 
 

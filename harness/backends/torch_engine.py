@@ -343,12 +343,9 @@ def _warm(
     )
     with compiling(), never_eager(), torch.no_grad():
         for step in steppers.values():
-            param, grad = (piece.take(ops, buffer) for buffer in _copies(carry.coordinates))
+            param = piece.take(ops, carry.coordinates.clone())
+            grad = piece.take(ops, torch.zeros_like(carry.coordinates))
             step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
-
-
-def _copies(buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return buffer.clone(), torch.zeros_like(buffer)
 
 
 @dataclass(frozen=True)

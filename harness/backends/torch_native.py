@@ -92,9 +92,8 @@ def _adam_family(kernel: Any) -> Step:
 
 
 def _has_epsilon(hyper: Hyper) -> bool:
-    return (
-        hyper["epsilon"] > 0
-    )  # with 0 the rule leaves an entry without gradient where it is; a kernel gives NaN
+    # with 0 the rule leaves an entry without gradient where it is; a kernel gives NaN
+    return hyper["epsilon"] > 0
 
 
 def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:

@@ -18,9 +18,7 @@ class StepInfo(NamedTuple):
     loss: Array  # (S, K)
     gradient: dict[str, Array]  # each (S, K, *shape), in the original coordinates
     model: dict[str, Array]  # model state after the loss, each (S, K, ...)
-    needs: dict[
-        str, Array
-    ]  # what the rule needs besides, by name, each (S, K, ...), original coordinates too
+    needs: dict[str, Array]  # what the rule needs besides, each (S, K, ...), original coordinates too
 
 
 Evaluation = Callable[[Any, Any, Any, Any], StepInfo]  # of params, model, batch and noise

@@ -129,7 +129,7 @@ class Layout:
             taken = coordinates[..., block.first : block.last]
             pieces.append(block.change.to_parameters(ops, matrix, taken))
             start = block.last
-        return _side_by_side(ops, [*pieces, coordinates[..., start:]])
+        return side_by_side(ops, [*pieces, coordinates[..., start:]])
 
     def to_coordinates(self, ops: Ops, matrices: Sequence[Array], flat: Array) -> Array:
         """Coordinates (S, K, total) of parameters, or of a gradient, (S, K, d)."""
@@ -139,12 +139,12 @@ class Layout:
             taken = flat[..., block.start : block.stop]
             pieces.append(block.change.to_coordinates(ops, matrix, taken))
             start = block.stop
-        return _side_by_side(ops, [*pieces, flat[..., start:]])
+        return side_by_side(ops, [*pieces, flat[..., start:]])
 
 
 def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int) -> Array:
     """Named arrays (*lanes, *shape) end to end, (*lanes, entries); `batch` counts lane axes."""
-    return _side_by_side(
+    return side_by_side(
         ops,
         [
             ops.reshape(arrays[name], (*arrays[name].shape[:batch], math.prod(shape)))
@@ -163,7 +163,8 @@ def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
     return arrays
 
 
-def _side_by_side(ops: Ops, pieces: Sequence[Array]) -> Array:
+def side_by_side(ops: Ops, pieces: Sequence[Array]) -> Array:
+    """Arrays (*lanes, any number) as one; those without entries are left out."""
     pieces = [piece for piece in pieces if piece.shape[-1]]
     return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, -1)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from documents.names import unknown
 from harness.backends.ops import Array, Ops
 from harness.engine.derivatives import Evaluation, StepInfo
-from harness.engine.layout import Layout, Stack, by_name, end_to_end
+from harness.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side
 from optimizers.options import OptionError
 from optimizers.rule import Part, Rule
 
@@ -62,10 +62,6 @@ class Piece:
         if self.named is not None:
             return self.named.flatten(ops, seen, len(lanes))
         return ops.reshape(seen, (*lanes, -1))
-
-
-def _end_to_end(ops: Ops, flats: list[Array]) -> Array:
-    return flats[0] if len(flats) == 1 else ops.concatenate(flats, -1)
 
 
 def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
@@ -186,7 +182,7 @@ class Update:
             seen = [getattr(held, field) for held in states]
             lanes = tuple(seen[0].shape[:2])
             flats = [piece.give(ops, one, lanes) for piece, one in zip(self.pieces, seen, strict=True)]
-            changed = change(_end_to_end(ops, flats))
+            changed = change(side_by_side(ops, flats))
             states = [
                 held._replace(**{field: piece.take(ops, changed)})
                 for piece, held in zip(self.pieces, states, strict=True)
@@ -229,7 +225,7 @@ class Update:
                 hyper = hyper_of(ops, piece.part, piece.values(values), param.ndim)
                 param = piece.rule.gradient_at(ops, held, param, hyper)
             points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
-        return _end_to_end(ops, points)
+        return side_by_side(ops, points)
 
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
         """The state at the first parameters: one of its rule's for each piece."""
@@ -251,7 +247,7 @@ class Update:
             new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, refresh)
             flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
             states.append(new_state)
-        return _end_to_end(ops, flats), tuple(states)
+        return side_by_side(ops, flats), tuple(states)
 
 
 class Carry(NamedTuple):
@@ -267,10 +263,8 @@ class Carry(NamedTuple):
 class Constants(NamedTuple):
     """What a bundle reads at every step."""
 
-    data: dict[
-        str, Array
-    ]  # training arrays, (examples, ...) where seeds share them, else (S, examples, ...);
-    # empty where minibatches are sent
+    # training arrays, (examples, ...) where seeds share them, else (S, examples, ...); none where sent
+    data: dict[str, Array]
     rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
     matrices: tuple[Array, ...]  # V of each block of the layout, (S, n, r)
     hyper: dict[str, Array]  # each (1, K, 1)

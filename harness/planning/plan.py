@@ -199,7 +199,7 @@ class Planner:
         if not bases:
             return ()
         spec = BasesSpec(stage="bases", study=self.study.name, **self._common(HOST, (), seeds, (), bases))
-        return (self._job(spec, (), len(spec.workloads) * len(bases) * len(seeds)),)
+        return (PlannedJob(spec, self.results, len(spec.workloads) * len(bases) * len(seeds)),)
 
     def _tuning(
         self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
@@ -211,12 +211,12 @@ class Planner:
         cells = len(study.workloads[self.scale]) * len(tried) * len(seeds)
         common = {**self._common(backend, (optimizer,), seeds, bases, tried), **self._running(backend)}
         spec = runs_spec(self.study, self.size, stage="sweep", tuning=tuning, settings=settings, **common)
-        sweep = self._job(spec, bases, cells * len(settings))
+        sweep = PlannedJob(spec, self.results, cells * len(settings), bases)
         if not isinstance(tuning, TwoStageSweep):
             return (sweep,)
         common["upstream"] = _by_stage((sweep, *bases))
         spec = runs_spec(self.study, self.size, stage="refine", tuning=tuning, **common)
-        return sweep, self._job(spec, (sweep, *bases), cells * REFINED_RATES)
+        return sweep, PlannedJob(spec, self.results, cells * REFINED_RATES, (sweep, *bases))
 
     def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
         seeds = final_seeds(self.size, backend)
@@ -230,7 +230,7 @@ class Planner:
             **self._common(backend, (optimizer,), seeds, upstream),
             **self._running(backend),
         )
-        return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(seeds))
+        return PlannedJob(spec, self.results, len(spec.workloads) * len(spec.bases) * len(seeds), upstream)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
         seeds = final_seeds(self.size, backend)[:1]
@@ -238,7 +238,8 @@ class Planner:
         spec = TimingSpec(
             stage="timing", **training(self.study, self.size), **common, **self._running(backend)
         )
-        return self._job(spec, upstream, len(spec.workloads) * len(spec.bases) * len(spec.optimizers))
+        methods = len(spec.bases) * len(spec.optimizers)
+        return PlannedJob(spec, self.results, len(spec.workloads) * methods, upstream)
 
     def _common(
         self,
@@ -281,9 +282,6 @@ class Planner:
         """Where and in what memory a backend runs methods."""
         device = self.size.backends[backend].device
         return {"device": device, "bundle_memory_bytes": self.size.bundle_memory_bytes}
-
-    def _job(self, spec: JobSpec, upstream: tuple[PlannedJob, ...], lanes: int) -> PlannedJob:
-        return PlannedJob(spec, self.results, lanes, upstream)
 
 
 def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:

@@ -317,19 +317,16 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     for ends in zip(*tuned.values(), strict=True):
         at = dict(zip(tuned, ends, strict=True))
         completed(rule.name, "hyperparameter", rule.hyperparameters, at, HyperparameterError)
+    rates_first = sorted(entry.space, key=lambda name: name != "learning_rate")
     return OptimizerSpec(
         rule.name,
         rule.complete(given, tuple(tuned)),
         rule.chosen,
         entry.label or rule.name,
         entry.factors,
-        {name: entry.space[name].model_dump() for name in sorted(entry.space, key=_rate_first)},
+        {name: entry.space[name].model_dump() for name in rates_first},
         locator,
     )
-
-
-def _rate_first(name: str) -> bool:
-    return name != "learning_rate"
 
 
 def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from documents.method import BasisSpec, WorkloadSpec
@@ -65,6 +65,11 @@ def _linear_network(*widths: int, alpha: float = 0.5) -> dict[str, Any]:
     return {"widths": list(widths), "alpha": alpha, **counts}
 
 
+def _in_basis(problem: ParityProblem, gradients: int, samples: str) -> ParityProblem:
+    about = f"the same in the eigenbasis of {gradients} gradients"
+    return replace(problem, label=f"{problem.label}, EGOP", description=about, basis={"samples": samples})
+
+
 def hyperparameters_of(rule: Rule) -> dict[str, float]:
     """What a rule is compared with: its defaults, but for the learning rate and an epsilon of 0."""
     epsilon = rule.hyperparameters.get("epsilon")
@@ -76,24 +81,25 @@ VECTOR = "the gradient g of a vector makes a ggᵀ of rank 1"
 NOT_SQUARE = "no weight is square, so that one of GGᵀ and GᵀG has a null space"
 
 # Every optimizer is compared on the problems of `CORE`; those that are shown, on all.
+LEAST_SQUARES = ParityProblem(
+    "least squares",
+    "12 equations for 8 unknowns",
+    "least_squares",
+    {"n": 12, "d": 8},
+    full_rank=False,
+    reason=VECTOR,
+)
+LINEAR_NETWORK = ParityProblem(
+    "linear network",
+    "weights of 6 by 4, 5 by 6 and 3 by 5, batches of 20 examples",
+    "linear_network",
+    _linear_network(4, 6, 5, 3),
+    full_rank=False,
+    reason=NOT_SQUARE,
+)
 PROBLEMS = (
-    ParityProblem(
-        "least squares",
-        "12 equations for 8 unknowns",
-        "least_squares",
-        {"n": 12, "d": 8},
-        full_rank=False,
-        reason=VECTOR,
-    ),
-    ParityProblem(
-        "least squares, EGOP",
-        "the same in the eigenbasis of 80 gradients",
-        "least_squares",
-        {"n": 12, "d": 8},
-        {"samples": "10.0 d"},
-        full_rank=False,
-        reason=VECTOR,
-    ),
+    LEAST_SQUARES,
+    _in_basis(LEAST_SQUARES, 80, "10.0 d"),
     ParityProblem(
         "logistic regression",
         "20 examples of 3 features",
@@ -119,23 +125,8 @@ PROBLEMS = (
         free_of_noise=False,
         reason="every gradient lies in 5 of 8 dimensions, and its other 3 coordinates are rounding noise",
     ),
-    ParityProblem(
-        "linear network",
-        "weights of 6 by 4, 5 by 6 and 3 by 5, batches of 20 examples",
-        "linear_network",
-        _linear_network(4, 6, 5, 3),
-        full_rank=False,
-        reason=NOT_SQUARE,
-    ),
-    ParityProblem(
-        "linear network, EGOP",
-        "the same in the eigenbasis of 345 gradients",
-        "linear_network",
-        _linear_network(4, 6, 5, 3),
-        {"samples": "5.0 d"},
-        full_rank=False,
-        reason=NOT_SQUARE,
-    ),
+    LINEAR_NETWORK,
+    _in_basis(LINEAR_NETWORK, 345, "5.0 d"),
     ParityProblem(
         "digits network",
         "ReLU network 64-32-10, batches of 50 images",

@@ -31,9 +31,8 @@ def resident_bytes(process: Path = PROCESS) -> int | None:
     """What this process has in memory, with what it no longer uses given back; None where nobody says."""
     gc.collect()
     if sys.platform == "linux":
-        trim = getattr(
-            ctypes.CDLL(None), "malloc_trim", None
-        )  # the GNU library's; others give back themselves
+        # the GNU library's; others give back themselves
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
     return _status(process, "VmRSS")

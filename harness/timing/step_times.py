@@ -33,10 +33,6 @@ SAMPLE_SECONDS = 0.01  # short stretches are taken several times in a row: clock
 MOST_CALLS = 50
 
 
-def _no_state(ops: Ops, param: Array) -> tuple[()]:
-    return ()
-
-
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
@@ -48,7 +44,7 @@ NULL = Rule(
     name="null",
     source="the harness: a step that computes the gradient and stays",
     hyperparameters={"learning_rate": LEARNING_RATE},
-    init=_no_state,
+    init=lambda ops, param: (),
     update=_no_update,
 )
 
