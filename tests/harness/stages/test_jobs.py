@@ -330,23 +330,6 @@ def test_what_a_workload_cannot_do_is_the_reason_of_its_runs(
     assert all(said in reason for reason in runs["reason"])
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda text: text[:40], "not a job spec"),
-        (lambda text: text.replace("400", "401"), "its content has the hash"),
-        (lambda text: text.replace('"stage"', '"stag"'), "not a job spec"),
-    ],
-)
-def test_a_damaged_spec_is_named(tmp_path: Path, damage: Any, said: str) -> None:
-    path = spec_file(tmp_path, SWEEP)
-    path.parent.mkdir(parents=True)
-    path.write_text(damage(SWEEP.to_json()))
-    with pytest.raises(InputError, match=said) as caught:
-        run_job(path, tmp_path)
-    assert str(path) in str(caught.value)
-
-
 def changed_source(name: str) -> JobSpec:
     path = Path("optimizers/gradient_descent.py")
     digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()

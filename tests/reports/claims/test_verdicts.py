@@ -231,22 +231,31 @@ def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report)
     assert finding["seeds_needed"] in (5, 6)
 
 
-def test_negative_losses_ask_for_a_difference(report: Report):
-    study = read_plan(report.plan_file).study("digits_mlp")
+@pytest.mark.parametrize(
+    ("change", "workload", "said"),
+    [
+        (
+            lambda runs: altered(runs, "adam", "jax", -1.0),
+            None,
+            "negative values says nothing; give effect: difference",
+        ),
+        (
+            lambda runs: pl.concat([runs, runs]),
+            None,
+            "a seed has more than one final run; merge tables of one plan",
+        ),
+        # a claim of two workloads is not decided by one of them
+        (lambda runs: runs, "absent", "on absent, which the plan does not have"),
+    ],
+    ids=["negative", "twice", "absent"],
+)
+def test_what_cannot_be_compared_is_refused(report: Report, change, workload, said):
+    study = report.plan.study("digits_mlp")
     tables = read_tables(study.tables)
-    negative = replace(tables, runs=altered(tables.runs, "adam", "jax", -1.0))
     (claim,) = study.claims
-    with pytest.raises(InputError, match="negative values says nothing; give effect: difference"):
-        list(comparisons(study, claim, negative, "jax"))
-
-
-def test_two_final_runs_of_a_seed_are_refused(report: Report):
-    study = read_plan(report.plan_file).study("digits_mlp")
-    tables = read_tables(study.tables)
-    twice = replace(tables, runs=pl.concat([tables.runs, tables.runs]))
-    (claim,) = study.claims
-    with pytest.raises(InputError, match="a seed has more than one final run; merge tables of one plan"):
-        list(comparisons(study, claim, twice, "jax"))
+    claim = replace(claim, conditions=(replace(claim.conditions[0], workload=workload),))
+    with pytest.raises(InputError, match=said):
+        list(comparisons(study, claim, replace(tables, runs=change(tables.runs)), "jax"))
 
 
 # findings by their first letters: holds, fails, open
@@ -342,16 +351,6 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert text.splitlines()[0].split()[:2] == ["claim", "verdict"]
     assert "Fashion-MNIST is not on this machine" in text
-
-
-def test_a_condition_on_what_the_plan_lacks_is_an_error(report: Report):
-    """A claim of two workloads is not decided by one of them."""
-    plan = read_plan(report.plan_file)
-    study = plan.study("digits_mlp")
-    (claim,) = study.claims
-    elsewhere = replace(claim, conditions=(replace(claim.conditions[0], workload="absent"),))
-    with pytest.raises(InputError, match="on absent, which the plan does not have"):
-        list(comparisons(study, elsewhere, read_tables(study.tables), "jax"))
 
 
 def final_losses(tables: Tables, workload: str, method: str) -> np.ndarray:
