@@ -1,4 +1,4 @@
-"""What the tests of rules that leave the project share: gradients, the digits network, what is refused."""
+"""What the tests of rules that leave the project share: the digits network, what is refused."""
 
 from __future__ import annotations
 
@@ -72,17 +72,6 @@ def assert_trained(found: Mapping[str, np.ndarray], given: Bundle) -> None:
     for name in METRICS:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=0, err_msg=name)
     assert expected["train_loss"][-1] < 0.8 * expected["train_loss"][0]
-
-
-def drawn(
-    shapes: Mapping[str, tuple[int, ...]], steps: int = 7
-) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
-    """Parameters and the gradients of some steps."""
-    rng = np.random.default_rng(0)
-    start, *grads = (
-        {name: np.asarray(rng.normal(size=shape)) for name, shape in shapes.items()} for _ in range(steps + 1)
-    )
-    return start, grads
 
 
 # What both libraries' forms of a rule refuse: the rule, its hyperparameters, its options, the message.

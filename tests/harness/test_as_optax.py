@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,8 @@ from documents.errors import InputError
 from harness import as_optax
 from harness.engine.schedules import multipliers
 from optimizers import rules
-from tests.harness.digits_runs import KINDS, METRICS, REFUSED, RUNS, STEPS, assert_trained, bundle, drawn
+from tests.harness.digits_runs import KINDS, METRICS, REFUSED, RUNS, STEPS, assert_trained, bundle
+from tests.optimizers.paths import instance
 from tests.optimizers.references import BATTERY
 
 Arrays = dict[str, Any]
@@ -85,6 +87,7 @@ def test_schedules_are_functions_of_the_number_of_updates() -> None:
 # --- every rule --------------------------------------------------------------------------------------
 
 SHAPES: dict[str, tuple[int, ...]] = {"matrix": (3, 2), "twin": (3, 2), "vector": (4,), "scalar": ()}
+drawn = partial(instance, steps=7)
 
 
 def path_of(transformation: Any, start: Any, grads: list[Any]) -> list[Any]:

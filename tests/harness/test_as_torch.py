@@ -21,8 +21,8 @@ from harness.engine.schedules import multipliers
 from harness.interop.torch_optimizer import ENTRIES_WORTH_A_CALL
 from optimizers import rules
 from optimizers.rule import LEARNING_RATE, Rule
-from tests.harness import digits_runs
 from tests.harness.digits_runs import KINDS, METRICS, REFUSED, RUNS, STEPS, Run, assert_trained, bundle
+from tests.optimizers.paths import instance
 from tests.optimizers.references import BATTERY
 
 Optimizer = Any
@@ -104,7 +104,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
 }
 
 
-drawn = partial(digits_runs.drawn, SHAPES)
+drawn = partial(instance, SHAPES, steps=7)
 
 
 def tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The path of one parameter by a rule, and when two paths are equal."""
+"""Random gradients, the path of one parameter by a rule, and when two paths are equal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ import numpy as np
 
 from harness import replay
 from tests.optimizers.oracles import Arrays
+
+
+def instance(
+    shapes: Mapping[str, tuple[int, ...]], seed: int = 0, scale: float = 1.0, steps: int = 12
+) -> tuple[Arrays, list[Arrays]]:
+    """Random parameters and the gradients of some steps."""
+    rng = np.random.default_rng(seed)
+    params, *grads = (
+        {name: np.asarray(factor * rng.standard_normal(shape)) for name, shape in shapes.items()}
+        for factor in (1.0, *[scale] * steps)
+    )
+    return params, grads
 
 
 def path_of_one(

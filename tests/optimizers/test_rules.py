@@ -20,7 +20,7 @@ from harness.engine.replaying import Online
 from optimizers import rules
 from tests.optimizers.entry import Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
-from tests.optimizers.paths import assert_paths_close
+from tests.optimizers.paths import assert_paths_close, instance
 from tests.optimizers.references import BATTERY
 
 BACKENDS = ("numpy", "jax", "torch")
@@ -35,26 +35,12 @@ SHAPES: dict[str, tuple[int, ...]] = {
 }
 FEW = {name: SHAPES[name] for name in ("matrix", "vector")}
 FEW_ZEROS = {name: np.zeros(shape) for name, shape in FEW.items()}
-STEPS = 12
 OPS = numpy_ops("float64")
 EVERY = [(label, backend) for label in BATTERY for backend in BACKENDS]
 # JAX compiles for a second each: beside the loop, only the defaults are tried there
 EDGES = [(label, backend) for label, backend in EVERY if backend != "jax" or label in rules()]
 SCALE_FREE = [(label, backend) for label, backend in EDGES if BATTERY[label].scale_free is not None]
 DIVIDING = [(label, backend) for label, backend in SCALE_FREE if BATTERY[label].scale_free]  # by squares
-
-
-def instance(
-    seed: int = 0, scale: float = 1.0, shapes: Mapping[str, tuple[int, ...]] = SHAPES
-) -> tuple[Arrays, list[Arrays]]:
-    """Random parameters and the gradients of `STEPS` steps."""
-    rng = np.random.default_rng(seed)
-    draw = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
-    grads = [
-        {name: np.asarray(scale * rng.standard_normal(shape)) for name, shape in shapes.items()}
-        for _ in range(STEPS)
-    ]
-    return {name: np.asarray(value) for name, value in draw.items()}, grads
 
 
 @cache
@@ -136,7 +122,7 @@ def test_an_entry_has_nothing_at_its_default(label: str) -> None:
 def test_path_is_that_of_a_plain_loop(
     label: str, backend: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    entry, (params, grads) = BATTERY[label], instance(shapes=shapes)
+    entry, (params, grads) = BATTERY[label], instance(shapes)
     expected = entry.path(entry.begun(params), grads, entry.hyper)
     assert_paths_close(replayed(entry, params, grads, backend), expected, entry.tolerance)
 
@@ -155,7 +141,7 @@ def test_path_is_that_of_a_plain_loop(
 )
 def test_path_is_that_of_another_library(label: str, library: str) -> None:
     entry, oracle = BATTERY[label], getattr(BATTERY[label], library)
-    params, grads = instance(seed=1)
+    params, grads = instance(SHAPES, seed=1)
     params, grads = oracle.takes(params), [oracle.takes(grad) for grad in grads]
     hyper = {**entry.hyper, **oracle.hyper}
     calculate = {"pytorch": pytorch_path, "optax": optax_path}[library]
@@ -183,7 +169,7 @@ def test_defaults_are_those_of_pytorch() -> None:
 
 @pytest.mark.parametrize(("label", "backend"), EDGES)
 def test_zero_gradients_move_nothing(label: str, backend: str) -> None:
-    entry, (params, _) = BATTERY[label], instance(shapes=FEW)
+    entry, (params, _) = BATTERY[label], instance(FEW)
     for arrays in replayed(entry, params, [FEW_ZEROS] * 3, backend, entry.still):
         for name, value in entry.begun(params).items():
             tolerance = entry.still_tolerance
@@ -211,8 +197,8 @@ def test_huge_and_tiny_gradients_move_like_ordinary_ones(
     """002 eq. 47: without epsilon the update does not depend on the gradients' scale."""
     entry = BATTERY[label]
     assert entry.scale_free is not None
-    params, grads = instance(seed=3, shapes=FEW)
-    _, scaled = instance(seed=3, scale=scale, shapes=FEW)
+    params, grads = instance(FEW, seed=3)
+    _, scaled = instance(FEW, seed=3, scale=scale)
     hyper = {**entry.hyper, **entry.scale_free}
     assert_paths_close(
         replayed(entry, params, scaled, backend, hyper, dtype),
@@ -252,7 +238,7 @@ def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend
 
 @pytest.mark.parametrize(("label", "backend"), EDGES)
 def test_float32_stays_float32_and_is_near_float64(label: str, backend: str) -> None:
-    entry, (params, grads) = BATTERY[label], instance(seed=4, shapes=FEW)
+    entry, (params, grads) = BATTERY[label], instance(FEW, seed=4)
     path = replayed(entry, params, grads, backend, dtype="float32")
     assert {array.dtype for arrays in path for array in arrays.values()} == {np.dtype("float32")}
     assert_paths_close(path, entry.path(entry.begun(params), grads, entry.hyper), entry.tolerance_float32)

@@ -13,25 +13,13 @@ from harness.engine.layout import layout
 from harness.engine.program import Update, Work
 from optimizers import rules
 from tests.optimizers.families.soap import SOAP, oracle
-from tests.optimizers.oracles import Arrays, pytorch_path
-from tests.optimizers.paths import assert_paths_close, path_of_one
+from tests.optimizers.oracles import pytorch_path
+from tests.optimizers.paths import assert_paths_close, instance, path_of_one
 from workloads.workload import Role
 
 # shapes whose first statistics have full rank, or a null space of one dimension
 SHAPES = {"square": (4, 4), "tall": (4, 3), "convolution": (3, 2, 2, 2), "cube": (3, 2, 4)}
 BARE = {"learning_rate": 0.5, "weight_decay": 0.0, "epsilon": 0.0}
-STEPS = 12
-
-
-def instance(
-    seed: int, shapes: dict[str, tuple[int, ...]], steps: int = STEPS
-) -> tuple[Arrays, list[Arrays]]:
-    rng = np.random.default_rng(seed)
-    draws = [
-        {name: np.asarray(rng.standard_normal(shape)) for name, shape in shapes.items()}
-        for _ in range(steps + 1)
-    ]
-    return draws[0], draws[1:]
 
 
 # --- pytorch_optimizer, in float64 and with epsilon 0 ---------------------------------------------------
@@ -40,7 +28,7 @@ def instance(
 @pytest.mark.parametrize("every", [1, 2])
 def test_path_is_that_of_pytorch_optimizer(every: int) -> None:
     """A longer vector's first statistic has a null space of two dimensions or more, and no one basis."""
-    params, grads = instance(1, {**SHAPES, "vector": (2,)})
+    params, grads = instance({**SHAPES, "vector": (2,)}, seed=1)
     hyper = {**SOAP, "epsilon": 0.0}
     options = {"precondition_vectors": True, "refresh_every": every}
     theirs = oracle(precondition_frequency=every, precondition_1d=True)
@@ -82,7 +70,7 @@ def test_the_second_step_is_the_sign_in_the_basis_of_the_first_gradient() -> Non
 @pytest.mark.parametrize("basis", ["orthogonal_iteration", "eigendecomposition"])
 def test_the_path_turns_with_the_sides_of_the_gradient(basis: str) -> None:
     rng = np.random.default_rng(6)
-    params, grads = instance(6, {"w": (4, 4)})
+    params, grads = instance({"w": (4, 4)}, seed=6)
     left, right = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(2))
     options = {"refresh_every": 2, "basis": basis}
 
@@ -99,7 +87,7 @@ def test_the_path_turns_with_the_sides_of_the_gradient(basis: str) -> None:
 def test_without_epsilon_the_scale_of_gradients_does_not_matter(
     dtype: str, scale: float, backend: str
 ) -> None:
-    params, grads = instance(7, {"square": (3, 3), "tall": (3, 2), "vector": (4,)})
+    params, grads = instance({"square": (3, 3), "tall": (3, 2), "vector": (4,)}, seed=7)
     hyper = {**SOAP, "epsilon": 0.0}
     scaled = [{name: scale * value for name, value in grad.items()} for grad in grads]
     options = {"refresh_every": 3}
