@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from harness.interop.torch_optimizer import ENTRIES_WORTH_A_CALL
 from optimizers import rules
 from optimizers.rule import LEARNING_RATE, Rule
 from tests.harness.digits_runs import KINDS, METRICS, REFUSED, RUNS, STEPS, Run, assert_trained, bundle
-from tests.optimizers.paths import instance
+from tests.optimizers.paths import instance, path_of_one
 from tests.optimizers.references import BATTERY
 
 Optimizer = Any
@@ -258,13 +258,18 @@ def test_the_state_of_another_optimizer_is_refused() -> None:
 # --- groups and schedulers ---------------------------------------------------------------------------
 
 
-def alone(name: str, optimizer: str, steps: range = range(3), **hyper: float) -> np.ndarray:
+def alone(
+    name: str,
+    optimizer: str,
+    steps: Sequence[int] = range(3),
+    options: Mapping[str, Any] | None = None,
+    dtype: str = "float64",
+    **hyper: float,
+) -> np.ndarray:
     """Where one parameter gets by itself."""
     start, grads = drawn()
-    path = harness.replay(
-        optimizer, {name: start[name]}, [{name: grads[step][name]} for step in steps], hyper, "torch"
-    )
-    return path[-1][name]
+    given = [grads[step][name] for step in steps]
+    return path_of_one(optimizer, start[name], given, hyper, options, "torch", dtype)[-1]
 
 
 @pytest.mark.parametrize("key", ["lr", "learning_rate"])
@@ -364,35 +369,19 @@ def test_a_parameter_without_gradient_waits(case: Case) -> None:
     np.testing.assert_array_equal(params["vector"].numpy(), start["vector"])
     assert params["vector"] not in optimizer.state
     assert [int(optimizer.state[params[name]]["step"]) for name in ("matrix", "twin")] == [7, 4]
-    path = harness.replay(
-        case.optimizer,
-        {"twin": start["twin"]},
-        [{"twin": grads[step]["twin"]} for step in (1, 2, 5, 6)],
-        {"learning_rate": 0.1},
-        "torch",
-        options=case.options,
-    )
-    np.testing.assert_allclose(params["twin"].detach(), path[-1]["twin"], rtol=1e-12, atol=1e-14)
+    expected = alone("twin", case.optimizer, (1, 2, 5, 6), case.options, learning_rate=0.1)
+    np.testing.assert_allclose(params["twin"].detach(), expected, rtol=1e-12, atol=1e-14)
 
 
 def test_parameters_of_two_precisions_go_side_by_side() -> None:
-    start, grads = drawn()
-    params = tensors(start)
+    params = tensors(drawn()[0])
     params["twin"] = torch.nn.Parameter(params["twin"].detach().float())
     optimizer = as_torch("shampoo", params.items(), {"refresh_every": 3}, learning_rate=0.1)
     go_on(params, optimizer, range(7))
     assert {value.dtype for name, value in optimizer.state[params["twin"]].items()} == {torch.float32}
     for name, dtype, tolerance in (("twin", "float32", 1e-5), ("matrix", "float64", 1e-12)):
-        path = harness.replay(
-            "shampoo",
-            {name: start[name]},
-            [{name: grad[name]} for grad in grads],
-            {"learning_rate": 0.1},
-            "torch",
-            dtype,
-            options={"refresh_every": 3},
-        )
-        np.testing.assert_allclose(params[name].detach(), path[-1][name], rtol=tolerance, atol=tolerance)
+        expected = alone(name, "shampoo", range(7), {"refresh_every": 3}, dtype, learning_rate=0.1)
+        np.testing.assert_allclose(params[name].detach(), expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", CASES[:3], ids=str)
@@ -415,10 +404,7 @@ def test_parameters_and_gradients_may_be_views(case: Case) -> None:
 
 def test_large_parameters_are_updated_as_small_ones() -> None:
     """Above a size they are not stacked."""
-    rng = np.random.default_rng(1)
-    start, *grads = (
-        {name: rng.normal(size=(ENTRIES_WORTH_A_CALL + 1, 1)) for name in ("one", "two")} for _ in range(3)
-    )
+    start, grads = instance(dict.fromkeys(("one", "two"), (ENTRIES_WORTH_A_CALL + 1, 1)), steps=2)
     params = tensors(start)
     optimizer = as_torch("adam", params.items(), learning_rate=0.1)
     for grad in grads:
