@@ -25,7 +25,7 @@ from tests.optimizers.references import BATTERY
 Arrays = dict[str, Any]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def float64() -> Iterator[None]:
     with jax.enable_x64(True):
         yield
@@ -67,7 +67,6 @@ def trained(given: Any, transformation: Any) -> dict[str, np.ndarray]:
     return dict(zip(METRICS, np.vstack([measured(params), rows]).T, strict=True))
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("label", RUNS)
 def test_a_model_is_trained_as_by_the_engine(label: str) -> None:
     run = RUNS[label]
@@ -75,7 +74,6 @@ def test_a_model_is_trained_as_by_the_engine(label: str) -> None:
     assert_trained(trained(given, as_optax(run.optimizer, run.options, KINDS, **run.hyper)), given)
 
 
-@pytest.mark.usefixtures("float64")
 def test_schedules_are_functions_of_the_number_of_updates() -> None:
     schedule = jnp.asarray(multipliers({"name": "cosine"}, STEPS))
     run = RUNS["muon"]
@@ -120,7 +118,6 @@ def assert_path(found: list[Arrays], expected: list[Arrays], rtol: float = 1e-12
 WAYS = ("sgd", "adam", "adagrad_norm", "shampoo", "soap", "muon", "newton", "nesterov_lookahead")
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in WAYS else [pytest.mark.long]) for name in rules()]
 )
@@ -141,7 +138,6 @@ def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
 # --- with the rest of Optax ----------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("float64")
 def test_a_chain_clips_before_the_rule() -> None:
     start, grads = drawn(SHAPES)
     clipped = []
@@ -155,7 +151,6 @@ def test_a_chain_clips_before_the_rule() -> None:
     )
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad_full"])
 def test_groups_have_learning_rates_of_their_own(optimizer: str) -> None:
     start, grads = drawn(SHAPES)
@@ -173,7 +168,6 @@ def test_groups_have_learning_rates_of_their_own(optimizer: str) -> None:
         )
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -195,7 +189,6 @@ def test_a_mask_leaves_parameters_out(kinds: Any) -> None:
     np.testing.assert_array_equal(found[-1]["matrix"], start["matrix"])
 
 
-@pytest.mark.usefixtures("float64")
 def test_hyperparameters_may_be_injected_and_changed() -> None:
     def make(learning_rate: Any, momentum: Any) -> Any:
         return as_optax("momentum", learning_rate=learning_rate, momentum=momentum)
@@ -220,7 +213,6 @@ def test_hyperparameters_may_be_injected_and_changed() -> None:
 # --- trees, precisions, compilation ----------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("optimizer", ["shampoo", "adagrad_norm"])
 def test_any_tree_of_two_precisions(optimizer: str) -> None:
     start, grads = drawn(SHAPES)
@@ -255,12 +247,12 @@ def test_float32_stays_float32_outside_of_float64() -> None:
     start, grads = drawn({"matrix": (3, 2)})
     single = [jax.tree.map(np.float32, arrays) for arrays in (start, *grads)]
     hyper, options = {"learning_rate": 0.1, "epsilon": 0.1}, {"refresh_every": 2}
-    found = path_of(as_optax("shampoo", options, **hyper), single[0], single[1:])
+    with jax.enable_x64(False):
+        found = path_of(as_optax("shampoo", options, **hyper), single[0], single[1:])
     assert found[-1]["matrix"].dtype.name == "float32"
     assert_path(found, harness.replay("shampoo", start, grads, hyper, "numpy", options=options), 1e-4)
 
 
-@pytest.mark.usefixtures("float64")
 def test_all_steps_are_one_program() -> None:
     """Also those with amortized work and those without; uncompiled, they are the same."""
     start, grads = drawn({"matrix": (3, 2)})
@@ -286,7 +278,6 @@ def test_all_steps_are_one_program() -> None:
     assert_path(path(transformation.update, 2), compiled[:2])
 
 
-@pytest.mark.usefixtures("float64")
 def test_runs_may_be_mapped() -> None:
     """Three runs side by side, with learning rates of their own."""
     start, grads = drawn({"matrix": (3, 2)})
@@ -348,7 +339,7 @@ def test_what_no_library_takes_is_refused(name: str, hyper: Any, options: Any, m
         ),
         (
             lambda: as_optax("adam", learning_rate=1).init({"n": np.arange(3)}),
-            "'n' is int32, .* optax.masked",
+            "'n' is int64, .* optax.masked",
         ),
     ],
 )
