@@ -264,7 +264,7 @@ def alone(
     steps: Sequence[int] = range(3),
     options: Mapping[str, Any] | None = None,
     dtype: str = "float64",
-    **hyper: float,
+    **hyper: Any,
 ) -> np.ndarray:
     """Where one parameter gets by itself."""
     start, grads = drawn()
@@ -283,12 +283,13 @@ def test_groups_have_hyperparameters_and_steps_of_their_own(key: str) -> None:
     go_on(params, optimizer, range(2))
     optimizer.add_param_group({"params": params["twin"], key: 0.2})
     go_on(params, optimizer, range(2, 5))
-    for name, steps, hyper in (
+    of_each: list[tuple[str, Sequence[int], dict[str, Any]]] = [
         ("matrix", range(5), {"learning_rate": 0.1}),
         ("vector", range(5), {"learning_rate": 0.5, "beta1": 0.5}),
         ("scalar", range(5), {"learning_rate": 0.5, "beta1": 0.5}),
         ("twin", range(2, 5), {"learning_rate": 0.2}),
-    ):
+    ]
+    for name, steps, hyper in of_each:
         expected = alone(name, "adam", steps, **hyper, beta2=0.9)
         np.testing.assert_allclose(params[name].detach(), expected, rtol=1e-12, err_msg=name)
     only = as_torch("sgd", [{"params": [torch.ones(2)], key: 0.5}])
