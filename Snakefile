@@ -102,25 +102,6 @@ rule publish:
         " --folder {params.folder:q} {params.readme:q} --waive {params.waive:q} 2>&1 | tee {log:q}"
 
 
-# Renders what asv has stored, and measures nothing; `make bench` measures.
-rule kernels:
-    output:
-        directory(PLAN.pattern("kernels")),
-    log:
-        f"{PLAN.results}/logs/kernels.{{hash}}.log",
-    conda:
-        "environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=lambda wildcards, attempt: 10 * attempt,
-    params:
-        stored=str(PLAN.stored_kernels),
-    message:
-        "kernels: speed over commits, as stored"
-    shell:
-        "python -m curvebench kernels --stored {params.stored:q} --out {output:q} 2>&1 | tee {log:q}"
-
-
 rule claims:
     input:
         PLAN.checks,

@@ -16,7 +16,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "run": (studies.plan, studies.estimate, runs.run),
     "compare backends and submissions": (methods.parity, site.score),
     "claims": (claims.check, claims.figures, claims.verdicts),
-    "pages": (site.site, site.figures, site.kernels, site.failures),
+    "pages": (site.site, site.figures, site.failures),
     "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish),
     "tables": (tables.export, tables.combine, tables.merge),
 }

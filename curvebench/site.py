@@ -1,4 +1,4 @@
-"""`curvebench site`, `failures`, `figures`, `kernels` and `score`: what runs have shown."""
+"""`curvebench site`, `failures`, `figures` and `score`: what runs have shown."""
 
 from __future__ import annotations
 
@@ -68,19 +68,6 @@ def figures(given: Namespace) -> None:
     out = given.out or study.figures
     drawn = draw_figures(study, read_tables(given.tables or study.tables), out)
     print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
-
-
-@command(
-    "kernels",
-    argument("--stored", type=Path, required=True, help="asv's results, such as results/kernels"),
-    argument("--out", type=Path, required=True, help="folder for what is made; replaced"),
-)
-def kernels(given: Namespace) -> None:
-    """Sum up the speed of kernels that asv has stored."""
-    from reports.pages.kernels import write_kernels
-
-    made = write_kernels(given.stored, given.out)
-    print(f"{given.out}: kernels of {len(made['machines'])} machines")
 
 
 @command(

@@ -236,7 +236,7 @@ class ReportPlan(Document):
     Args:
         parity: None where what is shown ran on one backend.
         checks: None where no property of a claim is checked.
-        kernels: the folder of what is shown of kernel speed; None where nothing is stored.
+        kernels: the folder where asv stores the speed of kernels; None where nothing is stored.
         code: the hash of the code that shows it.
         jobs: how many jobs it takes; 0 where that is not known.
         folders: those of the configuration that are not where they are by default, by their key.

@@ -369,7 +369,7 @@ class Plan:
     checks: tuple[PlannedJob, ...]
     claims: ChecksPlan | None  # what is shown of the checks; None where there are none
     reports_code: str
-    kernels: Path | None  # what is shown of kernel speed; None where nothing is stored
+    kernels: tuple[Path, ...]  # the files of kernel speed
 
     @cached_property
     def report(self) -> ReportPlan:
@@ -385,7 +385,7 @@ class Plan:
             checks=self.claims,
             code=self.reports_code,
             jobs=len(self.jobs),
-            kernels=self.kernels,
+            kernels=stored_kernels(self.config.results) if self.kernels else None,
             folders=self.config.other_folders,
         )
 
@@ -409,7 +409,7 @@ class Plan:
         """What the Snakefile asks."""
         shown = [f"{study.plan.tables}/{name}.parquet" for study in self.studies for name in MERGED]
         shown += [str(study.plan.figures) for study in self.studies]
-        shown += [str(self.kernels)] if self.kernels else []
+        shown += map(str, self.kernels)
         shown += tables_in(job.folder for job in (*self.parity, *self.checks))
         shown += [str(self.claims.figures)] if self.claims else []
         tables = {_hash_of(study.plan.tables): study for study in self.studies}
@@ -479,7 +479,6 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             skipped.append((study, reason))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
-    kernels = _kernels(config.results, reports_code)
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
@@ -491,7 +490,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         checks=tuple(checks.values()),
         claims=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
         reports_code=reports_code,
-        kernels=kernels,
+        kernels=_kernels(config.results),
     )
 
 
@@ -543,13 +542,12 @@ def _compared(
     return [((name,), PROBLEMS) for name in shown] + ([(tuple(others), CORE)] if others else [])
 
 
-def _kernels(results: Path, reports_code: str) -> Path | None:
-    """The folder of what is shown of kernel speed, named by what asv has stored and what renders it."""
+def _kernels(results: Path) -> tuple[Path, ...]:
+    """The files in which asv has stored the speed of kernels; none where it has measured nothing."""
     stored = stored_kernels(results)
     files = {path for pattern in ("*.json", "*/*.json") for path in stored.glob(pattern)}
-    if not any(path.parent != stored and path.name != "machine.json" for path in files):
-        return None
-    return results / "figures" / f"kernels.{_digest([files_hash(files, stored), reports_code])}"
+    measured = any(path.parent != stored and path.name != "machine.json" for path in files)
+    return tuple(sorted(files)) if measured else ()
 
 
 def _planned(

@@ -11,7 +11,6 @@ from typing import Protocol
 from documents.document import Document
 from documents.errors import InputError
 from documents.sets import FOLDER, check_name, check_page
-from harness.paths import stored_kernels
 from harness.planning.config import Config
 from results.provenance import PROJECT, commit
 
@@ -33,7 +32,6 @@ PATTERNS: Mapping[str, str] = {
     "figures plan": "specs/{study}.{scale}.figures.{hash}.json",
     "claims": "figures/claims.{hash}",
     "claims plan": "specs/claims.figures.{hash}.json",
-    "kernels": "figures/kernels.{hash}",
 }
 
 
@@ -153,11 +151,6 @@ class Wiring(Document):
     def readme_option(self) -> list[str]:
         """What tells `curvebench sets publish` of the page; nothing without one."""
         return ["--readme", str(self.config.readme)] if self.config.readme else []
-
-    @property
-    def stored_kernels(self) -> Path:
-        """The folder of asv's results."""
-        return stored_kernels(self.results)
 
     def tables_of(self, wildcards: Wildcards) -> str:
         """The folder of the merged tables that a set of figures shows."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,10 +18,8 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from reports import formatting
-from reports.rendering import read_made
 from reports.statistics.steps import find_steps
 
-MANIFEST = "kernels.json"
 COMMITS_SHOWN = 8  # columns of a table, the last ones
 STEPS_SHOWN = 20
 
@@ -251,29 +248,17 @@ def machine_parts(stored: Stored) -> list[dict[str, Any]]:
     ]
 
 
-def write_kernels(folder: Path, out: Path) -> dict[str, Any]:
-    """Make what the site shows of stored results, `kernels.json`.
+def kernels_page(folder: Path | None) -> dict[str, Any]:
+    """What the page shows of stored results; nothing where there are none.
 
     Args:
         folder: asv's results.
-        out: is made anew.
-    """
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    stored = read_stored(folder)
-    commits = all_commits(stored.frame)
-    made = {"machines": machine_parts(stored), "commits": commits, "notes": stored.notes}
-    (out / MANIFEST).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
-    return made
-
-
-def read_kernels(folder: Path | None) -> dict[str, Any]:
-    """What `write_kernels` made; nothing where there are no stored results.
-
-    Raises:
-        InputError: when it is missing or damaged.
     """
     if folder is None:
         return {"machines": [], "commits": [], "notes": []}
-    made: dict[str, Any] = read_made(folder / MANIFEST, "kernels")
-    return made
+    stored = read_stored(folder)
+    return {
+        "machines": machine_parts(stored),
+        "commits": all_commits(stored.frame),
+        "notes": stored.notes,
+    }

@@ -22,7 +22,7 @@ from reports.failures import failures_of
 from reports.figures.study_figures import AXES
 from reports.pages.comparing import comparison_page
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
-from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, read_kernels
+from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
 from reports.pages.overview import answers
 from reports.pages.parity import jobs_of, parity_page, parity_rows
 from reports.pages.study_pages import (
@@ -74,7 +74,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     jobs = pl.concat([*(tables.jobs for _, tables in studies), jobs_of(plan.parity), jobs_of(plan.checks)])
     failures = failures_of(jobs)
 
-    kernels = read_kernels(plan.kernels)
+    kernels = kernels_page(plan.kernels)
     warnings = machine_warnings(studies)
 
     environment = templates()
