@@ -29,11 +29,10 @@ from reports.claims.outcome_measures import (
 )
 from reports.formatting import plain, ratio, signed
 from reports.measures import steps_to_stop, steps_to_target, study_values
-from reports.statistics.decisions import Finding, Question, decide, seeds_needed, tells_nothing
+from reports.statistics.decisions import Question, tells_nothing
 from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
-from results.verdicts import ALPHA
 
 NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
@@ -62,21 +61,6 @@ class ClaimComparison:
     stop: float | None = None
 
     @property
-    def claim(self) -> str:
-        """The claim's id."""
-        return self.key.claim
-
-    @property
-    def workload(self) -> str:
-        """The workload of the treated method."""
-        return self.key.workload
-
-    @property
-    def treated(self) -> str:
-        """The method that the relation is said of."""
-        return self.key.treated
-
-    @property
     def control(self) -> str:
         """What it is held against as readers see it: a method, one on another workload, or a number."""
         if self.key.control is None:
@@ -100,14 +84,6 @@ class ClaimComparison:
     def p_value(self) -> float:
         """Of the question, not corrected; 1 without pairs."""
         return self.question.p_value(*self.interval) if len(self.gains) else 1.0
-
-    def finding(self, adjusted: float) -> Finding:
-        """What the gains say, wherever in their intervals they lie, with a corrected p-value."""
-        return decide(self.question, self.interval.low, adjusted, ALPHA, self.interval.high)
-
-    def seeds_needed(self, family: int) -> int | None:
-        """About how many seeds would decide; None where none would, or more than can be told."""
-        return seeds_needed(self.question, self.interval.low, family, ALPHA, self.interval.high)
 
     def as_effect(self, gain: float) -> float:
         """A gain as the effect that readers see: treated / control, or treated - control."""

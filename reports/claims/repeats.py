@@ -71,7 +71,8 @@ def repeat_of(
     if not pairs:
         return None
     flipped = tuple(
-        f"{one.treated} and {one.control}, {reading(one.condition)} {one.condition.metric} on {one.workload}"
+        f"{one.key.treated} and {one.control}, {reading(one.condition)} {one.condition.metric} "
+        f"on {one.key.workload}"
         for one, other in pairs
         if not keeps_direction(one.gains, other.gains, one.margin)
     )
@@ -84,7 +85,7 @@ def repeat_of(
 def _by_workload(compared: Iterable[ClaimComparison]) -> dict[str, list[ClaimComparison]]:
     found: dict[str, list[ClaimComparison]] = {}
     for one in compared:
-        found.setdefault(one.workload, []).append(one)
+        found.setdefault(one.key.workload, []).append(one)
     return found
 
 
@@ -100,7 +101,7 @@ def repeats_of(
     for study in plan.studies:
         for claim in study.repeated:
             for backend in study.backends:
-                first = [one for one in compared if (one.claim, one.backend) == (claim.repeats, backend)]
+                first = [one for one in compared if (one.key.claim, one.backend) == (claim.repeats, backend)]
                 again = comparisons(study, claim, tables[study.name], backend) if first else ()
                 repeat = repeat_of(claim.id, claim.changed, study.name, first, again)
                 if repeat is not None:

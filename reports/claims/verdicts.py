@@ -14,11 +14,11 @@ from reports.claims.comparison import ClaimComparison, comparisons
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
 from reports.plan import reading
-from reports.statistics.decisions import Finding, holm
+from reports.statistics.decisions import Finding, decide, holm, seeds_needed
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
-from results.verdicts import Variant, Verdict, verdicts
+from results.verdicts import ALPHA, Variant, Verdict, verdicts
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     repeats = repeats_of(plan, tables, compared)
     places: dict[tuple[str, str], list[int]] = {}
     for place, one in enumerate(compared):
-        places.setdefault((one.claim, one.backend), []).append(place)
+        places.setdefault((one.key.claim, one.backend), []).append(place)
     rows, deciding = [], {}
     for study in plan.studies:
         for backend, claim in product(study.backends, study.claims):
@@ -101,13 +101,13 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
 def _finding_row(one: ClaimComparison, adjusted: float, family: int) -> dict[str, object]:
     condition = one.condition
     row: dict[str, object] = {
-        "claim": one.claim,
+        "claim": one.key.claim,
         "backend": one.backend,
-        "workload": one.workload,
+        "workload": one.key.workload,
         "metric": condition.metric,
         "which": reading(condition),
         "relation": condition.relation,
-        "treated": one.treated,
+        "treated": one.key.treated,
         "control": one.control,
         "effect": one.effect,
         "margin": one.as_effect(one.margin if condition.relation == "better" else -one.margin),
@@ -117,8 +117,9 @@ def _finding_row(one: ClaimComparison, adjusted: float, family: int) -> dict[str
     }
     if not len(one.gains):
         return row
-    effect, found = one.bounds, one.finding(adjusted)
-    needed = one.seeds_needed(family) if found == "open" else None
+    effect, (low, high) = one.bounds, one.interval
+    found = decide(one.question, low, adjusted, ALPHA, high)
+    needed = seeds_needed(one.question, low, family, ALPHA, high) if found == "open" else None
     return row | {
         "estimate": effect.median,
         "low": effect.low,
@@ -205,7 +206,9 @@ def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> I
     """What runs that stopped keep from deciding, of each comparison that is open, in words."""
     for finding, one in zip(findings["finding"], compared, strict=True):
         if finding == "open" and one.censoring:
-            about = f"{one.treated} and {one.control} on {one.workload}: " if len(compared) > 1 else ""
+            about = (
+                f"{one.key.treated} and {one.control} on {one.key.workload}: " if len(compared) > 1 else ""
+            )
             yield about + one.censoring
 
 

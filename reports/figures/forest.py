@@ -73,7 +73,7 @@ def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
         named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
         label = "ratio of the two" if ratios else named
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
-        head = f"{metric} on {one.workload}, claimed {one.asks}"
+        head = f"{metric} on {one.key.workload}, claimed {one.asks}"
         heads = [line for line in panel.lines if isinstance(line, str)]
         panel.lines.extend([one] if head in heads[-1:] else [head, one])
     return list(found.values())
@@ -133,15 +133,15 @@ def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
 def _label(one: ClaimComparison) -> str:
     """What a row compares, short where it is a method with itself on another workload."""
     sign = "/" if one.effect == "ratio" else "−"
-    control = one.control if one.key.control != one.treated else f"on {one.key.control_workload}"
-    return f"{one.treated} {sign} {control}"
+    control = one.control if one.key.control != one.key.treated else f"on {one.key.control_workload}"
+    return f"{one.key.treated} {sign} {control}"
 
 
 def _row(
     axes: Axes, one: ClaimComparison, looks: Mapping[str, Look], place: int, low: float, high: float
 ) -> None:
     """What the claim allows as a band, the interval, and the estimate; an arrow where it leaves the axis."""
-    optimizer, basis = Method.of(one.treated)
+    optimizer, basis = Method.of(one.key.treated)
     look, effect = looks[optimizer], one.bounds
     colour = look.ink.light
     band = [place - 0.44, place + 0.44]

@@ -122,21 +122,21 @@ def _shown(one: MedianInterval) -> str:
 def _comparisons(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]:
     """The median effect of each comparison that claims ask for; where runs stopped, both of its bounds."""
     old, new = (
-        {_key(one): one for one in side.verdicts.comparisons if claim in (None, one.claim)}
+        {_key(one): one for one in side.verdicts.comparisons if claim in (None, one.key.claim)}
         for side in (before, after)
     )
-    decided = [{(one.claim, one.backend) for one in found.values()} for found in (old, new)]
+    decided = [{(one.key.claim, one.backend) for one in found.values()} for found in (old, new)]
     for key, one in (new | old).items():
-        if (one.claim, one.backend) not in decided[0] & decided[1]:
+        if (one.key.claim, one.backend) not in decided[0] & decided[1]:
             continue  # which the verdicts say
         pair = old.get(key), new.get(key)
         known = [each.bounds for each in pair if each is not None and len(each.gains)]
         if not known:
             continue  # no pairs of runs on either side
         what = (
-            f"{one.claim}: {reading(one.condition)} {formatting.metric_name(one.condition.metric)} of "
-            f"{one.treated} {'over' if one.effect == 'ratio' else 'less'} {one.control}, {one.workload} on "
-            f"{one.backend}"
+            f"{one.key.claim}: {reading(one.condition)} {formatting.metric_name(one.condition.metric)} of "
+            f"{one.key.treated} {'over' if one.effect == 'ratio' else 'less'} {one.control}, "
+            f"{one.key.workload} on {one.backend}"
         )
         answer: Answer = "only in one" if None in pair else "inconclusive"
         if len(known) == 2:
@@ -241,7 +241,7 @@ def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
 def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     """What a claim compares of final runs, with the smallest effect that matters to it."""
     found: dict[JudgedMetric, Cells] = {}
-    compared = [one for one in side.verdicts.comparisons if one.claim == claim]
+    compared = [one for one in side.verdicts.comparisons if one.key.claim == claim]
     for one in sorted(compared, key=lambda each: -each.margin):  # so that the smallest one stays
         if one.condition.quantity == "value":
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})

@@ -13,7 +13,6 @@ import pytest
 from curvebench.__main__ import main
 from documents.plan import ReportPlan, StudyPlan, read_plan
 from reports.figures.drawing import list_figures
-from reports.pages.kernels import write_kernels
 from reports.rendering import templates
 from reports.tables import Tables, read_tables
 from tests.reports.stored_kernels import history, write_stored
@@ -112,7 +111,6 @@ def kernel_report(tmp_path_factory: pytest.TempPathFactory) -> KernelReport:
     hashes = [f"{number:x}" * 40 for number in range(1, 13)]
     write_stored(folder / "stored", hashes[:3], "one")
     write_stored(folder / "stored", hashes, "two", spread=False, seconds=history(12, at=6))
-    write_kernels(folder / "stored", folder / "drawn")
     plan = write_plan(folder, [])
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kernels": str(folder / "drawn")}))
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kernels": str(folder / "stored")}))
     return KernelReport(site_of(plan, folder), hashes)

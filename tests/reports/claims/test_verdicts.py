@@ -367,13 +367,13 @@ def test_methods_are_held_against_a_number(report: Report):
     claim = replace(claim, conditions=(replace(condition, test="sign"),))
     tables = read_tables(study.tables)
     both = list(comparisons(study, claim, tables, "jax"))
-    assert [(one.treated, one.control, one.effect) for one in both] == [
+    assert [(one.key.treated, one.control, one.effect) for one in both] == [
         ("adam", "0.25", "ratio"),
         ("adam @ egop", "0.25", "ratio"),
     ]
     for one in both:
-        assert one.key.sides == (("digits_mlp", one.treated),)
-        assert one.gains == pytest.approx(-np.log(final_losses(tables, "digits_mlp", one.treated) / 0.25))
+        assert one.key.sides == (("digits_mlp", one.key.treated),)
+        assert one.gains == pytest.approx(-np.log(final_losses(tables, "digits_mlp", one.key.treated) / 0.25))
 
 
 @pytest.mark.parametrize(("relation", "number", "finding"), [
@@ -402,7 +402,7 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     claim = replace(claim, conditions=(condition,))
     tables = read_tables(study.tables)
     (one,) = comparisons(study, claim, tables, "jax")
-    assert (one.treated, one.control) == ("adam", "adam on log_sum_exp")
+    assert (one.key.treated, one.control) == ("adam", "adam on log_sum_exp")
     assert one.key.sides == (("least_squares", "adam"), ("log_sum_exp", "adam"))
     here, there = (final_losses(tables, name, "adam") for name in ("least_squares", "log_sum_exp"))
     assert one.gains == pytest.approx(np.log(there) - np.log(here))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from curvebench.__main__ import main
 from reports.pages.kernels import (
     cells,
     change_text,
@@ -18,7 +16,6 @@ from reports.pages.kernels import (
 )
 from tests.reports.conftest import KernelReport
 from tests.reports.stored_kernels import history, write_stored
-from tests.reports.synthetic import write_plan
 
 
 @pytest.fixture
@@ -104,10 +101,3 @@ def test_the_page_shows_tables_steps_and_commits(kernel_report: KernelReport):
     assert "<b>EPYC" not in text
     for commit in kernel_report.hashes:
         assert text.count(f'id="{commit}"') == 1
-
-
-def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture):
-    plan = write_plan(tmp_path, [])
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kernels": str(tmp_path / "gone")}))
-    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 2
-    assert "curvebench kernels, which writes it" in capsys.readouterr().err
