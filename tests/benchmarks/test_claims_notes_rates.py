@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-import optimizers
 from benchmarks.claims import notes_rates
 from tests.benchmarks.claim_mutations import assert_noticed, mutate
 
@@ -37,14 +36,14 @@ def test_another_rate_is_noticed(optimizer, factor, part, monkeypatch):
 
 @pytest.mark.parametrize("share", [0.0, 2.0])
 def test_another_momentum_is_not_nesterovs(share, monkeypatch):
-    real = optimizers.rules()
+    real = notes_rates.rules()
     right = real["nesterov_lookahead"]
 
     def update(ops, grad, state, param, hyper):
         return right.update(ops, grad, state, param, {**hyper, "momentum": share * hyper["momentum"]})
 
     wrong = dataclasses.replace(right, update=update)
-    monkeypatch.setattr(optimizers, "rules", lambda: {**real, "nesterov_lookahead": wrong})
+    monkeypatch.setattr(notes_rates, "rules", lambda: {**real, "nesterov_lookahead": wrong})
     assert_noticed(CLAIM, 25, "Nesterov's method")
 
 

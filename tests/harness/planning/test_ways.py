@@ -52,7 +52,7 @@ def test_a_rate_passes_at_most_six_modules_from_the_study_to_a_spec(tmp_path: Pa
             return  # comprehensions and lambdas count where they stand
         if holds(list(frame.f_locals.values()) if event == "call" else result):
             met.add(module)
-        if event == "return" and frame.f_code.co_name == "_job" and result.spec.stage == "sweep":
+        if event == "return" and frame.f_code.co_name == "runs_spec" and result.stage == "sweep":
             sys.setprofile(None)
 
     sys.setprofile(watch)
