@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import optimizers
 from benchmarks.claims import notes_rates
 from tests.benchmarks.claim_mutations import assert_noticed, mutate
 
@@ -36,7 +37,7 @@ def test_another_rate_is_noticed(optimizer, factor, part, monkeypatch):
 
 @pytest.mark.parametrize("share", [0.0, 2.0])
 def test_another_momentum_is_not_nesterovs(share, monkeypatch):
-    real = notes_rates.rules()
+    real = optimizers.rules()
     right = real["nesterov_lookahead"]
 
     def update(ops, grad, state, param, hyper):
