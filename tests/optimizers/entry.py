@@ -24,7 +24,6 @@ class Entry:
     """A rule with options in the battery.
 
     Args:
-        optimizer: the rule's name.
         loop: the rule as a plain loop on one leaf; on all parameters as one vector where its scope is
             `model`, with `hessians`, one a step, where it needs them.
         hyper: every hyperparameter, none at its default.
@@ -42,12 +41,12 @@ class Entry:
         tolerance_singular: the same in float64 where statistics never get full rank. Roots by products have
             no pseudo-inverse: they damp by n eps, at a condition number of 1 / (n eps), and rounding in the
             null space grows by its root, to about sqrt(eps / n) times the path.
+        optimizer: the rule's name, with which its label in the table begins; the table fills it in.
     """
 
-    optimizer: str
     loop: Callable[..., Iterator[np.ndarray]]
     hyper: Hyper
-    symmetry: Symmetry | None
+    symmetry: Symmetry | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     still: Hyper = field(default_factory=dict)
     still_tolerance: float = 0.0
@@ -58,6 +57,7 @@ class Entry:
     tolerance: float = 1e-13
     tolerance_float32: float = 1e-5
     tolerance_singular: float = 1e-7
+    optimizer: str = ""
 
     @property
     def rule(self) -> Rule:

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 
 from tests.optimizers import families
 from tests.optimizers.entry import Entry
 
 BATTERY: dict[str, Entry] = {
-    label: entry
+    label: replace(entry, optimizer=label.partition(":")[0])
     for info in pkgutil.iter_modules(families.__path__, f"{families.__name__}.")
     for label, entry in importlib.import_module(info.name).ENTRIES.items()
 }

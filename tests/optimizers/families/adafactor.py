@@ -81,7 +81,6 @@ NONE_OF_THE_CHANGES = {
 
 # Rows and columns may change places, but sums then round differently: no trait here.
 ADAFACTOR_ENTRY = Entry(
-    optimizer="adafactor",
     loop=adafactor,
     hyper={
         "learning_rate": 0.2,
@@ -90,7 +89,6 @@ ADAFACTOR_ENTRY = Entry(
         "clipping_threshold": 1.05,
         "parameter_scale_floor": 0.05,
     },
-    symmetry=None,
     still={"epsilon": 0.0},
     scale_free={"epsilon": 0.0},
     pytorch=Oracle(torch_adafactor, hyper={"epsilon": 0.0}, orders=(0, 1, 2)),

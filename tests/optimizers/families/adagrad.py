@@ -74,7 +74,6 @@ ADAGRAD = {"learning_rate": 0.4, "epsilon": 0.05, "initial_accumulator": 0.3}
 FROM_NOTHING = {"epsilon": 0.0, "initial_accumulator": 0.0}
 
 ADAGRAD_ENTRY = Entry(
-    optimizer="adagrad",
     loop=adagrad,
     hyper=ADAGRAD,
     symmetry="signed_permutation",
@@ -88,7 +87,6 @@ ENTRIES = {
         ADAGRAD_ENTRY, options={"epsilon_inside_root": True}, optax=Oracle(optax_adagrad), pytorch=None
     ),
     "adagrad_norm": Entry(
-        optimizer="adagrad_norm",
         loop=adagrad_norm,
         hyper=ADAGRAD,
         symmetry="orthogonal",
@@ -96,7 +94,6 @@ ENTRIES = {
         scale_free=FROM_NOTHING,
     ),
     "adagrad_full": Entry(
-        optimizer="adagrad_full",
         loop=adagrad_full,
         hyper={"learning_rate": 0.4, "epsilon": 0.3},
         symmetry="orthogonal",

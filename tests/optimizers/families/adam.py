@@ -143,14 +143,13 @@ BETAS = {name: ADAM[name] for name in ("learning_rate", "beta1", "beta2")}
 
 
 ADAM_ENTRY = Entry(
-    optimizer="adam",
     loop=adamw,
     hyper=ADAM,
     symmetry="signed_permutation",
     still={"epsilon": 0.0},
     scale_free={"epsilon": 0.0},
 )
-ADAMW_ENTRY = replace(ADAM_ENTRY, optimizer="adamw", hyper=ADAMW, still={"epsilon": 0.0, "weight_decay": 0.0})
+ADAMW_ENTRY = replace(ADAM_ENTRY, hyper=ADAMW, still={"epsilon": 0.0, "weight_decay": 0.0})
 FLAGS = {"amsgrad": True, "nesterov": True, "epsilon_inside_root": True, "decoupled_weight_decay": True}
 
 ENTRIES = {
@@ -171,7 +170,6 @@ ENTRIES = {
     ),
     "adamw: Fig. 1 with all flags": replace(ADAMW_ENTRY, options=FLAGS),
     "rmsprop": Entry(
-        optimizer="rmsprop",
         loop=rmsprop,
         hyper=ADAM,
         symmetry="signed_permutation",
@@ -180,7 +178,6 @@ ENTRIES = {
         pytorch=Oracle(torch_rmsprop, hyper={"beta1": 0.0}),
     ),
     "adam_atan2": Entry(
-        optimizer="adam_atan2",
         loop=adam_atan2,
         hyper={**BETAS, "a": 1.3, "b": 0.6},
         symmetry="signed_permutation",

@@ -45,7 +45,6 @@ def adam_nmf(leaf: Leaf, hyper: Hyper, rank: int, steps: str) -> Iterator[np.nda
 
 
 ADAM_NMF_ENTRY = Entry(
-    optimizer="adam_nmf",
     loop=adam_nmf,
     hyper={"learning_rate": 0.1, "epsilon": 0.03},
     symmetry="signed_permutation",

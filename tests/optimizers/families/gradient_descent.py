@@ -51,41 +51,28 @@ def torch_sgd(nesterov: bool = False) -> Callable[[list[Any], Hyper], list[Any]]
     return make
 
 
-def optax_sgd(nesterov: bool = False) -> Callable[[Hyper], Any]:
-    def make(hyper: Hyper) -> Any:
-        import optax
-
-        return optax.sgd(hyper["learning_rate"], momentum=hyper.get("momentum"), nesterov=nesterov)
-
-    return make
-
-
 MOMENTUM = {"learning_rate": 0.2, "momentum": 0.7}
 
 ENTRIES = {
     "sgd": Entry(
-        optimizer="sgd",
         loop=sgd,
         hyper={"learning_rate": 0.3},
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd()),
     ),
     "momentum": Entry(
-        optimizer="momentum",
         loop=momentum,
         hyper=MOMENTUM,
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd()),
     ),
     "nesterov": Entry(
-        optimizer="nesterov",
         loop=nesterov,
         hyper=MOMENTUM,
         symmetry="orthogonal",
         pytorch=Oracle(torch_sgd(nesterov=True)),
     ),
     "nesterov_lookahead": Entry(
-        optimizer="nesterov_lookahead",
         loop=momentum,
         hyper=MOMENTUM,
         symmetry="orthogonal",

@@ -106,7 +106,6 @@ def torch_without_bfloat16() -> Iterator[None]:
 
 
 MUON_ENTRY = Entry(
-    optimizer="muon",
     loop=muon,
     hyper=MUON_BESIDE_ADAMW,
     symmetry="sides",

@@ -19,12 +19,11 @@ def newton(leaf: Leaf, hyper: Hyper, hessians: list[np.ndarray]) -> Iterator[np.
         yield w
 
 
+# Its symmetry is not one of given gradients: the Hessians would have to turn too (test_newton.py).
 ENTRIES = {
     "newton": Entry(
-        optimizer="newton",
         loop=newton,
         hyper={"learning_rate": 0.7, "damping": 0.2},
-        symmetry=None,  # of given gradients: the Hessians would have to turn too (test_newton.py)
         still={"damping": 0.0},
     ),
 }

@@ -33,7 +33,6 @@ def torch_momentum(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 def entry(**options: str) -> Entry:
     return Entry(
-        optimizer="regularized_update_descent",
         loop=regularized_update_descent,
         hyper={"learning_rate": 0.2, "regularization": 1.7},
         options=options,

@@ -159,7 +159,6 @@ def inverse_root_of_outer_products(matrices: list[np.ndarray], first: float, exp
 
 
 SHAMPOO_ENTRY = Entry(
-    optimizer="shampoo",
     loop=shampoo,
     hyper={"learning_rate": 0.3, "epsilon": 0.05},
     symmetry="sides",
@@ -168,7 +167,6 @@ SHAMPOO_ENTRY = Entry(
 )
 
 IDEALIZED_SHAMPOO_ENTRY = Entry(
-    optimizer="idealized_shampoo",
     loop=idealized_shampoo,
     hyper={"learning_rate": 0.3, "beta2": 0.9, "epsilon": 0.05},
     symmetry="sides",

@@ -137,10 +137,8 @@ def oracle(**options: Any) -> Oracle:
 # Without full rank of the first statistics a rotation of the sides shows: no symmetry for all shapes. Without
 # epsilon, entries that are rounding beside a singular statistic would move like all others: see test_soap.py.
 SOAP_ENTRY = Entry(
-    optimizer="soap",
     loop=soap,
     hyper=SOAP,
-    symmetry=None,
     still={"weight_decay": 0.0},
     pytorch=oracle(),
     tolerance=1e-12,

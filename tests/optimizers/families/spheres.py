@@ -156,18 +156,15 @@ def torch_weight_norm(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 STILL = {"others_weight_decay": 0.0, "others_epsilon": 0.0}
 PIN = Entry(
-    optimizer="pin_to_sphere",
     loop=pin_to_sphere,
     hyper={"learning_rate": 0.3, **BESIDE["adamw"]},
-    symmetry=None,
     still=STILL,
     still_tolerance=1e-14,
 )
-RIEMANNIAN = replace(PIN, optimizer="riemannian_sgd", loop=riemannian_sgd)
-TRUST_REGION = replace(PIN, optimizer="trust_region_sphere", loop=trust_region_sphere)
+RIEMANNIAN = replace(PIN, loop=riemannian_sgd)
+TRUST_REGION = replace(PIN, loop=trust_region_sphere)
 WEIGHT_NORMALIZATION = replace(
     PIN,
-    optimizer="weight_normalization",
     loop=weight_normalization,
     pytorch=Oracle(torch_weight_norm),
 )

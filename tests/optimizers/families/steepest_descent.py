@@ -44,9 +44,7 @@ def torch_sign(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 RATE = {"learning_rate": 0.3}
 
-STEEPEST_DESCENT_ENTRY = Entry(
-    optimizer="steepest_descent", loop=steepest_descent, hyper=RATE, symmetry="sides", scale_free={}
-)
+STEEPEST_DESCENT_ENTRY = Entry(loop=steepest_descent, hyper=RATE, symmetry="sides", scale_free={})
 ENTRIES = {
     "steepest_descent": STEEPEST_DESCENT_ENTRY,
     "steepest_descent: frobenius, majorization": replace(
@@ -66,7 +64,6 @@ ENTRIES = {
         pytorch=Oracle(torch_sign),
     ),
     "sign_descent": Entry(
-        optimizer="sign_descent",
         loop=sign_descent,
         hyper=RATE,
         symmetry="signed_permutation",
@@ -74,10 +71,8 @@ ENTRIES = {
         pytorch=Oracle(torch_sign),
     ),
     "sign_descent: majorization": Entry(
-        optimizer="sign_descent",
         loop=sign_descent,
         hyper=RATE,
-        symmetry=None,
         options={"principle": "majorization"},
     ),
 }

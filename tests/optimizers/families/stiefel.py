@@ -99,7 +99,6 @@ def on_the_manifold(value: np.ndarray) -> np.ndarray:
 
 
 EXACT = Entry(
-    optimizer="manifold_muon",
     loop=manifold_muon,
     hyper={"learning_rate": 0.3, "tangency_tolerance": 1e-3, **BESIDE["adamw"]},
     symmetry="sides",
