@@ -1,4 +1,4 @@
-"""Random gradients, the path of one parameter by a rule, and when two paths are equal."""
+"""Random gradients, the path of one parameter by a rule, the arrays of its state, and equal paths."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def path_of_one(
     params = {"w": np.asarray(start, float)}
     path = replay(optimizer, params, given, values, backend, dtype, options=options)
     return [arrays["w"] for arrays in path]
+
+
+def leaves(state: Any) -> list[Any]:
+    """The arrays of nested tuples."""
+    return [leaf for child in state for leaf in leaves(child)] if isinstance(state, tuple) else [state]
 
 
 def assert_paths_close(path: list[Arrays], expected: list[Arrays], tolerance: float) -> None:

@@ -11,7 +11,7 @@ from harness import replay
 from harness.backends.numpy_ops import numpy_ops
 from optimizers import rules
 from optimizers.adam_nmf import MultiplicativeFactors, multiplicative_round
-from tests.optimizers.test_rules import leaves
+from tests.optimizers.paths import leaves
 from workloads.workload import Role
 
 OPS = numpy_ops("float64")

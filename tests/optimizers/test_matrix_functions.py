@@ -222,20 +222,17 @@ def test_iterations_give_the_inverse_root(function: Iterated, number: int, root:
         assert error(found, (q * values ** (-1 / root)) @ q.T) < tolerance * ROUNDING[dtype]
 
 
-@given(st.floats(0, 10), st.integers(1, 4))
-def test_coupled_newton_needs_log_of_the_condition_number_and_five_steps(exponent: float, root: int):
+@given(st.floats(0, 10), st.sampled_from(ITERATED))
+def test_iterations_need_log_of_the_condition_number_and_five_steps(
+    exponent: float, iterated: tuple[Iterated, int, int]
+):
+    function, number, root = iterated
+    coupled = function is mf.coupled_newton_inverse_root
+    growth = root * np.log1p(1 / root) if coupled else 2 * np.log(1.5)
+    steps = int(np.ceil(exponent * np.log(10) / growth + coupled)) + 6
     values = np.array([1.0, 10**-exponent])
-    steps = int(np.ceil(np.log(10**exponent) / (root * np.log1p(1 / root)) + 1)) + 6
-    found = mf.coupled_newton_inverse_root(OPS, np.diag(values), root, steps)
-    np.testing.assert_allclose(found, np.diag(values ** (-1 / root)), rtol=1e-9)
-
-
-@given(st.floats(0, 10), st.integers(1, 3))
-def test_newton_schulz_needs_log_of_the_condition_number_and_five_steps(exponent: float, halvings: int):
-    values = np.array([1.0, 10**-exponent])
-    steps = int(np.ceil(np.log(10**exponent) / (2 * np.log(1.5)))) + 6
-    found = mf.newton_schulz_inverse_root(OPS, np.diag(values), halvings, steps)
-    np.testing.assert_allclose(found, np.diag(values ** (-(0.5**halvings))), rtol=1e-6)
+    found = function(OPS, np.diag(values), number, steps)
+    np.testing.assert_allclose(found, np.diag(values ** (-1 / root)), rtol=1e-9 if coupled else 1e-6)
 
 
 def test_the_inverse_root_in_the_eigenbasis_is_the_inverse_root():

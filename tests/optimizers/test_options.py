@@ -1,16 +1,22 @@
-"""Options: one plain form, defaults, and errors that say what would be right."""
+"""Options: one plain form, defaults, errors that say what would be right, and what they cost in state."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from documents.values import choice, flag, whole
+from harness.backends.numpy_ops import numpy_ops
+from harness.engine.layout import layout
+from harness.engine.program import Update
 from optimizers import rules
 from optimizers.adafactor import OPTIONS as ADAFACTOR
 from optimizers.options import Option, OptionError, complete
+from tests.optimizers.paths import leaves
+from workloads.workload import Role
 
 OPTIONS = {
     "way": Option("short", "which way", choice("short", "long")),
@@ -150,3 +156,27 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
 def test_wrong_options_of_rules_are_refused(optimizer: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"{optimizer}.*{message}"):
         rules()[optimizer].choose(options)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "shape", "options", "numbers"),
+    [
+        ("shampoo", (6, 4), {}, 2 * 36 + 2 * 16),
+        ("shampoo", (6, 4), {"root": "tracked_basis"}, 3 * 36 + 3 * 16),
+        ("shampoo", (6, 4), {"block_size": 2}, 6 * (2 * 4 + 2 * 4)),  # 6 of 2 x 2: 2 m n (b / n + b / m)
+        ("shampoo", (6, 4), {"grafting": "adam"}, 2 * 36 + 2 * 16 + 2 * 24),
+        ("soap", (6, 4), {}, 2 * 24 + 2 * 36 + 2 * 16),
+        ("soap", (6, 4), {"one_sided": True}, 2 * 24 + 2 * 16),
+        ("soap", (6, 4), {"maximum_dimension": 5}, 2 * 24 + 2 * 16),
+        ("soap", (6, 4), {"maximum_dimension": 3}, 2 * 24),
+        ("soap", (6,), {}, 2 * 6),
+        ("soap", (6,), {"precondition_vectors": True}, 2 * 6 + 2 * 36),
+        ("soap", (1, 6), {}, 2 * 6),
+        ("soap", (), {}, 2),
+        ("soap", (4, 3, 2, 2), {}, 2 * 48 + 2 * (16 + 9 + 4 + 4)),
+    ],
+)
+def test_state_sizes(optimizer: str, shape: tuple[int, ...], options: dict[str, Any], numbers: int) -> None:
+    update = Update(rules()[optimizer].choose(options), layout({"w": shape}, {"w": Role("weight")}))
+    state = update.init(numpy_ops("float64"), np.zeros((1, 1, int(np.prod(shape)))))
+    assert sum(leaf.size for leaf in leaves(state)) == numbers

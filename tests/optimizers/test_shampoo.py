@@ -11,15 +11,10 @@ import pytest
 
 from documents.errors import InputError
 from harness import replay
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.layout import layout
-from harness.engine.program import Update
-from optimizers import rules
 from optimizers.tensors import second_moment
 from tests.optimizers.families.shampoo import shampoo
 from tests.optimizers.loops import Leaf
 from tests.optimizers.paths import path_of_one
-from workloads.workload import Role
 
 RATE = {"learning_rate": 0.5, "epsilon": 0.0}
 
@@ -123,22 +118,6 @@ def test_blocks_are_parameters_of_their_own(
     for ranges in itertools.product(*cuts):
         block = tuple(itertools.starmap(slice, ranges))
         np.testing.assert_allclose(whole[block], final(block), rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("options", "numbers"),
-    [
-        ({}, 2 * 36 + 2 * 16),
-        ({"root": "tracked_basis"}, 3 * 36 + 3 * 16),
-        ({"block_size": 2}, 6 * (2 * 4 + 2 * 4)),  # 6 blocks of 2 x 2: 2 m n (b / n + b / m)
-        ({"grafting": "adam"}, 2 * 36 + 2 * 16 + 2 * 24),
-    ],
-)
-def test_state_sizes(options: dict[str, Any], numbers: int) -> None:
-    update = Update(rules()["shampoo"].choose(options), layout({"w": (6, 4)}, {"w": Role("weight")}))
-    (state,) = update.init(numpy_ops("float64"), np.zeros((1, 1, 24)))
-    held = (*state.statistics, *state.roots, *state.bases, *state.grafting)
-    assert sum(leaf.size for leaf in held) == numbers
 
 
 def test_a_step_with_new_roots_adds_its_outer_products_once() -> None:

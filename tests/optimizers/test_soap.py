@@ -1,4 +1,4 @@
-"""SOAP alone: another implementation, closed forms, full rank, sizes."""
+"""SOAP alone: another implementation, closed forms, full rank, cadence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from harness import replay
-from harness.backends.numpy_ops import numpy_ops
 from harness.engine.layout import layout
 from harness.engine.program import Update, Work
 from optimizers import rules
@@ -105,7 +104,7 @@ def test_squares_that_underflow_and_a_late_first_gradient_leave_finite_parameter
     assert path[3]["w"].any()
 
 
-# --- cadence, state, options ------------------------------------------------------------------------------
+# --- cadence ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -122,23 +121,3 @@ def test_the_first_step_decomposes_and_the_others_iterate(every: int | None, wor
         update = Update(rule, layout({"w": shape}, {"w": Role("weight")}))
         assert [update.refreshes(step) for step in (1, 2, 3, 4)] == works
         assert update.cadence == set(works)
-
-
-@pytest.mark.parametrize(
-    ("shape", "options", "numbers"),
-    [
-        ((6, 4), {}, 2 * 24 + 2 * 36 + 2 * 16),
-        ((6, 4), {"one_sided": True}, 2 * 24 + 2 * 16),
-        ((6, 4), {"maximum_dimension": 5}, 2 * 24 + 2 * 16),
-        ((6, 4), {"maximum_dimension": 3}, 2 * 24),
-        ((6,), {}, 2 * 6),
-        ((6,), {"precondition_vectors": True}, 2 * 6 + 2 * 36),
-        ((1, 6), {}, 2 * 6),
-        ((), {}, 2),
-        ((4, 3, 2, 2), {}, 2 * 48 + 2 * (16 + 9 + 4 + 4)),
-    ],
-)
-def test_state_sizes(shape: tuple[int, ...], options: dict[str, Any], numbers: int) -> None:
-    update = Update(rules()["soap"].choose(options), layout({"w": shape}, {"w": Role("weight")}))
-    (state,) = update.init(numpy_ops("float64"), np.zeros((1, 1, int(np.prod(shape)))))
-    assert sum(leaf.size for leaf in (*state.moments, *state.statistics, *state.bases)) == numbers
