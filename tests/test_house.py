@@ -17,16 +17,6 @@ import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = (
-    "benchmarks",
-    "curvebench",
-    "documents",
-    "harness",
-    "optimizers",
-    "reports",
-    "results",
-    "workloads",
-)
 ROOMS = ("curvebench", "documents", "harness", "reports", "results")  # folders of one purpose each
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = ROOT / "requirements.lock"
@@ -41,6 +31,7 @@ MAY_IMPORT = {  # first-party packages, besides itself
     "benchmarks": {"documents", "harness", "optimizers", "reports", "results", "workloads"},
     "curvebench": {"benchmarks", "documents", "harness", "optimizers", "reports", "results", "workloads"},
 }
+PACKAGES = tuple(MAY_IMPORT)
 # one for the data that it carries, one for its command, one for a profile that names it
 UNIMPORTED = {"scikit-learn", "snakemake", "snakemake-executor-plugin-slurm"}
 ARRAYS_ONLY = {
