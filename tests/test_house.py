@@ -176,18 +176,38 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
     assert not wrong
 
 
-def test_what_computes_imports_neither_pydantic_nor_polars():
-    """Neither itself nor through what it imports: documents and tables are others' business."""
-    computing = ["harness.engine.execution", "harness.engine.replaying", "harness.backends.torch_engine"]
-    program = f"""
-import sys, optimizers, workloads, {", ".join(computing)}
-optimizers.rules(), workloads.workloads()
-print(*({{"pydantic", "polars"}} & set(sys.modules)))
-"""
+ENGINES = ("harness.engine.execution", "harness.engine.replaying", "harness.backends.torch_engine")
+# What starts often, or is others' business: a program, and what it imports neither itself nor through others.
+LIGHT = {
+    "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
+    "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"torch", "jax", "sklearn"}),
+    "computing": (
+        f"import optimizers, workloads, {', '.join(ENGINES)}; optimizers.rules(), workloads.workloads()",
+        {"pydantic", "polars"},
+    ),
+    "kernels": (
+        "from benchmarks.kernels.asv_cases import Kernel; assert Kernel.params",
+        {"torch", "jax", "sklearn", "optax"},
+    ),
+    "claims": (
+        "from harness.checks import claims_by_id; claims_by_id()",
+        {"torch", "jax", "scipy", "polars"},
+    ),
+    "provenance": (
+        "from results.provenance import provenance; provenance(1)",
+        {"torch", "jax", "numpy", "sklearn"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_what_is_to_be_light_imports_no_heavy_library(name: str):
+    program, heavy = LIGHT[name]
+    program += f"; import sys; print('imported:', *{heavy} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert done.stdout.split() == []
+    assert done.stdout.splitlines()[-1] == "imported:"
 
 
 PLAIN = (

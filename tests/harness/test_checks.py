@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +36,6 @@ from tests.harness.toy_claims import ToyClaims
 from workloads import idx
 
 WRITTEN = ["checks.parquet", "jobs.parquet", "series.parquet"]
-ROOT = Path(__file__).resolve().parents[2]
 SPEC = of_stage(
     "checks",
     study="claims",
@@ -358,15 +355,3 @@ def test_bad_input_of_the_command_is_named(toys, capsys, arguments, said):
     toys.write()
     assert main(["claims", "check", *arguments]) == 2
     assert said in capsys.readouterr().err
-
-
-# --- those of the project ------------------------------------------------------------------------
-
-
-def test_the_claims_of_the_project_are_found_without_a_backend():
-    code = (
-        "import sys\nfrom harness.checks import claims_by_id\nclaims_by_id()\n"
-        "print([name for name in ('torch', 'jax', 'scipy', 'polars') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
