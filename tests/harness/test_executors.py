@@ -29,7 +29,7 @@ from harness.stages.parity import bundle_of as parity_bundle
 from harness.stages.parity import prepare
 from harness.stages.parity_problems import PROBLEMS, ParityProblem
 from optimizers.rule import Rule
-from tests.harness.engine.test_execution import make_bundle
+from tests.harness.engine.test_execution import make_bundle, run
 from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.harness.toys import TANH
 from workloads import workloads
@@ -89,10 +89,6 @@ def bundle_of(
         settings=workload.complete({}),
         randoms=randoms,
     )
-
-
-def run(bundle: Bundle, backend: str) -> Trajectories:
-    return execute(bundle, engine(backend, "float64"))
 
 
 def assert_equal(one: Trajectories, other: Trajectories, tolerance: float) -> None:

@@ -33,7 +33,7 @@ from optimizers.bases import CHANGES, Group, OptionError, bases
 from results.reading import read
 from tests.harness.engine.test_execution import make_bundle, orthogonal
 from tests.harness.stages.test_jobs import SWEEP, after, of_stage, run
-from tests.harness.toys import TANH
+from tests.harness.toys import TANH, loss_and_gradient
 from workloads.workload import Problem
 
 STEPS, EVERY, SAMPLES, SCALE, RATE = 12, 5, 40, 0.3, 0.05
@@ -69,15 +69,6 @@ def bundle_of(rule: str, what: RenewalPlan | None, **changes: Any) -> Bundle:
     bundle = make_bundle(TANH, rules()[rule], **given)
     randoms = [WorkloadRandom(TANH.name, seed) for seed in given["seeds"]]
     return dataclasses.replace(bundle, reestimation=what, randoms=randoms)
-
-
-def loss_and_gradient(params: Arrays, train: Arrays) -> tuple[float, Arrays]:
-    hidden = np.tanh(train["features"] @ params["first"].T + params["bias"])
-    residual = hidden @ params["second"].T - train["targets"]
-    slope = 2 * residual / residual.size
-    back = (slope @ params["second"]) * (1 - hidden**2)
-    grads = {"bias": back.sum(0), "first": back.T @ train["features"], "second": slope.T @ hidden}
-    return float(np.mean(residual**2)), grads
 
 
 def flat_of(arrays: Arrays) -> np.ndarray:

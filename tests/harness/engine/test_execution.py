@@ -27,7 +27,7 @@ from harness.engine.schedules import multipliers
 from harness.seeding import WorkloadRandom, batch_order
 from optimizers.gradient_descent import MOMENTUM, SGD
 from optimizers.rule import Rule
-from tests.harness.toys import TANH, TANH_SHARED
+from tests.harness.toys import TANH, TANH_SHARED, loss_and_gradient
 from workloads.workload import Workload
 
 STEPS = 12
@@ -107,25 +107,16 @@ def test_equals_a_plain_loop(backend: str) -> None:
     velocity = {name: np.zeros_like(value) for name, value in params.items()}
     losses = []
     train = problem.splits["train"]
-
-    def loss_of(
-        params: dict[str, np.ndarray], batch: dict[str, np.ndarray]
-    ) -> tuple[float, dict[str, np.ndarray]]:
-        hidden = np.tanh(batch["features"] @ params["first"].T + params["bias"])
-        residual = hidden @ params["second"].T - batch["targets"]
-        slope = 2 * residual / residual.size
-        back = (slope @ params["second"]) * (1 - hidden**2)
-        grads = {"bias": back.sum(0), "first": back.T @ batch["features"], "second": slope.T @ hidden}
-        return float(np.mean(residual**2)), grads
-
     for step in range(STEPS):
         if step % 3 == 0:
-            losses.append(loss_of(params, train)[0])
-        _, grads = loss_of(params, {name: values[orders[step, 0]] for name, values in train.items()})
+            losses.append(loss_and_gradient(params, train)[0])
+        _, grads = loss_and_gradient(
+            params, {name: values[orders[step, 0]] for name, values in train.items()}
+        )
         rate = 0.2 * 0.5 * (1 + np.cos(np.pi * step / STEPS))
         velocity = {name: 0.9 * value + grads[name] for name, value in velocity.items()}
         params = {name: value - rate * velocity[name] for name, value in params.items()}
-    losses.append(loss_of(params, train)[0])
+    losses.append(loss_and_gradient(params, train)[0])
     result = run(bundle, backend)
     np.testing.assert_allclose(result.metrics["train_loss"][:, 0, 0], losses, rtol=1e-11)
     assert result.steps.tolist() == [0, 3, 6, 9, 12]
