@@ -118,6 +118,11 @@ def with_metric(frame: pl.DataFrame, name: str, value: pl.Expr) -> pl.Series:
     return frame.select(pl.col("final_metrics").list.eval(each)).to_series()
 
 
+def dirty(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The jobs as if their code differed from its commit."""
+    return jobs.with_columns(dirty=pl.lit(value=True))
+
+
 def scaled(optimizer: str, factor: float) -> Change:
     """What multiplies the final training losses of an optimizer."""
 

@@ -51,6 +51,11 @@ def run(name: str, final: float = 1.0, **changes: Any) -> dict[str, Any]:
     return row | changes
 
 
+def aimed(steps: int | None, seconds: float | None = None) -> list[dict[str, Any]]:
+    target = {"metric": "accuracy", "threshold": 0.9, "steps": steps}
+    return [{**target, "seconds": seconds, "seconds_kind": None}]
+
+
 def runs(*rows: dict[str, Any]) -> pl.DataFrame:
     frame = pl.DataFrame([{"step_evaluations": 1, **row} for row in rows], schema_overrides=RUNS)
     return with_method(frame.with_columns(pl.col("stage", "outcome").cast(pl.String)))
@@ -76,11 +81,6 @@ def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing():
 
 
 def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_missed():
-    def aimed(steps: int | None) -> list[dict[str, Any]]:
-        return [
-            {"metric": "accuracy", "threshold": 0.9, "steps": steps, "seconds": None, "seconds_kind": None}
-        ]
-
     table = runs(
         run("hit", targets=aimed(5), basis_gradient_evaluations=7),
         run("twice", targets=aimed(5), step_evaluations=2),
@@ -98,9 +98,6 @@ def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_mis
 
 
 def test_seconds_to_a_target_have_the_basis_in_them():
-    def aimed(steps: int | None, seconds: float | None) -> list[dict[str, Any]]:
-        return [{"metric": "a", "threshold": 0.9, "steps": steps, "seconds": seconds, "seconds_kind": None}]
-
     table = runs(
         run("hit", targets=aimed(5, 2.0), basis_seconds=3.0),
         run("plain", targets=aimed(5, 2.0)),
@@ -108,7 +105,7 @@ def test_seconds_to_a_target_have_the_basis_in_them():
         run("missed", targets=aimed(None, None), basis_seconds=3.0),
         run("missing", targets=aimed(None, None), outcome="interrupted"),
     )
-    assert values(seconds_to_target(table, "a")) == {
+    assert values(seconds_to_target(table, "accuracy")) == {
         "hit": 5.0, "plain": 2.0, "untimed": None, "missed": INFINITE,
     }  # fmt: skip
 
@@ -144,19 +141,15 @@ def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
 
 
 def test_the_steps_to_a_target_are_known_of_runs_that_met_it():
-    def aimed(name: str, met: int | None, **keys: Any) -> dict[str, Any]:
-        target = {"metric": "train_loss", "threshold": 0.5, "steps": met, "seconds": None}
-        return {**run(name, 0.4, **keys), "targets": [target]}
-
     table = runs(
-        aimed("met", 7, steps=20),
-        aimed("missed", None, steps=20),
-        aimed("diverged after it", 3, steps=9, outcome="diverged"),
-        aimed("diverged", None, steps=3, outcome="diverged"),
-        aimed("failed", None, steps=3, outcome="error"),
-        aimed("missing", 3, steps=3, outcome="interrupted"),
+        run("met", targets=aimed(7), steps=20),
+        run("missed", targets=aimed(None), steps=20),
+        run("diverged after it", targets=aimed(3), steps=9, outcome="diverged"),
+        run("diverged", targets=aimed(None), steps=3, outcome="diverged"),
+        run("failed", targets=aimed(None), steps=3, outcome="error"),
+        run("missing", targets=aimed(3), steps=3, outcome="interrupted"),
     )
-    found = steps_to_target(table, "train_loss").select("run", "value", "least", "most").rows()
+    found = steps_to_target(table, "accuracy").select("run", "value", "least", "most").rows()
     assert found == [
         ("met", 7.0, 7.0, 7.0),
         ("missed", 21.0, 21.0, INFINITE),

@@ -18,7 +18,7 @@ from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.files import files_of, seal
 from results.verdicts import RULE_VERSION
 from tests.conftest import ROOT
-from tests.reports.example_sets import Change, changed, scaled, write_set
+from tests.reports.example_sets import Change, changed, dirty, scaled, write_set
 
 Frame = pl.DataFrame
 FOLDERS = ("digits_mlp", "convex", "parity", "checks")
@@ -387,10 +387,6 @@ def test_what_is_no_file_ends_no_check(copy: Path):
         (copy / "SHA256SUMS").unlink()
         make(copy / "SHA256SUMS")
         assert check(copy) == ["SHA256SUMS: is missing, a link, or no file; get the set's folder again"]
-
-
-def dirty(jobs: Frame) -> Frame:
-    return jobs.with_columns(dirty=pl.lit(value=True))
 
 
 def edited(folder: Path, file: str, **values: Any) -> None:

@@ -31,7 +31,7 @@ from reports.tables import read_tables
 from results.schema import TABLES
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
-from tests.reports.example_sets import CODE, write_report, write_set
+from tests.reports.example_sets import CODE, dirty, write_report, write_set
 from tests.reports.synthetic import HOSTILE, Shape
 from tests.results.rows import rows
 
@@ -140,10 +140,6 @@ def test_a_rule_that_is_not_that_of_the_runs_is_objected_to():
     ]
     claims = pl.DataFrame([row, *others], schema=TABLES["claims"])
     assert [each.kind for each in changed_rules(claims)] == ["rules", "rules"]
-
-
-def dirty(jobs: pl.DataFrame) -> pl.DataFrame:
-    return jobs.with_columns(dirty=pl.lit(value=True))
 
 
 def test_a_refusal_names_each_remedy_and_leaves_nothing_behind(tmp_path: Path):
