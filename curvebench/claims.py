@@ -62,7 +62,7 @@ def figures(given: Namespace) -> None:
         raise InputError(f"{given.plan}: no claims are checked in it")
     out = given.out or checks.figures
     drawn = draw_series(checks, out)
-    print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
+    print(f"{out}: {len(drawn)} figures")
 
 
 @command(

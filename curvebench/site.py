@@ -67,7 +67,7 @@ def figures(given: Namespace) -> None:
     study = read_plan(given.plan).study(given.study)
     out = given.out or study.figures
     drawn = draw_figures(study, read_tables(given.tables or study.tables), out)
-    print(f"{out}: {len(drawn)} figures, each in a light and a dark variant")
+    print(f"{out}: {len(drawn)} figures")
 
 
 @command(

@@ -45,4 +45,4 @@ def figure_folder(study: str) -> str:
 
 def claim_figure(claim: str, study: str, backend: str) -> str:
     """The light variant of the figure of a claim's comparisons on a backend."""
-    return f"{figure_folder(study)}/{slug(f'{claim}.{backend}')}.light.svg"
+    return f"{figure_folder(study)}/{slug(f'{claim}.{backend}')}.svg"

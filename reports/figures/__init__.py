@@ -1,1 +1,1 @@
-"""Figures in SVG, in a light and a dark variant."""
+"""Figures in SVG, which follow the page's theme."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reports.figures.palette import GRID, MUTED, TEXT, Look, dark
+from reports.figures.palette import GRID, MUTED, TEXT, Look, dark_style
 from reports.formatting import plain, power_of_ten, slug
 from reports.rendering import TEMPLATES, templates
 
@@ -29,6 +30,11 @@ LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
 Axes = Any  # matplotlib's classes have no annotations
 Figure = Any
+FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+PATHS, DECIMALS = (
+    re.compile(r'<path (id="[^"]*" )?d="[^"]*"'),
+    re.compile(r"(\.\d\d)\d+"),
+)  # a hundredth of a point is not seen
 STYLE = TEMPLATES / "figures.mplstyle"  # all but colours
 COLOURS = {
     "text.color": TEXT.light,
@@ -47,7 +53,7 @@ class Drawn:
     """A figure as the site shows it.
 
     Args:
-        name: the stem of its two files.
+        name: the stem of its file.
         kind: curve, target, sensitivity, front, across, claim or series.
         stem: its name without workload and backend, by which studies name it.
         axis: what the curve of a metric is against; empty for other kinds.
@@ -266,7 +272,7 @@ def _said() -> Any:
 
 
 def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
-    """Write a figure's light and dark variant as SVG and describe it; the same data give the same bytes.
+    """Write a figure as SVG that follows the page's theme and describe it; the same data give the same bytes.
 
     Args:
         words: of the macros of `figures.jinja` that say its title, caption and alternative text of the facts.
@@ -279,12 +285,8 @@ def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, A
         part: " ".join(str(getattr(_said(), f"{words}_{part}")({**shown, **facts})).split())
         for part in ("title", "caption", "alt")
     }
-    drawn, light = (
-        Drawn(name=slug(name), width=width, height=height, **said, **shown),
-        _portable(buffer.getvalue()),
-    )
-    (out / f"{drawn.name}.light.svg").write_text(light)
-    (out / f"{drawn.name}.dark.svg").write_text(dark(light))
+    drawn = Drawn(name=slug(name), width=width, height=height, **said, **shown)
+    (out / f"{drawn.name}.svg").write_text(_portable(buffer.getvalue()))
     return drawn
 
 
@@ -295,11 +297,13 @@ def list_figures(drawn: Sequence[Drawn], out: Path) -> None:
 
 
 def _portable(svg: str) -> str:
-    """The drawing without document type and metadata, its text in the reader's own sans-serif."""
+    """The drawing in both themes, as small as it looks the same, its text in the reader's own sans-serif."""
     for opening, closing in (("<!DOCTYPE", ">"), ("<metadata>", "</metadata>")):
         before, found, rest = svg.partition(opening)
         svg = before + rest.partition(closing)[2].lstrip() if found else svg
-    return svg.replace("'DejaVu Sans'", "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif")
+    svg = PATHS.sub(lambda path: DECIMALS.sub(r"\1", path[0]), svg)
+    svg = svg.replace(" font-family: 'DejaVu Sans';", "").replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
+    return svg.replace("</style>", f"\n{dark_style(svg)}\n</style>", 1)
 
 
 # --- numbers -------------------------------------------------------------------------------------

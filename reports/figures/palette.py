@@ -99,8 +99,17 @@ def dashes_of(methods: Sequence[str]) -> dict[str, tuple[float, ...]]:
     return {IDENTITY: ()} | {basis: tuple(map(float, text.split())) for basis, text in dashed.items()}
 
 
-def dark(svg: str) -> str:
-    """The dark variant of a figure that was drawn in the light colours."""
-    for ink in (TEXT, MUTED, GRID, GHOST, PAPER, *INKS, BROWN, SLATE):
-        svg = svg.replace(ink.light, ink.dark)
-    return svg
+def dark_style(svg: str) -> str:
+    """The CSS by which a figure, drawn in the light colours, has the dark ones on a dark page.
+
+    What knows no style sheets, such as a program for slides, shows the light ones, which elements have.
+    """
+    rules = [
+        f'[style*="{part}: {ink.light}"] {{{part}: {ink.dark} !important}}'
+        for ink in (TEXT, MUTED, GRID, GHOST, PAPER, *INKS, BROWN, SLATE)
+        for part in ("fill", "stroke")
+        if f"{part}: {ink.light}" in svg
+    ]
+    return "\n".join(
+        (":root {color-scheme: light dark}", "@media (prefers-color-scheme: dark) {", *rules, "}")
+    )

@@ -190,9 +190,8 @@ def _write(
         copies[SHOWN] = plan.path
     for folder, source, drawn in figures:
         for figure in drawn:
-            for theme in ("light", "dark"):
-                name = f"{figure['name']}.{theme}.svg"
-                copies[f"{folder}/{name}"] = source / name
+            name = f"{figure['name']}.svg"
+            copies[f"{folder}/{name}"] = source / name
     out.mkdir(parents=True, exist_ok=True)
     written = sorted([*pages, *copies])
     _remove_stale(out, set(written))

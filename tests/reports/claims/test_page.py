@@ -246,14 +246,13 @@ def test_the_parts_show_value_limit_tolerance_and_share(report: Report):
     assert cells(text, html.escape(f"Parts of {HOSTILE}"))[1][5] == "∞"
 
 
-def test_the_page_shows_what_checks_draw_in_both_themes(report: Report, plan: ChecksPlan):
+def test_the_page_shows_what_checks_draw(report: Report, plan: ChecksPlan):
     drawn = json.loads((plan.figures / "figures.json").read_text())
     assert {figure["kind"] for figure in drawn} == {"series"}
     text = (report.site / "claims.html").read_text()
     for figure in drawn:
-        for theme in ("light", "dark"):
-            assert (report.site / "claim_figures" / f"{figure['name']}.{theme}.svg").is_file()
-            assert f'src="claim_figures/{figure["name"]}.{theme}.svg"' in text
+        assert (report.site / "claim_figures" / f"{figure['name']}.svg").is_file()
+        assert f'src="claim_figures/{figure["name"]}.svg"' in text
 
 
 def test_checks_alone_make_a_report(tmp_path: Path):

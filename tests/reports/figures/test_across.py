@@ -133,7 +133,7 @@ def test_a_family_and_its_bases_are_drawn_for_every_claimed_metric(tmp_path: Pat
     assert "in original coordinates" in rank.alt
     took = figures["mask_000.jax.rank.seconds"]
     assert took.title.startswith("Seconds to 99.5 % of the best validation accuracy against rank r")
-    svg = (tmp_path / "drawn/mask_000.jax.bases.final.train_loss.light.svg").read_text()
+    svg = (tmp_path / "drawn/mask_000.jax.bases.final.train_loss.svg").read_text()
     for text in ("rank-2 basis", "rank-4 basis", "rank-8 basis", "the panel's basis", "adagrad"):
         assert f">{text}</text>" in svg
 

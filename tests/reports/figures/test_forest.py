@@ -54,9 +54,9 @@ def test_every_backend_with_pairs_has_a_figure_that_words_tell(report: Report):
     assert jax["workload"] == "egop.digits_mlp"
     assert "final training loss on digits_mlp, claimed at most 0.950: adam @ egop / adam 0.00" in jax["alt"]
     assert "10 paired seeds" in jax["caption"]
-    text = (study.figures / f"{jax['name']}.light.svg").read_text()
+    text = (study.figures / f"{jax['name']}.svg").read_text()
     assert "adam @ egop / adam" in text
-    hostile = report.plan.study("convex").figures / "egop.convex.jax.light.svg"
+    hostile = report.plan.study("convex").figures / "egop.convex.jax.svg"
     assert HOSTILE not in hostile.read_text()
 
 
@@ -68,8 +68,8 @@ def test_what_diverged_is_drawn_at_the_edge_and_told(report: Report, tmp_path: P
     worse = replace(tables, runs=tables.runs.with_columns(outcome))
     jax, _ = draw_forests(study, worse, tmp_path)
     assert "An arrow: the interval goes on beyond the axis, and without a circle the median" in jax.caption
-    drawing = (tmp_path / f"{jax.name}.light.svg").read_text()
-    exact = (study.figures / f"{jax.name}.light.svg").read_text()
+    drawing = (tmp_path / f"{jax.name}.svg").read_text()
+    exact = (study.figures / f"{jax.name}.svg").read_text()
     assert drawing.count("<use") == exact.count("<use"), "an arrow in the circle's place"
     assert "adam @ egop / adam 0, from 0 to 0" in jax.alt
 
@@ -82,7 +82,7 @@ def test_differences_have_an_axis_of_their_own(report: Report, tmp_path: Path):
     )
     both = replace(study, claims=(replace(claim, conditions=(*claim.conditions, accuracy)),))
     jax, _ = draw_forests(both, read_tables(study.tables), tmp_path)
-    text = (tmp_path / f"{jax.name}.light.svg").read_text()
+    text = (tmp_path / f"{jax.name}.svg").read_text()
     assert "difference of the final validation accuracy" in text
     assert "ratio of the two" in text
     assert "claimed at least −0.0100: adam @ egop − adam" in jax.alt

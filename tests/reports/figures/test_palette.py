@@ -19,7 +19,7 @@ from reports.figures.palette import (
     PAPER,
     SLATE,
     TEXT,
-    dark,
+    dark_style,
     dashes_of,
     look_of,
     looks_of,
@@ -99,11 +99,14 @@ def test_the_look_of_a_name_that_is_not_known_stays_and_is_no_known_one():
     assert not set(looks.values()) & set(LOOKS.values())
 
 
-def test_the_dark_variant_replaces_each_colour_once():
+def test_dark_pages_replace_each_colour_once():
     inks = {TEXT, MUTED, GRID, GHOST, PAPER, BROWN, SLATE, *INKS}
     assert len({ink.light for ink in inks}) == len(inks)
     assert not {ink.light for ink in inks} & {ink.dark for ink in inks}
-    assert dark(" ".join(ink.light for ink in INKS)) == " ".join(ink.dark for ink in INKS)
+    style = dark_style(" ".join(f"stroke: {ink.light}" for ink in INKS))
+    assert re.findall(r'"stroke: (#\w+)"\] {stroke: (#\w+) ', style) == [
+        (ink.light, ink.dark) for ink in INKS
+    ]
 
 
 def test_the_identity_is_solid_and_every_basis_has_its_own_dashes():
