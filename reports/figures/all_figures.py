@@ -10,7 +10,7 @@ from reports.figures.across import draw_across
 from reports.figures.drawing import Drawn, list_figures
 from reports.figures.forest import draw_forests
 from reports.figures.fronts import draw_front
-from reports.figures.study_figures import cells, draw_curves, draw_sensitivities
+from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, sources_beside
 from reports.figures.targets import draw_targets
 from reports.tables import Tables
 
@@ -31,6 +31,5 @@ def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 
 def with_source_figures(study: StudyPlan, figure: Drawn) -> Drawn:
     """The figure with a caption that names the figures of the source that it lies beside, if there are."""
-    names = (figure.stem, f"{figure.workload}.{figure.stem}")
-    named = [source for source, own in study.source_figures.items() if own in names]
+    named = sources_beside(study, figure.workload, figure.stem)
     return replace(figure, caption=f"As {', '.join(named)}. {figure.caption}") if named else figure

@@ -25,6 +25,7 @@ COLUMNS = 3  # panels side by side
 PANEL = (2.6, 1.6)  # width and height of a panel, inches
 BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
+TICK_PAD = 7.0  # between a panel and the labels of its ticks, points
 TITLE = 0.22  # height of the titles of panels, inches
 LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
@@ -77,10 +78,8 @@ class Drawn:
 
 
 @contextmanager
-def styled(
-    size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
-) -> Iterator[tuple[Figure, Any]]:
-    """A figure of so many inches in the house style and its grid of panels; nothing stays set."""
+def styled(size: tuple[float, float]) -> Iterator[Figure]:
+    """A figure of so many inches in the house style, which its panels have too; nothing stays set."""
     import matplotlib as mpl
     import seaborn
     from matplotlib import style
@@ -91,9 +90,7 @@ def styled(
         # no layout by trial drawing, which would double the time
         figure = MatplotlibFigure(figsize=size, layout=None, facecolor="none")
         FigureCanvasSVG(figure)
-        grid = figure.subplots(rows, columns, squeeze=False, **options)
-        seaborn.despine(fig=figure)
-        yield figure, grid
+        yield figure
 
 
 @contextmanager
@@ -119,14 +116,15 @@ def panel_grid(
     top = TOP if any(names) else TOP - TITLE
     height = top + rows * panel[1] + (rows - 1) * BETWEEN[1] + BOTTOM
     size = (max(width, LEAST_WIDTH), height)
-    with styled(size, rows, columns, **({"sharex": True, "sharey": True} | shared)) as (figure, grid):
+    with styled(size) as figure:
+        cells: list[str | None] = [*names, *[None] * (rows * columns - len(names))]
+        layout = [cells[first : first + columns] for first in range(0, len(cells), columns)]
+        shared = {"sharex": True, "sharey": True} | shared
+        panels = figure.subplot_mosaic(layout, empty_sentinel=None, **shared)
         figure.subplots_adjust(
             left=LEFT / size[0], right=(width - RIGHT) / size[0], wspace=BETWEEN[0] / panel[0],
             bottom=BOTTOM / height, top=1 - top / height, hspace=BETWEEN[1] / panel[1],
         )  # fmt: skip
-        panels = dict(zip(names, grid.flat, strict=False))
-        for empty in list(grid.flat)[len(names) :]:
-            empty.set_visible(False)
         for name, axes in panels.items():
             axes.set_title(name, color=TEXT.light)
             for axis in log:
@@ -135,7 +133,9 @@ def panel_grid(
 
 
 def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> None:
-    """Axis labels once a figure, and plain ticks."""
+    """Axis labels once a figure, and plain ticks; comes last, when the ends of the axes are known."""
+    from matplotlib.ticker import NullLocator
+
     box = figure.subplotpars
     width, height = figure.get_size_inches()
     style = {"fontsize": 9.5, "color": TEXT.light}
@@ -143,10 +143,39 @@ def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> 
     figure.supylabel(y, x=0.08 / width, y=(box.bottom + box.top) / 2, **style)
     below = list(panels.values())[-COLUMNS:]
     for panel in panels.values():
-        panel.set(xlabel="", ylabel="")
+        for line in (panel.xaxis, panel.yaxis):
+            line.label.set_visible(False)
+            line.set_label_coords(0.5, 0.5)  # no place is looked for
         plain_ticks(panel, 1.2)
         if panel in below:
             panel.tick_params(labelbottom=True)
+        _draw_ticks(panel)
+    for panel in panels.values():  # panels may share them
+        panel.xaxis.set_major_locator(NullLocator())
+        panel.yaxis.set_major_locator(NullLocator())
+
+
+def _draw_ticks(panel: Axes) -> None:
+    """The grid and the labels of a panel's ticks, which are five artists each if matplotlib draws them."""
+    from matplotlib import rcParams
+    from matplotlib.lines import Line2D
+
+    width, size = rcParams["grid.linewidth"], rcParams["xtick.labelsize"]
+    for axis, labels, along, label_at in (
+        (panel.xaxis, "labelbottom", panel.get_xaxis_transform(), panel.get_xaxis_text1_transform(TICK_PAD)),
+        (panel.yaxis, "labelleft", panel.get_yaxis_transform(), panel.get_yaxis_text1_transform(TICK_PAD)),
+    ):
+        low, high = sorted(axis.get_view_interval())
+        places = [place for place in axis.get_majorticklocs() if low <= place <= high]
+        at, across = np.repeat(places, 3), np.tile([0.0, 1.0, math.nan], len(places))
+        points = (at, across) if axis is panel.xaxis else (across, at)
+        panel.add_artist(Line2D(*points, transform=along, color=GRID.light, linewidth=width, zorder=0.5))
+        if axis.get_tick_params().get(labels, True):
+            transform, va, ha = label_at
+            style = {"transform": transform, "va": va, "ha": ha, "color": MUTED.light, "fontsize": size}
+            for place, text in zip(places, axis.get_major_formatter().format_ticks(places), strict=True):
+                x, y = (place, 0.0) if axis is panel.xaxis else (0.0, place)
+                panel.text(x, y, text, **style)
 
 
 def plain_ticks(panel: Axes, decades: float) -> None:
@@ -329,8 +358,9 @@ def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
 
 def floats(frame: pl.DataFrame, column: str) -> Any:
     """A column as NumPy floats, what is infinite left out of the drawing."""
-    values = frame[column].cast(pl.Float64)
-    return values.set(~values.is_finite(), float("nan")).to_numpy()
+    values = frame[column].to_numpy().astype(np.float64)
+    values[~np.isfinite(values)] = math.nan
+    return values
 
 
 def as_float(value: Any) -> float:

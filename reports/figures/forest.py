@@ -85,13 +85,13 @@ def _forest(
     panels = _panels(compared)
     heights = [len(panel.lines) * LINE for panel in panels]
     height = sum(heights) + len(panels) * (ABOVE + BELOW)
-    with styled((WIDTH, height), len(panels)) as (figure, grid):
+    with styled((WIDTH, height)) as figure:
         lower = height
-        for panel, high, (axes,) in zip(panels, heights, grid, strict=True):
+        for panel, high in zip(panels, heights, strict=True):
             lower -= ABOVE + high
-            axes.set_position((LABELS / WIDTH, lower / height, 1 - (LABELS + 0.25) / WIDTH, high / height))
+            box = (LABELS / WIDTH, lower / height, 1 - (LABELS + 0.25) / WIDTH, high / height)
+            _panel(figure.add_axes(box), panel, looks)
             lower -= BELOW
-            _panel(axes, panel, looks)
         shown = {"kind": "claim", "workload": claim, "backend": backend, "metric": "effect"}
         counts = [len(one.gains) for one in compared]
         facts = {
@@ -126,7 +126,7 @@ def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
             labels[place] = textwrap.shorten(_label(line), 46, placeholder="…")
     plain_ticks(axes, 2.2)
     axes.set_yticks(list(labels), list(labels.values()), fontsize=8.5)
-    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x")
     axes.spines["left"].set_visible(False)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from documents.method import Method
@@ -120,6 +121,12 @@ def judged_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[tuple[str,
     return tuple(each for each in dict.fromkeys(compared) if each[0] in workload.metrics)
 
 
+def sources_beside(study: StudyPlan, workload: str, stem: str) -> list[str]:
+    """The figures of the source that a figure of a workload lies beside, by their names."""
+    names = (stem, f"{workload}.{stem}")
+    return [source for source, own in study.source_figures.items() if own in names]
+
+
 def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
     """The steps of an epoch, from a run that had all of its epochs; None where none had, or has a number."""
     epochs = study.budget.get("epochs")
@@ -132,7 +139,10 @@ def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
 
 
 def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the metrics that are shown or judged against every cost."""
+    """Draw the headline metric against every cost, and others that are shown or judged against evaluations.
+
+    Evaluations are of gradients, the basis included. What lies beside a figure of the source is drawn too.
+    """
     study, final = cell.study, cell.final
     judged = [metric for metric, _ in judged_metrics(study, cell.workload)]
     epoch = steps_an_epoch(study, final)
@@ -143,10 +153,13 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
         if len(curves):
             bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
             bands = with_seconds(bands, final, timings)
-            yield _curve(cell, metric, "charged_evaluations", bands)
-            yield _curve(cell, metric, "epochs" if epoch else "gradient_evaluations", bands)
+            axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
             if not bands["charged_seconds"].has_nulls():
-                yield _curve(cell, metric, "charged_seconds", bands)
+                axes.append("charged_seconds")
+            for axis in axes:
+                beside = sources_beside(study, cell.workload.name, f"{metric}.{axis}")
+                if metric == study.metric or axis == "charged_evaluations" or beside:
+                    yield _curve(cell, metric, axis, bands)
 
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame) -> Drawn:
@@ -247,16 +260,28 @@ def draw_lines(
         ghosts: whether it is in the other panels too, in grey.
         options: of `draw_line`.
     """
-    dashes = dashes_of(list(lines))
-    style = {key: value for key, value in options.items() if key == "drawstyle"}
+    dashes, looks = dashes_of(list(lines)), cell.looks
     for method, line in lines.items():
         optimizer, basis = Method.of(method)
-        for name, panel in panels.items():
-            if name == optimizer:
-                draw_line(panel, cell.looks[name], line, axis, dashes[basis], **options)
-            elif ghosts:
-                x, y = floats(line, axis), floats(line, "median")
-                panel.plot(x, y, color=GHOST.light, linewidth=0.7, zorder=1.5, **style)
+        draw_line(panels[optimizer], looks[optimizer], line, axis, dashes[basis], **options)
+    if ghosts:
+        _draw_ghosts(panels, lines, axis, options.get("drawstyle", "default"))
+
+
+def _draw_ghosts(
+    panels: Mapping[str, Axes], lines: Mapping[str, pl.DataFrame], axis: str, drawstyle: str
+) -> None:
+    """In each panel the lines of all other optimizers, as one line with gaps, which is quicker."""
+    gap = np.array([[np.nan, np.nan]])
+    paths = {
+        method: np.column_stack([floats(line, axis), floats(line, "median")])
+        for method, line in lines.items()
+    }
+    for name, panel in panels.items():
+        others = [path for method, path in paths.items() if Method.of(method).optimizer != name]
+        if others:
+            x, y = np.concatenate([part for path in others for part in (path, gap)]).T
+            panel.plot(x, y, color=GHOST.light, linewidth=0.7, zorder=1.5, drawstyle=drawstyle)
 
 
 def complete(

@@ -176,6 +176,16 @@ def test_curves_have_epochs_where_the_budget_has(tmp_path: Path):
     assert "(from 0 to 20.0)" in curve.alt
 
 
+def test_a_metric_that_is_not_the_headline_has_the_charged_axis_and_that_of_the_source(tmp_path: Path):
+    study = made_up(tmp_path, SMALL)
+    beside = replace(study, source_figures={"000 Fig. 9": "validation_accuracy.gradient_evaluations"})
+    charged, source = (f"validation_accuracy.{axis}_evaluations" for axis in ("charged", "gradient"))
+    for one, stems in ((study, [charged]), (beside, [charged, source])):
+        drawn = drawn_by(one, tmp_path, draw_curves)
+        assert [each.stem for each in drawn if each.metric == "validation_accuracy"] == stems
+        assert len([each for each in drawn if each.metric == study.metric]) == 3
+
+
 def test_every_metric_of_a_claim_has_its_sensitivity(tmp_path: Path):
     study = made_up(tmp_path, SMALL)
     (claim,) = study.claims

@@ -48,7 +48,7 @@ def test_every_workload_and_backend_has_a_figure_of_every_kind(report: Report, d
     for workload, backend in cells:
         kinds = [f["kind"] for f in drawn if (f["workload"], f["backend"]) == (workload, backend)]
         assert sorted(kinds) == [
-            *["curve"] * 6, "front", "sensitivity", "target",
+            *["curve"] * 4, "front", "sensitivity", "target",
         ]  # fmt: skip
 
 

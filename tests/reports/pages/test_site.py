@@ -98,7 +98,7 @@ def test_names_from_data_are_text(pages: dict[str, Page]):
 
 def test_figures_have_alternative_text(pages: dict[str, Page]):
     images = pages["study_digits_mlp.html"].all("img")
-    assert len(images) == 2 * 9
+    assert len(images) == 2 * 7
     assert all(len(image["alt"] or "") > 40 for image in images)
 
 
