@@ -15,7 +15,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "look around": (catalogue.list_names, studies.check, runs.show),
     "run": (studies.plan, studies.estimate, runs.run),
     "compare backends and submissions": (methods.parity, site.score),
-    "claims": (claims.check, claims.figures, claims.verdicts),
+    "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
     "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish),
     "tables": (tables.export, tables.combine, tables.merge),

@@ -1,4 +1,4 @@
-"""`curvebench claims check`, `claims figures` and `verdicts`: whether claims hold."""
+"""`curvebench claims check` and `verdicts`: whether claims hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from curvebench.command import JSON, PLAN, SCALE, argument, command, print_json
+from curvebench.command import JSON, SCALE, argument, command, print_json
 from documents.errors import InputError
 from harness.paths import SITE
 
@@ -45,24 +45,6 @@ def check(given: Namespace) -> None:
     else:
         print("\n".join(check_jobs.lines(summaries)))
     found.raise_errors()
-
-
-@command(
-    "claims figures",
-    PLAN,
-    argument("--out", type=Path, help="folder for the figures (default: what the plan says)"),
-)
-def figures(given: Namespace) -> None:
-    """Draw what checks of claims record of their sources' figures."""
-    from documents.plan import read_plan
-    from reports.figures.series import draw_series
-
-    checks = read_plan(given.plan).checks
-    if checks is None:
-        raise InputError(f"{given.plan}: no claims are checked in it")
-    out = given.out or checks.figures
-    drawn = draw_series(checks, out)
-    print(f"{out}: {len(drawn)} figures")
 
 
 @command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 from curvebench.command import JSON, PLAN, argument, command
@@ -16,25 +17,32 @@ from harness.paths import SITE
     "site",
     PLAN,
     argument("--out", type=Path, help=f"folder (default: {SITE} of a report; a set's must be named)"),
+    argument("--summary", type=Path, help="file for the lines that are printed at the end"),
 )
 def site(given: Namespace) -> None:
-    """Render the site, and print the path of its first page."""
+    """Render the site, and print in five lines what it says and where it is."""
+    from documents.archive import with_figures
     from documents.plan import read_plan
+    from reports.figures.all_figures import draw_all
     from reports.pages.site import render_site
-    from reports.sets.publish import drawn
+    from results.temporary import write_texts
 
-    plan = read_plan(given.plan)
+    plan, say = read_plan(given.plan), partial(_say, "site")
     if plan.published and given.out is None:
         raise InputError(f"{given.plan}: a published set; say with --out where its site should lie")
     with tempfile.TemporaryDirectory() as folder:
-        if plan.published:  # a set has tables and no figures
-            plan = drawn(plan, Path(folder), _say)
-        print(f"The site: {render_site(plan, given.out or SITE, _say).resolve()}")
+        if plan.published:
+            plan = with_figures(plan, Path(folder))
+            draw_all(plan, say)
+        lines = render_site(plan, given.out or SITE, say)
+    print("\n".join(lines))
+    if given.summary:
+        write_texts({given.summary: "\n".join(lines) + "\n"})
 
 
-def _say(what: str) -> None:
-    """Say what is done next, beside what is printed."""
-    print(f"site: {what}", file=sys.stderr, flush=True)
+def _say(command: str, what: str) -> None:
+    """Say what is done next, on standard error."""
+    print(f"{command}: {what}", file=sys.stderr, flush=True)
 
 
 @command("failures", PLAN)
@@ -51,23 +59,14 @@ def failures(given: Namespace) -> int:
     return 1 if found else 0
 
 
-@command(
-    "figures",
-    PLAN,
-    argument("--study", required=True, help="the study's name in the plan"),
-    argument("--tables", type=Path, help="folder of the merged tables (default: what the plan says)"),
-    argument("--out", type=Path, help="folder for the figures (default: what the plan says)"),
-)
+@command("figures", PLAN)
 def figures(given: Namespace) -> None:
-    """Draw the figures of one study."""
+    """Draw the figures of a report, each study's into the folder that the plan names."""
     from documents.plan import read_plan
-    from reports.figures.all_figures import draw_figures
-    from reports.tables import read_tables
+    from reports.figures.all_figures import draw_all
 
-    study = read_plan(given.plan).study(given.study)
-    out = given.out or study.figures
-    drawn = draw_figures(study, read_tables(given.tables or study.tables), out)
-    print(f"{out}: {len(drawn)} figures")
+    count = draw_all(read_plan(given.plan), partial(_say, "figures"))
+    print(f"{count} figures")
 
 
 @command(

@@ -230,6 +230,13 @@ class ChecksPlan(Document):
     figures: Path
 
 
+class Origin(Document):
+    """When a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
+
+    published: str
+    machines: tuple[str, ...]
+
+
 class ReportPlan(Document):
     """All studies of a report at one scale, and those left out.
 
@@ -242,6 +249,7 @@ class ReportPlan(Document):
         folders: those of the configuration that are not where they are by default, by their key.
         published: the name of the published set that it shows, else empty.
         waived: what was waived for it, sentence by sentence.
+        origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`documents.archive`); each names its set.
         path: the file that it was read from; no part of the document.
     """
@@ -257,6 +265,7 @@ class ReportPlan(Document):
     folders: dict[str, str] = Field(default={})
     published: str = ""
     waived: tuple[str, ...] = ()
+    origin: Origin | None = None
     archive: tuple[ReportPlan, ...] = ()
     path: Annotated[Path, Field(exclude=True)] = Path()
 

@@ -243,7 +243,7 @@ def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
     Args:
         after: the studies that are like this one.
     """
-    raw: dict[str, Any] = _load(path)
+    raw = read_yaml(path, "a study", StudyFile)
     other = _other(path, raw["like"], (*after, path.stem)) if "like" in raw else {}
     if isinstance(raw.get("claims"), list):
         known = [one for one in as_list(other.get("claims")) if isinstance(one, Mapping)]
@@ -292,9 +292,17 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
     return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "holds_if": conditions}
 
 
-def _load(path: Path) -> Any:
+def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]:
+    """The keys and values of a YAML file, read strictly.
+
+    Args:
+        what: it should be, such as "a study", and which `document` has its keys.
+
+    Raises:
+        InputError: when it cannot be read, or is none.
+    """
     try:
-        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        raw: Any = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except DuplicateKeyError as error:
         found = re.search(r'duplicate key "(.*?)"', str(error.problem))
         key, line = found[1] if found else "?", error.problem_mark.line + 1
@@ -309,6 +317,6 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not isinstance(raw, dict):
-        keys = ", ".join(StudyFile.model_fields)
-        raise InputError(f"{path}: not a study: the file must hold keys and values (keys: {keys})")
+        keys = ", ".join(document.model_fields)
+        raise InputError(f"{path}: not {what}: the file must hold keys and values (keys: {keys})")
     return raw

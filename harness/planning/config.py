@@ -12,8 +12,12 @@ from documents.document import Document, explained
 from documents.errors import InputError
 from documents.names import unknown
 from documents.sets import check_letters, check_waivers
+from documents.tour import read_tour
 from harness.backends import BACKENDS
 from harness.paths import RESULTS, SITE, STUDY_FOLDER
+
+TOUR = "tour.yaml"  # beside the folder of studies
+ALL = "all"
 
 
 def _given(value: Any) -> Any:
@@ -25,7 +29,7 @@ def _given(value: Any) -> Any:
 def _names(value: Any) -> Any:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(one, str) and one.strip() for one in parts):
-        raise ValueError(f"{value!r} is not a list of names; leave the key out for all")
+        raise ValueError(f"{value!r} is not a list of names; write studies=all for all")
     return tuple(one.strip() for one in parts)
 
 
@@ -48,7 +52,8 @@ class Config(Document):
 
     Args:
         scale: the size of the studies.
-        studies: file stems or claim ids, of studies and of property checks; empty for all.
+        studies: file stems or claim ids, of studies and of property checks, or `all`; where neither they nor
+            a scale are given, those of the tour.
         repeats: whether studies that only repeat claims of those asked for are run too.
         backends: names; empty for all that a study uses.
         results: the folder that specs, runs, tables and figures are written to.
@@ -77,6 +82,19 @@ class Config(Document):
     readme: Place | None = None
     keep_failed: Flag = False
     minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
+
+    def with_tour(self) -> Config:
+        """The configuration with the studies that it means: the tour's, or none for all.
+
+        Raises:
+            InputError: when the file of the tour is damaged.
+        """
+        tour = self.study_folder.parent / TOUR
+        if self.studies == (ALL,):
+            return self.model_copy(update={"studies": ()})
+        if self.studies or "scale" in self.model_fields_set or not tour.exists():
+            return self
+        return self.model_copy(update={"studies": read_tour(tour).studies})
 
     @property
     def other_folders(self) -> dict[str, str]:

@@ -8,10 +8,11 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from documents.archive import with_figures
 from documents.errors import InputError
 from documents.job import (
     BasesSpec,
@@ -34,6 +35,7 @@ from harness.backends import BACKENDS
 from harness.backends import module_of as backend_module
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from harness.paths import stored_kernels
+from harness.planning.archive import archive_of, sums_of
 from harness.planning.config import Config, read_config
 from harness.planning.describing import deciding, describe, describe_checks, describe_parity
 from harness.planning.studies import (
@@ -59,6 +61,7 @@ from workloads.data import FOLDER_VARIABLE
 HOST = "host"  # bases are computed once, by JAX in float64, for every backend
 ALL = "all"  # parity compares every backend with every other
 CLAIMS = "claims"  # what the checks of claims have for a study
+ARCHIVE = "archive"  # what the figures of published sets have
 VALUES = "documents.values"  # of all documents the only one that decides what parity and checks compute
 PACKAGES = {
     "jax": ("jax", "jaxlib", "numpy"),
@@ -370,6 +373,8 @@ class Plan:
     claims: ChecksPlan | None  # what is shown of the checks; None where there are none
     reports_code: str
     kernels: tuple[Path, ...]  # the files of kernel speed
+    archive: tuple[ReportPlan, ...]  # what is shown of published sets
+    archive_figures: Path  # the folder of their figures
 
     @cached_property
     def report(self) -> ReportPlan:
@@ -387,7 +392,23 @@ class Plan:
             jobs=len(self.jobs),
             kernels=stored_kernels(self.config.results) if self.kernels else None,
             folders=self.config.other_folders,
+            archive=self.archive,
         )
+
+    @cached_property
+    def figures(self) -> dict[Path, tuple[ReportPlan, tuple[str, ...]]]:
+        """The folders of figures: what is drawn into each, and the tables that it is drawn from."""
+        report = partial(ReportPlan, scale=self.config.scale)
+        drawn = {
+            study.plan.figures: (report(studies=(study.plan,)), _merged(study.plan)) for study in self.studies
+        }
+        if self.claims:
+            tables = tuple(tables_in(job.folder for job in self.checks))
+            drawn[self.claims.figures] = report(studies=(), checks=self.claims), tables
+        if self.archive:
+            tables = tuple(name for plan in self.archive for study in plan.studies for name in _merged(study))
+            drawn[self.archive_figures] = report(studies=(), archive=self.archive), tables
+        return drawn
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
@@ -407,13 +428,11 @@ class Plan:
     @cached_property
     def wiring(self) -> Wiring:
         """What the Snakefile asks."""
-        shown = [f"{study.plan.tables}/{name}.parquet" for study in self.studies for name in MERGED]
-        shown += [str(study.plan.figures) for study in self.studies]
+        shown = [name for study in self.studies for name in _merged(study.plan)]
         shown += map(str, self.kernels)
         shown += tables_in(job.folder for job in (*self.parity, *self.checks))
-        shown += [str(self.claims.figures)] if self.claims else []
+        shown += map(str, self.figures)
         tables = {_hash_of(study.plan.tables): study for study in self.studies}
-        figures = {_hash_of(study.plan.figures): study for study in self.studies}
         sources = {job.spec.hash: job.upstream for job in self.jobs}
         sources |= {hash_: study.jobs for hash_, study in tables.items()}
         return Wiring(
@@ -421,9 +440,9 @@ class Plan:
             config=self.config,
             report_path=str(self.report_path),
             shown=tuple(shown),
-            checks=tuple(f"{job.folder}/checks.parquet" for job in self.checks),
             upstream={hash_: tuple(job.folder for job in jobs) for hash_, jobs in sources.items()},
-            tables={hash_: str(study.plan.tables) for hash_, study in (tables | figures).items()},
+            tables={hash_: str(study.plan.tables) for hash_, study in tables.items()},
+            drawn={_hash_of(folder): tables for folder, (_, tables) in self.figures.items()},
         )
 
     def summary(self) -> str:
@@ -467,6 +486,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     Raises:
         InputError: for bad studies or a configuration that they do not know.
     """
+    asked, config = config, config.with_tour()
     planned, skipped = [], []
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
@@ -479,6 +499,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             skipped.append((study, reason))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
+    archive = archive_of(config, config.studies if asked.studies else ())
+    archive_hash = _digest([*(plan.to_json() for plan in archive), *sums_of(config, archive), reports_code])
+    archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
@@ -491,14 +514,23 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         claims=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
         reports_code=reports_code,
         kernels=_kernels(config.results),
+        archive=tuple(with_figures(plan, archive_figures / plan.published) for plan in archive),
+        archive_figures=archive_figures,
     )
+
+
+def _merged(study: StudyPlan) -> tuple[str, ...]:
+    """The merged tables of a study."""
+    return tuple(f"{study.tables}/{name}.parquet" for name in MERGED)
 
 
 def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]) -> ChecksPlan:
     """The checks of claims as the report shows them; the name of their figures carries their hash."""
     described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
     hash_ = _digest([described.model_dump(mode="json"), *code])
-    return described.model_copy(update={"figures": config.results / "figures" / f"{CLAIMS}.{hash_}"})
+    return described.model_copy(
+        update={"figures": config.results / "figures" / f"{CLAIMS}.{config.scale}.{hash_}"}
+    )
 
 
 def _property_claims(config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
@@ -594,21 +626,17 @@ def write_specs(plan: Plan) -> None:
     files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
     files[plan.report_path] = plan.report.to_json()
     files[plan.wiring_path] = plan.wiring.to_json()
-    specs, scale = plan.report_path.parent, plan.config.scale
-    if plan.claims:  # of figures, too, in the form of the site's
-        shown = ReportPlan(scale=scale, studies=(), checks=plan.claims)
-        files[specs / f"{CLAIMS}.figures.{_hash_of(plan.claims.figures)}.json"] = shown.to_json()
-    for one in plan.studies:
-        name = f"{one.study.name}.{scale}.figures.{_hash_of(one.plan.figures)}.json"
-        files[specs / name] = ReportPlan(scale=scale, studies=(one.plan,)).to_json()
+    specs = plan.report_path.parent
+    for folder, (drawn, _) in plan.figures.items():
+        files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = drawn.to_json()
     try:
         for folder in (specs, plan.config.site):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()  # the folder may be there and yet be read-only
         write_texts({path: text for path, text in files.items() if not path.exists()})
         before = plan.config.site / SHOWN
-        if before.exists() and before.read_text() != files[plan.report_path]:
-            os.utime(plan.report_path)  # the site shows another plan: newer input has it rendered anew
+        if not before.exists() or before.read_text() != files[plan.report_path]:
+            os.utime(plan.report_path)  # the site is gone or shows another plan: newer input renders it
         _touch_failed(plan)
     except OSError as error:
         raise InputError(

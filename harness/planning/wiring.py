@@ -30,8 +30,6 @@ PATTERNS: Mapping[str, str] = {
     "tables": f"tables/{STUDY}",
     "figures": f"figures/{STUDY}",
     "figures plan": "specs/{study}.{scale}.figures.{hash}.json",
-    "claims": "figures/claims.{hash}",
-    "claims plan": "specs/claims.figures.{hash}.json",
 }
 
 
@@ -54,19 +52,19 @@ class Wiring(Document):
         report_path: the file that tells the report what to show.
         shown: what the site shows: merged tables and figures of all studies, those of kernels, parity, and
             the checks of claims with their figures.
-        checks: the tables of the checks of claims.
         upstream: the folders of the jobs that a job reads or whose tables are merged, by the hash of what
             they become.
-        tables: the folder of merged tables, by their hash and by that of the figures that show them.
+        tables: the folder of merged tables, by their hash.
+        drawn: the tables that figures show, by the hash of the figures.
     """
 
     summary: str
     config: Config
     report_path: str
     shown: tuple[str, ...]
-    checks: tuple[str, ...]
     upstream: dict[str, tuple[Path, ...]]
     tables: dict[str, str]
+    drawn: dict[str, tuple[str, ...]]
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -116,9 +114,9 @@ class Wiring(Document):
         """The patterns of merged tables."""
         return [f"{self.pattern('tables')}/{name}.parquet" for name in MERGED]
 
-    def merged_of(self, wildcards: Wildcards) -> list[str]:
-        """The merged tables that a set of figures shows."""
-        return [f"{self.tables_of(wildcards)}/{name}.parquet" for name in MERGED]
+    def tables_drawn(self, wildcards: Wildcards) -> tuple[str, ...]:
+        """The tables that figures show."""
+        return self.drawn[wildcards.hash]
 
     def to_publish(self, wildcards: Wildcards) -> str:
         """The plan of what is to be published, which is asked for before anything is computed.
@@ -143,6 +141,11 @@ class Wiring(Document):
         return self.report_path
 
     @property
+    def site_summary(self) -> str:
+        """The file with which the site is complete: its summary."""
+        return f"{self.results}/logs/site.summary.txt"
+
+    @property
     def published(self) -> Path:
         """The folder of published sets."""
         return self.results / FOLDER.name
@@ -153,5 +156,5 @@ class Wiring(Document):
         return ["--readme", str(self.config.readme)] if self.config.readme else []
 
     def tables_of(self, wildcards: Wildcards) -> str:
-        """The folder of the merged tables that a set of figures shows."""
+        """The folder of merged tables."""
         return self.tables[wildcards.hash]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -12,6 +12,7 @@ from documents.errors import InputError
 from documents.plan import ChecksPlan, ReportPlan, StudyPlan
 from documents.sources import OTHER, source_of, sources
 from reports.failures import failed_check, reasons_of
+from reports.plan import figure_folder
 from results.reading import read
 from results.schema import VERDICTS
 from results.verdicts import share_of_limit
@@ -21,12 +22,13 @@ PART = ("claim", "part", "variant")
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
-    """The measures of all claims, with `share`, how much each takes of what its claim allows.
+    """The measures of the plan's claims, with `share`, how much each takes of what its claim allows.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
-    return with_share(read([folder / "checks.parquet" for folder in plan.tables], "checks"))
+    rows = with_share(read([folder / "checks.parquet" for folder in plan.tables], "checks"))
+    return rows.filter(pl.col("claim").is_in([claim.id for claim in plan.claims]))
 
 
 def with_share(rows: pl.DataFrame) -> pl.DataFrame:
@@ -69,14 +71,17 @@ def parts_of(rows: pl.DataFrame) -> Rows:
     return found
 
 
-def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, figures: Rows) -> dict[str, Any]:
-    """Everything on the page.
+def claim_entries(
+    plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, figures: Rows, of_checks: str
+) -> Rows:
+    """The claims of a plan as the page shows them.
 
     Args:
         plan: what is shown.
         rows: as `check_rows` gives them; None where no claim is checked.
         verdicts: as `reports.claims.verdict_list.listed` gives them.
         figures: of all studies and of the checks; those of kinds "claim" and "series" are shown.
+        of_checks: the site's folder of the figures of checks.
     """
     checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
     studies = {study.name: study for study in plan.studies}
@@ -114,8 +119,20 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, fig
                 "figures": [drawn[name] for name in dict.fromkeys([*backends, *drawn]) if name in drawn],
                 "parts": own,
                 "took": sum(part["seconds"] for part in own),
+                "set": plan if plan.published else None,
+                "folder": of_checks if about else figure_folder(verdict["study"]),
             }
         )
+    return claims
+
+
+def claims_page(claims: Rows, machines: Iterable[str]) -> dict[str, Any]:
+    """Everything on the page.
+
+    Args:
+        claims: as `claim_entries` gives them.
+        machines: on which claims were checked.
+    """
     found = {claim["document"].anchor for claim in claims}
     tally, printed = (Counter(claim[name] for claim in claims) for name in ("verdict", "as_printed"))
     return {
@@ -123,7 +140,7 @@ def claims_page(plan: ReportPlan, rows: pl.DataFrame | None, verdicts: Rows, fig
         "documents": [document for document in (*sources(), OTHER) if document.anchor in found],
         "counts": {verdict: tally[verdict] for verdict in VERDICTS},
         "printed": {verdict: printed[verdict] for verdict in VERDICTS if printed[verdict]},
-        "machines": rows["machine"].unique().sort().to_list() if rows is not None else [],
+        "machines": sorted(machines),
     }
 
 

@@ -1,18 +1,44 @@
-"""All figures of a study, with their list."""
+"""All figures of a report and of a study, with their lists."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from documents.plan import StudyPlan
+from documents.plan import ReportPlan, StudyPlan
+from reports.claims.page import check_measured, check_rows
 from reports.figures.across import draw_across
 from reports.figures.drawing import Drawn, list_figures
 from reports.figures.forest import draw_forests
 from reports.figures.fronts import draw_front
+from reports.figures.series import draw_series
 from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, sources_beside
 from reports.figures.targets import draw_targets
-from reports.tables import Tables
+from reports.tables import Tables, read_tables
+
+
+def draw_all(plan: ReportPlan, tell: Callable[[str], None]) -> int:
+    """Draw the figures of a plan and its archive, those of studies and of checks, into their folders.
+
+    Args:
+        tell: is told what is drawn next.
+
+    Returns:
+        The number of figures.
+
+    Raises:
+        InputError: when a table is missing or damaged, or has no measure of a claim.
+    """
+    count = 0
+    for study in plan.studies:
+        tell(f"figures of {study.name}{f' in {plan.published}' if plan.published else ''}")
+        count += len(draw_figures(study, read_tables(study.tables), study.figures))
+    if plan.checks:
+        tell("figures of property checks")
+        check_measured(plan, check_rows(plan.checks))
+        count += len(draw_series(plan.checks, plan.checks.figures))
+    return count + sum(draw_all(published, tell) for published in plan.archive)
 
 
 def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +15,40 @@ from documents.plan import ReportPlan
 from documents.sources import sources
 from reports import formatting
 from reports.boards.leaderboard import leaderboards
-from reports.claims.page import check_rows, claims_page
+from reports.claims.page import claims_page
 from reports.claims.rerun import study_commands
-from reports.claims.verdict_list import listed
-from reports.claims.verdicts import claim_verdicts
-from reports.failures import failures_of
 from reports.figures.study_figures import AXES
 from reports.pages.comparing import comparison_page
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
 from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
 from reports.pages.overview import answers
-from reports.pages.parity import jobs_of, parity_page, parity_rows
+from reports.pages.parity import parity_page, parity_rows
 from reports.pages.study_pages import (
     CAUSES,
     Rows,
     final_seeds,
     machine_warnings,
     provenance_page,
-    read_figures,
     run_metrics,
     run_pages,
     study_page,
     when_and_where,
 )
-from reports.plan import CLAIM_FIGURES, figure_folder
+from reports.pages.summary import summary
+from reports.pages.versions import checked_against, read_version, renamed_here, shown_plans
+from reports.plan import figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST
-from reports.tables import read_tables
 
 STATIC = Path(__file__).parent.parent / "static"
 SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
-WRITTEN = "files.json"  # what the last rendering wrote, so that the next one leaves no stale page
+WRITTEN = "files.json"  # what the last rendering wrote; the next one takes over what is not among it
 
 
-def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Path:
-    """Render every page into a folder and return the path of the first one.
+def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> list[str]:
+    """Render every page into a folder and return a summary in lines.
 
-    Files of an earlier rendering that are no longer part of the site are removed; others are left alone.
+    The folder takes the place of the old one when it is complete, and takes over files of others in it.
 
     Args:
         tell: is told what is done next.
@@ -58,29 +56,44 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
     Raises:
         InputError: when a study's tables or figures are missing or damaged.
     """
-    tell(f"tables of {formatting.counted(len(plan.studies), 'studies')}")
-    studies = [(study, read_tables(study.tables)) for study in plan.studies]
-    figures = {study.name: read_figures(study.figures) for study in plan.studies}
-    runs = {study.name: run_pages(study, tables.runs) for study, tables in studies}
+    versions = []
+    for one in (*plan.archive, plan.model_copy(update={"archive": ()})):
+        tell(f"verdicts of {one.published or 'what was run'}")
+        versions.append(read_version(one))
+    *published, own = versions
+    best = [version.best(one) for version, one in zip(versions, shown_plans(plan), strict=True)]
+    leading = sorted((each for own_best, _ in best for each in own_best), key=lambda each: each.study.name)
+    there = {id(each) for each in leading}
+    pages_of = [*leading, *(renamed_here(each) for each in own.studies if id(each) not in there)]
+    studies = [(each.study, each.tables) for each in leading]
+    runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
     tell("leaderboard")
     boards = leaderboards(studies)
-    parity = parity_page(plan.parity, parity_rows(plan.parity)) if plan.parity else None
-    checks = check_rows(plan.checks) if plan.checks else None
-    tell("verdicts")
-    verdicts = claim_verdicts(plan, {study.name: tables for study, tables in studies}, checks)
-    claim_figures = read_figures(plan.checks.figures) if plan.checks else []
-    drawn = [*claim_figures, *(figure for own in figures.values() for figure in own)]
-    claims = claims_page(plan, checks, listed(plan, verdicts), drawn)
-    jobs = pl.concat([*(tables.jobs for _, tables in studies), jobs_of(plan.parity), jobs_of(plan.checks)])
-    failures = failures_of(jobs)
+    compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
+    parity = parity_page(compared, parity_rows(compared)) if compared else None
+    measured = [version.measures for version in versions if version.measures is not None]
+    claims = claims_page(
+        [claim for _, own_claims in best for claim in own_claims],
+        {machine for rows in measured for machine in rows["machine"]},
+    )
+    checked = checked_against(own.claims, (claim for version in published for claim in version.claims))
 
     kernels = kernels_page(plan.kernels)
     warnings = machine_warnings(studies)
+    shown = plan.model_copy(update={"studies": tuple(each.study for each in pages_of), "parity": compared})
+    plan_of = {each.study.name: each.plan for each in pages_of}
+    verdicts = {
+        version.plan.published: {claim["id"]: claim["verdict"] for claim in version.claims}
+        for version in versions
+    }
 
     environment = templates()
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.globals |= {
-        "plan": plan,
+        "plan": shown,
+        "plan_of": plan_of,
+        "scales_of": lambda names: list(dict.fromkeys(plan_of[name].scale for name in names)),
+        "scales": list(dict.fromkeys(each.plan.scale for each in leading)) or [plan.scale],
         "any_claims": bool(claims["claims"]),
         "study_file": study_file,
         "runs_file": runs_file,
@@ -88,7 +101,6 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
         "final_seeds": final_seeds,
         "causes": CAUSES,
         "axes": AXES,
-        "verdict_of": {claim["id"]: claim["verdict"] for claim in claims["claims"]},
     }
     pages: dict[str, str] = {}
 
@@ -101,31 +113,34 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
         "index",
         answers=answers(studies),
         boards=boards,
-        where=when_and_where(jobs),
+        where=when_and_where(own.jobs),
         parity=parity,
         claims=claims,
-        studies=studies,
-        failures=failures,
+        studies=[(each.study, each.tables) for each in pages_of],
+        failures=own.failures,
+        checked=checked,
         warnings=warnings,
     )
-    for place, (study, tables) in enumerate(studies, start=1):
-        tell(f"{study_file(study.name)}, study {place} of {len(studies)}")
-        context = study_page(study, tables, figures[study.name])
+    for place, each in enumerate(pages_of, start=1):
+        study, name = each.study, each.study.name
+        tell(f"{study_file(name)}, study {place} of {len(pages_of)}")
         render(
-            study_file(study.name),
+            study_file(name),
             "study",
-            folder=figure_folder(study.name),
-            commands=study_commands(study, plan),
-            **context,
+            folder=figure_folder(name),
+            commands=study_commands(each.study, each.plan),
+            twins=[other for other in (f"{name} (here)", name.removesuffix(" (here)")) if other in plan_of],
+            verdict_of=verdicts[each.plan.published],
+            **study_page(study, each.tables, each.figures),
         )
-        for number, rows in enumerate(runs[study.name]):
+        for number, rows in enumerate(runs[name]):
             render(
-                runs_file(study.name, number),
+                runs_file(name, number),
                 "runs",
                 study=study,
                 rows=rows,
                 number=number,
-                total=len(runs[study.name]),
+                total=len(runs[name]),
                 metrics=run_metrics(study),
             )
     render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings)
@@ -144,19 +159,22 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> Pat
         measured=stored.select("measured", "processor", "versions").unique(maintain_order=True).to_dicts(),
     )
     if parity:
-        not_compared = [failure for failure in failures if failure["stage"] == "parity"]
+        not_compared = [failure for failure in own.failures if failure["stage"] == "parity"]
         render("parity.html", "parity", not_compared=not_compared, **parity)
     render("methods.html", "methods", documents=sources())
     if environment.globals["any_claims"]:
-        folders_of = {study.name: figure_folder(study.name) for study in plan.studies}
-        render("claims.html", "claims", figure_folders=folders_of, claim_figures=CLAIM_FIGURES, **claims)
+        render("claims.html", "claims", studies_shown={*plan_of}, **claims)
+    jobs = pl.concat([version.jobs for version in versions])
     render("provenance.html", "provenance", **provenance_page(jobs, warnings))
-    folders = [(figure_folder(study.name), study.figures, figures[study.name]) for study in plan.studies]
-    if plan.checks:
-        folders.append((CLAIM_FIGURES, plan.checks.figures, claim_figures))
+    folders = [(figure_folder(each.study.name), each.study.figures, each.figures) for each in pages_of]
+    folders += [
+        (version.check_folder, version.plan.checks.figures, version.check_figures)
+        for version in versions
+        if version.plan.checks
+    ]
     tell(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
-    return out / "index.html"
+    return summary(own, checked, bool(plan.archive), out / "index.html")
 
 
 def study_file(name: str) -> str:
@@ -188,29 +206,49 @@ def _write(
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
     if not plan.published:  # whose folders are beside its own plan, not beside this site
         copies[SHOWN] = plan.path
-    for folder, source, drawn in figures:
+    for place, drawn_in, drawn in figures:
         for figure in drawn:
             name = f"{figure['name']}.svg"
-            copies[f"{folder}/{name}"] = source / name
-    out.mkdir(parents=True, exist_ok=True)
-    written = sorted([*pages, *copies])
-    _remove_stale(out, set(written))
-    for name, source in copies.items():
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, out / name)
-    for name, text in pages.items():
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).write_text(text)
-    (out / WRITTEN).write_text(json.dumps(written, indent=1) + "\n")
+            copies[f"{place}/{name}"] = drawn_in / name
+    with _swapped(out) as folder:
+        for name, source in copies.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, folder / name)
+        for name, text in pages.items():
+            (folder / name).write_text(text)
+        (folder / WRITTEN).write_text(json.dumps(sorted([*pages, *copies, WRITTEN]), indent=1) + "\n")
 
 
-def _remove_stale(out: Path, kept: set[str]) -> None:
+@contextmanager
+def _swapped(out: Path) -> Iterator[Path]:
+    """A folder that takes the place of `out` when the block ends without an error.
+
+    Files that an earlier rendering did not write are taken over.
+    """
+    out = out.resolve()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder, old = (out.with_name(f".{out.name}.{kind}") for kind in ("new", "old"))
+    for left in (folder, old):
+        shutil.rmtree(left, ignore_errors=True)
+    folder.mkdir()
     try:
-        before = json.loads((out / WRITTEN).read_text())
+        yield folder
+        for path in _others(out):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(out / path, folder / path)
+        if out.exists():
+            out.rename(old)
+        folder.rename(out)
+    finally:
+        for left in (folder, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _others(out: Path) -> list[Path]:
+    """The files of a folder that no rendering wrote."""
+    try:
+        written = set(json.loads((out / WRITTEN).read_text()))
     except (OSError, ValueError):
-        return
-    inside = out.resolve()
-    for name in set(before) - kept:
-        path = (out / name).resolve()
-        if path.is_relative_to(inside):
-            path.unlink(missing_ok=True)
+        written = set()
+    files = (path.relative_to(out) for path in out.rglob("*") if path.is_file())
+    return [path for path in files if path.as_posix() not in written]

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from documents.errors import InputError
 from documents.plan import ReportPlan
-from documents.sets import SUMS, WAIVERS
+from documents.sets import PLAN, PROVENANCE, SUMS, WAIVERS
 from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.derived import derived, read_set, texts
-from reports.sets.files import LICENCE, PLAN, PROVENANCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
+from reports.sets.files import LICENCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
 from reports.sets.objections import all_objections, in_short
 from reports.sets.rows import ROWS, broken_rows, named_row
 from results.merging import model_seconds, unmodelled

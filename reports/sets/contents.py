@@ -11,9 +11,10 @@ import polars as pl
 
 from documents.errors import InputError
 from documents.plan import ReportPlan, StudyPlan
+from documents.sets import PROVENANCE
 from reports.figures.series import series_rows
 from reports.pages.parity import jobs_of
-from reports.sets.files import CURVE_POINTS, PROVENANCE, SPECIAL, STUDY_TABLES
+from reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
 from results.merging import machines
 from results.reading import naming_damage, read, scan, table_files, with_method
 

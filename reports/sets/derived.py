@@ -11,12 +11,13 @@ import polars as pl
 
 from documents.errors import InputError
 from documents.plan import ReportPlan, read_plan
+from documents.sets import PLAN
 from reports.boards.leaderboard import leaderboards
 from reports.boards.table import board_table
 from reports.claims.verdict_list import read_verdicts
 from reports.formatting import json_value
 from reports.rendering import TEMPLATES, templates
-from reports.sets.files import CURVE_POINTS, PLAN, as_json
+from reports.sets.files import CURVE_POINTS, as_json
 from reports.tables import read_tables
 from results.schema import TABLES
 

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from documents.errors import InputError
-from documents.sets import SUMS, check_name
+from documents.sets import PLAN, PROVENANCE, SUMS, check_name
 from results.writing import replacing
 
-PLAN = "plan.json"
-PROVENANCE = "provenance.json"
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
 SPECIAL = {
     "parity": ("parity", "jobs"),

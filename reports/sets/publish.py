@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from documents.errors import InputError
 from documents.plan import ReportPlan
-from documents.sets import WAIVERS, between_markers, check_name, check_page, check_waivers
-from reports import formatting
+from documents.sets import PLAN, PROVENANCE, WAIVERS, between_markers, check_name, check_page, check_waivers
 from reports.claims.verdict_list import read_verdicts
 from reports.sets.checking import flaws
 from reports.sets.contents import Contents, gather, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
-from reports.sets.files import LICENCE, PLAN, PROVENANCE, as_json, new_set, seal, write_text
+from reports.sets.files import LICENCE, as_json, new_set, seal, write_text
 from reports.sets.objections import Objection, Revision, all_objections, in_short
-from reports.tables import read_tables
 from results.provenance import PROJECT, commit
 from results.reading import read
 from results.schema import TABLES
@@ -87,36 +85,6 @@ def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
             yield f"    remedy: {remedy}; or publish with waive={kind}, which the set then says"
 
 
-def drawn(plan: ReportPlan, folder: Path, tell: Callable[[str], None]) -> ReportPlan:
-    """A set's plan with the figures, which a set does not hold, drawn into a folder.
-
-    Args:
-        tell: is told what is done next.
-
-    Raises:
-        InputError: when a table is missing or damaged, or has no measure of a claim.
-    """
-    from reports.claims.page import check_measured, check_rows
-    from reports.figures.all_figures import draw_figures
-    from reports.figures.series import draw_series
-
-    rows = check_rows(plan.checks) if plan.checks else None
-    check_measured(plan, rows)
-    studies = []
-    for number, study in enumerate(plan.studies, start=1):
-        tell(f"figures of {study.name}, study {number} of {len(plan.studies)}")
-        figures = folder / "studies" / formatting.slug(study.name)
-        tables = read_tables(study.tables)
-        draw_figures(study, tables, figures)
-        studies.append(study.model_copy(update={"figures": figures}))
-    checks = plan.checks
-    if checks is not None:
-        tell("figures of property checks")
-        checks = checks.model_copy(update={"figures": folder / "claims"})
-        draw_series(checks, checks.figures)
-    return plan.model_copy(update={"studies": tuple(studies), "checks": checks})
-
-
 def _write(stage: Path, plan: ReportPlan, contents: Contents, provenance: Mapping[str, Any]) -> None:
     """Write everything, the plan as it is to stand in the set."""
     for where, frames in contents.frames.items():
@@ -156,6 +124,7 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "parity": plan.parity and plan.parity.model_copy(update={"tables": (Path("parity"),)}),
             "checks": plan.checks and plan.checks.model_copy(update=checks),
             "kernels": None,
+            "archive": (),
             "folders": {},  # of the publisher's machine
             "published": name,
             "waived": tuple(in_short(found)),

@@ -11,11 +11,11 @@ from pathlib import Path
 from documents.errors import InputError
 from documents.names import unknown
 from documents.plan import ReportPlan, read_plan
+from documents.sets import PLAN
 from reports import formatting
 from reports.sets.checking import read_provenance
 from reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
 from reports.sets.derived import read_set
-from reports.sets.files import PLAN
 from reports.sets.sides import Side, only, side_of
 
 STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}

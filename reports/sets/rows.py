@@ -11,9 +11,10 @@ import polars as pl
 
 from documents.method import IDENTITY, Method
 from documents.plan import ChecksPlan, ParityPlan, ReportPlan, StudyPlan
+from documents.sets import PROVENANCE
 from documents.study import FIRST_FINAL_SEED
 from reports.claims.page import with_share
-from reports.sets.files import CURVE_POINTS, PROVENANCE, SPECIAL
+from reports.sets.files import CURVE_POINTS, SPECIAL
 from results.merging import KEYS
 from results.outcomes import FINISHED
 from results.reading import with_method

@@ -11,9 +11,9 @@ import polars as pl
 
 from documents.errors import InputError
 from documents.plan import ReportPlan, read_plan
+from documents.sets import PLAN
 from reports.claims.page import check_rows
 from reports.claims.verdicts import Verdicts, claim_verdicts
-from reports.sets.files import PLAN
 from reports.tables import Tables, read_tables
 
 SITE_PLAN = Path("reports/site/plan.json")  # in a checkout: of what its site shows

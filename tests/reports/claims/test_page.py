@@ -14,7 +14,7 @@ import pytest
 from curvebench.__main__ import main
 from documents.errors import InputError
 from documents.plan import ChecksPlan
-from reports.claims.page import check_measured, check_rows, claims_page, parts_of
+from reports.claims.page import check_measured, check_rows, claim_entries, claims_page, parts_of
 from reports.claims.verdict_list import listed, read_verdicts
 from reports.claims.verdicts import property_rows
 from reports.formatting import slug
@@ -68,7 +68,7 @@ def test_a_part_is_told_by_its_worst_measure(plan: ChecksPlan):
 @pytest.fixture
 def page(report: Report, plan: ChecksPlan) -> dict[str, Any]:
     told = listed(report.plan, read_verdicts(report.plan))
-    return claims_page(report.plan, check_rows(plan), told, [])
+    return claims_page(claim_entries(report.plan, check_rows(plan), told, [], "claim_figures"), ())
 
 
 def _changes(raw: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
 def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, plan: ChecksPlan):
     rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
     with pytest.raises(InputError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
-        claims_page(report.plan, rows, [], [])
+        claim_entries(report.plan, rows, [], [], "claim_figures")
     (row,) = (row for row in property_rows(plan, rows, "quick") if row["claim"] == MISPRINT)
     assert (row["verdict"], row["reason"]) == ("not run", "the tables hold no measure of it")
 

@@ -339,7 +339,8 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
         assert verdict["command"].startswith(
             f"snakemake --cores all reports --config studies={verdict['id']} "
         )
-    pages = render_site(read_plan(report.plan_file), tmp_path / "site", lambda _: None).parent
+    pages = tmp_path / "site"
+    render_site(read_plan(report.plan_file), pages, lambda _: None)
     drawn = {verdict["id"]: verdict["figure"] for verdict in told}
     drawn = {claim: figure for claim, figure in drawn.items() if figure}
     assert set(drawn) == {"egop.digits_mlp", "egop.convex"}  # what comparisons decide, and was run

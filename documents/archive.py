@@ -1,0 +1,111 @@
+"""The archive: the best version of every study and checked claim that published sets hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from documents.errors import InputError
+from documents.plan import ClaimPlan, Origin, ReportPlan, StudyPlan, read_plan
+from documents.sets import PLAN, PROVENANCE
+
+CLAIM_FIGURES = "claims"  # the folder of what property checks draw; no study has that name
+
+
+def read_origin(folder: Path) -> Origin:
+    """The origin of a published set.
+
+    Raises:
+        InputError: when its provenance is missing or damaged.
+    """
+    path = folder / PROVENANCE
+    try:
+        provenance = json.loads(path.read_text())
+        machines = {f"{one['cpu']}, {one['cores']} cores": None for one in provenance["machines"]}
+        return Origin(published=provenance["published"], machines=tuple(machines))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a set's provenance ({error!r}); restore the set") from error
+
+
+def read_archive(folder: Path) -> tuple[ReportPlan, ...]:
+    """The published sets of a folder, each narrowed to what no other set has at a better scale, or later.
+
+    Raises:
+        InputError: when a set's plan or provenance is missing or damaged.
+    """
+    plans = [
+        read_plan(path).model_copy(update={"origin": read_origin(path.parent)})
+        for path in sorted(folder.glob(f"*/{PLAN}"))
+    ]
+    best = best_of(sorted(plans, key=lambda plan: plan.origin.published if plan.origin else ""))
+    return tuple(plan for plan in best if plan.studies or plan.checks)
+
+
+def rank(study: StudyPlan) -> tuple[int, int]:
+    """How much a version of a study can say: the length of its runs, then its final seeds."""
+    return max(study.budget.values()), max(used.final_seeds for used in study.runs_on.values())
+
+
+def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
+    """The plans, each with those studies and checked claims of which it has the best version.
+
+    A study that only repeats claims stays with the study that decides them, where a plan has both.
+
+    Args:
+        plans: the latest last; of versions of one rank the latest is the best.
+    """
+    studies = _best([[(study.name, rank(study)) for study in plan.studies] for plan in plans])
+    for place, plan in enumerate(plans):
+        decided = {
+            claim.id for study in plan.studies if studies[study.name] == place for claim in study.claims
+        }
+        studies |= {
+            study.name: place
+            for study in plan.studies
+            if study.only_repeats and decided.intersection(claim.repeats or "" for claim in study.repeated)
+        }
+    claims = _best(
+        [[(claim.id, ()) for claim in plan.checks.claims] if plan.checks else [] for plan in plans]
+    )
+    return tuple(
+        _narrowed(
+            plan,
+            {name for name, at in studies.items() if at == place},
+            {claim for claim, at in claims.items() if at == place},
+        )
+        for place, plan in enumerate(plans)
+    )
+
+
+def _instances(claim: ClaimPlan) -> tuple[int]:
+    return (sum(part.instances for part in claim.parts),)
+
+
+def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str, int]:
+    """The place of the best version by name: of the highest rank, and of those the last."""
+    found: dict[str, tuple[tuple[Any, ...], int]] = {}
+    for place, named in enumerate(versions):
+        for name, rank_ in named:
+            found[name] = max(found.get(name, (rank_, place)), (rank_, place))
+    return {name: place for name, (_, place) in found.items()}
+
+
+def _narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]) -> ReportPlan:
+    """The plan with those studies and claims, and with its parity."""
+    checked = tuple(claim for claim in plan.checks.claims if claim.id in claims) if plan.checks else ()
+    return plan.model_copy(
+        update={
+            "studies": tuple(study for study in plan.studies if study.name in studies),
+            "skipped": (),
+            "checks": plan.checks.model_copy(update={"claims": checked}) if plan.checks and checked else None,
+        }
+    )
+
+
+def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
+    """A set's plan with its figures, which a set does not hold, below a folder."""
+    studies = (study.model_copy(update={"figures": folder / study.name}) for study in plan.studies)
+    checks = plan.checks and plan.checks.model_copy(update={"figures": folder / CLAIM_FIGURES})
+    return plan.model_copy(update={"studies": tuple(studies), "checks": checks})

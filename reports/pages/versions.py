@@ -1,0 +1,144 @@
+"""Which version of each study a site shows: the best of what was run here and of published sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import polars as pl
+
+from documents.archive import best_of
+from documents.plan import ReportPlan, StudyPlan
+from reports.claims.page import check_rows, claim_entries
+from reports.claims.verdict_list import listed
+from reports.claims.verdicts import claim_verdicts
+from reports.failures import failures_of
+from reports.pages.parity import jobs_of
+from reports.pages.study_pages import Rows, read_figures
+from reports.plan import CLAIM_FIGURES
+from reports.tables import Tables, read_tables
+
+Agreement = Literal["agrees", "disagrees", "open"]
+SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}  # the other verdicts leave it open
+
+
+def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
+    """The archive and, last, the plan, each with what it has the best version of.
+
+    What the plan left out is not listed where a published set has it.
+    """
+    *sets, own = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
+    there = {study.name for one in sets for study in one.studies}
+    skipped = tuple(study for study in plan.skipped if study.name not in there)
+    return (*sets, own.model_copy(update={"skipped": skipped}))
+
+
+@dataclass(frozen=True)
+class ShownStudy:
+    """A study that has a page: its tables, its figures, and the plan that it is part of."""
+
+    study: StudyPlan
+    tables: Tables
+    figures: Rows
+    plan: ReportPlan
+
+
+@dataclass(frozen=True)
+class Version:
+    """What was run here, or a published set, as it was read.
+
+    Args:
+        studies: all of its studies, in the order of its plan.
+        check_figures: what its property checks draw.
+        check_folder: the site's folder of that.
+        claims: as `reports.claims.page.claim_entries` gives them.
+        measures: of its property checks; None where there are none.
+    """
+
+    plan: ReportPlan
+    studies: tuple[ShownStudy, ...]
+    check_figures: Rows
+    check_folder: str
+    claims: Rows
+    measures: pl.DataFrame | None
+
+    @property
+    def jobs(self) -> pl.DataFrame:
+        """All jobs: of its studies, of parity and of property checks."""
+        studies = [each.tables.jobs for each in self.studies]
+        return pl.concat([*studies, jobs_of(self.plan.parity), jobs_of(self.plan.checks)])
+
+    @property
+    def failures(self) -> Rows:
+        """What failed of its jobs."""
+        return failures_of(self.jobs)
+
+    def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], Rows]:
+        """Its studies and claims, as far as its plan has them when it is narrowed to the best versions."""
+        names = {study.name for study in narrowed.studies}
+        deciding = {*names, *(study.name for study in narrowed.skipped)}
+        checked = {claim.id for claim in narrowed.checks.claims} if narrowed.checks else set()
+        claims = [one for one in self.claims if one["study"] in deciding or one["id"] in checked]
+        return [each for each in self.studies if each.study.name in names], claims
+
+
+def read_version(plan: ReportPlan) -> Version:
+    """Read the tables and figures of a plan, and decide its claims.
+
+    Raises:
+        InputError: when a table or a list of figures is missing or damaged.
+    """
+    studies = tuple(
+        ShownStudy(study, read_tables(study.tables), read_figures(study.figures), plan)
+        for study in plan.studies
+    )
+    measures = check_rows(plan.checks) if plan.checks else None
+    verdicts = claim_verdicts(plan, {each.study.name: each.tables for each in studies}, measures)
+    check_figures = read_figures(plan.checks.figures) if plan.checks else []
+    drawn = [*check_figures, *(figure for each in studies for figure in each.figures)]
+    folder = f"{CLAIM_FIGURES}/{plan.published}" if plan.published else CLAIM_FIGURES
+    claims = claim_entries(plan, measures, listed(plan, verdicts), drawn, folder)
+    return Version(plan, studies, check_figures, folder, claims, measures)
+
+
+def renamed_here(each: ShownStudy) -> ShownStudy:
+    """A study that was run here, of which a published set has a better version, by a name that says so."""
+    return replace(each, study=each.study.model_copy(update={"name": f"{each.study.name} (here)"}))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim's verdict here and in a published set.
+
+    Args:
+        here, published: the claim as `reports.claims.page.claim_entries` gives it.
+    """
+
+    here: Mapping[str, Any]
+    published: Mapping[str, Any]
+
+    @property
+    def agreement(self) -> Agreement:
+        """Whether both say the same; open where one of them leaves it open."""
+        said = SAYS.get(self.here["verdict"], 0) * SAYS.get(self.published["verdict"], 0)
+        return "agrees" if said > 0 else "disagrees" if said else "open"
+
+
+def checked_against(
+    here: Iterable[Mapping[str, Any]], published: Iterable[Mapping[str, Any]]
+) -> list[Checked]:
+    """The claims that were decided here and in a set: what disagrees first, then what is open.
+
+    Args:
+        here: the claims of what was run.
+        published: those of all sets.
+    """
+    there = {claim["id"]: claim for claim in published}
+    found = [
+        Checked(claim, there[claim["id"]])
+        for claim in here
+        if claim["id"] in there and claim["verdict"] != "not run"
+    ]
+    order = ("disagrees", "open", "agrees")
+    return sorted(found, key=lambda one: order.index(one.agreement))
