@@ -9,7 +9,7 @@ from typing import Any
 
 from documents.errors import InputError
 from documents.plan import ClaimPlan, Origin, ReportPlan, StudyPlan, read_plan
-from documents.sets import PLAN, PROVENANCE
+from documents.sets import PLAN, PROVENANCE, SUMS
 
 CLAIM_FIGURES = "claims"  # the folder of what property checks draw; no study has that name
 
@@ -36,8 +36,8 @@ def read_archive(folder: Path) -> tuple[ReportPlan, ...]:
         InputError: when a set's plan or provenance is missing or damaged.
     """
     plans = [
-        read_plan(path).model_copy(update={"origin": read_origin(path.parent)})
-        for path in sorted(folder.glob(f"*/{PLAN}"))
+        read_plan(path.parent / PLAN).model_copy(update={"origin": read_origin(path.parent)})
+        for path in sorted(folder.glob(f"*/{SUMS}"))
     ]
     best = best_of(sorted(plans, key=lambda plan: plan.origin.published if plan.origin else ""))
     return tuple(plan for plan in best if plan.studies or plan.checks)

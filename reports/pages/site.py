@@ -62,7 +62,11 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
         versions.append(read_version(one))
     *published, own = versions
     best = [version.best(one) for version, one in zip(versions, shown_plans(plan), strict=True)]
-    leading = sorted((each for own_best, _ in best for each in own_best), key=lambda each: each.study.name)
+    asked = {study.name: place for place, study in enumerate(plan.studies)}  # these first, in their order
+    leading = sorted(
+        (each for own_best, _ in best for each in own_best),
+        key=lambda each: (asked.get(each.study.name, len(asked)), each.study.name),
+    )
     there = {id(each) for each in leading}
     pages_of = [*leading, *(renamed_here(each) for each in own.studies if id(each) not in there)]
     studies = [(each.study, each.tables) for each in leading]

@@ -19,16 +19,18 @@ def summary(own: Version, checked: Sequence[Checked], archive: bool, site: Path)
 
     Args:
         own: what was run here.
-        checked: its claims next to those of published sets.
+        checked: its claims next to those of published sets, of which a site of one set says nothing.
         archive: whether there are published sets.
         site: the first page.
     """
+    published = own.plan.published
+    agreement = _agreement(checked) if archive else "no sets to compare with"
     return [
-        f"Run here:  {_what(own)}",
+        f"{'The set: ' if published else 'Run here:'}  {_what(own)}",
         f"It says:   {_verdicts(own)}",
-        f"Published: {_agreement(checked) if archive else 'no sets to compare with'}",
+        *([] if published else [f"Published: {agreement}"]),
         f"Site:      {site.resolve()}",
-        f"Next:      {_next(own.plan)}",
+        *([] if published else [f"Next:      {_next(own.plan)}"]),
     ]
 
 

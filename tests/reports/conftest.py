@@ -43,9 +43,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """The figures and the site of the made-up studies, made by the command line."""
     folder = tmp_path_factory.mktemp("report")
     plan_file = write_plan(folder, SHAPES, checks=True)
-    for shape in SHAPES:
-        assert main(["figures", "--plan", str(plan_file), "--study", shape.name]) == 0
-    assert main(["claims", "figures", "--plan", str(plan_file)]) == 0
+    assert main(["figures", "--plan", str(plan_file)]) == 0
     return Report(folder, plan_file, read_plan(plan_file), site_of(plan_file, folder))
 
 

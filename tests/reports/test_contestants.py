@@ -53,7 +53,7 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     said = words_of("setting.jinja", "options", rows["adam"]["others"])
     assert "rule torch:torch.optim.Adam" in said
     assert said.endswith("with amsgrad")
-    assert main(["figures", "--plan", str(path), "--study", study.name]) == 0
+    assert main(["figures", "--plan", str(path)]) == 0
     assert main(["site", "--plan", str(path), "--out", str(tmp_path / "site")]) == 0
     page = (tmp_path / "site" / f"study_{study.name}.html").read_text()
     assert "torch:torch.optim.Adam" in page

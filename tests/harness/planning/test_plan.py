@@ -394,9 +394,9 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
     plan, _ = checks(config, toys)
     write_specs(plan)
     figures = plan.report.checks.figures
-    hash_ = figures.suffix.removeprefix(".")
-    assert plan.wiring.pattern("claims").format(hash=hash_) == str(figures)
-    written = Path(plan.wiring.pattern("claims plan").format(hash=hash_)).read_bytes()
+    named = {"study": "claims", "scale": "quick", "hash": figures.suffix.removeprefix(".")}
+    assert plan.wiring.pattern("figures").format(**named) == str(figures)
+    written = Path(plan.wiring.pattern("figures plan").format(**named)).read_bytes()
     assert ReportPlan.model_validate_json(written).checks == plan.report.checks
 
 

@@ -105,7 +105,7 @@ def plan_file(tmp_path_factory) -> Path:
     path = write_plan(folder, (Shape(), CONVEX, AGAIN))
     path.write_text(json.dumps(with_repeats(path)))
     leave_figures_out(folder, Shape().name, CONVEX.name)
-    assert main(["figures", "--plan", str(path), "--study", AGAIN.name]) == 0
+    assert main(["figures", "--plan", str(path)]) == 0
     return path
 
 

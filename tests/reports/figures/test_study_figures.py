@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from curvebench.__main__ import main
 from documents.plan import StudyPlan
+from reports.figures.all_figures import draw_figures
 from reports.figures.drawing import limit_heights
+from reports.tables import read_tables
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
 
@@ -100,9 +101,7 @@ def test_a_hostile_name_is_text_and_not_markup(drawn: list[dict]):
 
 def test_the_same_tables_give_the_same_bytes(report: Report, tmp_path: Path):
     study = report.plan.study("convex")
-    assert (
-        main(["figures", "--plan", str(report.plan_file), "--study", "convex", "--out", str(tmp_path)]) == 0
-    )
+    draw_figures(study, read_tables(study.tables), tmp_path)
     again = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert again == {path.name: path.read_bytes() for path in study.figures.iterdir()}
 

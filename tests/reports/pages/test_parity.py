@@ -66,7 +66,7 @@ def test_the_overview_says_whether_backends_agree_and_the_provenance_has_the_job
 def test_a_lost_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     shape = Shape(seeds=(1, 2), tuning_seeds=(0,), optimizers=("sgd",), backends=("jax",))
     plan = write_plan(tmp_path, [shape])
-    assert main(["figures", "--plan", str(plan), "--study", shape.name]) == 0
+    assert main(["figures", "--plan", str(plan)]) == 0
     (tmp_path / "parity/1/parity.parquet").unlink()
     assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 2
     assert re.search(r"parity/1/parity\.parquet: no such file; .*snakemake", capsys.readouterr().err)

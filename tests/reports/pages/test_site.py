@@ -176,7 +176,15 @@ def test_rendering_says_what_it_is_at_and_a_second_one_removes_stale_pages_and_n
     plan.write_text(json.dumps(raw))
     site_of(plan, tmp_path)
     said = capsys.readouterr()
-    assert said.out == f"The site: {site / 'index.html'}\n"
+    told = dict(line.split(":", 1) for line in said.out.splitlines())
+    assert list(told) == ["Run here", "It says", "Published", "Site", "Next"]
+    assert (
+        told["Run here"]
+        .strip()
+        .startswith("digits_mlp and convex at quick scale; parity of the backends; 3 ")
+    )
+    assert told["It says"].strip() == "6 claims: 4 reproduced, 1 not run, 1 not reproduced"
+    assert told["Site"].strip() == str(site / "index.html")
     lines = said.err.splitlines()
     assert "site: study_convex.html, study 2 of 2" in lines
     assert all(line.startswith("site: ") for line in lines)
@@ -198,7 +206,7 @@ def test_a_plan_without_studies_still_renders(empty_site: Path):
 
 def test_a_study_whose_runs_all_failed_to_start_still_renders(tmp_path: Path):
     plan = write_plan(tmp_path, [Shape(seeds=(), tuning_seeds=(), optimizers=("sgd",), backends=("jax",))])
-    assert main(["figures", "--plan", str(plan), "--study", "digits_mlp"]) == 0
+    assert main(["figures", "--plan", str(plan)]) == 0
     assert "0 final seeds" not in Page(site_of(plan, tmp_path) / "study_digits_mlp.html").text
 
 
@@ -210,7 +218,7 @@ def test_what_is_missing_is_named_with_a_remedy(tmp_path: Path, capsys: pytest.C
     assert re.search(r"figures\.json: cannot be read .*snakemake", capsys.readouterr().err)
     runs = tmp_path / "tables/digits_mlp/runs.parquet"
     runs.write_bytes(runs.read_bytes()[:100])
-    assert main(["figures", "--plan", str(plan), "--study", "digits_mlp"]) == 2
+    assert main(["figures", "--plan", str(plan)]) == 2
     assert "runs.parquet: not a whole Parquet file" in capsys.readouterr().err
     assert not (tmp_path / "site").exists()
 

@@ -1,0 +1,136 @@
+"""What was run here with published sets: which version is shown, and whether both say the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from curvebench.__main__ import main
+from documents.archive import best_of, read_archive, with_figures
+from documents.errors import InputError
+from documents.plan import ReportPlan, StudyPlan, read_plan
+from reports.pages.versions import checked_against, shown_plans
+from tests.reports.example_sets import write_set
+from tests.reports.synthetic import Shape, write_plan
+
+OWN = Shape(seeds=tuple(range(1000, 1006)))  # fewer than the published ones
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A site, the plan that it shows, and what the command printed."""
+
+    site: Path
+    plan: ReportPlan
+    said: str
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two sets: a small one of a study, and a larger one of two with property checks."""
+    folder = tmp_path_factory.mktemp("published")
+    write_set(folder, "small.2026-10", [OWN], checks=False)
+    write_set(folder, "large.2026-11")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rendered(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Rendered:
+    """The site of a study that was run here, with few seeds, and of the sets."""
+    folder = tmp_path_factory.mktemp("here")
+    plan = read_plan(write_plan(folder, [OWN]))
+    archive = tuple(with_figures(one, folder / "drawn" / one.published) for one in read_archive(sets))
+    plan = plan.model_copy(update={"archive": archive})
+    file, summary = folder / "plan.json", folder / "summary.txt"
+    file.write_text(plan.to_json())
+    assert main(["figures", "--plan", str(file)]) == 0
+    given = ["site", "--plan", str(file), "--out", str(folder / "site"), "--summary", str(summary)]
+    assert main(given) == 0
+    return Rendered(folder / "site", plan, summary.read_text())
+
+
+def test_the_archive_has_the_best_version_of_each_study_and_claim(sets: Path):
+    (large,) = read_archive(sets)
+    assert large.published == "large.2026-11"
+    assert [study.name for study in large.studies] == ["digits_mlp", "convex"]
+    assert large.checks
+    assert large.origin
+    assert "Toy CPU at 3 GHz, 2 cores" in large.origin.machines
+    small = read_plan(sets / "small.2026-10/plan.json")
+    kept, later = best_of((large, small))
+    assert kept.studies == large.studies, "more seeds are better than a later day"
+    assert later.studies == ()
+    first, last = best_of((small, small))
+    assert (first.studies, last.studies) == ((), small.studies), "of equals the last"
+
+
+def test_a_set_without_its_provenance_is_refused(sets: Path, tmp_path: Path):
+    (tmp_path / "bad").mkdir()
+    for name in ("plan.json", "SHA256SUMS"):
+        shutil.copyfile(sets / "small.2026-10" / name, tmp_path / "bad" / name)
+    with pytest.raises(InputError, match=r"bad/provenance\.json: not a set's provenance .* restore the set"):
+        read_archive(tmp_path)
+
+
+def _with_seeds(study: StudyPlan, seeds: int) -> StudyPlan:
+    runs_on = {name: used.model_copy(update={"final_seeds": seeds}) for name, used in study.runs_on.items()}
+    return study.model_copy(update={"runs_on": runs_on})
+
+
+def test_what_ran_here_is_shown_where_no_set_has_more_of_it(rendered: Rendered):
+    large, own = shown_plans(rendered.plan)
+    assert [study.name for study in large.studies] == ["digits_mlp", "convex"]
+    assert own.studies == ()
+    (study,) = rendered.plan.studies
+    *_, own = shown_plans(rendered.plan.model_copy(update={"studies": (_with_seeds(study, 11),)}))
+    assert [study.name for study in own.studies] == ["digits_mlp"]
+
+
+def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
+    published = (rendered.site / "study_digits_mlp.html").read_text()
+    assert "Published set <code>large.2026-11</code>, quick scale" in published
+    assert "Toy CPU at 3 GHz, 2 cores" in published
+    (here,) = rendered.site.glob("study_digits_mlp-here-*.html")
+    assert f'href="{here.name}">What was run here</a>' in published
+    assert "Run here at quick scale." in here.read_text()
+    assert 'href="study_digits_mlp.html">The published version</a>' in here.read_text()
+    assert (rendered.site / "study_convex.html").is_file()
+    claims = (rendered.site / "claims.html").read_text()
+    assert claims.count("<dt>Runs</dt><dd>Published set <code>large.2026-11</code>") == 5
+    files = json.loads((rendered.site / "files.json").read_text())
+    assert any(name.startswith("claim_figures/large.2026-11/") for name in files)
+
+
+def test_the_overview_and_the_summary_say_whether_both_agree(rendered: Rendered):
+    overview = (rendered.site / "index.html").read_text()
+    assert "1 of 1 claim that were run here came out as published" in overview
+    assert "Published: 1 of 1 claim agree with the published sets\n" in rendered.said
+
+
+def test_what_disagrees_comes_first_and_what_is_inconclusive_next():
+    here = [("a", "reproduced"), ("b", "underpowered"), ("c", "not reproduced"), ("d", "not run")]
+    found = checked_against(
+        ({"id": name, "verdict": verdict} for name, verdict in [*here, ("e", "reproduced")]),
+        ({"id": name, "verdict": "partly reproduced"} for name in "abcd"),
+    )
+    told = [(one.here["id"], one.agreement) for one in found]
+    assert told == [("c", "disagrees"), ("b", "open"), ("a", "agrees")]
+
+
+def test_an_interruption_leaves_the_old_site_whole(rendered: Rendered, monkeypatch: pytest.MonkeyPatch):
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in rendered.site.rglob("*") if path.is_file()}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = content()
+    monkeypatch.setattr("reports.pages.site.shutil.copyfile", killed)
+    with pytest.raises(KeyboardInterrupt):
+        main(["site", "--plan", str(rendered.site.parent / "plan.json"), "--out", str(rendered.site)])
+    assert content() == before
+    assert not list(rendered.site.parent.glob(".site.*"))
