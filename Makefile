@@ -10,7 +10,6 @@ CONFIG ?=
 BIN := $(abspath $(VENV))/bin
 # the stamp carries a checksum of what the environment is made from: equal content means ready
 READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock pyproject.toml | cksum))
-SITE := $(or $(patsubst site=%,%,$(filter site=%,$(CONFIG))),reports/site)
 IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 # a worker takes whole files, in the order of tests/conftest.py
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -21,9 +20,8 @@ PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-reports: $(READY)  ## run what is missing of the studies and render the site
+reports: $(READY)  ## run what is missing of the tour, or of what CONFIG says, and render the site
 	@$(IN_ENVIRONMENT) snakemake --cores $(CORES) $(if $(CONFIG),--config $(CONFIG) --) reports
-	@echo "The site: $(abspath $(SITE)/index.html)"
 
 test: $(READY)  ## run the tests; minutes
 	@$(IN_ENVIRONMENT) $(PYTEST) $(TESTS)

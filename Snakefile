@@ -2,7 +2,8 @@
 
 bases -> sweep -> refine -> final -> tables -> figures -> site -> reports, and timing, parity and checks for the site.
 
-snakemake --cores all reports                          everything, at quick scale; what failed is tried again
+snakemake --cores all reports                          the tour, minutes; what failed is tried again
+snakemake --cores all reports --config studies=all     everything, at quick scale
 snakemake -n reports                                   the plan
 snakemake --cores all reports --config studies=convex  one study, by its file's stem or a claim's id
 snakemake --cores all reports --config scale=paper     the papers' own settings
