@@ -109,3 +109,14 @@ def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
     studies = (study.model_copy(update={"figures": folder / study.name}) for study in plan.studies)
     checks = plan.checks and plan.checks.model_copy(update={"figures": folder / CLAIM_FIGURES})
     return plan.model_copy(update={"studies": tuple(studies), "checks": checks})
+
+
+def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
+    """The archive and, last, the plan, each with what it has the best version of.
+
+    What the plan left out is not listed where a published set has it.
+    """
+    *sets, own = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
+    there = {study.name for one in sets for study in one.studies}
+    skipped = tuple(study for study in plan.skipped if study.name not in there)
+    return (*sets, own.model_copy(update={"skipped": skipped}))

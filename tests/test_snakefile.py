@@ -173,9 +173,9 @@ def test_the_main_job_from_a_kill_by_failures_to_changes(snakemake, project, act
     next((stored / "one").glob("a*.json")).touch()
     assert sorted(jobs_of(snakemake("-n", *asked).stdout)) == [
         "claims of toy, on random instances",
-        "claims: figures of their checks",
+        "claims: figures",
         "parity of adam: PyTorch against JAX, NumPy against PyTorch",
-        "report: reports/site/index.html",
+        "report: reports/site",
         "tiny: coarse sweep of adam on jax",
         "tiny: figures",
         "tiny: final seeds of adam on jax",

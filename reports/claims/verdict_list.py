@@ -54,6 +54,8 @@ def leading(plan: ReportPlan, found: Verdicts) -> pl.DataFrame:
 def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
 
+    `published` is the set that it is of, empty for what was run here.
+
     `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
     ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
     words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
@@ -83,6 +85,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
             {
                 **{NAMES.get(name, name): value for name, value in row.items()},
                 "sentence": sentences[row["claim"]],
+                "published": plan.published,
                 "figure": claim_figure(row["claim"], row["study"], row["backend"])
                 if any(one["seeds"] for one in own.values())
                 else None,

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from documents.archive import shown_plans
 from documents.plan import ReportPlan
 from documents.sources import sources
 from reports import formatting
@@ -35,7 +36,7 @@ from reports.pages.study_pages import (
     when_and_where,
 )
 from reports.pages.summary import summary
-from reports.pages.versions import checked_against, read_version, renamed_here, shown_plans
+from reports.pages.versions import checked_against, read_version, renamed_here
 from reports.plan import figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import polars as pl
 
-from documents.archive import best_of
 from documents.plan import ReportPlan, StudyPlan
 from reports.claims.page import check_rows, claim_entries
 from reports.claims.verdict_list import listed
@@ -21,17 +20,6 @@ from reports.tables import Tables, read_tables
 
 Agreement = Literal["agrees", "disagrees", "open"]
 SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}  # the other verdicts leave it open
-
-
-def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
-    """The archive and, last, the plan, each with what it has the best version of.
-
-    What the plan left out is not listed where a published set has it.
-    """
-    *sets, own = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
-    there = {study.name for one in sets for study in one.studies}
-    skipped = tuple(study for study in plan.skipped if study.name not in there)
-    return (*sets, own.model_copy(update={"skipped": skipped}))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from curvebench.__main__ import main
-from documents.archive import best_of, read_archive, with_figures
+from documents.archive import best_of, read_archive, shown_plans, with_figures
 from documents.errors import InputError
 from documents.plan import ReportPlan, StudyPlan, read_plan
-from reports.pages.versions import checked_against, shown_plans
+from reports.pages.versions import checked_against
 from tests.reports.example_sets import write_set
 from tests.reports.synthetic import Shape, write_plan
 
