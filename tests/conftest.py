@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Workers side by side: threads of theirs would wait for each other. Read by libraries when they are imported.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"):
     os.environ.setdefault(variable, "1")
-# XLA compiles for tests three times as fast where it hardly optimizes; `make test-all` lets it, as in runs
+# XLA compiles for tests three times as fast where it hardly optimizes; `make test-all` lets it, as in runs,
+# and so do the tests with `all_passes`
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -75,3 +76,9 @@ def activated() -> dict[str, str]:
     activated["PATH"] = f"{Path(sys.executable).parent}:{activated['PATH']}"
     activated["PYTHONPATH"] = "."
     return activated
+
+
+@pytest.fixture
+def all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA optimizes as in runs, in the processes that the test starts."""
+    monkeypatch.setenv("XLA_FLAGS", "")
