@@ -96,10 +96,12 @@ def test_names_from_data_are_text(pages: dict[str, Page]):
         assert [script.get("src") for script in scripts] == ["script.js"]
 
 
-def test_figures_have_alternative_text(pages: dict[str, Page]):
+def test_figures_have_alternative_text_and_a_link_to_their_file(pages: dict[str, Page]):
     images = pages["study_digits_mlp.html"].all("img")
     assert len(images) == 2 * 7
     assert all(len(image["alt"] or "") > 40 for image in images)
+    links = [link["href"] for link in pages["study_digits_mlp.html"].all("a")]
+    assert [link for link in links if link and link.endswith(".svg")] == [image["src"] for image in images]
 
 
 def test_every_estimate_has_an_interval(report: Report):
