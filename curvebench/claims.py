@@ -19,7 +19,7 @@ from harness.paths import SITE
 )
 def check(given: Namespace) -> None:
     """Check claims on random instances, and print their verdicts."""
-    from documents.names import unknown
+    from documents.errors import unknown
     from harness.checks import DEFAULT_SCALE, claims_by_id
     from harness.stages import check_jobs
 

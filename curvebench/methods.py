@@ -15,7 +15,7 @@ def parity(given: Namespace) -> None:
     """Compare the backends step by step, in float64."""
     from dataclasses import asdict
 
-    from documents.names import unknown
+    from documents.errors import unknown
     from harness.registry import RULES
     from harness.stages.parity import parities
     from harness.stages.parity_problems import CORE, PROBLEMS, TOLERANCE

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from documents.errors import InputError
-from documents.plan import ClaimPlan, Origin, ReportPlan, StudyPlan, read_plan
+from documents.plan import ClaimPlan, Publication, ReportPlan, StudyPlan, read_plan
 from documents.sets import PLAN, PROVENANCE, SUMS
 
 CLAIM_FIGURES = "claims"  # the folder of what property checks draw; no study has that name
 
 
-def read_origin(folder: Path) -> Origin:
+def read_origin(folder: Path) -> Publication:
     """The origin of a published set.
 
     Raises:
@@ -24,7 +24,7 @@ def read_origin(folder: Path) -> Origin:
     try:
         provenance = json.loads(path.read_text())
         machines = {f"{one['cpu']}, {one['cores']} cores": None for one in provenance["machines"]}
-        return Origin(published=provenance["published"], machines=tuple(machines))
+        return Publication(published=provenance["published"], machines=tuple(machines))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a set's provenance ({error!r}); restore the set") from error
 

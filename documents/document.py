@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
-from documents.names import unknown
+from documents.errors import unknown
 
 Direction = Literal["minimize", "maximize"]
 Which = Literal["final", "best"]

@@ -1,5 +1,18 @@
-"""The error that a user's input causes."""
+"""The error that a user's input causes, and what it says about a name that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class InputError(ValueError):
     """Bad input: the message names the file, the key and what would be right."""
+
+
+def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
+    """The message for an unknown name: the nearest valid one where one is near, and all of them."""
+    names = list(valid)
+    close = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{owner} has no {kind} {name!r}{hint} (valid: {', '.join(names) or 'none'})"

@@ -14,9 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from documents.claim import Claim
 from documents.document import Direction, Document, Judged, Precision, Which, dotted
-from documents.errors import InputError
+from documents.errors import InputError, unknown
 from documents.method import BasisSpec, OptimizerSpec, methods
-from documents.names import unknown
 from documents.study import Schedule, Seeds
 from documents.tuning import Tuning
 
@@ -230,7 +229,7 @@ class ChecksPlan(Document):
     figures: Path
 
 
-class Origin(Document):
+class Publication(Document):
     """When a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
 
     published: str
@@ -265,7 +264,7 @@ class ReportPlan(Document):
     folders: dict[str, str] = Field(default={})
     published: str = ""
     waived: tuple[str, ...] = ()
-    origin: Origin | None = None
+    origin: Publication | None = None
     archive: tuple[ReportPlan, ...] = ()
     path: Annotated[Path, Field(exclude=True)] = Path()
 

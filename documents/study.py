@@ -1,4 +1,4 @@
-"""The study as people write it: which keys a study file has, of which types, and what is wrong with one.
+"""The study as people write it: which keys a study file has, of which types, and what is wrong; and the tour.
 
 YAML is read strictly: 1e-3 is a number, and a key that is given twice an error.
 """
@@ -24,9 +24,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from documents.claim import Claim
 from documents.document import Document, JudgedWords, Positive, Precision, as_list, explained
-from documents.errors import InputError
+from documents.errors import InputError, unknown
 from documents.method import Method
-from documents.names import unknown
 from documents.tuning import Axis, Tuning
 
 FIRST_FINAL_SEED = 1000  # tuning seeds lie below it, so that no run is judged by a seed that tuned it
@@ -320,3 +319,23 @@ def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]
         keys = ", ".join(document.model_fields)
         raise InputError(f"{path}: not {what}: the file must hold keys and values (keys: {keys})")
     return raw
+
+
+class Tour(Document):
+    """What a tour runs: file stems or claim ids, of studies and of property checks."""
+
+    studies: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+
+
+def read_tour(path: Path) -> Tour:
+    """Read the file of a tour.
+
+    Raises:
+        InputError: with a line for each problem.
+    """
+    raw = read_yaml(path, "a tour", Tour)
+    try:
+        return Tour.model_validate(raw)
+    except ValidationError as errors:
+        lines = [f"{path}: {said}" for said in explained(errors, Tour, "a tour", raw=raw)]
+        raise InputError("\n".join(lines)) from errors

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from documents.names import unknown
+from documents.errors import unknown
 
 Read = Callable[[Any], Any]  # raises a ValueError that goes on from `<owner>: <name> = <value> `
 

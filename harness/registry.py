@@ -18,9 +18,8 @@ from typing import Any
 import optimizers
 import workloads
 from documents.definitions import Kind
-from documents.errors import InputError
+from documents.errors import InputError, unknown
 from documents.method import LIBRARIES
-from documents.names import unknown
 from harness.interop import foreign
 from optimizers.rule import Rule
 from workloads.workload import Workload

@@ -213,7 +213,7 @@ def test_what_is_to_be_light_imports_no_heavy_library(name: str):
 PLAIN = (
     "documents.definitions",
     "documents.errors",
-    "documents.names",
+    "documents.errors",
     "documents.values",
 )  # of documents, what imports nothing but Python's own
 PURE = ("results.intervals", "results.least_p")  # statistics that harness and reports share

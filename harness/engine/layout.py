@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
 
-from documents.names import unknown
+from documents.errors import unknown
 from harness.backends.ops import Array, Ops
 from optimizers.bases.basis import Shapes
 from optimizers.bases.change import ROTATION, Change

@@ -10,7 +10,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from documents.names import unknown
+from documents.errors import unknown
 from harness.backends.ops import Array, Ops
 from harness.engine.derivatives import Evaluation, StepInfo
 from harness.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side

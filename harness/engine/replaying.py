@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from documents.errors import InputError
-from documents.names import unknown
+from documents.errors import InputError, unknown
 from harness.backends import BACKENDS
 from harness.backends.numpy_ops import numpy_ops
 from harness.backends.ops import Array, Ops

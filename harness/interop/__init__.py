@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from documents.errors import InputError
-from documents.names import unknown
+from documents.errors import InputError, unknown
 from harness.engine.layout import KINDS
 from optimizers import HyperparameterError, Rule, rules
 from optimizers.options import OptionError, Options

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from documents.errors import InputError
-from documents.names import unknown
+from documents.errors import InputError, unknown
 from harness.backends.ops import Ops
 from harness.backends.torch_ops import torch_ops
 from harness.engine.layout import layout, roles_of

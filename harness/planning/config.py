@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from documents.document import Document, explained
-from documents.errors import InputError
-from documents.names import unknown
+from documents.errors import InputError, unknown
 from documents.sets import check_letters, check_waivers
-from documents.tour import read_tour
+from documents.study import read_tour
 from harness.backends import BACKENDS
 from harness.paths import RESULTS, SITE, STUDY_FOLDER
 

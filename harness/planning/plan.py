@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.archive import with_figures
-from documents.errors import InputError
+from documents.errors import InputError, unknown
 from documents.job import (
     BasesSpec,
     ChecksSpec,
@@ -26,7 +26,6 @@ from documents.job import (
     training,
 )
 from documents.method import IDENTITY, BasisSpec, OptimizerSpec
-from documents.names import unknown
 from documents.plan import ChecksPlan, ReportPlan, SkippedStudy, StudyPlan
 from documents.study import Scale
 from documents.tuning import REFINED_RATES, TwoStageSweep

@@ -12,9 +12,8 @@ import numpy as np
 
 from documents.claim import Claim, Condition, effect_of
 from documents.document import Judged, Precision
-from documents.errors import InputError
+from documents.errors import InputError, unknown
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
-from documents.names import unknown
 from documents.study import (
     FIRST_FINAL_SEED,
     Contestant,

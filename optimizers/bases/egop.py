@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from documents.names import unknown
+from documents.errors import unknown
 from documents.values import choice, is_number
 from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling, Shapes
 from optimizers.bases.change import AUXILIARY, DATA, REDUCED, ROTATION, SHARED, Change

@@ -9,12 +9,12 @@ from pathlib import Path
 from documents.plan import ReportPlan
 from reports.claims.rerun import SNAKEMAKE
 from reports.formatting import counted, listed, seconds
-from reports.pages.versions import Checked, Version
+from reports.pages.versions import ClaimAgreement, Version
 
 NAMED = 4  # studies by name
 
 
-def summary(own: Version, checked: Sequence[Checked], archive: bool, site: Path) -> list[str]:
+def summary(own: Version, checked: Sequence[ClaimAgreement], archive: bool, site: Path) -> list[str]:
     """What a terminal shows at the end.
 
     Args:
@@ -50,7 +50,7 @@ def _verdicts(own: Version) -> str:
     return f"{counted(len(own.claims), 'claims')}: {', '.join(said)}" if said else "it decides no claim"
 
 
-def _agreement(checked: Sequence[Checked]) -> str:
+def _agreement(checked: Sequence[ClaimAgreement]) -> str:
     differ = [str(one.here["id"]) for one in checked if one.agreement == "disagrees"]
     agree = sum(one.agreement == "agrees" for one in checked)
     said = f"{agree} of {counted(len(checked), 'claims')} agree with the published sets"

@@ -96,7 +96,7 @@ def renamed_here(each: ShownStudy) -> ShownStudy:
 
 
 @dataclass(frozen=True)
-class Checked:
+class ClaimAgreement:
     """A claim's verdict here and in a published set.
 
     Args:
@@ -115,7 +115,7 @@ class Checked:
 
 def checked_against(
     here: Iterable[Mapping[str, Any]], published: Iterable[Mapping[str, Any]]
-) -> list[Checked]:
+) -> list[ClaimAgreement]:
     """The claims that were decided here and in a set: what disagrees first, then what is open.
 
     Args:
@@ -124,7 +124,7 @@ def checked_against(
     """
     there = {claim["id"]: claim for claim in published}
     found = [
-        Checked(claim, there[claim["id"]])
+        ClaimAgreement(claim, there[claim["id"]])
         for claim in here
         if claim["id"] in there and claim["verdict"] != "not run"
     ]

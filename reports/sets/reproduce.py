@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from documents.errors import InputError
-from documents.names import unknown
+from documents.errors import InputError, unknown
 from documents.plan import ReportPlan, read_plan
 from documents.sets import PLAN
 from reports import formatting
