@@ -11,7 +11,9 @@ from curvebench.runs import announce_threads
 from documents.errors import InputError
 
 if TYPE_CHECKING:
+    from documents.method import OptimizerSpec
     from harness.planning.plan import Plan
+    from harness.planning.studies import Study
 
 OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
@@ -29,6 +31,7 @@ def check(given: Namespace) -> None:
         for study in read
         if not given.names or {study.name, *(claim.id for claim in study.claims)} & {*given.names}
     ]
+    _check_foreign(asked)
     scales = dict.fromkeys(scale for study in asked or read for scale in study.scales)
     plans = [(scale, _plan_of(given, scale)) for scale in scales]
     valid = "1 study is valid" if len(asked) == 1 else f"{len(asked)} studies are valid"
@@ -67,6 +70,46 @@ def _check_rules() -> None:
             problems.append(f"{files[0]}: {name}: a step fails ({type(error).__name__}: {error})")
     if problems:
         raise InputError("\n".join(problems))
+
+
+def _check_foreign(asked: Sequence[Study]) -> None:
+    """Take one step of every optimizer of another library, with the parameters of its study's workloads.
+
+    Raises:
+        InputError: with a line for each that cannot be made, or takes no step.
+    """
+    problems = []
+    for study in asked:
+        for optimizer in study.optimizers:
+            if optimizer.only_backend is not None:
+                try:
+                    _try_steps(study, optimizer)
+                except InputError as error:
+                    problems.append(f"{study.path}: optimizers.{optimizer.label}: {error}")
+    if problems:
+        raise InputError("\n".join(problems))
+
+
+def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
+    """One step at the least learning rate of the study, by each of its workloads' shapes."""
+    import numpy as np
+
+    from harness.interop.trial import try_steps
+    from harness.planning.studies import rule_of
+    from harness.registry import find_workload
+
+    least = {name: low for name, (low, _) in study.tuning_of(optimizer).bounds.items()}
+    seen = []
+    for spec in (spec for specs in study.workloads.values() for spec in specs):
+        workload = find_workload(spec.locator)
+        parameters = workload.sample_parameters(spec.settings, np.random.default_rng(0))
+        roles = workload.roles(spec.settings)
+        shapes = {name: value.shape for name, value in parameters.items()}
+        if (shapes, roles) not in seen:
+            seen.append((shapes, roles))
+            values = {**optimizer.hyperparameters, **least}
+            precision = study.precision or workload.dtype
+            try_steps(optimizer.locator, rule_of(optimizer), parameters, roles, values, precision)
 
 
 def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:

@@ -13,6 +13,10 @@ class InputError(ValueError):
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
     """The message for an unknown name: the nearest valid one where one is near, and all of them."""
     names = list(valid)
-    close = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{owner} has no {kind} {name!r}{hint} (valid: {', '.join(names) or 'none'})"
+    return f"{owner} has no {kind} {name!r}{nearest(name, names)} (valid: {', '.join(names) or 'none'})"
+
+
+def nearest(name: object, valid: Iterable[str]) -> str:
+    """`; did you mean ...?` with the nearest valid name, empty where none is near."""
+    close = difflib.get_close_matches(str(name), list(valid), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import optimizers
@@ -21,11 +17,11 @@ from documents.definitions import Kind
 from documents.errors import InputError, unknown
 from documents.method import LIBRARIES
 from harness.interop import foreign
+from harness.interop.files import FILE, load_file
 from optimizers.rule import Rule
 from workloads.workload import Workload
 
 ALONE, IN_PACKAGE = "file:", "package:"
-FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")
 
 
 @dataclass(frozen=True)
@@ -50,11 +46,15 @@ def canonical(name: str, folder: Path) -> str:
     """A name as a study file gives it, in the form in which it is found from the working folder.
 
     Args:
-        name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`.
+        name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`, which
+            `torch:` or `optax:` may stand before.
         folder: of the study file.
     """
+    if foreign.is_foreign(name):
+        library, _, rest = name.partition(":")
+        return f"{library}:{canonical(rest, folder)}"
     match = FILE.fullmatch(name)
-    if match is None or foreign.is_foreign(name):
+    if match is None:
         return name
     path = (folder / match["path"]).resolve()
     inside = path.is_relative_to(Path.cwd())
@@ -92,9 +92,11 @@ def known(kind: Kind) -> dict[str, Any]:
 def origin(kind: Kind, locator: str) -> Origin:
     """What decides what a contestant computes."""
     if foreign.is_foreign(locator):
-        package = foreign.package(locator)
-        own = {} if package in LIBRARIES else _package_files(package)
-        return Origin(files=own, packages=foreign.packages(locator))
+        at, packages = foreign.place(locator), foreign.packages(locator)
+        if at.is_file:
+            return Origin(files={f"{ALONE}{at.module}": Path(at.module)}, packages=packages)
+        own = {} if at.package in LIBRARIES else _package_files(at.package)
+        return Origin(files=own, packages=packages)
     if locator in kind.own():
         return Origin(modules=(kind.module_of(locator),))
     match = FILE.fullmatch(locator)
@@ -123,10 +125,13 @@ def _find(kind: Kind, locator: str) -> Any:
     if match is None:
         items = known(kind)
         if locator not in items:
-            hint = f"; of another library: torch:{locator} or optax:{locator}" if "." in locator else ""
+            hint = ""
+            if "." in locator:
+                rest = locator.rpartition(":")[2]
+                hint = f"; of another library: {' or '.join(f'{library}:{rest}' for library in LIBRARIES)}"
             raise InputError(unknown("the suite", kind.noun, locator, items) + hint)
         return items[locator]
-    items = kind.defined(partial(_load, Path(match["path"]).resolve()), match["path"])
+    items = kind.defined(partial(load_file, Path(match["path"]).resolve()), match["path"])
     for name in items.keys() & kind.own():
         raise InputError(f"{match['path']}: the name {name!r} is taken; rename the {kind.noun}")
     if match["item"] is None and len(items) == 1:
@@ -135,19 +140,6 @@ def _find(kind: Kind, locator: str) -> Any:
         wanted = match["item"] or f"of one name (name it after a colon: {match['path']}:NAME)"
         raise InputError(unknown(match["path"], kind.noun, wanted, items))
     return items[match["item"]]
-
-
-@cache
-def _load(path: Path) -> ModuleType:
-    """A file as a module, under a name that no package has."""
-    name = f"curvebench_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise InputError(f"{path}: there is no such file; a path is relative to the study file's folder")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 @cache

@@ -139,6 +139,8 @@ class Rule:
             that of `refresh`.
         gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for
             the parameters themselves.
+        evaluated_at: `evaluated_at(ops, state, param) -> param`, where metrics are taken; None for the
+            parameters themselves.
         backend: the only backend that it runs on; None for all.
         needs: what `hyper` holds besides, evaluated at that point (optimizers/needs.py).
         first_moments: the fields of its state that change with the coordinates like a gradient, so that it
@@ -160,6 +162,7 @@ class Rule:
     refresh_every: int | None = 1
     start: Callable[[Ops, Array, State, Hyper], State] | None = None
     gradient_at: Callable[[Ops, State, Array, Hyper], Array] | None = None
+    evaluated_at: Callable[[Ops, State, Any], Any] | None = None
     backend: str | None = None
     needs: tuple[Need, ...] = ()
     first_moments: tuple[str, ...] | None = None

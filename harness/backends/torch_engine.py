@@ -35,6 +35,7 @@ from harness.engine.program import (
     where_lanes,
 )
 from harness.interop.foreign import TorchRule
+from harness.interop.torch_contestant import TorchContestant
 
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
 ENTRIES_WORTH_COMPILING = 1 << 30
@@ -163,8 +164,8 @@ class TorchEngine:
 
     def state_bytes(self, state: Any) -> int:
         leaves = pytree.tree_leaves(state)
-        for optimizer in [leaf for leaf in leaves if isinstance(leaf, torch.optim.Optimizer)]:
-            leaves += pytree.tree_leaves(list(optimizer.state.values()))
+        for contestant in [leaf for leaf in leaves if isinstance(leaf, TorchContestant)]:
+            leaves += pytree.tree_leaves(list(contestant.states()))
         return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
@@ -190,6 +191,7 @@ class _Moment:
         number: of the step in the run, from 1.
         schedule: the learning rate's multiplier.
         info: what the loss said.
+        model: the model state before the step.
         held: lanes (S, K) that stay as they are, or None.
     """
 
@@ -199,6 +201,7 @@ class _Moment:
     number: int
     schedule: float
     info: StepInfo
+    model: Mapping[str, torch.Tensor]
     held: torch.Tensor | None
 
     @cached_property
@@ -266,33 +269,36 @@ class _Foreign:
     values: Mapping[str, float]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """The update of the whole buffer; the carry's state becomes the optimizer's own."""
+        """The update of the whole buffer; the carry's state becomes what steps it."""
         lay, ops = program.update.layout, program.ops
-        leaves = [
-            view[0, 0].detach().requires_grad_() for view in lay.unflatten(ops, carry.coordinates).values()
-        ]
-        optimizer = self.rule.make(leaves, self.values)
-        rates = [group["lr"] for group in optimizer.param_groups]
-        before: list[Any] = carry.state[number]
-        if before:
-            optimizer.load_state_dict(before[0].state_dict())
-        before[:] = [optimizer]
+        views = lay.unflatten(ops, carry.coordinates)
+        leaves = {name: view[0, 0].detach().requires_grad_() for name, view in views.items()}
+        held: list[TorchContestant] = carry.state[number]
+        if not (held and held[0].is_on(list(leaves.values()))):
+            optimizers = self.rule.make(leaves, lay.roles, self.values)
+            made = TorchContestant(
+                f"torch:{self.rule.source}", optimizers, list(leaves.values()), self.rule.closure
+            )
+            if held:
+                made.take_over(held[0])
+            held[:] = [made]
+        (contestant,) = held
+
+        def by_leaf(flat: torch.Tensor) -> list[torch.Tensor]:
+            return [grad[0, 0] for grad in lay.unflatten(ops, flat).values()]
 
         def update(moment: _Moment) -> None:
             if moment.held is not None and bool(moment.held):
                 return
-            grads = lay.unflatten(ops, moment.flat).values()
-            for leaf, grad in zip(leaves, grads, strict=True):
-                leaf.grad = grad[0, 0].detach()
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * moment.schedule
-            try:
-                optimizer.step()
-            except Exception as error:  # whatever another library raises
-                raise InputError(
-                    f"{self.rule.source}: takes no step by one gradient ({type(error).__name__}: {error}); "
-                    "optimizers that evaluate the loss themselves cannot be contestants"
-                ) from error
+
+            def evaluate() -> tuple[torch.Tensor, list[torch.Tensor]]:
+                with torch.no_grad():
+                    point = program.parameters(carry.coordinates, moment.constants.matrices)
+                    info = program.evaluate(point, moment.model, moment.constants, moment.inputs)
+                    flat = program.coordinates(info.gradient, moment.constants.matrices)
+                    return info.loss[0, 0], by_leaf(flat)
+
+            contestant.step(by_leaf(moment.flat), moment.schedule, evaluate)
 
         return update
 
@@ -401,7 +407,7 @@ def _segment(
             point = program.point(carry, constants, one) if held.params is None else held.params
             info = program.evaluate(point, carry.model, constants, one)
             losses.append(info.loss)
-            moment = _Moment(program, constants, one, round(number), multiplier, info, None)
+            moment = _Moment(program, constants, one, round(number), multiplier, info, carry.model, None)
             carry = apply(held, carry, moment)
         return program.diverged(carry, torch.stack(losses, dim=-1), inputs.step)
 

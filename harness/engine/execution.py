@@ -21,7 +21,7 @@ from harness.basis_estimation.reestimation import RenewalPlan, renewal
 from harness.engine.derivatives import lane_evaluation, lane_gradient, step_evaluation
 from harness.engine.layout import Layout, end_to_end, layout
 from harness.engine.program import Carry, Constants, Inputs, Program, Update
-from harness.interop.foreign import TorchRule
+from harness.interop.foreign import TorchRule, closure_evaluations
 from optimizers.bases import Change
 from optimizers.rule import Rule
 from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
@@ -149,6 +149,7 @@ class Trajectories:
         diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
             gradient was below the threshold; 0 where there was none.
         state_bytes: bytes of optimizer state of one lane.
+        closure_evaluations: (C,) gradients that a lane's optimizer has asked for besides that of each step.
         reestimation_seconds: (S, K) seconds of estimating bases anew.
     """
 
@@ -157,6 +158,7 @@ class Trajectories:
     diverged_at: np.ndarray
     stopped_at: np.ndarray
     state_bytes: int
+    closure_evaluations: np.ndarray
     reestimation_seconds: np.ndarray
 
 
@@ -289,7 +291,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
     mapped = lane_evaluation(engine, workload.evaluate, per_seed=not workload.shared_data)
 
     def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        params = program.parameters(carry.coordinates, constants.matrices)
+        params = program.evaluated(carry, constants)
         return {
             f"{split}_{key}": value
             for split, arrays in splits.items()
@@ -308,7 +310,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
     def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
         found = values(carry, constants, splits)
         if GRADIENT_NORM in workload.metrics:
-            params = program.parameters(carry.coordinates, constants.matrices)
+            params = program.evaluated(carry, constants)
             _, grads, _ = full_gradient(params, carry.model, constants.data, {})
             flat = end_to_end(program.ops, program.update.layout.parameters, grads, 2)
             found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
@@ -480,6 +482,7 @@ def execute(
             prefetch_inputs(bundle, engine, [piece for cut in pieces for piece in cut])
         )
         rows: list[dict[str, np.ndarray]] = []
+        besides: list[int] = []
         ended = TerminationTracker(bundle)
         seconds = np.zeros(bundle.lanes)
         done = 0
@@ -487,6 +490,7 @@ def execute(
         def measure() -> None:
             with clock.phase("evaluation"):
                 rows.append(evaluate(carry, constants))
+            besides.append(closure_evaluations(carry.state))
 
         measure()
         for cut in pieces:
@@ -513,6 +517,7 @@ def execute(
         diverged_at=ended.diverged_at,
         stopped_at=ended.stopped_at,
         state_bytes=state_bytes,
+        closure_evaluations=np.array(besides),
         reestimation_seconds=seconds,
     )
 

@@ -227,6 +227,18 @@ class Update:
             points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
         return side_by_side(ops, points)
 
+    def evaluated(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
+        """Where metrics are taken, (*lanes, total)."""
+        if all(piece.rule.evaluated_at is None for piece in self.pieces):
+            return flat
+        points = []
+        for piece, held in zip(self.pieces, state, strict=True):
+            param = piece.take(ops, flat)
+            if piece.rule.evaluated_at is not None:
+                param = piece.rule.evaluated_at(ops, held, param)
+            points.append(piece.give(ops, param, tuple(flat.shape[:-1])))
+        return side_by_side(ops, points)
+
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
         """The state at the first parameters: one of its rule's for each piece."""
         return tuple(piece.rule.init(ops, piece.take(ops, flat)) for piece in self.pieces)
@@ -389,6 +401,11 @@ class Program:
         """Where a step evaluates the loss: named parameters (S, K, ...)."""
         values = self.values(constants, inputs)
         coordinates = self.update.point(self.ops, carry.state, carry.coordinates, values)
+        return self.parameters(coordinates, constants.matrices)
+
+    def evaluated(self, carry: Carry, constants: Constants) -> dict[str, Array]:
+        """Where metrics are taken: named parameters (S, K, ...)."""
+        coordinates = self.update.evaluated(self.ops, carry.state, carry.coordinates)
         return self.parameters(coordinates, constants.matrices)
 
     def evaluate(

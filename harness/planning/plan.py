@@ -33,6 +33,7 @@ from harness import ENTRIES
 from harness.backends import BACKENDS
 from harness.backends import module_of as backend_module
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
+from harness.interop.foreign import named_in
 from harness.paths import stored_kernels
 from harness.planning.archive import archive_of, sums_of
 from harness.planning.config import Config, read_config
@@ -255,7 +256,11 @@ class Planner:
         workload_specs = self.study.workloads[self.scale]
         used = self.study.bases if bases is None else bases
         origins = [
-            *(origin(RULES, optimizer.locator) for optimizer in optimizers),
+            *(
+                origin(RULES, locator)
+                for optimizer in optimizers
+                for locator in (optimizer.locator, *named_in(optimizer.options))
+            ),
             *(origin(WORKLOADS, workload.locator) for workload in workload_specs),
         ]
         modules = [

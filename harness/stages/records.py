@@ -28,6 +28,7 @@ class Lane:
     outcome_step: int | None
     total_steps: int  # updates made
     gradients: int  # steps whose gradient was taken
+    besides: np.ndarray  # (C,) gradients that closures have taken
 
 
 def lane_of(
@@ -49,10 +50,11 @@ def lane_of(
     kept = int(np.searchsorted(steps, end)) + 1
     steps = np.minimum(steps[:kept], end)
     values = {name: value[:kept] for name, value in values.items()}
+    besides = trajectories.closure_evaluations[:kept]
     if diverged:
-        return Lane(steps, values, "diverged", diverged, diverged, diverged)
+        return Lane(steps, values, "diverged", diverged, diverged, diverged, besides)
     if stopped:
-        return Lane(steps, values, "reached", end, end, stopped)
+        return Lane(steps, values, "reached", end, end, stopped, besides)
     reached = [
         steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
         for metric, threshold in targets.items()
@@ -60,8 +62,8 @@ def lane_of(
     ]
     met = [step for step in reached if step is not None]
     if met:
-        return Lane(steps, values, "reached", min(met), total, total)
-    return Lane(steps, values, "budget", None, total, total)
+        return Lane(steps, values, "reached", min(met), total, total, besides)
+    return Lane(steps, values, "budget", None, total, total, besides)
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
@@ -102,7 +104,7 @@ def rows(
         run = _row(job, cell, place, lane, (bundle, basis), math.prod(bundle.lanes))
         run["basis_seconds"] += float(trajectories.reestimation_seconds[s, k])
         runs.append({**run, "state_bytes": trajectories.state_bytes})
-        evaluations = bundle.evaluations_of(lane.steps)
+        evaluations = bundle.evaluations_of(lane.steps) + lane.besides
         curves += [
             _curve(runs[-1]["run"], lane.steps, evaluations, batch, name, values)
             for name, values in lane.values.items()
@@ -123,7 +125,7 @@ def failed_rows(
     What they cost is that of their steps and of their basis, where the cell's bundle and basis were `built`.
     """
     steps = failure.step or 0
-    lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps)
+    lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps, np.empty(0, np.int64))
     runs = [
         {**_row(job, cell, (number, *one), lane, built, len(lanes)), "reason": failure.reason}
         for one in lanes
@@ -142,6 +144,7 @@ def _row(
     """A lane's row, by the numbers of its cell, seed and setting; `built` where its cell was built."""
     direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
+    gradients += int(lane.besides[-1]) if len(lane.besides) else 0
     bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
     return {
         **_identity(job, cell, *place),

@@ -20,6 +20,7 @@ def trajectories(loss: list[float], diverged: int = 0, stopped: int = 0) -> Traj
         diverged_at=np.array([[diverged]]),
         stopped_at=np.array([[stopped]]),
         state_bytes=8,
+        closure_evaluations=np.array([0, 3, 6, 9, 12]),
         reestimation_seconds=np.zeros((1, 1)),
     )
 

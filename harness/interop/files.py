@@ -1,0 +1,32 @@
+"""Single files of users as modules."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from documents.errors import InputError
+
+FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")  # a path, and perhaps a name in it
+
+
+@cache
+def load_file(path: Path) -> ModuleType:
+    """A file as a module, under a name that no package has.
+
+    Raises:
+        InputError: where there is none; what the file itself raises comes through.
+    """
+    name = f"curvebench_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise InputError(f"{path}: there is no such file; a path is relative to the study file's folder")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module

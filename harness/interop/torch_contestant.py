@@ -1,0 +1,132 @@
+"""Optimizers of PyTorch on the leaves of a single run: their steps, closures and points of evaluation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from documents.errors import InputError
+
+Tensors = Sequence[torch.Tensor]
+Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # the loss and gradients where the leaves are now
+
+
+class TorchContestant:
+    """Optimizers that step the leaves of one run together, as the engine's state of it.
+
+    Args:
+        name: in messages.
+        optimizers: each has some of the leaves.
+        leaves: views of the run's buffer, in the order of gradients.
+        closure: whether steps are given a closure, even where they could do without.
+
+    Raises:
+        InputError: for groups without a learning rate.
+    """
+
+    def __init__(
+        self, name: str, optimizers: Sequence[torch.optim.Optimizer], leaves: Tensors, closure: bool
+    ) -> None:
+        self.name, self.optimizers, self.leaves = name, optimizers, leaves
+        self.with_closure = [closure or _needs_closure(one) for one in optimizers]
+        self.evaluations = 0  # of the gradient, by closures
+        self._views = [leaf.detach() for leaf in leaves]
+        if not all("lr" in group for one in optimizers for group in one.param_groups):
+            raise InputError(f"{name}: has no lr in its parameter groups; the study's learning rate is lost")
+        self._rates = [[group["lr"] for group in one.param_groups] for one in optimizers]
+        self._turn("train")
+
+    def is_on(self, leaves: Tensors) -> bool:
+        """Whether these are views of the same memory as its own."""
+        return [one.data_ptr() for one in leaves] == [one.data_ptr() for one in self._views]
+
+    def take_over(self, other: TorchContestant) -> None:
+        """Go on from the state of another, on other memory."""
+        for own, theirs in zip(self.optimizers, other.optimizers, strict=True):
+            own.load_state_dict(theirs.state_dict())
+        self.evaluations = other.evaluations
+
+    def step(self, grads: Iterable[torch.Tensor], schedule: float, evaluate: Evaluate) -> None:
+        """One step by the gradients at the leaves, which `evaluate` gives elsewhere.
+
+        Raises:
+            InputError: for whatever the library raises, and for leaves whose shape has changed.
+        """
+
+        def closure() -> torch.Tensor:
+            self._settle()
+            loss, found = evaluate()
+            self._give(found)
+            self.evaluations += 1
+            return loss
+
+        self._give(grads)
+        for optimizer, rates, with_closure in zip(
+            self.optimizers, self._rates, self.with_closure, strict=True
+        ):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * schedule
+            try:
+                if with_closure:
+                    optimizer.step(closure)
+                else:
+                    optimizer.step()
+            except InputError:
+                raise
+            except Exception as error:  # whatever another library raises
+                raise InputError(
+                    f"{self.name}: takes no step ({type(error).__name__}: {error}); an optimizer that "
+                    "evaluates the loss itself wants closure: true"
+                ) from error
+        self._settle()
+
+    def evaluated(self) -> Tensors:
+        """The leaves where the optimizers' authors have them judged; training goes on where it was."""
+        if not any(map(_has_modes, self.optimizers)):
+            return self._views
+        trained = [view.clone() for view in self._views]
+        self._turn("eval")
+        found = [view.clone() for view in self._views]
+        self._turn("train")
+        for view, value in zip(self._views, trained, strict=True):
+            view.copy_(value)  # going forth and back rounds
+        return found
+
+    def states(self) -> Iterator[Any]:
+        """All that the optimizers remember, those inside of others too."""
+        for optimizer in self.optimizers:
+            inside = [one for one in vars(optimizer).values() if isinstance(one, torch.optim.Optimizer)]
+            yield from (list(one.state.values()) for one in (optimizer, *inside))
+
+    def _turn(self, mode: str) -> None:
+        for optimizer in filter(_has_modes, self.optimizers):
+            getattr(optimizer, mode)()
+        self._settle()
+
+    def _give(self, grads: Iterable[torch.Tensor]) -> None:
+        for leaf, grad in zip(self.leaves, grads, strict=True):
+            leaf.grad = grad.detach()
+
+    def _settle(self) -> None:
+        """Have the leaves be views of the run's buffer again, where an optimizer gave them other memory."""
+        for leaf, view in zip(self.leaves, self._views, strict=True):
+            if leaf.shape != view.shape:
+                raise InputError(
+                    f"{self.name}: changes the shape of a parameter from {tuple(view.shape)} to "
+                    f"{tuple(leaf.shape)}"
+                )
+            if leaf.data_ptr() != view.data_ptr():
+                view.copy_(leaf.detach())
+                leaf.data = view
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def _has_modes(optimizer: torch.optim.Optimizer) -> bool:
+    return all(callable(getattr(optimizer, mode, None)) for mode in ("eval", "train"))

@@ -1,0 +1,95 @@
+"""A few steps of an optimizer of another library, before anything is spent on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from documents.document import Precision
+from documents.errors import InputError
+from harness.backends.engine import engine
+from harness.engine.execution import Bundle, execute
+from optimizers.rule import Rule
+from workloads.workload import Metric, Problem, Role, Workload, loss_of
+
+
+def try_steps(
+    locator: str,
+    rule: Rule,
+    parameters: Mapping[str, np.ndarray],
+    roles: Mapping[str, Role],
+    values: Mapping[str, float],
+    precision: Precision,
+) -> None:
+    """One step on a quadratic of the parameters, as a job would take it.
+
+    Raises:
+        InputError: in one line, for an optimizer that cannot be made, takes no step, or is not finite then.
+    """
+    problem = Problem(dict(parameters), {"train": {"centre": np.ones((1, 1))}})
+    try_on(locator, rule, _bowl(roles, precision), problem, values, steps=1)
+
+
+def try_on(
+    locator: str,
+    rule: Rule,
+    workload: Workload,
+    problem: Problem,
+    values: Mapping[str, float],
+    steps: int,
+    settings: Mapping[str, Any] | None = None,
+) -> float:
+    """The training loss after full-batch steps of one run.
+
+    Raises:
+        InputError: in one line, as in `try_steps`.
+    """
+    bundle = Bundle(
+        workload=workload,
+        rule=rule,
+        problems=[problem],
+        orders=None,
+        hyperparameters={name: np.array([value]) for name, value in values.items()},
+        schedule=np.ones(steps),
+        evaluations=1,
+        settings=settings or {},
+    )
+    try:
+        losses = execute(bundle, engine(rule.backend or "jax", workload.dtype)).metrics["train_loss"]
+    except Exception as error:  # whatever another library raises
+        own = isinstance(error, InputError) and str(error).startswith(locator)
+        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        raise InputError(_one_line(said if own else f"{locator}: a step fails ({said})")) from error
+    loss = float(losses[-1, 0, 0])
+    if not np.isfinite(loss):
+        numbers = ", ".join(f"{name} = {value:g}" for name, value in values.items())
+        after = "a step" if steps == 1 else f"{steps} steps"
+        raise InputError(f"{locator}: is not finite after {after} at {numbers}")
+    return loss
+
+
+def _bowl(roles: Mapping[str, Role], precision: Precision) -> Workload:
+    def objective(ops: Any, params: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        return sum(ops.sum(ops.square(param - ops.sum(batch["centre"]))) for param in params.values()) / 2
+
+    return Workload(
+        name="trial",
+        description="the distance of all parameters to 1, squared",
+        source="the harness",
+        metrics={"train_loss": Metric("half the squared distance", "minimize")},
+        settings={},
+        dtype=precision,
+        shared_data=True,
+        roles=lambda settings: dict(roles),
+        problem=lambda settings, random: Problem({}, {}),
+        sample_parameters=lambda settings, generator: {},
+        loss=loss_of(objective),
+        evaluate=lambda ops, params, state, split: {"loss": objective(ops, params, split)},
+    )
+
+
+def _one_line(text: str, most: int = 400) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]}..."

@@ -1,0 +1,284 @@
+"""Optimizers of other libraries: files, groups, closures, averages, and what is refused before a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from curvebench.__main__ import main
+from documents.errors import InputError
+from harness.backends.engine import engine
+from harness.engine.execution import Bundle, Trajectories, execute
+from harness.interop.foreign import named_in
+from harness.registry import RULES, find_rule, origin
+from tests.harness.test_registry import bundle_of
+from tests.harness.tiny import write_study
+from tests.harness.toys import TANH
+
+STEPS = 8
+OWN = '''"""Optimizers of a user, in one file."""
+
+import jax
+import optax
+import torch
+
+
+class Rebinding(torch.optim.SGD):
+    """Descent that gives each parameter other memory."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = param.data - group["lr"] * param.grad
+
+
+class Wanting(torch.optim.SGD):
+    def __init__(self, params, lr, radius):
+        super().__init__(params, lr)
+
+
+class Undefined(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data.fill_(float("nan"))
+
+
+class Reshaping(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = torch.zeros(3, 3)
+
+
+class Raising(torch.optim.SGD):
+    def step(self, closure=None):
+        raise RuntimeError("two\\nlines")
+
+
+class Rateless(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"speed": lr})
+
+
+def descent(learning_rate):
+    return optax.sgd(learning_rate)
+
+
+def reshaping(learning_rate):
+    def update(grads, state, params):
+        return jax.tree.map(lambda grad: jax.numpy.ones((3, *grad.shape)), grads), state
+
+    return optax.GradientTransformation(lambda params: (), update)
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def alone(locator: str, evaluations: int = STEPS, **arguments: Any) -> Bundle:
+    """A single run of a contestant on the small tanh network."""
+    bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,))
+    return dataclasses.replace(bundle.part(slice(0, 1), slice(0, 1)), evaluations=evaluations)
+
+
+def run(locator: str, evaluations: int = STEPS, **arguments: Any) -> Trajectories:
+    bundle = alone(locator, evaluations, **arguments)
+    assert bundle.rule.backend is not None
+    return execute(bundle, engine(bundle.rule.backend, "float64"))
+
+
+Params = dict[str, torch.Tensor]
+
+
+def by_hand(
+    make: Callable[[Params], list[Any]],
+    closure: bool = False,
+    averaged: bool = False,
+) -> float:
+    """The last training loss of the same run by a plain loop over optimizers of PyTorch."""
+    bundle = alone("torch:torch.optim.SGD")
+    problem, ops = bundle.problems[0], engine("torch", "float64").ops
+    params = {name: torch.tensor(value, requires_grad=True) for name, value in problem.parameters.items()}
+    seen = {"seen": torch.zeros(())}
+    optimizers = make(params)
+    for step in range(STEPS):
+        order = bundle.orders[step, 0]  # type: ignore[index]
+        batch = {name: torch.tensor(one[order]) for name, one in problem.splits["train"].items()}
+
+        def evaluate(batch: Any = batch) -> Any:
+            for param in params.values():
+                param.grad = None
+            loss = TANH.loss(ops, params, seen, batch, {})[0]
+            loss.backward()
+            return loss
+
+        evaluate()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group.setdefault("initial", group["lr"]) * float(bundle.schedule[step])
+            optimizer.step(*([evaluate] if closure else []))
+    if averaged:
+        optimizers[0].eval()
+    train = {name: torch.tensor(one) for name, one in problem.splits["train"].items()}
+    return float(TANH.evaluate(ops, params, seen, train)["loss"].detach())
+
+
+def test_what_a_study_or_a_data_table_says_of_groups_is_done() -> None:
+    """Matrices by Muon, the others by AdamW; in groups of one optimizer, and as two of them."""
+    import pytorch_optimizer
+
+    def split(params: Params) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        matrices = [param for param in params.values() if param.ndim == 2]
+        return matrices, [param for param in params.values() if param.ndim != 2]
+
+    def two(params: Params) -> list[Any]:
+        matrices, others = split(params)
+        return [
+            torch.optim.Muon(matrices, lr=0.05, momentum=0.8),
+            torch.optim.AdamW(others, lr=0.01, betas=(0.8, 0.9)),
+        ]
+
+    def one(params: Params) -> list[Any]:
+        matrices, others = split(params)
+        groups = [{"params": matrices, "use_muon": True}, {"params": others, "use_muon": False}]
+        return [pytorch_optimizer.Muon(groups, lr=0.05)]
+
+    others = {"optimizer": "torch:torch.optim.AdamW", "learning_rate": 0.01, "betas": [0.8, 0.9]}
+    found = run("torch:torch.optim.Muon", momentum=0.8, groups={"weight": {}, "others": others})
+    np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(two), rtol=1e-11)
+    found = run("torch:pytorch_optimizer.Muon")
+    np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(one), rtol=1e-11)
+    named = list(named_in({"groups": {"others": others}}))
+    assert origin(RULES, named[0]).packages == ("torch",)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"weigth": {}}, "did you mean 'weight'"),
+        ({"weight": {}}, "groups: none has 'bias', a bias; add others: {}"),
+    ],
+)
+def test_groups_that_are_wrong_are_said(groups: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        run("torch:torch.optim.SGD", groups=groups)
+
+
+@pytest.mark.parametrize("locator", ["torch:torch.optim.LBFGS", "torch:pytorch_optimizer.SAM"])
+def test_a_closure_takes_the_gradient_of_the_step_s_minibatch_and_is_counted(locator: str) -> None:
+    import pytorch_optimizer
+
+    def make(params: Params) -> list[Any]:
+        if locator.endswith("SAM"):
+            return [pytorch_optimizer.SAM(params.values(), torch.optim.SGD, lr=0.05)]
+        return [torch.optim.LBFGS(params.values(), lr=0.05, max_iter=3)]
+
+    arguments = {} if locator.endswith("SAM") else {"max_iter": 3}
+    found = run(locator, **arguments)
+    np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(make, closure=True), rtol=1e-11)
+    each = 1 if locator.endswith("SAM") else 3
+    assert found.closure_evaluations.tolist() == [each * step for step in range(STEPS + 1)]
+
+
+def test_an_average_is_judged_where_its_authors_say_and_trains_on_where_it_was() -> None:
+    import pytorch_optimizer
+
+    def make(params: Params) -> list[Any]:
+        optimizer = pytorch_optimizer.ScheduleFreeSGD(params.values(), lr=0.05)
+        optimizer.train()
+        return [optimizer]
+
+    name = "torch:pytorch_optimizer.ScheduleFreeSGD"
+    expected = by_hand(make, averaged=True)
+    for evaluations in (1, STEPS):
+        found = run(name, evaluations).metrics["train_loss"][-1, 0, 0]
+        np.testing.assert_allclose(found, expected, rtol=1e-11)
+    assert abs(expected - by_hand(make)) > 1e-6
+
+
+def test_optax_s_average_is_judged_too() -> None:
+    import jax.numpy as jnp
+    import optax
+
+    bundle = alone("optax:optax.contrib.schedule_free_sgd", b1=0.9)
+    found = execute(bundle, engine("jax", "float64")).metrics["train_loss"][-1, 0, 0]
+    made, problem = engine("jax", "float64"), bundle.problems[0]
+    with made.context():
+        import jax
+
+        params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
+        state = None
+        for step in range(STEPS):
+            order = bundle.orders[step, 0]  # type: ignore[index]
+            batch = {name: jnp.asarray(one[order]) for name, one in problem.splits["train"].items()}
+            grads = jax.grad(lambda p, b=batch: TANH.loss(made.ops, p, {"seen": 0.0}, b, {})[0])(params)
+            transformation = optax.contrib.schedule_free_sgd(0.05 * float(bundle.schedule[step]), b1=0.9)
+            state = transformation.init(params) if state is None else state
+            updates, state = transformation.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        average = optax.contrib.schedule_free_eval_params(state, params)
+        losses = [
+            float(TANH.evaluate(made.ops, one, {"seen": jnp.zeros(())}, problem.splits["train"])["loss"])
+            for one in (average, params)
+        ]
+    np.testing.assert_allclose(found, losses[0], rtol=1e-11)
+    assert abs(losses[0] - losses[1]) > 1e-6
+
+
+def test_an_optimizer_that_gives_parameters_other_memory_still_moves_the_run(own: Path) -> None:
+    found, expected = (run(one).metrics for one in (f"torch:{own}:Rebinding", "torch:torch.optim.SGD"))
+    np.testing.assert_allclose(found["train_loss"], expected["train_loss"], rtol=1e-11)
+
+
+REFUSED = {
+    "torch:own.py:Wantign": "own.py has no 'Wantign'; did you mean 'Wanting'?",
+    "torch:own.py:Wanting": "missing 1 required positional argument: 'radius'",
+    "torch:own.py:Undefined": "is not finite after a step at learning_rate = 0.01",
+    "torch:own.py:Reshaping": "changes the shape of a parameter from (4,) to (3, 3)",
+    "torch:own.py:Raising": "takes no step (RuntimeError: two lines)",
+    "torch:own.py:Rateless": "has no lr in its parameter groups",
+    "torch:broken.py:Any": "broken.py cannot be imported (ModuleNotFoundError: No module named 'nowhere')",
+    "optax:own.py:reshaping": "changes the shape of a parameter from (4,) to (3, 4)",
+    "optax:optax.contrb.muon": "optax.contrb cannot be imported",
+    "torch:torch.optim.Adum": "did you mean 'Adam'?",
+    "{torch:torch.optim.Adam: {betas: [1.0, 3.0]}}": "refuses its arguments {'betas': [1.0, 3.0]",
+}
+
+
+def test_check_takes_a_step_of_each_and_says_what_is_wrong_in_a_line(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.with_name("broken.py").write_text("import nowhere\n")
+    study = write_study(own.parent, ("[sgd, adam]", f"[adam, {', '.join(REFUSED)}, optax:own.py:descent]"))
+    assert main(["check", "--studies", str(study.parent)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(REFUSED)
+    for line, said in zip(lines, REFUSED.values(), strict=True):
+        assert line.startswith(f"error: {study}: optimizers.")
+        assert said in line
+
+
+@pytest.mark.parametrize(
+    ("locator", "said"),
+    [
+        ("torch:torhc.optim.Adam", "'torhc' is not installed; did you mean 'torch'"),
+        ("torch:elsewhere.Adam", "pip install elsewhere, or name a file by its path, torch:PATH.py:Adam"),
+        ("torch:own.py", "name what is in the file after a colon: torch:own.py:NAME"),
+        ("torch:none.py:Lion", "there is no such file"),
+        ("troch:torch.optim.Adam", "of another library: torch:torch.optim.Adam or optax:torch.optim.Adam"),
+    ],
+)
+def test_what_is_not_there_is_said_with_its_name(locator: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        find_rule(locator)
