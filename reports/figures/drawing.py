@@ -247,22 +247,23 @@ def draw_line(
         marks: how far apart marks are, as a share of the line; on every point if None.
     """
     x, colour = floats(line, axis), look.ink.light
-    top = line["upper_quartile"].cast(pl.Float64)
-    top = top.set(top.is_infinite(), 1e30)
-    low = floats(line, "lower_quartile")
-    panel.fill_between(
-        x,
-        low,
-        top.to_numpy(),
-        color=colour,
-        alpha=0.16,
-        linewidth=0,
-        step=style.get("drawstyle", "")[6:] or None,
-    )
+    low, top = floats(line, "lower_quartile"), line["upper_quartile"].to_numpy().astype(np.float64)
+    top[np.isinf(top)] = 1e30
+    _draw_band(panel, x, low, top, colour, style.get("drawstyle", "")[6:])
     panel.plot(
         x, floats(line, "median"), color=colour, linestyle=(0, dash) if dash else "-", linewidth=1.7,
         marker=look.mark, markevery=marks, markersize=4, markeredgewidth=0, **style,
     )  # fmt: skip
+
+
+def _draw_band(panel: Axes, x: Any, low: Any, top: Any, colour: str, step: str) -> None:
+    """As `fill_between` does it, but for scaling the axes anew after each band."""
+    from matplotlib.collections import FillBetweenPolyCollection
+
+    shown = np.isfinite(x) & np.isfinite(low) & np.isfinite(top)
+    style: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "step": step or None}
+    panel.add_collection(FillBetweenPolyCollection("x", x, low, top, where=shown, **style), autolim=False)
+    panel.update_datalim(np.concatenate([np.column_stack([x, low])[shown], np.column_stack([x, top])[shown]]))
 
 
 def key_line(label: str, **style: Any) -> Any:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import polars as pl
 import pytest
 
 from documents.plan import StudyPlan
 from reports.figures.all_figures import draw_figures
-from reports.figures.drawing import limit_heights
+from reports.figures.drawing import draw_line, limit_heights
+from reports.figures.palette import look_of
 from reports.tables import read_tables
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
@@ -104,6 +107,18 @@ def test_the_same_tables_give_the_same_bytes(report: Report, tmp_path: Path):
     draw_figures(study, read_tables(study.tables), tmp_path)
     again = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert again == {path.name: path.read_bytes() for path in study.figures.iterdir()}
+
+
+def test_a_band_is_open_above_and_ends_where_all_runs_diverged():
+    from matplotlib.figure import Figure
+
+    levels = {"lower_quartile": [1.0, 2.0, inf], "median": [2.0, 3.0, inf], "upper_quartile": [3.0, inf, inf]}
+    panel = Figure().subplots()
+    draw_line(panel, look_of("adam"), pl.DataFrame({"step": [1, 2, 3]} | levels), "step")
+    ((band,),) = (collection.get_paths() for collection in panel.collections)
+    assert {tuple(point) for point in np.asarray(band.vertices)} == {(1, 1), (2, 2), (2, 1e30), (1, 3)}
+    assert panel.dataLim.intervalx.tolist() == [1, 2]
+    assert panel.dataLim.intervaly.tolist() == [1, 1e30]
 
 
 def test_the_rates_that_were_chosen_are_inside_the_axes():
