@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
 }
 EXAMPLES = """examples:
   curvebench list                            workloads, optimizers, bases, studies, claims
-  curvebench check convex                    is this study valid? takes a step of each rule
+  curvebench check convex                    is this study valid? takes two steps of each rule
   curvebench plan scale=paper                what would be run? computes and writes nothing
   curvebench estimate --scale paper          how long will it take? measures for minutes
   curvebench parity adam                     does it take the same steps on torch, jax and numpy?

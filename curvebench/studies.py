@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from curvebench.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
@@ -21,10 +21,12 @@ OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config b
 @command("check", STUDY_NAMES, STUDIES)
 def check(given: Namespace) -> None:
     """Validate studies without computing."""
-    _check_rules()
     from harness.planning.cautions import cautions
     from harness.planning.studies import read_studies
+    from harness.registry import RULES, WORKLOADS, known
 
+    WORKLOADS.own()  # modules that are broken are told first
+    _check_rules(known(RULES))
     read = read_studies(given.studies, given.names)
     asked = [
         study
@@ -32,6 +34,7 @@ def check(given: Namespace) -> None:
         if not given.names or {study.name, *(claim.id for claim in study.claims)} & {*given.names}
     ]
     _check_foreign(asked)
+    _check_rules(_rules_of_files(asked))
     scales = dict.fromkeys(scale for study in asked or read for scale in study.scales)
     plans = [(scale, _plan_of(given, scale)) for scale in scales]
     valid = "1 study is valid" if len(asked) == 1 else f"{len(asked)} studies are valid"
@@ -42,32 +45,28 @@ def check(given: Namespace) -> None:
         print("".join(f"  note: {said}\n" for said in cautions(asked, scale)), end="")
 
 
-def _check_rules() -> None:
-    """Take one step of every optimizer on NumPy, so that a slip in a rule shows before compute is spent.
+def _check_rules(rules: Mapping[str, Any]) -> None:
+    """Take steps of rules on NumPy, so that a slip in one shows before compute is spent.
+
+    Args:
+        rules: by the names under which they are found.
 
     Raises:
-        InputError: for optimizers that take no step, and modules of rules or workloads that are broken.
+        InputError: for rules that take no step, or whose lanes are not each a run of its own.
     """
-    import numpy as np
-
-    from harness.engine.replaying import Online
-    from harness.registry import RULES, WORKLOADS, known, origin
-
-    WORKLOADS.own()
+    from harness.engine.lanes import check_lanes
+    from harness.registry import RULES, origin
 
     problems = []
-    ones = {"w": np.ones((2, 3))}
-    for name, rule in known(RULES).items():
-        needed = {need.name: need.example(6) for need in rule.needs}
+    for name, rule in rules.items():
         try:
-            Online(name, ones, {"learning_rate": 0.5}).step(ones, 1.0, **needed)
+            check_lanes(rule)
         except Exception as error:  # whatever a rule of the user's raises
             defined = origin(RULES, name)
-            files = [
-                *(f"{module.replace('.', '/')}.py" for module in defined.modules),
-                *defined.files.values(),
-            ]
-            problems.append(f"{files[0]}: {name}: a step fails ({type(error).__name__}: {error})")
+            files = [*(f"{module.replace('.', '/')}.py" for module in defined.modules)]
+            files += [str(path) for path in defined.files.values()]
+            said = error if isinstance(error, InputError) else f"a step fails ({_told(error)})"
+            problems.append(f"{files[0]}: {rule.name}: {said}")
     if problems:
         raise InputError("\n".join(problems))
 
@@ -110,6 +109,20 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
             values = {**optimizer.hyperparameters, **least}
             precision = study.precision or workload.dtype
             try_steps(optimizer.locator, rule_of(optimizer), parameters, roles, values, precision)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
+    """The rules that studies name by a file, which `known` does not have."""
+    from harness.interop.files import FILE
+    from harness.registry import find_rule
+
+    named = [one for study in studies for one in study.optimizers if one.only_backend is None]
+    locators = sorted({one.locator for one in named if FILE.fullmatch(one.locator)})
+    return {locator: find_rule(locator) for locator in locators}
 
 
 def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:

@@ -140,9 +140,51 @@ def test_help_teaches_by_examples(capsys):
 
 def test_a_rule_that_cannot_take_a_step_is_named_before_compute(monkeypatch, capsys):
     broken = dataclasses.replace(SGD, update=lambda ops, grad, state, param, hyper: (ops.sgn(grad), state))
-    monkeypatch.setattr("optimizers.rules", lambda: {"sgd": broken})
-    monkeypatch.setattr("harness.interop.rules", lambda: {"sgd": broken})
+    monkeypatch.setattr("harness.registry.known", lambda kind: {"sgd": broken})
     assert main(["check"]) == 2
     said = capsys.readouterr().err
     assert "optimizers/gradient_descent.py: sgd: a step fails (AttributeError" in said
     assert "sgn" in said
+
+
+RULE_OF_A_FILE = """
+import dataclasses
+
+from optimizers.gradient_descent import SGD
+
+
+def update(ops, grad, state, param, hyper):
+    {line}
+    return param - hyper["learning_rate"] * grad, state
+
+
+RULES = (dataclasses.replace(SGD, name="own", update=update{scope}),)
+"""
+OF_ALL = "grad = grad / ops.sqrt(ops.sum(grad * grad))"
+OF_ROWS = "grad = grad / ops.sqrt(ops.sum(grad * grad, axis=-1, keepdims=True))"
+OF_LEAVES = "grad = grad / ops.sqrt(ops.sum(grad * grad, axis=(-2, -1), keepdims=True))"
+
+
+@pytest.mark.parametrize(
+    ("line", "scope", "said"),
+    [
+        (OF_ALL, "", "mixes lanes: "),
+        (OF_ALL, ', scope="leaf"', "sum over the axes of a parameter alone, such as axis=-1"),
+        (OF_ROWS, "", 'mixes parameters, which its scope "entry" does not allow; set scope="leaf"'),
+        (OF_ROWS.replace("-1", "2"), ', scope="leaf"', 'mixes parameters, which its scope "leaf"'),
+        ("grad = -grad if grad.sum() > 0 else grad", "", "no run on JAX can; use ops.where"),
+        ("grad = grad * float(ops.norm(grad))", "", "makes a Python number of it"),
+        (OF_ROWS, ', scope="leaf"', None),
+        (OF_LEAVES, ', scope="leaf"', None),
+        (OF_ROWS, ', scope="model"', None),
+        ("grad = ops.where(grad > 0, grad, -grad)", "", None),
+    ],
+)
+def test_a_rule_of_a_file_whose_lanes_are_no_runs_of_their_own_is_named(line, scope, said, tmp_path, capsys):
+    (tmp_path / "own.py").write_text(RULE_OF_A_FILE.format(line=line, scope=scope))
+    write_study(tmp_path, ("[sgd, adam]", "[own.py, adam]"))
+    assert main(["check", "--studies", str(tmp_path)]) == (0 if said is None else 2)
+    if said is not None:
+        (told,) = capsys.readouterr().err.splitlines()
+        assert "own.py: own: mixes" in told or "own.py: own: branches" in told
+        assert said in told
