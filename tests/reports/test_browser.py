@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -86,13 +85,20 @@ def figures_theme(page: Any) -> str:
     image = page.locator("main > section > .figures img:visible").first
     image.scroll_into_view_if_needed()
     page.wait_for_function("image => image.complete && image.naturalWidth > 0", arg=image.element_handle())
-    pixels = (255 * imread(BytesIO(image.screenshot()))).round().astype(int)[..., :3]
-    found = Counter("#" + "".join(f"{part:02x}" for part in pixel) for row in pixels for pixel in row)
-    light, dark = (sum(found[getattr(ink, name)] for ink in INKS) for name in ("light", "dark"))
-    assert max(light, dark) > 20 * min(light, dark)  # an edge may have a colour of the other theme by chance
     paper = tuple(int(part) for part in re.findall(r"\d+", page.evaluate(PAPER)))
-    assert tuple(np.median(pixels.reshape(-1, 3), axis=0)) == paper, "figures are transparent"
-    return "light" if light > dark else "dark"
+    name, ground = inks_and_ground(image.screenshot())
+    assert ground == paper, "figures are transparent"
+    return name
+
+
+def inks_and_ground(picture: bytes) -> tuple[str, tuple[int, ...]]:
+    """The theme that has the colours of a picture's lines, and the colour behind them."""
+    pixels = (255 * imread(BytesIO(picture))[..., :3]).round().astype(int).reshape(-1, 3)
+    colours = pixels @ (256**2, 256, 1)
+    inks = {name: [int(getattr(ink, name)[1:], 16) for ink in INKS] for name in ("light", "dark")}
+    light, dark = (int(np.isin(colours, inks[name]).sum()) for name in ("light", "dark"))
+    assert max(light, dark) > 20 * min(light, dark)  # an edge may have a colour of the other theme by chance
+    return "light" if light > dark else "dark", tuple(np.median(pixels, axis=0))
 
 
 def column(page: Any, place: int) -> list[str]:
@@ -311,6 +317,17 @@ def test_the_system_theme_holds_until_one_is_chosen_and_paper_is_light(page: Any
     page.get_by_role("button", name="Dark theme").click()
     page.emulate_media(color_scheme="dark", media="print")
     assert figures_theme(page) == "light"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_figure_opened_by_itself_has_the_theme_of_the_system(page: Any, report: Report, theme: str):
+    page.emulate_media(color_scheme=theme)
+    page.goto((report.site / "study_convex.html").as_uri())
+    page.get_by_role("link", name="SVG", exact=True).first.click()
+    page.wait_for_url("**/*.svg")
+    name, ground = inks_and_ground(page.screenshot())
+    assert name == theme
+    assert (min(ground) > 240) if theme == "light" else (max(ground) < 30)
 
 
 @pytest.mark.parametrize("width", [360, 1280])
