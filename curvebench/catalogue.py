@@ -14,10 +14,14 @@ from curvebench.command import JSON, STUDIES, argument, command, print_json
     "list",
     JSON,
     argument("--markdown", action="store_true", help="print the page of all optimizers"),
+    argument("--foreign", action="store_true", help="try those of other libraries; print their page"),
     STUDIES,
 )
 def list_names(given: Namespace) -> None:
     """List workloads, optimizers, bases, backends, studies, claims."""
+    if given.foreign:
+        _print_foreign()
+        return
     content = catalogue(given.studies)
     if given.json:
         print_json(content)
@@ -26,6 +30,14 @@ def list_names(given: Namespace) -> None:
 
     template = "optimizers.md.jinja" if given.markdown else "catalogue.txt.jinja"
     print(templates(markdown=True).get_template(template).render(content=content), end="")
+
+
+def _print_foreign() -> None:
+    from harness.interop.offered import RATE, STEPS, tables
+    from reports.rendering import templates
+
+    page = templates(markdown=True).get_template("foreign.md.jinja")
+    print(page.render(modules=list(tables()), steps=STEPS, rate=RATE), end="")
 
 
 def catalogue(study_folder: Path) -> dict[str, Any]:

@@ -13,19 +13,31 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from documents.errors import InputError, nearest, unknown
 from documents.method import LIBRARIES
 from harness.engine.layout import KINDS
 from harness.interop.files import FILE, load_file
 from harness.interop.needed_arguments import NEEDED
+from optimizers.needs import Need
 from optimizers.options import Option, OptionError, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Rule
 
 RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
 NUMBER = Hyperparameter("a number that the study tunes")
-GROUPS, CLOSURE = "groups", "closure"  # arguments that are the engine's, and no constructor's
+GROUPS, CLOSURE, VALUE = "groups", "closure", "value"  # arguments of the engine, and of no constructor
 OTHERS = "others"  # the group of all parameters that no other group has
+LOSS = Need(
+    name="loss",
+    description="the value",
+    evaluate=lambda at: at.loss(at.point),
+    gradient_evaluations=lambda entries: 0,  # it is known with the gradient
+    entries=lambda entries: 1,
+    example=lambda entries: np.zeros(()),
+    change_basis=lambda ops, to_coordinates, values: values,
+)
 
 
 @dataclass(frozen=True)
@@ -308,9 +320,11 @@ def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[s
 
 def _optax(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
     numbers = about["hyperparameters"]
+    own = {name: value for name, value in arguments.items() if name != VALUE}
+    needs = (LOSS,) if arguments.get(VALUE) else ()
 
     def transformation(values: Mapping[str, Any]) -> Any:
-        given = {name: _resolved(value) for name, value in arguments.items()}
+        given = {name: _resolved(value) for name, value in own.items()}
         made = _called(locator, **given, **values)
         if not (hasattr(made, "init") and hasattr(made, "update")):
             raise InputError(f"{locator}: gives a {type(made).__name__}, no optax.GradientTransformation")
@@ -337,9 +351,9 @@ def _optax(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
         import jax
         import optax
 
-        def one(grad: Any, state: Any, param: Any, values: Any) -> Any:
+        def one(grad: Any, state: Any, param: Any, values: Any, known: Any) -> Any:
             try:
-                updates, new = transformation(values).update(grad, state, param)
+                updates, new = transformation(values).update(grad, state, param, **known)
                 moved = optax.apply_updates(param, updates)
                 for name, value in param.items():
                     if moved[name].shape != value.shape:
@@ -352,15 +366,16 @@ def _optax(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
             except Exception as error:  # whatever another library raises
                 raise InputError(
                     f"{locator}: takes no step by one gradient ({type(error).__name__}: {error}); "
-                    "what needs the loss cannot be a contestant, and what is tuned must be a number"
+                    "what needs the value of the loss wants value: true, and what is tuned must be a number"
                 ) from error
             return moved, new
 
         lanes = next(iter(param.values())).shape[:2]
         values = {name: ops.broadcast_to(hyper[name][..., 0], lanes) for name in numbers}
-        return jax.vmap(jax.vmap(one))(grad, state, param, values)
+        known = {VALUE: hyper[LOSS.name]} if needs else {}
+        return jax.vmap(jax.vmap(one))(grad, state, param, values, known)
 
-    return Rule(init=init, update=update, evaluated_at=_at_the_average, **about)
+    return Rule(init=init, update=update, evaluated_at=_at_the_average, needs=needs, **about)
 
 
 def _at_the_average(ops: Ops, state: Any, param: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -396,12 +411,14 @@ def _load(locator: str) -> Any:
     return getattr(module, at.name)
 
 
-def _called(locator: str, *given: Any, **named: Any) -> Any:
+def _called(locator: str, *params: Any, **arguments: Any) -> Any:
     function = _load(locator)
     try:
-        return function(*given, **named)
+        return function(*params, **arguments)
     except Exception as error:  # whatever another library raises
-        shown = {name: value for name, value in named.items() if name != "params"}
+        ours = ("params", "lr", "learning_rate")
+        given = {name: value for name, value in arguments.items() if name not in ours}
+        shown = f" {given}" if given else ""
         raise InputError(
-            f"{locator}: refuses its arguments {shown} ({type(error).__name__}: {error})"
+            f"{locator}: refuses its arguments{shown} ({type(error).__name__}: {error})"
         ) from error

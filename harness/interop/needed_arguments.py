@@ -22,6 +22,7 @@ USE_MUON = Needed(
     "is told in parameter groups what to orthogonalize",
 )
 TWICE = Needed({"base_optimizer": "torch:torch.optim.SGD", "closure": True}, "takes two gradients a step")
+VALUE = Needed({"value": True}, "needs the value of the loss")
 AROUND = Needed({"optimizer": ADAMW}, "goes around another optimizer")
 
 NEEDED: Mapping[str, Needed] = {
@@ -36,4 +37,6 @@ NEEDED: Mapping[str, Needed] = {
         (f"pytorch_optimizer.{name}" for name in ("Lookahead", "OrthoGrad", "ScheduleFreeWrapper", "TRAC")),
         AROUND,
     ),
+    "optax.contrib.momo": VALUE,
+    "optax.contrib.momo_adam": VALUE,
 }

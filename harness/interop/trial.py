@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from documents.errors import InputError
 from harness.backends.engine import engine
 from harness.engine.execution import Bundle, execute
 from optimizers.rule import Rule
-from workloads.workload import Metric, Problem, Role, Workload, loss_of
+from workloads.workload import Arrays, Metric, Problem, Role, Workload, loss_of
 
 
 def try_steps(
@@ -29,7 +29,7 @@ def try_steps(
         InputError: in one line, for an optimizer that cannot be made, takes no step, or is not finite then.
     """
     problem = Problem(dict(parameters), {"train": {"centre": np.ones((1, 1))}})
-    try_on(locator, rule, _bowl(roles, precision), problem, values, steps=1)
+    try_on(locator, rule, workload_of(_squared_distance, roles, precision), problem, values, steps=1)
 
 
 def try_on(
@@ -39,7 +39,6 @@ def try_on(
     problem: Problem,
     values: Mapping[str, float],
     steps: int,
-    settings: Mapping[str, Any] | None = None,
 ) -> float:
     """The training loss after full-batch steps of one run.
 
@@ -54,7 +53,6 @@ def try_on(
         hyperparameters={name: np.array([value]) for name, value in values.items()},
         schedule=np.ones(steps),
         evaluations=1,
-        settings=settings or {},
     )
     try:
         losses = execute(bundle, engine(rule.backend or "jax", workload.dtype)).metrics["train_loss"]
@@ -70,15 +68,15 @@ def try_on(
     return loss
 
 
-def _bowl(roles: Mapping[str, Role], precision: Precision) -> Workload:
-    def objective(ops: Any, params: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-        return sum(ops.sum(ops.square(param - ops.sum(batch["centre"]))) for param in params.values()) / 2
-
+def workload_of(
+    objective: Callable[[Any, Arrays, Arrays], Any], roles: Mapping[str, Role], precision: Precision
+) -> Workload:
+    """A workload whose problem is given, by `objective(ops, params, batch)`."""
     return Workload(
         name="trial",
-        description="the distance of all parameters to 1, squared",
+        description="what an optimizer is tried on",
         source="the harness",
-        metrics={"train_loss": Metric("half the squared distance", "minimize")},
+        metrics={"train_loss": Metric("the objective", "minimize")},
         settings={},
         dtype=precision,
         shared_data=True,
@@ -88,6 +86,10 @@ def _bowl(roles: Mapping[str, Role], precision: Precision) -> Workload:
         loss=loss_of(objective),
         evaluate=lambda ops, params, state, split: {"loss": objective(ops, params, split)},
     )
+
+
+def _squared_distance(ops: Any, params: Arrays, batch: Arrays) -> Any:
+    return sum(ops.sum(ops.square(param - ops.sum(batch["centre"]))) for param in params.values()) / 2
 
 
 def _one_line(text: str, most: int = 400) -> str:

@@ -16,6 +16,7 @@ from documents.errors import InputError
 from harness.backends.engine import engine
 from harness.engine.execution import Bundle, Trajectories, execute
 from harness.interop.foreign import named_in
+from harness.interop.offered import installed, names, tried
 from harness.registry import RULES, find_rule, origin
 from tests.harness.test_registry import bundle_of
 from tests.harness.tiny import write_study
@@ -207,39 +208,115 @@ def test_an_average_is_judged_where_its_authors_say_and_trains_on_where_it_was()
     assert abs(expected - by_hand(make)) > 1e-6
 
 
-def test_optax_s_average_is_judged_too() -> None:
+def by_hand_in_jax(make: Callable[[float], Any], with_value: bool = False) -> tuple[float, float]:
+    """The last training loss of the same run by a plain loop: at its average, and elsewhere."""
+    import jax
     import jax.numpy as jnp
     import optax
 
-    bundle = alone("optax:optax.contrib.schedule_free_sgd", b1=0.9)
-    found = execute(bundle, engine("jax", "float64")).metrics["train_loss"][-1, 0, 0]
-    made, problem = engine("jax", "float64"), bundle.problems[0]
-    with made.context():
-        import jax
+    bundle, made = alone("optax:optax.sgd"), engine("jax", "float64")
+    problem = bundle.problems[0]
 
+    def loss_at(params: Any, batch: Any) -> Any:
+        return TANH.loss(made.ops, params, {"seen": 0.0}, batch, {})[0]
+
+    with made.context():
         params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
         state = None
         for step in range(STEPS):
             order = bundle.orders[step, 0]  # type: ignore[index]
             batch = {name: jnp.asarray(one[order]) for name, one in problem.splits["train"].items()}
-            grads = jax.grad(lambda p, b=batch: TANH.loss(made.ops, p, {"seen": 0.0}, b, {})[0])(params)
-            transformation = optax.contrib.schedule_free_sgd(0.05 * float(bundle.schedule[step]), b1=0.9)
+            loss, grads = jax.value_and_grad(loss_at)(params, batch)
+            transformation = make(0.05 * float(bundle.schedule[step]))
             state = transformation.init(params) if state is None else state
-            updates, state = transformation.update(grads, state, params)
+            known = {"value": loss} if with_value else {}
+            updates, state = transformation.update(grads, state, params, **known)
             params = optax.apply_updates(params, updates)
-        average = optax.contrib.schedule_free_eval_params(state, params)
-        losses = [
+        has_average = hasattr(state, "z") and hasattr(state, "b1")
+        average = optax.contrib.schedule_free_eval_params(state, params) if has_average else params
+        first, second = (
             float(TANH.evaluate(made.ops, one, {"seen": jnp.zeros(())}, problem.splits["train"])["loss"])
             for one in (average, params)
-        ]
-    np.testing.assert_allclose(found, losses[0], rtol=1e-11)
-    assert abs(losses[0] - losses[1]) > 1e-6
+        )
+    return first, second
+
+
+def test_an_average_of_optax_is_judged_where_its_authors_say() -> None:
+    import optax
+
+    found = run("optax:optax.contrib.schedule_free_sgd", b1=0.8).metrics["train_loss"][-1, 0, 0]
+    there, elsewhere = by_hand_in_jax(lambda rate: optax.contrib.schedule_free_sgd(rate, b1=0.8))
+    np.testing.assert_allclose(found, there, rtol=1e-11)
+    assert abs(there - elsewhere) > 1e-6
+
+
+def test_a_transformation_that_needs_it_is_given_the_value_of_the_loss() -> None:
+    import optax
+
+    found = run("optax:optax.contrib.momo").metrics["train_loss"][-1, 0, 0]
+    expected, _ = by_hand_in_jax(optax.contrib.momo, with_value=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
 def test_an_optimizer_that_gives_parameters_other_memory_still_moves_the_run(own: Path) -> None:
     found, expected = (run(one).metrics for one in (f"torch:{own}:Rebinding", "torch:torch.optim.SGD"))
     np.testing.assert_allclose(found["train_loss"], expected["train_loss"], rtol=1e-11)
 
+
+# --- what is offered --------------------------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/foreign-optimizers.md"
+
+
+def sections() -> dict[str, str]:
+    """The page's sections by module."""
+    first, *others = PAGE.read_text().split("\n## ")
+    return {"": first} | {one.split("\n")[0]: one for one in others}
+
+
+def test_the_page_has_the_installed_versions() -> None:
+    head = sections()[""]
+    assert {"torch.optim", "pytorch_optimizer", "optax", "optax.contrib"} <= set(installed())
+    for module, number in installed().items():
+        assert f"| `{module}` | {number} | " in head, "curvebench list --foreign writes the page"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "refused"),
+    [
+        ("torch.optim", "Adam", None),
+        ("torch.optim", "LBFGS", None),
+        ("pytorch_optimizer", "Muon", None),
+        ("pytorch_optimizer", "Lookahead", None),
+        ("optax", "lion", None),
+        ("torch.optim", "SparseAdam", "SparseAdam does not support dense gradients"),
+        ("pytorch_optimizer", "A2Grad", "has no lr in its parameter groups"),
+        ("optax", "scale_by_adam", "got an unexpected keyword argument 'learning_rate'"),
+    ],
+)
+def test_what_is_offered_is_as_the_page_says_when_it_is_tried(
+    module: str, name: str, refused: str | None
+) -> None:
+    assert name in names(module)
+    said = tried(module, name).refused
+    assert (said is None) == (refused is None)
+    assert (refused or "") in (said or "")
+    taken = sections()[module].split("\n\n")[1]
+    assert (f"`{name}`" in taken) == (refused is None)
+
+
+@pytest.mark.long
+def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the modules that are installed; more than a hundred optimizers take finite steps."""
+    assert main(["list", "--foreign"]) == 0
+    printed = capsys.readouterr().out
+    for module in installed():
+        assert f"## {sections()[module]}".strip() in printed
+    taken = [line.count("`, `") + 1 for line in printed.splitlines() if line.startswith("Taken: ")]
+    assert sum(taken) >= 100
+
+
+# --- what is refused ----------------------------------------------------------------------------------
 
 REFUSED = {
     "torch:own.py:Wantign": "own.py has no 'Wantign'; did you mean 'Wanting'?",
