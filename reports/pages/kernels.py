@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PolarsError
 
+from documents.errors import InputError
 from reports import formatting
 from reports.statistics.steps import find_steps
 
@@ -45,7 +46,16 @@ SCHEMA = {
     "high": pl.Float64,
 }
 ORDER = ("date", "started", "commit")
-DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, PolarsError)
+DAMAGE = (
+    OSError,
+    OverflowError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    PolarsError,
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,16 @@ def read_stored(folder: Path) -> Stored:
 
 
 def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
-    """The values of one file of asv's, in the columns that it names itself."""
+    """The values of one file of asv's, in the columns that it names itself.
+
+    Raises:
+        Exception: one of `DAMAGE`, where it is no such file.
+    """
+    environment, commit, date = content["env_name"], content["commit_hash"], content["date"]
+    if not (isinstance(environment, str) and isinstance(commit, str)):
+        raise TypeError(f"env_name and commit_hash are {environment!r} and {commit!r}, not text")
+    day(date)  # raises where it is none
+    about = {"machine": machine, "environment": environment, "commit": commit, "date": date}
     rows = []
     for name, entry in content["results"].items():
         measure = MEASURES.get(name.rpartition(".")[2])
@@ -104,10 +123,7 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
             words: list[str] = ast.literal_eval(label).split(" ")  # case, backend, precision
             rows.append(
                 {
-                    "machine": machine,
-                    "environment": content["env_name"],
-                    "commit": content["commit_hash"],
-                    "date": content["date"],
+                    **about,
                     "started": fields.get("started_at") or 0,
                     "measure": measure,
                     "version": fields["version"],
@@ -253,9 +269,16 @@ def kernels_page(folder: Path | None) -> dict[str, Any]:
 
     Args:
         folder: asv's results.
+
+    Raises:
+        InputError: where there is no such folder.
     """
     if folder is None:
         return {"machines": [], "commits": [], "notes": []}
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: the plan's folder of kernel speed is not there; run snakemake reports again"
+        )
     stored = read_stored(folder)
     return {
         "machines": machine_parts(stored),

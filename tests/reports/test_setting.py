@@ -10,6 +10,7 @@ import pytest
 from documents.plan import BackendPlan, StudyPlan
 from documents.study import Schedule, Seeds
 from documents.tuning import Search
+from reports.rendering import templates
 from tests.reports.changing import replace
 from tests.reports.conftest import words_of
 
@@ -34,6 +35,13 @@ def test_options_of_any_shape_become_a_phrase():
         "rule torch:torch.optim.N_A, eps 0.1"
     )
     assert options({"factors": {"weight_decay": {"bias": 0.0}}}) == "factors (weight decay (bias 0))"
+
+
+def test_options_are_escaped_once_on_a_page():
+    page = templates().get_template("setting.jinja").module
+    given = {"a": ["x & y", "<b>"], "b": ["<i>", "2", "3"], "c": [], "d": {"e": ["&"]}}
+    said = " ".join(str(page.options(given)).split())
+    assert said == "a x &amp; y and &lt;b&gt;, b &lt;i&gt;, 2 and 3, c none, d (e &amp;)"
 
 
 @pytest.mark.parametrize(

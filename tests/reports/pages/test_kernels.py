@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from documents.errors import InputError
 from reports.pages.kernels import (
     cells,
     change_text,
+    kernels_page,
     machine_parts,
     read_stored,
 )
@@ -78,6 +81,26 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(tmp_path: Path, hashes: l
     stored = read_stored(tmp_path)
     assert f"{damaged}: not a result of asv" in stored.notes[0]
     assert set(stored.frame["commit"]) == {hashes[0], hashes[2]}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("date", None), ("date", 10**17), ("date", "today"), ("env_name", None), ("commit_hash", 3)],
+)
+def test_a_file_with_a_wrong_entry_is_named_and_the_rest_is_shown(
+    tmp_path: Path, hashes: list[str], key: str, value: Any
+):
+    write_stored(tmp_path, hashes)
+    damaged = tmp_path / "one" / f"{hashes[1][:8]}-existing-py.json"
+    damaged.write_text(json.dumps(json.loads(damaged.read_text()) | {key: value}))
+    page = kernels_page(tmp_path)
+    assert f"{damaged}: not a result of asv" in page["notes"][0]
+    assert {row["commit"] for row in page["commits"]} == {hashes[0], hashes[2]}
+
+
+def test_a_folder_of_a_plan_that_is_not_there_is_said(tmp_path: Path):
+    with pytest.raises(InputError, match="the plan's folder of kernel speed is not there; run snakemake"):
+        kernels_page(tmp_path / "gone")
 
 
 # --- the page ------------------------------------------------------------------------------------
