@@ -6,7 +6,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -25,6 +25,7 @@ COLUMNS = 3  # panels side by side
 PANEL = (2.6, 1.6)  # width and height of a panel, inches
 BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
+ROUNDING = 1e-12  # relative to the largest value, or to the loss, which is of the order of 1
 TICK_PAD = 7.0  # between a panel and the labels of its ticks, points
 TITLE = 0.22  # height of the titles of panels, inches
 LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
@@ -351,10 +352,26 @@ def _finite(values: pl.Series) -> pl.Series:
 
 
 def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
-    """Which axes are logarithmic: of a minimized metric y, where no value is negative and some are not 0."""
+    """Which axes are logarithmic: of a minimized metric y, where none is negative and some are not 0.
+
+    What is below 0 by rounding alone, as the difference to an optimum may be, is not negative.
+    """
     finite = _finite(values.cast(pl.Float64))
-    y = direction == "minimize" and as_float(finite.min()) >= 0 and as_float(finite.max()) > 0
+    low, high = as_float(finite.min()), as_float(finite.max())
+    y = direction == "minimize" and high > 0 and low >= -ROUNDING * max(1.0, high)
     return ("x" if x else "") + ("y" if y else "")
+
+
+def on_axis(panel: Axes, values: Iterable[float]) -> Any:
+    """Heights of points: on a logarithmic axis those that are not above 0 lie on its floor.
+
+    That is the least of the others, or the end of the axis.
+    """
+    heights = np.fromiter(values, np.float64)
+    if panel.get_yscale() == "log":
+        above = heights[heights > 0]
+        heights[heights <= 0] = above.min() if len(above) else panel.get_ylim()[0]
+    return heights
 
 
 def floats(frame: pl.DataFrame, column: str) -> Any:

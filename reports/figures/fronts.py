@@ -10,7 +10,16 @@ import polars as pl
 
 from documents.method import IDENTITY, Method
 from documents.plan import StudyPlan, WorkloadPlan
-from reports.figures.drawing import Axes, Drawn, draw_key, key_line, label_panels, log_axes, panel_grid
+from reports.figures.drawing import (
+    Axes,
+    Drawn,
+    draw_key,
+    key_line,
+    label_panels,
+    log_axes,
+    on_axis,
+    panel_grid,
+)
 from reports.figures.palette import MUTED, PAPER, TEXT
 from reports.figures.study_figures import FigureCell
 from reports.formatting import metric_name
@@ -113,19 +122,21 @@ def _panel(cell: FigureCell, panel: Axes, places: Sequence[Standing]) -> None:
     if max(costs) > 4 * min(costs):
         panel.set_xscale("log")
     drawn = [each for each in places if isfinite(each.value.median)]
-    front = sorted((each for each in drawn if each.on_front), key=lambda each: each.cost.median)
+    heights = on_axis(panel, (each.value.median for each in drawn))
+    placed = zip(drawn, heights, strict=True)
+    front = [(each.cost.median, height) for each, height in placed if each.on_front]
     panel.plot(
-        [each.cost.median for each in front], [each.value.median for each in front],
+        *zip(*sorted(front, key=lambda place: place[0]), strict=True),
         drawstyle="steps-post", color=MUTED.light, linewidth=1.2, zorder=1,
     )  # fmt: skip
-    for each in drawn:
+    for each, height in zip(drawn, heights, strict=True):
         optimizer, basis = Method.of(each.method)
         look, cost, value = cell.looks[optimizer], each.cost, each.value
         colour = look.ink.light
-        panel.plot([cost.low, cost.high], [value.median] * 2, color=colour, linewidth=1)
-        ends = [end if isfinite(end) else value.median for end in (value.low, value.high)]
+        panel.plot([cost.low, cost.high], [height] * 2, color=colour, linewidth=1)
+        ends = [end if isfinite(end) else height for end in (value.low, value.high)]
         panel.plot([cost.median] * 2, ends, color=colour, linewidth=1)
         panel.plot(
-            cost.median, value.median, look.mark, color=colour, markersize=8 if each.on_front else 5.5,
+            cost.median, height, look.mark, color=colour, markersize=8 if each.on_front else 5.5,
             markerfacecolor=colour if basis == IDENTITY else PAPER.light, markeredgewidth=1.5, zorder=3,
         )  # fmt: skip

@@ -26,6 +26,7 @@ from reports.figures.drawing import (
     label_panels,
     limit_heights,
     log_axes,
+    on_axis,
     panel_grid,
     save,
 )
@@ -209,7 +210,7 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
             panel, colour = panels[optimizer], cell.looks[optimizer].ink.light
             stars, lost = chosen.filter(method=method), line.filter(pl.col("failed") > 0)
             panel.plot(
-                floats(stars, "learning_rate"), floats(stars, "median"), "*", color=colour,
+                floats(stars, "learning_rate"), on_axis(panel, floats(stars, "median")), "*", color=colour,
                 markeredgecolor=TEXT.light, markeredgewidth=0.6, markersize=11, zorder=5,
             )  # fmt: skip
             panel.scatter(

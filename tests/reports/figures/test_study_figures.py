@@ -14,7 +14,7 @@ import pytest
 
 from documents.plan import StudyPlan
 from reports.figures.all_figures import draw_figures
-from reports.figures.drawing import draw_line, limit_heights
+from reports.figures.drawing import draw_line, limit_heights, log_axes, on_axis
 from reports.figures.palette import look_of
 from reports.tables import read_tables
 from tests.reports.conftest import Report
@@ -134,3 +134,32 @@ def test_the_rates_that_were_chosen_are_inside_the_axes():
         limit_heights({"adam": panel}, bands, "learning_rate", "minimize", marks)
         assert (panel.get_ylim()[0] < 1e-3) == (marks is not None)
         assert panel.get_ylim()[1] < 10
+
+
+@pytest.mark.parametrize(
+    ("values", "log"),
+    [
+        ([0.3, 1e-9, -8.9e-16], "y"),
+        ([1e-8, -8.9e-16], "y"),
+        ([1e6, -1e-7], "y"),
+        ([inf, 0.0, 2.0], "y"),
+        ([0.3, -1e-9], ""),
+        ([1e6, -1e-3], ""),
+        ([0.0, -1e-16], ""),
+        ([inf], ""),
+    ],
+)
+def test_an_axis_is_logarithmic_where_values_are_below_zero_by_rounding_alone(values: list[float], log: str):
+    assert log_axes("minimize", pl.Series(values)) == log
+    assert log_axes("maximize", pl.Series(values), x=True) == "x"
+
+
+def test_points_that_rounding_took_below_zero_are_drawn_on_the_floor():
+    from matplotlib.figure import Figure
+
+    panel = Figure().subplots()
+    assert on_axis(panel, [2.0, -8.9e-16]).tolist() == [2.0, -8.9e-16]
+    panel.set_yscale("log")
+    panel.set_ylim(1e-5, 1)
+    assert on_axis(panel, [2.0, -8.9e-16, 1e-9, 0.0, inf]).tolist() == [2.0, 1e-9, 1e-9, 1e-9, inf]
+    assert on_axis(panel, [-8.9e-16]).tolist() == [1e-5]
