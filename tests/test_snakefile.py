@@ -168,9 +168,14 @@ def test_the_main_job_from_a_kill_by_failures_to_changes(snakemake, project, act
     assert set(runs["outcome"]) <= {"reached", "budget", "diverged"}
     assert "Nothing to be done" in snakemake("-n", *asked).stdout
 
+    next((stored / "one").glob("a*.json")).touch()
+    assert sorted(jobs_of(snakemake("-n", *asked).stdout)) == [
+        "report: reports/site",
+        "what failed",
+    ]
+
     touch(project / "optimizers/adam.py")
     touch(claims)
-    next((stored / "one").glob("a*.json")).touch()
     assert sorted(jobs_of(snakemake("-n", *asked).stdout)) == [
         "claims of toy, on random instances",
         "claims: figures",
