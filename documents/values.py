@@ -25,7 +25,7 @@ class Option:
 
     default: Any
     description: str
-    read: Read = lambda value: value
+    read: Read
 
 
 class Given(Protocol):

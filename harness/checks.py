@@ -37,6 +37,7 @@ class Measure:
 
     Raises:
         ValueError: for an unknown relation, or what is no limit: the measure could not miss.
+        TypeError: for what is no single number.
     """
 
     quantity: str
@@ -46,6 +47,8 @@ class Measure:
     tolerance: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("value", "limit", "tolerance"):  # whatever NumPy calculates them in
+            object.__setattr__(self, name, float(getattr(self, name)))
         if self.relation not in get_args(Relation):
             known = ", ".join(get_args(Relation))
             raise ValueError(f"{self.quantity}: the relation {self.relation!r} is none; give one of {known}")

@@ -10,8 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from documents.errors import InputError
-from documents.values import Option as Setting
-from documents.values import completed, whole
+from documents.values import Option, Read, completed, whole
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -31,6 +30,13 @@ class Random(Protocol):
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
         """A fresh generator for a named purpose; `shared` gives every seed the same one."""
+
+
+@dataclass(frozen=True)
+class Setting(Option):
+    """One choice that a study may make about a workload; any value where nothing reads it."""
+
+    read: Read = lambda value: value
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +122,10 @@ def test_a_broken_module_is_named_with_what_is_wrong(toys, old, new, said):
 )
 def test_a_measure_holds_within_its_tolerance(value, relation, limit, tolerance, holds):
     assert Measure("it", value, relation, limit, tolerance).holds is holds
+    given: list[Any] = [np.array(value), np.float64(limit), np.array(tolerance)]
+    numpy = Measure("it", given[0], relation, *given[1:])
+    assert numpy.holds is holds
+    assert {type(number) for number in (numpy.value, numpy.limit, numpy.tolerance)} == {float}
 
 
 def test_instances_are_the_same_whatever_else_is_run_and_for_both_variants(toys):
