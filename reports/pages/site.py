@@ -87,10 +87,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
     warnings = machine_warnings(studies)
     shown = plan.model_copy(update={"studies": tuple(each.study for each in pages_of), "parity": compared})
     plan_of = {each.study.name: each.plan for each in pages_of}
-    verdicts = {
-        version.plan.published: {claim["id"]: claim["verdict"] for claim in version.claims}
-        for version in versions
-    }
+    claim_of = {one.plan.published: {claim["id"]: claim for claim in one.claims} for one in versions}
 
     environment = templates()
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
@@ -135,7 +132,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
             folder=figure_folder(name),
             commands=study_commands(each.study, each.plan),
             twins=[other for other in (f"{name} (here)", name.removesuffix(" (here)")) if other in plan_of],
-            verdict_of=verdicts[each.plan.published],
+            claim_of=claim_of[each.plan.published],
             **study_page(study, each.tables, each.figures),
         )
         for number, rows in enumerate(runs[name]):

@@ -32,6 +32,7 @@ from reports.measures import (
     study_values,
     tuned_as,
 )
+from reports.pages.overview import answers
 from reports.rendering import read_made
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
@@ -67,11 +68,20 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any
     return {
         "study": study,
         "parts": parts,
+        "answers": answers([(study, tables)]),
+        "headline": headline(study, figures),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),
         "seeds": {name: final_seeds(tables, name) for name in tables.runs["backend"].unique().sort()},
         "warnings": tables.warnings,
     }
+
+
+def headline(study: StudyPlan, figures: Rows) -> dict[str, Any] | None:
+    """The curve that heads the page: the metric that is compared, on the first workload and backend."""
+    about = (study.metric, "charged_evaluations", study.workloads[0].name, study.backends[0])
+    keys = ("metric", "axis", "workload", "backend")
+    return next((one for one in figures if tuple(one[key] for key in keys) == about), None)
 
 
 def _backend(
