@@ -69,9 +69,14 @@ class JobSpec(Document):
 
 
 class BasesSpec(JobSpec):
-    """Estimates bases, which depend neither on protocol nor on budget."""
+    """Estimates bases, in float64, which depend neither on protocol nor on budget.
+
+    Args:
+        precision: of the runs that use them, in which they are stored; None: each workload's own.
+    """
 
     stage: Literal["bases"]
+    precision: Precision | None = None
 
 
 class TrainingSpec(JobSpec):

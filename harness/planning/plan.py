@@ -201,7 +201,12 @@ class Planner:
         bases = tuple(basis for basis in among if basis.name != IDENTITY)
         if not bases:
             return ()
-        spec = BasesSpec(stage="bases", study=self.study.name, **self._common(HOST, (), seeds, (), bases))
+        spec = BasesSpec(
+            stage="bases",
+            study=self.study.name,
+            precision=self.study.precision,
+            **self._common(HOST, (), seeds, (), bases),
+        )
         return (PlannedJob(spec, self.results, len(spec.workloads) * len(bases) * len(seeds)),)
 
     def _tuning(

@@ -11,13 +11,24 @@ from traceback import print_exception
 
 import numpy as np
 
+from documents.document import Precision
+from documents.job import BasesSpec
 from documents.method import BasisSpec, WorkloadSpec
 from harness.backends.engine import Engine
 from harness.basis_estimation.gradients import Sampler, estimated, sampler
 from harness.paths import basis_file
 from harness.progress import Progress
 from harness.sources import check_unchanged
-from harness.stages.job import Instance, Job, basis_name, groups_of, instance, sampling_of, workload_of
+from harness.stages.job import (
+    Instance,
+    Job,
+    basis_name,
+    groups_of,
+    instance,
+    precision_of,
+    sampling_of,
+    workload_of,
+)
 from harness.stages.supervision import FAULTS, NOTHING, FailedBefore, Lanes, failure_of
 from optimizers.bases import bases
 from results.writing import NotWritten, replacing
@@ -26,6 +37,7 @@ from results.writing import NotWritten, replacing
 def estimate_bases(job: Job) -> list[str]:
     """Estimate every basis of the spec for every workload and seed, where it is not there; returns notes."""
     spec = job.spec
+    assert isinstance(spec, BasesSpec)
     engine = job.engine("float64", backend="jax", device="cpu")
     wanted = [basis for basis in spec.bases if bases()[basis.name].needs_gradients]
     progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
@@ -39,7 +51,9 @@ def estimate_bases(job: Job) -> list[str]:
                 if failure is not None:
                     raise FailedBefore(failure)
                 job.attendance.journal.begin(place)
-                _estimate_seeds(job, engine, workload, basis, files)
+                _estimate_seeds(
+                    job, engine, workload, basis, files, precision_of(spec, workload_of(workload))
+                )
             except NotWritten:
                 raise
             except FAULTS as error:
@@ -51,9 +65,14 @@ def estimate_bases(job: Job) -> list[str]:
 
 
 def _estimate_seeds(
-    job: Job, engine: Engine, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
+    job: Job,
+    engine: Engine,
+    workload: WorkloadSpec,
+    basis: BasisSpec,
+    files: Mapping[int, Path],
+    dtype: Precision,
 ) -> None:
-    """Estimate a basis for each seed whose file is not there, and write it."""
+    """Estimate a basis for each seed whose file is not there, and write it in the precision of its runs."""
     sample = None
     for seed, file in files.items():
         if file.exists():
@@ -65,6 +84,8 @@ def _estimate_seeds(
                 sample = sampler(sampling_of(basis, workload, one), engine, one.problem, one.random)
         with job.clock.phase("step"):
             arrays = estimate(basis, workload, one, sample)
+        for name in [name for name in arrays if name.startswith("matrix")]:
+            arrays[name] = arrays[name].astype(dtype)  # as runs would when they read it
         check_unchanged(job.spec)
         with replacing(file) as temporary:
             np.savez(temporary, allow_pickle=False, **arrays)

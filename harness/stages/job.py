@@ -15,7 +15,7 @@ import numpy as np
 
 from documents.document import Precision
 from documents.errors import InputError
-from documents.job import JobSpec, TrainingSpec, job_folder, upstream_folder
+from documents.job import BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
 from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from harness.backends.engine import Engine
 from harness.basis_estimation.gradients import GradientSampling
@@ -218,7 +218,7 @@ def workload_of(spec: WorkloadSpec) -> Workload:
     return replace(find_workload(spec.locator), name=spec.name)
 
 
-def precision_of(spec: TrainingSpec, workload: Workload) -> Precision:
+def precision_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> Precision:
     """The precision of a workload's runs: what the study asks for, else the workload's own."""
     return spec.precision or workload.dtype
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
@@ -88,6 +88,7 @@ class Answer:
         ends: the method that ends best after equal steps.
         use: the method to use: the first at the target, its sampling charged; without a target, or where half
             of the runs of every method miss it, the one that ends best.
+        medians: by method, of that by which the method to use is chosen.
         shared: whether other studies have the workload too.
     """
 
@@ -98,6 +99,7 @@ class Answer:
     target: tuple[str, float] | None
     use: Winner
     ends: Winner
+    medians: Mapping[str, float]
     shared: bool = False
 
     @property
@@ -152,7 +154,7 @@ def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, value
         )
 
     ends = winner("end", best_methods_of(values, study.direction, study.methods))
-    use = ends
+    use, judged = ends, values
     if len(times):
         sign = 1 if study.direction == "minimize" else -1
         at_end = dict(medians(values, ["method"], "value").select("method", "median").iter_rows())
@@ -162,8 +164,9 @@ def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, value
         first = best_methods_of(times, "minimize", order)  # of two that are as soon, the one that ends best
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
         if isfinite(fewest.median):
-            use = winner("target", first)
-    return Answer(study, workload, study.backends[0], baseline, target, use, ends)
+            use, judged = winner("target", first), times
+    found = dict(medians(judged, ["method"], "value").select("method", "median").iter_rows())
+    return Answer(study, workload, study.backends[0], baseline, target, use, ends, found)
 
 
 def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[str]) -> BestMethods:

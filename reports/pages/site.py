@@ -20,6 +20,7 @@ from reports.claims.page import claims_page
 from reports.claims.rerun import study_commands
 from reports.figures.study_figures import AXES
 from reports.pages.comparing import comparison_page
+from reports.pages.heat_map import folded, heat_map
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
 from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
 from reports.pages.overview import answers
@@ -110,10 +111,13 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
         pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
 
     tell("overview")
+    kept, more = folded(answers(studies))
     render(
         "index.html",
         "index",
-        answers=answers(studies),
+        answers=kept,
+        more_answers=more,
+        heat=heat_map(kept),
         boards=boards,
         where=when_and_where(own.jobs),
         parity=parity,

@@ -1,0 +1,74 @@
+"""The map of the overview: which answer stands for a problem, and how far each method is from the best."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from reports.pages.heat_map import HeatCell, folded, heat_map
+from reports.pages.overview import Answer, answers
+from reports.tables import read_tables
+from tests.reports.conftest import Report
+
+
+@pytest.fixture(scope="module")
+def found(report: Report) -> list[Answer]:
+    return answers([(study, read_tables(study.tables)) for study in report.plan.studies])
+
+
+def _of(answer: Answer, name: str, medians: dict[str, float], best: tuple[str, ...]) -> Answer:
+    winner = replace(answer.use, best=replace(answer.use.best, methods=best), measure="target")
+    workload = answer.workload.model_copy(update={"name": name})
+    return replace(answer, workload=workload, use=winner, medians=medians)
+
+
+def test_cells_are_ratios_to_the_best_and_misses(found: list[Answer]):
+    one = _of(found[0], "one", {"adam": 10.0, "sgd": 10.9, "muon": math.inf, "alone": 400.0}, ("adam", "sgd"))
+    two = _of(found[0], "two", {"adam": 33.0, "sgd": 3.0, "muon": 6.0}, ("sgd",))
+    heat = heat_map([one, two])
+    assert heat.methods == ("adam", "sgd", "muon"), "a method on one problem has no column"
+    assert heat.rows[0].cells == (
+        HeatCell(1.0, 0, True), HeatCell(pytest.approx(1.09), 0, True), HeatCell(math.inf, 5, False),
+    )  # fmt: skip
+    assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
+
+
+def test_of_what_is_to_be_large_the_inverse_counts_and_of_what_is_not_positive_nothing(found: list[Answer]):
+    end = replace(found[0].use, measure="end")
+    study = found[0].study.model_copy(
+        update={
+            "workloads": tuple(
+                workload.model_copy(
+                    update={
+                        "metrics": {
+                            name: metric.model_copy(update={"direction": "maximize"})
+                            for name, metric in workload.metrics.items()
+                        }
+                    }
+                )
+                for workload in found[0].study.workloads
+            )
+        }
+    )
+    large = replace(found[0], study=study, use=end, medians={"adam": 0.9, "sgd": 0.3})
+    other = _of(found[0], "other", {"adam": 0.0, "sgd": 1.0}, ("adam",))
+    heat = heat_map([large, replace(large), other])
+    assert [cell.ratio for cell in heat.rows[0].cells if cell] == [1.0, pytest.approx(3.0)]
+    assert len(heat.rows) == 2, "the row of a loss of 0 is left out"
+
+
+def test_a_problem_is_stood_for_by_the_study_whose_methods_others_have(found: list[Answer]):
+    rare = _of(found[0], "net", {"adam @ block": 1.0, "sgd @ block": 1.0, "adam": 2.0}, ("adam",))
+    usual = _of(found[0], "net", {"adam": 1.0, "sgd": 2.0}, ("adam",))
+    other = _of(found[0], "lsq", {"adam": 1.0, "sgd": 2.0}, ("adam",))
+    kept, more = folded([rare, usual, other])
+    assert [id(one) for one in kept] == [id(usual), id(other)]
+    assert [id(one) for one in more] == [id(rare)]
+
+
+def test_the_overview_shows_the_map(report: Report):
+    text = (report.site / "index.html").read_text()
+    assert '<table class="heat">' in text
+    assert 'class="heat-0">1<strong title="cannot be distinguished from the best">●</strong></td>' in text
