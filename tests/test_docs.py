@@ -209,6 +209,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "scales": study.Scale,
     "scales: seeds": study.Seeds,
     "scales: a backend": study.BackendUse,
+    "The tour": study.Tour,
 }
 
 

@@ -30,8 +30,10 @@ def test_cells_are_ratios_to_the_best_and_misses(found: list[Answer]):
     heat = heat_map([one, two])
     assert heat.methods == ("adam", "sgd", "muon"), "a method on one problem has no column"
     assert heat.rows[0].cells == (
-        HeatCell(1.0, 0, True), HeatCell(pytest.approx(1.09), 0, True), HeatCell(math.inf, 5, False),
-    )  # fmt: skip
+        HeatCell(1.0, 0, True),
+        HeatCell(1.09, 0, True),
+        HeatCell(math.inf, 5, False),
+    )
     assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
 
 
