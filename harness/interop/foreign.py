@@ -226,8 +226,9 @@ def _torch(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
     def make(
         leaves: Mapping[str, Any], roles: Mapping[str, ParameterRole], values: Mapping[str, float]
     ) -> list[Any]:
-        numbers = {"lr" if name == "learning_rate" else name: value for name, value in values.items()}
-        given = {name: _resolved(value) for name, value in own.items()} | numbers
+        given = {name: _resolved(value) for name, value in own.items()}
+        for name, value in values.items():
+            _set(locator, given, "lr" if name == "learning_rate" else name, value)
         if groups is None:
             return [_constructed(locator, list(leaves.values()), given)]
         return _grouped(locator, given, groups, leaves, roles)
@@ -240,6 +241,20 @@ def _torch(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
         closure=bool(arguments.get(CLOSURE)),
         **about,
     )
+
+
+def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> None:
+    """Set an argument to a number that is tuned, or one of its items: `betas.1` is the second of `betas`."""
+    whole, dot, place_in_it = name.partition(".")
+    if not dot:
+        arguments[name] = value
+        return
+    made = _load(locator)
+    known = {one: parameter.default for one, parameter in signature(made).parameters.items()}
+    items = {**known, **arguments}.get(whole)
+    if not isinstance(items, list | tuple) or place_in_it not in map(str, range(len(items))):
+        raise InputError(f"{locator}: {name} is tuned, and {whole} = {items!r} has no such item")
+    arguments[whole] = tuple(value if place_in_it == str(at) else item for at, item in enumerate(items))
 
 
 def closure_evaluations(state: Sequence[Any]) -> int:

@@ -176,6 +176,19 @@ def test_groups_that_are_wrong_are_said(groups: Any, said: str) -> None:
         run("torch:torch.optim.SGD", groups=groups)
 
 
+@pytest.mark.parametrize("given", [{"betas": [0.8, 0.5]}, {}])
+def test_an_item_of_an_argument_may_be_tuned(given: dict[str, Any]) -> None:
+    values = {"learning_rate": (0.05,), "betas.1": (0.95,)}
+    bundle = bundle_of("torch:torch.optim.Adam", given, False, **values).part(slice(0, 1), slice(0, 1))
+    found = execute(bundle, engine("torch", "float64")).metrics["train_loss"][-1, 0, 0]
+    first = given.get("betas", [0.9])[0]
+    expected = by_hand(lambda params: [torch.optim.Adam(params.values(), lr=0.05, betas=(first, 0.95))])
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    wrong = bundle_of("torch:torch.optim.Adam", given, False, learning_rate=(0.05,), **{"betas.2": (0.9,)})
+    with pytest.raises(InputError, match=r"betas\.2 is tuned, and betas = .* has no such item"):
+        execute(wrong.part(slice(0, 1), slice(0, 1)), engine("torch", "float64"))
+
+
 @pytest.mark.parametrize("locator", ["torch:torch.optim.LBFGS", "torch:pytorch_optimizer.SAM"])
 def test_a_closure_takes_the_gradient_of_the_step_s_minibatch_and_is_counted(locator: str) -> None:
     import pytorch_optimizer

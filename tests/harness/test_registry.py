@@ -273,7 +273,7 @@ def test_an_option_that_is_wrong_for_a_parameter_is_said_with_the_study(tmp_path
 
 CONTESTANTS = """[adam, {torch:torch.optim.NAdam: {weight_decay: 0.01}}, torch:pytorch_optimizer.SOAP,
   {optax:optax.contrib.muon: {ns_steps: 3, label: muon-3}}, optax:optax.lion]"""
-FILES = """torch:own/mine.py:Descent, {optax:own/mine.py:ascent: {momentum: -0.1}}"""
+FILES = """{torch:own/mine.py:Descent: {betas: [0.8, 0.9]}}, {optax:own/mine.py:ascent: {momentum: -0.1}}"""
 MINE = '''"""Optimizers in a file."""
 
 import optax
@@ -337,6 +337,9 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(
     nadam = next(spec for spec in tuned if spec.optimizers[0].label == "torch-nadam")
     assert nadam.optimizers[0].options == {"arguments": {"weight_decay": 0.01}, "tuned": ["learning_rate"]}
     assert set(nadam.versions) == {"numpy", "torch"}
+    descent = next(spec for spec in tuned if spec.optimizers[0].label == "torch-descent")
+    assert set(descent.versions) == {"numpy", "torch"}
+    assert any(key.startswith("file:") and key.endswith("own/mine.py") for key in descent.sources)
 
 
 OWN = "{b1: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-3, high: 1e-2, scale: log}}"
