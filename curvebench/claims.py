@@ -26,7 +26,9 @@ def check(given: Namespace) -> None:
     known = {name: claim for name, (_, claim) in claims_by_id().items()}
     for name in given.claims:
         if name not in known:
-            raise InputError(unknown("benchmarks/claims", "property claim", name, known))
+            raise InputError(
+                _decided_by_a_study(name) or unknown("benchmarks/claims", "property claim", name, known)
+            )
     claims = [known[name] for name in dict.fromkeys(given.claims)] or list(known.values())
     named = [scale for claim in known.values() for part in claim.checks for scale in part.instances]
     scales = sorted({"quick", DEFAULT_SCALE, *named})
@@ -45,6 +47,20 @@ def check(given: Namespace) -> None:
     else:
         print("\n".join(check_jobs.lines(summaries)))
     found.raise_errors()
+
+
+def _decided_by_a_study(claim: str) -> str:
+    """What to do about a claim that runs decide; empty for an id that no study has."""
+    from harness.planning.studies import read_studies
+
+    try:
+        homes = {one.id: study.path for study in read_studies() for one in study.claims}
+    except InputError:
+        return ""
+    if claim not in homes:
+        return ""
+    run = f"snakemake --cores all reports --config studies={claim}"
+    return f"{claim}: runs of {homes[claim]} decide it, no random instances; run {run}"
 
 
 @command(

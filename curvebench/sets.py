@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from curvebench.command import PLAN, argument, command, positive
+from documents.errors import InputError
 from documents.sets import FOLDER, WAIVERS
 
 SET = argument("folder", type=Path, metavar="FOLDER", help="the set's folder")
@@ -26,8 +27,14 @@ def check(given: Namespace) -> int:
     Says why a published set is refused, all reasons at once; the status is then 1. With --rerun some of its
     runs are computed anew and compared: the status is 1 where one differs, 3 where one cannot be computed.
     """
+    from documents.sets import SUMS
     from reports.sets import checking
 
+    inside = sorted(path.parent for path in given.folder.glob(f"*/{SUMS}"))
+    if inside and not (given.folder / SUMS).exists():
+        raise InputError(
+            f"{given.folder}: is a folder of sets; name one of the sets in it, such as {inside[-1]}"
+        )
     found = checking.check(given.folder)
     reasons = f"{len(found)} {'reason' if len(found) == 1 else 'reasons'}"
     said = [f"{given.folder}: refused, {reasons}:", *found] if found else [f"{given.folder}: accepted"]

@@ -155,7 +155,9 @@ def plan(given: Namespace) -> None:
 
     wrong = [text for text in given.config if "=" not in text]
     if wrong:
-        raise InputError(f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper")
+        raise InputError(
+            f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper; a study or a claim is studies={wrong[0]}"
+        )
     pairs = (text.partition("=") for text in given.config)
     print(make_plan(read_config({key: value for key, _, value in pairs})).summary())
 

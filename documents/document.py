@@ -122,7 +122,7 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
         remedy = _quoted_number(given) if "number" in NOT_A[kind] else ""
         return f"{key}: {given!r} is not {NOT_A[kind]}{remedy}"
     if kind == "missing":
-        return f"{key}: is missing"
+        return f"{_BOTH_SPELLINGS.get(key, key)}: is missing"
     if kind == "too_short":
         return f"{key}: is empty or too short; give at least {context['min_length']}"
     if kind == "literal_error":
@@ -136,13 +136,14 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
     return f"{key}: {given!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
+_BOTH_SPELLINGS = {"workloads": "workload (or workloads)"}
 _PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
 _TAGS = _PROTOCOLS | {"methods", "number", "[key]"}
 
 
 def _with_name(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]:
     """The place with an entry of workloads, optimizers or bases by its label, or its name, not its number."""
-    if len(location) < 2 or location[0] not in ("workloads", "optimizers", "bases"):
+    if len(location) < 2 or location[0] not in ("workload", "workloads", "optimizers", "bases"):
         return location
     key, number, *inner = location
     entry, given = as_list(raw[key])[number], None

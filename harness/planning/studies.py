@@ -23,6 +23,7 @@ from documents.study import (
     StudyFile,
     in_letters,
     read_study_file,
+    read_yaml,
 )
 from documents.tuning import Search, Tuning
 from documents.values import completed
@@ -127,7 +128,9 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
         InputError: with a line for each problem of each file.
     """
     paths = sorted(folder.glob("*.yaml"))
+    others: list[Path] = []
     if names and set(names) <= {path.stem for path in paths}:
+        others = [path for path in paths if path.stem not in names]
         paths = [path for path in paths if path.stem in names]
     if not paths:
         raise InputError(
@@ -152,9 +155,30 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
         for study in studies
         if homes.get(study.name, study.path) != study.path
     )
+    problems.extend(
+        f"{homes[name]}: claims: the id {name!r} is also in {path}; ids must differ"
+        for path in others
+        for name in _ids_in(path, homes)
+    )
     if problems:
         raise InputError("\n".join(problems))
     return tuple(studies)
+
+
+def _ids_in(path: Path, ids: Iterable[str]) -> list[str]:
+    """Which ids of claims a file gives that is not read otherwise; none where it is broken."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    suspected = [name for name in ids if name in text]  # reading YAML takes much longer
+    if not suspected:
+        return []
+    try:
+        claims = read_yaml(path, "a study", StudyFile).get("claims")
+    except InputError:
+        return []
+    given = (
+        [claim.get("id") for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
+    )
+    return [name for name in suspected if name in given]
 
 
 def read_study(path: Path) -> Study:
@@ -474,10 +498,11 @@ def _check_workloads(file: StudyFile, known: Iterable[str], report: Report) -> N
 
 def _check_scale(key: str, scale: Scale, report: Report) -> None:
     tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
+    misspelt = [name for name in scale.backends if name not in BACKENDS]
+    for name in misspelt:
+        report(f"{key}.backends", unknown("the harness", "backend", name, BACKENDS))
     for name, use in scale.backends.items():
-        if name not in BACKENDS:
-            report(f"{key}.backends", unknown("the harness", "backend", name, BACKENDS))
-        if use.tuned_on is not None and use.tuned_on not in tuners:
+        if use.tuned_on is not None and use.tuned_on not in tuners and not misspelt:  # one error, not two
             report(
                 f"{key}.backends.{name}.tuned_on",
                 unknown("this scale", "backend with its own tuning", use.tuned_on, tuners),

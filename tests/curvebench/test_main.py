@@ -88,7 +88,30 @@ def test_plan_tells_what_a_configuration_would_run_and_writes_nothing(tmp_path, 
     assert "jobs\n  tiny on " in said
     assert not (tmp_path / "results").exists()
     assert main(["plan", "quick"]) == 2
-    assert "'quick' is not KEY=VALUE" in capsys.readouterr().err
+    assert "'quick' is not KEY=VALUE, such as scale=paper; a study or a claim is studies=quick" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_copied_study_whose_claims_have_the_same_ids_is_not_valid(tmp_path, capsys):
+    write_study(tmp_path)
+    write_study(tmp_path, name="copied")
+    write_study(tmp_path, ("tiny.claim", "third.claim"), name="third")
+    (tmp_path / "broken.yaml").write_text("claims: [{id: tiny.claim}\n")
+    assert main(["check", "copied", "--studies", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"claims: the id 'tiny.claim' is also in {tmp_path}/tiny.yaml; ids must differ")
+    assert main(["check", "third", "--studies", str(tmp_path)]) == 0
+
+
+def test_a_claim_that_a_study_decides_is_told_how_to_run(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert main(["claims", "check", "egop.convex"]) == 2
+    said = capsys.readouterr().err
+    assert "egop.convex: runs of benchmarks/studies/convex.yaml decide it" in said
+    assert "--config studies=egop.convex" in said
+    assert main(["claims", "check", "egop.convexx"]) == 2
+    assert "has no property claim 'egop.convexx'" in capsys.readouterr().err
 
 
 def test_show_prints_settings_metrics_and_curve(tmp_path, capsys):

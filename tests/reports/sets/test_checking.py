@@ -44,6 +44,11 @@ def test_a_good_set_is_accepted(good: Path, capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == f"{good}: accepted\n"
 
 
+def test_a_folder_of_sets_is_no_set(good: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["sets", "check", str(good.parent)]) == 2
+    assert f"is a folder of sets; name one of the sets in it, such as {good}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "folder",
     [
