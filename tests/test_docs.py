@@ -260,7 +260,7 @@ def test_the_reference_of_study_files_names_every_schedule():
 
 def test_the_reference_of_commands_lists_every_command_and_option(capsys: pytest.CaptureFixture[str]):
     page = (ROOT / "docs" / "reference" / "commands.md").read_text()
-    found = re.findall(r"^## curvebench ([a-z ]+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^## curvebench ([a-z -]+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     described = dict(found)
     assert list(described) == [command.name for part in COMMANDS.values() for command in part]
     for command, text in described.items():
