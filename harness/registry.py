@@ -62,6 +62,15 @@ def canonical(name: str, folder: Path) -> str:
     return text if match["item"] is None else f"{text}:{match['item']}"
 
 
+def canonical_in(value: Any, folder: Path) -> Any:
+    """An option's value, the optimizers of other libraries that it names in that form."""
+    if isinstance(value, str) and foreign.is_foreign(value):
+        return canonical(value, folder)
+    if isinstance(value, Mapping):
+        return {canonical_in(key, folder): canonical_in(one, folder) for key, one in value.items()}
+    return [canonical_in(one, folder) for one in value] if isinstance(value, list) else value
+
+
 def find_rule(locator: str) -> Rule:
     """The rule of this name, of this file, or of another library.
 

@@ -19,7 +19,7 @@ from documents.errors import InputError, nearest, unknown
 from documents.method import LIBRARIES
 from harness.engine.layout import KINDS
 from harness.interop.files import FILE, load_file
-from harness.interop.needed_arguments import NEEDED
+from harness.interop.needed_arguments import ADAMW, NEEDED
 from optimizers.needs import Need
 from optimizers.options import Option, OptionError, Options, complete
 from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Rule
@@ -199,6 +199,11 @@ def _check_groups(groups: Any) -> None:
     for group in groups.values():
         if "lr" in group:
             raise OptionError("has a group with lr; a learning rate of its own is called learning_rate")
+        other = group.get("optimizer", "torch:torch.optim.AdamW")
+        if not isinstance(other, str) or not other.startswith("torch:"):
+            raise OptionError(
+                f"has a group whose optimizer is {other!r}; name it as in torch:torch.optim.AdamW"
+            )
 
 
 def _tuned(locator: str) -> Callable[[Any], Any]:

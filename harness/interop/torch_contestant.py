@@ -77,9 +77,9 @@ class TorchContestant:
             except InputError:
                 raise
             except Exception as error:  # whatever another library raises
+                hint = "" if with_closure else "; one that evaluates the loss itself wants closure: true"
                 raise InputError(
-                    f"{self.name}: takes no step ({type(error).__name__}: {error}); an optimizer that "
-                    "evaluates the loss itself wants closure: true"
+                    f"{self.name}: takes no step ({type(error).__name__}: {error}){hint}"
                 ) from error
         self._settle()
 

@@ -34,7 +34,7 @@ from harness.engine.program import Update
 from harness.engine.schedules import SHAPES
 from harness.interop.foreign import is_foreign
 from harness.paths import STUDY_FOLDER
-from harness.registry import canonical, find_rule, find_workload
+from harness.registry import canonical, canonical_in, find_rule, find_workload
 from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
 from workloads import Metric, Role, Workload
@@ -304,7 +304,9 @@ def _optimizers(file: StudyFile, folder: Path, report: Report) -> tuple[Optimize
     specs = []
     for entry in file.optimizers:
         try:
-            specs.append(_optimizer(file, entry, canonical(entry.name, folder)))
+            options = canonical_in(entry.options, folder)
+            found = entry.model_copy(update={"options": options})
+            specs.append(_optimizer(file, found, canonical(entry.name, folder)))
         except ValueError as error:
             report(f"optimizers.{entry.name}", error)
     for label in _repeated(spec.label for spec in specs):

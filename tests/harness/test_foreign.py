@@ -17,6 +17,8 @@ from harness.backends.engine import engine
 from harness.engine.execution import Bundle, Trajectories, execute
 from harness.interop.foreign import named_in
 from harness.interop.offered import installed, names, tried
+from harness.planning.config import Config
+from harness.planning.plan import make_plan
 from harness.registry import RULES, find_rule, origin
 from tests.harness.test_registry import bundle_of
 from tests.harness.tiny import write_study
@@ -164,15 +166,28 @@ def test_what_a_study_or_a_data_table_says_of_groups_is_done() -> None:
     assert origin(RULES, named[0]).packages == ("torch",)
 
 
+def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash(own: Path) -> None:
+    entry = "{torch:torch.optim.Muon: {groups: {others: {optimizer: torch:own.py:Rebinding}}}}"
+    study = write_study(own.parent, ("[sgd, adam]", f"[adam, {entry}]"))
+    assert main(["check", "--studies", str(study.parent)]) == 0
+    plan = make_plan(Config(study_folder=study.parent))
+    specs = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
+    assert specs
+    assert all(f"file:{own}" in spec.sources for spec in specs)
+
+
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
+        ({"others": {"lr": 0.1}}, "a learning rate of its own is called learning_rate"),
+        ({"others": {"optimizer": "AdamW"}}, "name it as in torch:torch.optim.AdamW"),
+        (["weight"], "no mapping of kinds of parameters"),
         ({"weigth": {}}, "did you mean 'weight'"),
         ({"weight": {}}, "groups: none has 'bias', a bias; add others: {}"),
     ],
 )
 def test_groups_that_are_wrong_are_said(groups: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(ValueError, match=said):
         run("torch:torch.optim.SGD", groups=groups)
 
 
