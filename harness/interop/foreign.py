@@ -199,11 +199,9 @@ def _check_groups(groups: Any) -> None:
     for group in groups.values():
         if "lr" in group:
             raise OptionError("has a group with lr; a learning rate of its own is called learning_rate")
-        other = group.get("optimizer", "torch:torch.optim.AdamW")
+        other = group.get("optimizer", ADAMW)
         if not isinstance(other, str) or not other.startswith("torch:"):
-            raise OptionError(
-                f"has a group whose optimizer is {other!r}; name it as in torch:torch.optim.AdamW"
-            )
+            raise OptionError(f"has a group whose optimizer is {other!r}; name it as in {ADAMW}")
 
 
 def _tuned(locator: str) -> Callable[[Any], Any]:
