@@ -66,7 +66,7 @@ def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
 
 
 def heat_map(answers: Sequence[Answer]) -> HeatMap:
-    """The map of one answer a problem; without columns where no method is on several problems."""
+    """The map of one answer a problem; rows of one method, and columns of one problem, are left out."""
     costs = [_costs(answer) for answer in answers]
     counts = Counter(method for own in costs for method in own)
     methods = tuple(method for method, count in counts.most_common() if count >= LEAST_PROBLEMS)
@@ -74,7 +74,7 @@ def heat_map(answers: Sequence[Answer]) -> HeatMap:
         HeatRow(answer, tuple(_cell(answer, own, method) for method in methods))
         for answer, own in zip(answers, costs, strict=True)
     ]
-    return HeatMap(methods, tuple(row for row in rows if any(row.cells)))
+    return HeatMap(methods, tuple(row for row in rows if len(row.cells) - row.cells.count(None) > 1))
 
 
 def _costs(answer: Answer) -> dict[str, float]:

@@ -27,7 +27,9 @@ def _of(answer: Answer, name: str, medians: dict[str, float], best: tuple[str, .
 def test_cells_are_ratios_to_the_best_and_misses(found: list[Answer]):
     one = _of(found[0], "one", {"adam": 10.0, "sgd": 10.9, "muon": math.inf, "alone": 400.0}, ("adam", "sgd"))
     two = _of(found[0], "two", {"adam": 33.0, "sgd": 3.0, "muon": 6.0}, ("sgd",))
-    heat = heat_map([one, two])
+    lonely = _of(found[0], "three", {"adam": 1.0, "other": 2.0}, ("adam",))
+    heat = heat_map([one, two, lonely])
+    assert [row.answer.workload.name for row in heat.rows] == ["one", "two"]
     assert heat.methods == ("adam", "sgd", "muon"), "a method on one problem has no column"
     assert heat.rows[0].cells == (
         HeatCell(1.0, 0, True),
