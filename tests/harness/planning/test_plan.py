@@ -189,15 +189,12 @@ def test_parity_is_left_out_where_it_is_not_asked_for(config):
     assert read_config({"parity": "false"}).parity is False
 
 
-def test_a_precision_is_part_of_what_runs_alone_and_no_key_where_there_is_none(config):
+def test_a_precision_is_part_of_what_runs_and_of_the_bases_for_it(config):
     (config.study_folder / "again.yaml").write_text(REPEATED)
     plan = make_plan(changed(config, repeats=True))
     again, tiny = ({job.spec.stage: job.spec for job in planned.jobs} for planned in plan.studies)
-    assert {stage: getattr(spec, "precision", None) for stage, spec in again.items()} == {
-        "bases": None,
-        **dict.fromkeys(("sweep", "refine", "final", "timing"), "float32"),
-    }
-    for stage in ("sweep", "refine", "final", "timing"):
+    assert {spec.precision for spec in again.values()} == {"float32"}, "bases are stored in it"
+    for stage in ("bases", "sweep", "refine", "final", "timing"):
         assert '"precision": "float32"' in again[stage].to_json()
         assert '"precision": null' in tiny[stage].to_json()
         assert ANY.validate_json(again[stage].to_json()) == again[stage]
