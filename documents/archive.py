@@ -11,11 +11,9 @@ from documents.errors import InputError
 from documents.plan import ClaimPlan, Publication, ReportPlan, StudyPlan, read_plan
 from documents.sets import PLAN, PROVENANCE, SUMS
 
-CLAIM_FIGURES = "claims"  # the folder of what property checks draw; no study has that name
 
-
-def read_origin(folder: Path) -> Publication:
-    """The origin of a published set.
+def read_publication(folder: Path) -> Publication:
+    """When a set was published, and the machines of its runs.
 
     Raises:
         InputError: when its provenance is missing or damaged.
@@ -36,7 +34,7 @@ def read_archive(folder: Path) -> tuple[ReportPlan, ...]:
         InputError: when a set's plan or provenance is missing or damaged.
     """
     plans = [
-        read_plan(path.parent / PLAN).model_copy(update={"origin": read_origin(path.parent)})
+        read_plan(path.parent / PLAN).model_copy(update={"origin": read_publication(path.parent)})
         for path in sorted(folder.glob(f"*/{SUMS}"))
     ]
     best = best_of(sorted(plans, key=lambda plan: plan.origin.published if plan.origin else ""))
@@ -66,11 +64,10 @@ def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
             for study in plan.studies
             if study.only_repeats and decided.intersection(claim.repeats or "" for claim in study.repeated)
         }
-    claims = _best(
-        [[(claim.id, ()) for claim in plan.checks.claims] if plan.checks else [] for plan in plans]
-    )
+    checked = [plan.checks.claims if plan.checks else () for plan in plans]
+    claims = _best([[(claim.id, _instances(claim)) for claim in own] for own in checked])
     return tuple(
-        _narrowed(
+        narrowed(
             plan,
             {name for name, at in studies.items() if at == place},
             {claim for claim, at in claims.items() if at == place},
@@ -92,8 +89,8 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
     return {name: place for name, (_, place) in found.items()}
 
 
-def _narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]) -> ReportPlan:
-    """The plan with those studies and claims, and with its parity."""
+def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]) -> ReportPlan:
+    """The plan with those studies and property claims, its parity, and nothing of what it left out."""
     checked = tuple(claim for claim in plan.checks.claims if claim.id in claims) if plan.checks else ()
     return plan.model_copy(
         update={
@@ -105,9 +102,13 @@ def _narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str
 
 
 def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
-    """A set's plan with its figures, which a set does not hold, below a folder."""
-    studies = (study.model_copy(update={"figures": folder / study.name}) for study in plan.studies)
-    checks = plan.checks and plan.checks.model_copy(update={"figures": folder / CLAIM_FIGURES})
+    """A set's plan with its figures, which a set does not hold, in another folder as they would lie in it."""
+
+    def place(figures: Path) -> Path:
+        return folder / figures.relative_to(plan.path.parent)
+
+    studies = (study.model_copy(update={"figures": place(study.figures)}) for study in plan.studies)
+    checks = plan.checks and plan.checks.model_copy(update={"figures": place(plan.checks.figures)})
     return plan.model_copy(update={"studies": tuple(studies), "checks": checks})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from documents.archive import read_archive
+from documents.archive import narrowed, read_archive
 from documents.plan import ReportPlan
 from documents.sets import FOLDER, SUMS
 from harness.planning.config import Config
@@ -19,21 +19,20 @@ def archive_of(config: Config, asked: Collection[str]) -> tuple[ReportPlan, ...]
     Raises:
         InputError: when a set is damaged.
     """
-    narrowed = [_narrowed(plan, asked) for plan in read_archive(config.results / FOLDER.name)]
-    return tuple(plan for plan in narrowed if plan.studies or plan.checks)
+    found = (_asked(plan, asked) for plan in read_archive(config.results / FOLDER.name))
+    return tuple(plan for plan in found if plan.studies or plan.checks)
 
 
-def _narrowed(plan: ReportPlan, asked: Collection[str]) -> ReportPlan:
-    if not asked:
+def _asked(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
+    """What of a set is named, by study or claim; all of it without names."""
+    if not names:
         return plan
-    studies = [
-        study
+    studies = {
+        study.name
         for study in plan.studies
-        if not {study.name, *(claim.id for claim in study.claims)}.isdisjoint(asked)
-    ]
-    claims = tuple(claim for claim in plan.checks.claims if claim.id in asked) if plan.checks else ()
-    checks = plan.checks.model_copy(update={"claims": claims}) if plan.checks and claims else None
-    return plan.model_copy(update={"studies": tuple(studies), "checks": checks, "parity": None})
+        if not {study.name, *(claim.id for claim in study.claims)}.isdisjoint(names)
+    }
+    return narrowed(plan, studies, names).model_copy(update={"parity": None})
 
 
 def sums_of(config: Config, archive: Iterable[ReportPlan]) -> list[str]:

@@ -23,7 +23,7 @@ from reports.pages.comparing import comparison_page
 from reports.pages.heat_map import folded, heat_map
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
 from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
-from reports.pages.overview import answers
+from reports.pages.overview import Answer, answers
 from reports.pages.parity import parity_page, parity_rows
 from reports.pages.study_pages import (
     CAUSES,
@@ -37,7 +37,7 @@ from reports.pages.study_pages import (
     when_and_where,
 )
 from reports.pages.summary import summary
-from reports.pages.versions import checked_against, read_version, renamed_here
+from reports.pages.versions import ShownStudy, checked_against, read_version, renamed_here
 from reports.plan import figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST
@@ -73,6 +73,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
     pages_of = [*leading, *(renamed_here(each) for each in own.studies if id(each) not in there)]
     studies = [(each.study, each.tables) for each in leading]
     runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
+    found = answers(studies)
     tell("leaderboard")
     boards = leaderboards(studies)
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
@@ -111,7 +112,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
         pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
 
     tell("overview")
-    kept, more = folded(answers(studies))
+    kept, more = folded(found)
     render(
         "index.html",
         "index",
@@ -137,7 +138,7 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
             commands=study_commands(each.study, each.plan),
             twins=[other for other in (f"{name} (here)", name.removesuffix(" (here)")) if other in plan_of],
             claim_of=claim_of[each.plan.published],
-            **study_page(study, each.tables, each.figures),
+            **study_page(study, each.tables, each.figures, _answers_of(each, found)),
         )
         for number, rows in enumerate(runs[name]):
             render(
@@ -181,6 +182,12 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
     tell(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
     return summary(own, checked, bool(plan.archive), out / "index.html")
+
+
+def _answers_of(each: ShownStudy, found: Sequence[Answer]) -> list[Answer]:
+    """A study's answers: of those that lead the overview, or its own where another version is there."""
+    own = [answer for answer in found if answer.study is each.study]
+    return own or answers([(each.study, each.tables)])
 
 
 def study_file(name: str) -> str:

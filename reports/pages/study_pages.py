@@ -32,7 +32,7 @@ from reports.measures import (
     study_values,
     tuned_as,
 )
-from reports.pages.overview import answers
+from reports.pages.overview import Answer
 from reports.rendering import read_made
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
@@ -58,7 +58,7 @@ def read_figures(folder: Path) -> Rows:
     return figures
 
 
-def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any]:
+def study_page(study: StudyPlan, tables: Tables, figures: Rows, answers: Sequence[Answer]) -> dict[str, Any]:
     """Everything on the page of a study."""
     parts = []
     for workload in study.workloads:
@@ -68,7 +68,7 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows) -> dict[str, Any
     return {
         "study": study,
         "parts": parts,
-        "answers": answers([(study, tables)]),
+        "answers": answers,
         "headline": headline(study, figures),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import polars as pl
@@ -51,13 +52,13 @@ class Version:
     claims: Rows
     measures: pl.DataFrame | None
 
-    @property
+    @cached_property
     def jobs(self) -> pl.DataFrame:
         """All jobs: of its studies, of parity and of property checks."""
         studies = [each.tables.jobs for each in self.studies]
         return pl.concat([*studies, jobs_of(self.plan.parity), jobs_of(self.plan.checks)])
 
-    @property
+    @cached_property
     def failures(self) -> Rows:
         """What failed of its jobs."""
         return failures_of(self.jobs)

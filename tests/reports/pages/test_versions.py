@@ -68,6 +68,30 @@ def test_the_archive_has_the_best_version_of_each_study_and_claim(sets: Path):
     assert (first.studies, last.studies) == ((), small.studies), "of equals the last"
 
 
+def test_the_best_version_of_a_property_claim_has_most_instances(sets: Path):
+    (large,) = read_archive(sets)
+    assert large.checks
+    few = tuple(
+        claim.model_copy(
+            update={"parts": tuple(part.model_copy(update={"instances": 1}) for part in claim.parts)}
+        )
+        for claim in large.checks.claims
+    )
+    later = large.model_copy(update={"checks": large.checks.model_copy(update={"claims": few})})
+    kept, left = best_of((large, later))
+    assert kept.checks == large.checks
+    assert left.checks is None
+
+
+def test_figures_of_a_set_lie_in_the_folder_that_is_given(sets: Path, tmp_path: Path):
+    (large,) = read_archive(sets)
+    placed = with_figures(large, tmp_path)
+    figures = [study.figures for study in placed.studies]
+    assert figures == [tmp_path / "figures" / study.name for study in large.studies]
+    assert placed.checks
+    assert placed.checks.figures == tmp_path / "figures/claims"
+
+
 def test_a_set_without_its_provenance_is_refused(sets: Path, tmp_path: Path):
     (tmp_path / "bad").mkdir()
     for name in ("plan.json", "SHA256SUMS"):
