@@ -49,7 +49,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "checks": ("harness.stages.check_jobs", "check_claims"),
 }
 WHOLE = ("timing", "parity", "checks")  # fail as a whole where a signal ends their process
-TORCH_CACHE = Path(".cache/torch")  # in the project's folder, where snakemake runs jobs
+CACHE = Path(".cache")  # what was compiled, in the project's folder, where snakemake runs jobs
 
 
 def run_job(
@@ -81,8 +81,8 @@ def run_job(
     spec = read_spec(spec_path)
     check_unchanged(spec)
     limit_threads(threads)
-    _keep_compiled(threads)
     facts = provenance(threads)
+    _keep_compiled(threads, facts["machine"])
     named = {one["name"] for one in facts["packages"]}
     facts["packages"] += [  # those of contestants
         {"name": name, "version": number} for name, number in spec.versions.items() if name not in named
@@ -140,10 +140,16 @@ def _mark(job: Job) -> None:
         marker.unlink(missing_ok=True)
 
 
-def _keep_compiled(threads: int) -> None:
-    """Tell torch.compile where what it compiles is kept, and how many processes may compile."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(TORCH_CACHE.resolve()))
+def _keep_compiled(threads: int, machine: str) -> None:
+    """Tell the compilers where what they compile is kept, and torch.compile how many processes may compile.
+
+    JAX's key of a program does not say which instructions the processor has: each machine has its own folder.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((CACHE / "torch").resolve()))
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str((CACHE / "jax" / machine).resolve()))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 
 @contextmanager
