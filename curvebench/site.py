@@ -25,6 +25,7 @@ def site(given: Namespace) -> None:
     from documents.plan import read_plan
     from reports.figures.all_figures import draw_all
     from reports.pages.site import render_site
+    from reports.plan import BOARD_FIGURES
     from results.temporary import write_texts
 
     plan, say = read_plan(given.plan), partial(_say, "site")
@@ -34,7 +35,7 @@ def site(given: Namespace) -> None:
         if plan.published:
             plan = with_figures(plan, Path(folder))
             draw_all(plan, say)
-        lines = render_site(plan, given.out or SITE, say)
+        lines = render_site(plan, given.out or SITE, Path(folder) / BOARD_FIGURES, say)
     print("\n".join(lines))
     if given.summary:
         write_texts({given.summary: "\n".join(lines) + "\n"})

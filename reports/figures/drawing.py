@@ -250,7 +250,8 @@ def draw_line(
     x, colour = floats(line, axis), look.ink.light
     low, top = floats(line, "lower_quartile"), line["upper_quartile"].to_numpy().astype(np.float64)
     top[np.isinf(top)] = 1e30
-    _draw_band(panel, x, low, top, colour, style.get("drawstyle", "")[6:])
+    if (low < top).any():
+        _draw_band(panel, x, low, top, colour, style.get("drawstyle", "")[6:])
     panel.plot(
         x, floats(line, "median"), color=colour, linestyle=(0, dash) if dash else "-", linewidth=1.7,
         marker=look.mark, markevery=marks, markersize=4, markeredgewidth=0, **style,

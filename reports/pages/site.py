@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from reports.boards.leaderboard import leaderboards
 from reports.claims.page import claims_page
 from reports.claims.rerun import study_commands
 from reports.figures.study_figures import AXES
+from reports.pages.anytime import anytime_of
 from reports.pages.comparing import comparison_page
 from reports.pages.heat_map import folded, heat_map
 from reports.pages.kernel_ratios import ratio_tables, read_ratios
@@ -38,7 +40,7 @@ from reports.pages.study_pages import (
 )
 from reports.pages.summary import summary
 from reports.pages.versions import ShownStudy, checked_against, read_version, renamed_here
-from reports.plan import figure_folder
+from reports.plan import BOARD_FIGURES, figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST
 
@@ -47,12 +49,13 @@ SHOWN = "plan.json"  # what the site shows; planning renders it anew where this 
 WRITTEN = "files.json"  # what the last rendering wrote; the next one takes over what is not among it
 
 
-def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> list[str]:
+def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str], None]) -> list[str]:
     """Render every page into a folder and return a summary in lines.
 
     The folder takes the place of the old one when it is complete, and takes over files of others in it.
 
     Args:
+        drawings: a folder for figures that are drawn on the way; is made where it is missing.
         tell: is told what is done next.
 
     Raises:
@@ -150,7 +153,10 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
                 total=len(runs[name]),
                 metrics=run_metrics(study),
             )
-    render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings)
+    tell("figures of the leaderboard")
+    times = anytime_of(boards, studies, drawings)
+    shown_times = {"anytime_of": times, "board_figures": BOARD_FIGURES}
+    render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings, **shown_times)
     tell("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
     render("compare.html", "compare", **comparison_page(studies, leaders))
@@ -179,6 +185,8 @@ def render_site(plan: ReportPlan, out: Path, tell: Callable[[str], None]) -> lis
         for version in versions
         if version.plan.checks
     ]
+    drawn = [asdict(figure) for one in times if one for figure in one.figures]
+    folders.append((BOARD_FIGURES, drawings, drawn))
     tell(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
     return summary(own, checked, bool(plan.archive), out / "index.html")

@@ -340,7 +340,7 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
             f"snakemake --cores all reports --config studies={verdict['id']} "
         )
     pages = tmp_path / "site"
-    render_site(read_plan(report.plan_file), pages, lambda _: None)
+    render_site(read_plan(report.plan_file), pages, tmp_path / "drawn", lambda _: None)
     drawn = {verdict["id"]: verdict["figure"] for verdict in told}
     drawn = {claim: figure for claim, figure in drawn.items() if figure}
     assert set(drawn) == {"egop.digits_mlp", "egop.convex"}  # what comparisons decide, and was run
