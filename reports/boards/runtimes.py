@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -60,12 +61,12 @@ class Runtimes:
     lengths: Floats
     budgets: Floats
 
-    @property
+    @cached_property
     def at(self) -> Floats:
         """Where lines are drawn: evaluations by their logarithm, from the first target to the last run."""
         return np.geomspace(max(self.times.min(), 1.0) / 1.3, self.lengths.max(), POINTS)
 
-    @property
+    @cached_property
     def bands(self) -> Bands:
         """The share of (problem, target, seed) that each method has reached `at` each number."""
         return ecdf_bands(self.times, self.problem, self.at)

@@ -33,13 +33,13 @@ from reports.statistics.anytime import (
 )
 from reports.statistics.ranks import LEAST_SEEDS
 
-BEST = 3  # methods in colour by the area under their lines, and as many by where these end; others are grey
+COLOURED, HIGHEST = 6, 3  # methods in colour, the best by area, and of them those that end highest
 PROFILED = 19  # the place of the target of profiles, which leaves 0.01 of the way
-WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)  # width and height of panels, inches
+WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)  # width and height of panels, inches; the first is higher for many
 APART = 0.22  # between panels of profiles, as a share of one
 MARKS = 0.15  # between two marks of a line, as a share of it
 LABELS = 2.1  # width of the names beside a panel, inches
-LINE = 0.075  # height of a name, as a share of the panel
+LINE = 0.16  # height of a name, inches
 RATIOS = (4.0, 64.0)  # to the fastest: the axis ends at the greatest there is, but between these
 DATA, PERFORMANCE, LOG_RATIO = "data profile", "performance profile", "log-ratio profile (log₂)"
 ALONG = {  # what is along the axis of each
@@ -86,7 +86,8 @@ def draw_board(found: Runtimes, backend: str, name: str, out: Path) -> list[Draw
     words = {"backend": backend, "workload": name, "metric": "targets", "kind": "anytime"}
     bands = found.bands
     last = np.argsort(-bands.share[:, -1], kind="stable")
-    places = tuple(sorted({*range(min(BEST, len(last))), *map(int, last[:BEST])}))
+    first = dict.fromkeys([*map(int, last[:HIGHEST]), *range(len(last))])
+    places = tuple(sorted(list(first)[:COLOURED]))
     shown = Shown(found, bands, places, looks_of([found.methods[place] for place in places]))
     return [_reached(shown, out, words), *_profiles(shown, out, words)]
 
@@ -95,7 +96,8 @@ def _reached(shown: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
     found, bands, at = shown.times, shown.bands, shown.times.at
     banded = found.seeds >= LEAST_SEEDS
     low, high = (bands.low, bands.high) if banded else (bands.share, bands.share)
-    with panel_grid([""], "x", WIDE) as (figure, panels):
+    size = WIDE[0], max(WIDE[1], LINE * len(found.methods))
+    with panel_grid([""], "x", size) as (figure, panels):
         panel = panels[""]
         shown.draw(panel, at, low, bands.share, high)
         panel.set(xlim=(at[0], at[-1]), ylim=(0, 1))
@@ -103,26 +105,28 @@ def _reached(shown: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
         label_panels(figure, panels, "gradient evaluations, basis included", "share of targets reached")
         ends = zip(found.methods, bands.share[:, -1], low[:, -1], high[:, -1], strict=True)
         facts = {"ends": list(ends), "banded": banded, "greyed": len(found.methods) > len(shown.places),
-                 "best": BEST, "targets": len(SHARES_LEFT), "seeds": found.seeds, "least": SHARES_LEFT[-1],
-                 "problems": len(set(found.problem)), "start": at[0], "end": at[-1]}  # fmt: skip
+                 "highest": HIGHEST, "targets": len(SHARES_LEFT), "seeds": found.seeds,
+                 "least": SHARES_LEFT[-1], "problems": len(set(found.problem)),
+                 "start": at[0], "end": at[-1]}  # fmt: skip
         return save(figure, out, f"{words['workload']}.reached", "reached", facts, **words)
 
 
 def _name_lines(figure: Figure, panel: Axes, shown: Shown) -> None:
-    """Each coloured method's name and last share beside its line's end, as far apart as names are high."""
+    """Each method's name and last share beside its line's end, as far apart as names are high."""
     width, height = figure.get_size_inches()
     figure.set_size_inches(width + LABELS, height)
     box, share = figure.subplotpars, width / (width + LABELS)
     figure.subplots_adjust(left=box.left * share, right=box.right * share)
-    methods, ends = shown.times.methods, shown.bands.share[:, -1]
-    named = sorted(shown.places, key=lambda place: float(ends[place]))
-    style = {"transform": panel.transAxes, "fontsize": 9}
-    for place, at in zip(named, spaced(ends[named], LINE), strict=True):
-        panel.plot([1.0, 1.03], [ends[place], at], transform=panel.transAxes, color=shown.ink(place),
-                   linewidth=0.8, clip_on=False)  # fmt: skip
-        panel.text(1.04, at, f"{methods[place]}: {ends[place]:.2f}", color=TEXT.light, va="center", **style)
-    if others := len(methods) - len(named):
-        panel.text(0.02, 0.97, f"grey: {others} others", color=MUTED.light, va="top", **style)
+    ends = shown.bands.share[:, -1]
+    named = np.argsort(ends, kind="stable")
+    places = spaced(ends[named], LINE / (height * (box.top - box.bottom)))
+    for place, at in zip(named, places, strict=True):
+        coloured = place in shown.places
+        line = shown.ink(place) if coloured else GHOST.light
+        panel.plot([1.0, 1.03], [ends[place], at], transform=panel.transAxes, color=line, linewidth=0.8,
+                   clip_on=False)  # fmt: skip
+        panel.text(1.04, at, f"{shown.times.methods[place]}: {ends[place]:.2f}", transform=panel.transAxes,
+                   color=TEXT.light if coloured else MUTED.light, fontsize=8.5, va="center")  # fmt: skip
 
 
 def spaced(heights: Floats, apart: float) -> Floats:

@@ -11,7 +11,8 @@ import pytest
 
 from reports.boards.leaderboard import leaderboard
 from reports.boards.runtimes import Runtimes, board_runtimes
-from reports.figures.anytime import draw_board, spaced
+from reports.figures.anytime import COLOURED, draw_board, spaced
+from reports.figures.palette import GHOST
 from reports.statistics.anytime import SHARES_LEFT, expected_running_time, share_reached
 from reports.tables import Tables, read_tables
 from results.reading import read
@@ -128,9 +129,9 @@ def test_of_many_methods_a_few_are_named_and_the_others_grey(found: Runtimes, tm
     field = replace(found, methods=names, times=found.times[places] * slower, lengths=lengths)
     reached, profiles = draw_board(field, "jax", "field", tmp_path)
     svg = (tmp_path / f"{reached.name}.svg").read_text()
-    named = [method for method in field.methods if f">{method}: " in svg]
-    assert 3 <= len(named) <= 6
-    assert f"grey: {many - len(named)} others" in svg
+    assert all(f">{method}: " in svg for method in field.methods)
+    grey = svg.count(f"stroke: {GHOST.light}; stroke-width: 0.9")
+    assert grey == many - COLOURED
     assert all(f"{method} " in reached.alt for method in field.methods)
     assert "log-ratio" in (tmp_path / f"{profiles.name}.svg").read_text()
 
