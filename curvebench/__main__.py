@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from curvebench import catalogue, claims, methods, runs, sets, site, studies, tables
+from curvebench import catalogue, claims, methods, runs, sets, site, studies, tables, trying
 from curvebench.command import Command
 from documents.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "look around": (catalogue.list_names, studies.check, runs.show),
-    "run": (studies.plan, studies.estimate, studies.measure_tour, runs.run),
+    "run": (trying.try_method, studies.plan, studies.estimate, studies.measure_tour, runs.run),
     "compare backends and submissions": (methods.parity, site.score),
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
 EXAMPLES = """examples:
   curvebench list                            workloads, optimizers, bases, studies, claims
   curvebench check convex                    is this study valid? takes two steps of each rule
+  curvebench try my.py:Lion                  where does my optimizer stand in the field? minutes
   curvebench plan scale=paper                what would be run? computes and writes nothing
   curvebench estimate --scale paper          how long will it take? measures for minutes
   curvebench parity adam                     does it take the same steps on torch, jax and numpy?

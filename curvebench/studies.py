@@ -33,8 +33,7 @@ def check(given: Namespace) -> None:
         for study in read
         if not given.names or {study.name, *(claim.id for claim in study.claims)} & {*given.names}
     ]
-    _check_foreign(asked)
-    _check_rules(_rules_of_files(asked))
+    check_methods(asked)
     scales = dict.fromkeys(scale for study in asked or read for scale in study.scales)
     plans = [(scale, _plan_of(given, scale)) for scale in scales]
     valid = "1 study is valid" if len(asked) == 1 else f"{len(asked)} studies are valid"
@@ -43,6 +42,16 @@ def check(given: Namespace) -> None:
     for scale, plan in plans:
         print(plan.summary())
         print("".join(f"  note: {said}\n" for said in cautions(asked, scale)), end="")
+
+
+def check_methods(studies: Sequence[Study]) -> None:
+    """Take steps of the methods of studies that are of other libraries, or of files.
+
+    Raises:
+        InputError: with a line for each that cannot be made, or takes no step.
+    """
+    _check_foreign(studies)
+    _check_rules(_rules_of_files(studies))
 
 
 def _check_rules(rules: Mapping[str, Any]) -> None:

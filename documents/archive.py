@@ -89,6 +89,63 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
     return {name: place for name, (_, place) in found.items()}
 
 
+SAME = (
+    *("bases", "seeds", "precision", "tuning", "schedule"),
+    *("stop", "targets", "compare", "budget", "evaluations"),
+)  # of a study that joins another
+HERE = "here"
+
+
+def with_joined(archive: Sequence[ReportPlan], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
+    """The archive, with each study that joins another of its studies in that one's `joined`.
+
+    Of methods of one name the first stays. A study of a set with another protocol stays by itself.
+
+    Args:
+        own: the studies that are run here.
+
+    Raises:
+        InputError: for one of these whose study is not there, has another protocol, or has a method of that
+            name.
+    """
+    known = {study.name: study for plan in archive for study in plan.studies if not study.joins}
+    joining = [(plan.published, study) for plan in archive for study in plan.studies if study.joins]
+    for place, study in (*joining, *((HERE, study) for study in own if study.joins)):
+        reason = _apart(study, known.get(study.joins))
+        if reason is None:
+            base = known[study.joins]
+            known[base.name] = base.model_copy(
+                update={
+                    "optimizers": (*base.optimizers, *study.optimizers),
+                    "joined": {**base.joined, place: study},
+                }
+            )
+        elif place == HERE:
+            raise InputError(f"study {study.name}: joins: {reason}")
+    return tuple(
+        plan.model_copy(update={"studies": tuple(known.get(study.name, study) for study in plan.studies)})
+        for plan in archive
+    )
+
+
+def _apart(study: StudyPlan, base: StudyPlan | None) -> str | None:
+    """Why a study cannot join another; None where it can."""
+    if base is None:
+        return f"no published set has a study {study.joins!r}; publish it first"
+    for name in SAME:
+        if getattr(study, name) != getattr(base, name):
+            return f"{name} is not that of the published {base.name}, {getattr(base, name)!r}"
+    settings = {workload.name: (workload.locator, workload.settings) for workload in base.workloads}
+    for workload in study.workloads:
+        if settings.get(workload.name) != (workload.locator, workload.settings):
+            return f"the workload {workload.name} is not among those of the published {base.name}"
+    taken = {one.label for one in base.optimizers}
+    for one in study.optimizers:
+        if one.label in taken:
+            return f"{base.name} has a method {one.label!r} already; give another `label:`"
+    return None
+
+
 def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]) -> ReportPlan:
     """The plan with those studies and property claims, its parity, and nothing of what it left out."""
     checked = tuple(claim for claim in plan.checks.claims if claim.id in claims) if plan.checks else ()
@@ -117,7 +174,12 @@ def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
 
     What the plan left out is not listed where a published set has it.
     """
-    *sets, own = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
+    best = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
+    joined = {one.name for each in best for study in each.studies for one in study.joined.values()}
+    *sets, own = (
+        each.model_copy(update={"studies": tuple(one for one in each.studies if one.name not in joined)})
+        for each in best
+    )
     there = {study.name for one in sets for study in one.studies}
     skipped = tuple(study for study in plan.skipped if study.name not in there)
     return (*sets, own.model_copy(update={"skipped": skipped}))

@@ -12,6 +12,7 @@ from documents.errors import unknown
 Direction = Literal["minimize", "maximize"]
 Which = Literal["final", "best"]
 Precision = Literal["float32", "float64"]
+Targets = dict[str, float | dict[str, float]]  # threshold by metric, or by metric and workload
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -190,3 +191,13 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models(argument)
+
+
+def targets_on(targets: Mapping[str, float | Mapping[str, float]], workload: str) -> dict[str, float]:
+    """The threshold of each metric that has a target on a workload.
+
+    Args:
+        targets: `Targets`; what has a threshold by workload has a target on these workloads alone.
+    """
+    found = {name: at.get(workload) if isinstance(at, Mapping) else at for name, at in targets.items()}
+    return {name: at for name, at in found.items() if at is not None}

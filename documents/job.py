@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from documents.document import Document, Precision
+from documents.document import Document, Precision, Targets
 from documents.errors import InputError
 from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from documents.study import Schedule
@@ -87,7 +87,7 @@ class TrainingSpec(JobSpec):
         evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
             before the first step.
         stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
-        targets: threshold by metric.
+        targets: threshold by metric, or by metric and workload.
         bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.
         precision: of all runs; None: each workload's own.
     """
@@ -96,7 +96,7 @@ class TrainingSpec(JobSpec):
     evaluations: int
     schedule: Schedule
     stop: dict[str, float]
-    targets: dict[str, float]
+    targets: Targets
     bundle_memory_bytes: int
     precision: Precision | None = None
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from documents.claim import Claim
-from documents.document import Direction, Document, Judged, Precision, Which, dotted
+from documents.document import Direction, Document, Judged, Precision, Targets, Which, dotted, targets_on
 from documents.errors import InputError, unknown
 from documents.method import BasisSpec, OptimizerSpec, methods
-from documents.study import Schedule, Seeds
+from documents.study import Contribution, Schedule, Seeds
 from documents.tuning import Tuning
 
 
@@ -87,10 +87,14 @@ class StudyPlan(Deciding):
         notes: where the setting departs from the source.
         runs_on: the backends in the study's order; the first one leads the overview.
         precision: of all runs; None: each workload's own.
-        targets, stop: threshold by metric; a run goes on past a target and stops at a stop.
+        targets, stop: threshold by metric, of targets by workload too; a run goes on past a target, and stops
+            at a stop.
         compare: the headline metric.
         budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
         evaluations: how many equal stretches a run is cut into.
+        joins: the study whose methods its own are compared with, under the same protocol; empty for none.
+        contributed: who hands its method in; None where nobody does.
+        joined: the studies that join this one, by the set that they are of, or `HERE`.
     """
 
     question: str
@@ -106,12 +110,15 @@ class StudyPlan(Deciding):
     tuning: Tuning
     schedule: Schedule = Schedule()
     stop: dict[str, float] = Field(default={})
-    targets: dict[str, float] = Field(default={})
+    targets: Targets = Field(default={})
     compare: Judged
     budget: dict[str, int]
     evaluations: int
     tables: Path
     figures: Path
+    joins: str = ""
+    contributed: Contribution | None = None
+    joined: dict[str, StudyPlan] = Field(default={})
 
     @model_validator(mode="after")
     def _compares_what_is_measured(self) -> StudyPlan:
@@ -166,6 +173,14 @@ class StudyPlan(Deciding):
     def shares_rates(self) -> bool:
         """Whether the setting that was chosen in the identity basis serves all bases."""
         return self.tuning.shared_across == "bases"
+
+    def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
+        """Threshold by metric: the targets that runs on a workload have."""
+        return {
+            name: at
+            for name, at in targets_on(self.targets, workload.name).items()
+            if name in workload.metrics
+        }
 
     def optimizer(self, label: str) -> OptimizerSpec:
         """The contestant of a label."""
@@ -296,6 +311,8 @@ def _placed(value: Any, place: Callable[[Path], Path]) -> Any:
         return place(value)
     if isinstance(value, tuple):
         return tuple(_placed(one, place) for one in value)
+    if isinstance(value, dict):
+        return {name: _placed(one, place) for name, one in value.items()}
     if isinstance(value, Document):
         return value.model_copy(update={name: _placed(one, place) for name, one in value})
     return value

@@ -23,7 +23,7 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from documents.claim import Claim
-from documents.document import Document, JudgedWords, Positive, Precision, as_list, explained
+from documents.document import Document, JudgedWords, Positive, Precision, Targets, as_list, explained
 from documents.errors import InputError, unknown
 from documents.method import Method
 from documents.tuning import Axis, Tuning
@@ -192,14 +192,25 @@ class Scale(Document):
         return {"epochs": self.epochs} if self.epochs is not None else {"steps": self.steps or 0}
 
 
+class Contribution(Document):
+    """Who hands a method in: author, paper and code, as they are cited."""
+
+    author: str
+    paper: str = ""
+    code: str = ""
+
+
 class StudyFile(Document):
     """A whole study file. Names are not looked up here (harness.planning.studies does).
 
-    Keys that it does not give are those of the study file that it is `like`, which lies beside it. Runs have
-    the precision of their workload where none is given. A single workload may stand under `workload`.
+    Keys that it does not give are those of the study file that it is `like`, or that it `joins`, which lies
+    beside it. Runs have the precision of their workload where none is given. A single workload may stand
+    under `workload`.
     """
 
     like: str | None = None
+    joins: str = ""
+    contributed: Contribution | None = None
     question: str
     source: str
     source_figures: dict[str, str] = Field(default={})
@@ -213,10 +224,13 @@ class StudyFile(Document):
     schedule: Schedule = Schedule()
     stop: Stop = Stop()
     precision: Precision | None = None
-    targets: dict[str, float] = Field(default={})
+    targets: Targets = Field(default={})
     compare: Compare
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
     scales: Annotated[dict[Annotated[str, AfterValidator(in_letters)], Scale], Field(min_length=1)]
+
+
+JOINING = {"joins", "contributed", "optimizers", "workloads", "question"}  # a joining study's own
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -243,12 +257,22 @@ def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
         after: the studies that are like this one.
     """
     raw = read_yaml(path, "a study", StudyFile)
+    if "joins" in raw:
+        return {**_joined(path, raw), **raw}
     other = _other(path, raw["like"], (*after, path.stem)) if "like" in raw else {}
     if isinstance(raw.get("claims"), list):
         known = [one for one in as_list(other.get("claims")) if isinstance(one, Mapping)]
         rules = {str(claim.get("id")): claim for claim in known}
         raw["claims"] = [_with_rule(path, claim, rules) for claim in raw["claims"]]
     return {**other, **raw}
+
+
+def _joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study has of the one that it joins: the protocol, with which its methods must be run."""
+    for key in raw.keys() - JOINING:
+        raise InputError(f"{path}: {key}: is that of {raw['joins']}, which it joins; leave it out")
+    whole = _other(path, raw["joins"], (path.stem,))
+    return {name: value for name, value in whole.items() if name not in ("claims", "contributed", "joins")}
 
 
 def _other(path: Path, name: Any, after: tuple[str, ...]) -> dict[str, Any]:

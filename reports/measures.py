@@ -123,7 +123,7 @@ def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, M
 
 def target_of(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, float] | None:
     """The metric and threshold of a study's first target on a workload; None without one."""
-    return next(((name, at) for name, at in study.targets.items() if name in workload.metrics), None)
+    return next(iter(study.targets_on(workload).items()), None)
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
+from documents.plan import StudyPlan
 from reports.figures.curves import checkpoints, with_step_evaluations
 from reports.machines import one_machine
 from results.merging import mixed_hardware
-from results.reading import read, with_method
+from results.reading import read, table_files, with_method
 
 
 @dataclass(frozen=True)
 class Tables:
     """The tables of one study, with `method` added; curves stay on disk (`reports.figures.curves`).
 
-    `folder` is where they lie, `checkpoints` says at which steps metrics were recorded, `warnings` which
-    machines were left out, and where those that stay differ in hardware. `runs` has `step_evaluations` too,
-    the gradient evaluations that a step costs.
+    `curves` are the files of that table, `checkpoints` says at which steps metrics were recorded, `warnings`
+    which machines were left out, and where those that stay differ in hardware. `runs` has `step_evaluations`
+    too, the gradient evaluations that a step costs.
     """
 
-    folder: Path
+    curves: tuple[Path, ...]
     runs: pl.DataFrame
     checkpoints: pl.DataFrame
     timings: pl.DataFrame
     memory: pl.DataFrame
     jobs: pl.DataFrame
     warnings: tuple[str, ...] = ()
+
+
+def tables_of(study: StudyPlan) -> Tables:
+    """The tables of a study with those of the studies that join it.
+
+    Their runs count on the study's first backend, whose instances are the same; their seconds do not count.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    own = read_tables(study.tables)
+    joined = [read_tables(one.tables) for one in study.joined.values()]
+    if not joined:
+        return own
+    on_it = pl.lit(study.backends[0]).alias("backend")
+    return replace(
+        own,
+        curves=tuple(file for one in (own, *joined) for file in one.curves),
+        runs=pl.concat([own.runs, *(one.runs.with_columns(on_it) for one in joined)]),
+        checkpoints=pl.concat([own.checkpoints, *(one.checkpoints.with_columns(on_it) for one in joined)]),
+        jobs=pl.concat([own.jobs, *(one.jobs for one in joined)]),
+    )
 
 
 def read_tables(folder: Path) -> Tables:
@@ -50,4 +73,6 @@ def read_tables(folder: Path) -> Tables:
     ]
     runs = with_step_evaluations(folder, runs)
     jobs, recorded = read(folder, "jobs"), checkpoints(folder, runs)
-    return Tables(folder, runs, recorded, timings, memory, jobs, (*left_out, *mixed))
+    return Tables(
+        tuple(table_files(folder, "curves")), runs, recorded, timings, memory, jobs, (*left_out, *mixed)
+    )

@@ -35,6 +35,11 @@ def table_files(folder: Path, table: str) -> list[Path]:
     return files
 
 
+def files_of(place: Path | Sequence[Path], table: str) -> list[Path]:
+    """The files of a table: of a folder (as `table_files` finds them), or those that are given."""
+    return table_files(place, table) if isinstance(place, Path) else list(place)
+
+
 def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
     """A table lazily, from a folder (as `table_files` finds it) or from the given files, in their order.
 
@@ -44,7 +49,7 @@ def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
         InputError: for a file that cannot be read, is cut short or has another schema.
     """
     schema = TABLES[table]
-    files = table_files(place, table) if isinstance(place, Path) else list(place)
+    files = files_of(place, table)
     for file in files:
         _check_schema(file, schema)
     return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=schema)
@@ -56,7 +61,7 @@ def read(place: Path | Sequence[Path], table: str) -> pl.DataFrame:
     Raises:
         InputError: as `scan`, and for damage inside a file.
     """
-    files = table_files(place, table) if isinstance(place, Path) else list(place)
+    files = files_of(place, table)
     with naming_damage(files):
         return scan(files, table).collect()
 

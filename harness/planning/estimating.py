@@ -112,6 +112,24 @@ def estimates(plan: Plan) -> Iterator[tuple[PlannedStudy, Cost]]:
             yield study, Cost.total(map(meter.job, study.jobs))
 
 
+def problem_costs(plan: Plan) -> dict[str, float]:
+    """Process-seconds of the runs of a plan's studies by workload, without what processes take to start.
+
+    Raises:
+        InputError: when a basis cannot be estimated.
+    """
+    found: dict[str, float] = {}
+    specs = [job.spec for study in plan.studies for job in study.jobs if isinstance(job.spec, RunsSpec)]
+    with TemporaryDirectory(prefix="curvebench-") as folder:
+        meter = _Meter(Path(folder), Progress("estimate", len(specs), even=False))
+        for spec in specs:
+            for workload, basis in itertools.product(spec.workloads, spec.bases):
+                cost = meter.runs(spec, workload, basis).process_seconds
+                found[workload.name] = found.get(workload.name, 0.0) + cost
+            meter.progress.advance(1, f"({spec.stage})")
+    return found
+
+
 class _Meter:
     """Measures each cell once, however many studies and stages have it; its folder takes the bases."""
 

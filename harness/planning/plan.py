@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from documents.archive import with_figures
+from documents.archive import with_figures, with_joined
 from documents.errors import InputError, unknown
 from documents.job import (
     BasesSpec,
@@ -187,7 +187,8 @@ class Planner:
                 finals.setdefault(backend, []).append(
                     self._final(backend, optimizer, (*tuned[key], *final_bases))
                 )
-        timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items()]
+        timed = {} if self.study.joins else finals  # seconds are compared on one machine alone
+        timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in timed.items()]
         return (
             *tuning_bases,
             *(job for jobs in tuned.values() for job in jobs),
@@ -508,7 +509,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             skipped.append((study, reason))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
-    archive = archive_of(config, config.studies if asked.studies else ())
+    named = (*config.studies, *(one.study.joins for one in planned if one.study.joins))
+    archive = archive_of(config, named if asked.studies else ())
+    archive = with_joined(archive, [one.plan for one in planned])
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums_of(config, archive), reports_code])
     archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
@@ -529,8 +532,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
 
 
 def _merged(study: StudyPlan) -> tuple[str, ...]:
-    """The merged tables of a study."""
-    return tuple(f"{study.tables}/{name}.parquet" for name in MERGED)
+    """The merged tables of a study, and of those that join it."""
+    folders = (study.tables, *(one.tables for one in study.joined.values()))
+    return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
 
 
 def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]) -> ChecksPlan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from documents.claim import Claim, Condition, effect_of
-from documents.document import Judged, Precision
+from documents.document import Judged, Precision, Targets
 from documents.errors import InputError, unknown
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from documents.study import (
     FIRST_FINAL_SEED,
     Contestant,
+    Contribution,
     Named,
     Scale,
     Schedule,
@@ -61,10 +62,12 @@ class Study:
     tuning: Tuning
     schedule: Schedule
     stop: Mapping[str, float]
-    targets: Mapping[str, float]
+    targets: Targets
     precision: Precision | None
     compare: Judged
     claims: tuple[Claim, ...]
+    joins: str
+    contributed: Contribution | None
     scales: Mapping[str, Scale]
     workloads: Mapping[str, tuple[WorkloadSpec, ...]]
 
@@ -211,7 +214,7 @@ def read_study(path: Path) -> Study:
             for name in _named(condition):
                 if name not in labels:
                     report(key, unknown("the study", "method", name, labels))
-        _check_workloads(file, known, report)
+        _check_workloads(file, known.keys(), report)
     _check_costs(file, bases_, report)
     for name, scale in file.scales.items():
         _check_scale(f"scales.{name}", scale, report)
@@ -490,8 +493,11 @@ def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
     ]
 
 
-def _check_workloads(file: StudyFile, known: Iterable[str], report: Report) -> None:
-    """Check that conditions are about workloads of the study."""
+def _check_workloads(file: StudyFile, known: Set[str], report: Report) -> None:
+    """Check that targets and conditions are about workloads of the study."""
+    for metric, at in file.targets.items():
+        for misspelt in at.keys() - known if isinstance(at, dict) else ():
+            report(f"targets.{metric}", unknown("the study", "workload", misspelt, known))
     for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
         for where, name in (("workload", condition.workload), ("than_on", condition.than_on)):
             if name is not None and name not in known:

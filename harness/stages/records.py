@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from documents.document import targets_on
 from harness.engine.execution import Bundle, Trajectories
 from harness.planning.studies import rule_of
 from harness.stages.job import Cell, Job, LoadedBasis, precision_of
@@ -99,7 +100,9 @@ def rows(
     runs: list[dict[str, Any]] = []
     curves: list[pl.DataFrame] = []
     for s, k in np.ndindex(*bundle.lanes):
-        lane = lane_of(trajectories, s, k, job.training.targets, cell.workload)
+        lane = lane_of(
+            trajectories, s, k, targets_on(job.training.targets, cell.workload.name), cell.workload
+        )
         place = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
         run = _row(job, cell, place, lane, (bundle, basis), math.prod(bundle.lanes))
         run["basis_seconds"] += float(trajectories.reestimation_seconds[s, k])
@@ -170,7 +173,7 @@ def _row(
                 "seconds": None,
                 "seconds_kind": None,
             }
-            for metric, at in job.training.targets.items()
+            for metric, at in targets_on(job.training.targets, cell.workload.name).items()
             if metric in cell.workload.metrics
         ],
         "state_bytes": None,

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from documents.claim import TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
+from documents.document import targets_on
 from documents.errors import InputError
 from documents.plan import StudyPlan, WorkloadPlan
 from reports.claims.censoring import (
@@ -224,7 +225,7 @@ def _of_finals(
     """
     direction = condition.direction or study.direction_of(condition.metric)
     effect = effect_of(condition.effect, direction)
-    stop = _threshold(study, condition)
+    stop = _threshold(study, condition, key.workload)
     where = (
         f"study {study.name}: claim {key.claim}: {condition.metric} of {key.treated} and "
         f"{key.control or condition.number} on {key.workload}"
@@ -254,9 +255,9 @@ def _of_finals(
     return ClaimComparison(key, study.name, backend, condition, effect, sign, sign * held.low, interval, stop)
 
 
-def _threshold(study: StudyPlan, condition: Condition) -> float | None:
+def _threshold(study: StudyPlan, condition: Condition, workload: str) -> float | None:
     """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
     if condition.quantity == "steps_to_target":
-        return study.targets[condition.metric]
+        return targets_on(study.targets, workload).get(condition.metric)
     of_values = condition.quantity in ("value", "steps_to_stop")
     return study.stop.get(condition.metric) if of_values else None

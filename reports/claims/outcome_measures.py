@@ -16,7 +16,7 @@ from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
 from reports.tables import Tables
 from results.outcomes import failed, missing
-from results.reading import naming_damage, scan, table_files
+from results.reading import naming_damage, scan
 from results.tuning import worst
 
 LEAST_RATES = 3  # of a trend, and of rates won
@@ -83,9 +83,9 @@ def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
 
 def _recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Columns run, step and value of a metric, in order."""
-    with naming_damage(table_files(tables.folder, "curves")):
+    with naming_damage(tables.curves):
         return (
-            scan(tables.folder, "curves")
+            scan(tables.curves, "curves")
             .filter(pl.col("metric") == metric)
             .join(runs.select("run").lazy(), on="run", how="semi")
             .select("run", "step", "value")

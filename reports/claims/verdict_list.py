@@ -20,7 +20,7 @@ from reports.claims.page import check_rows
 from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, claim_verdicts
 from reports.plan import claim_figure
-from reports.tables import read_tables
+from reports.tables import tables_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p (Holm)", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
@@ -33,7 +33,7 @@ def read_verdicts(plan: ReportPlan) -> Verdicts:
         InputError: when a table is missing or damaged.
     """
     deciding = [study for study in plan.studies if study.claims or study.repeated]
-    tables = {study.name: read_tables(study.tables) for study in deciding}
+    tables = {study.name: tables_of(study) for study in deciding}
     return claim_verdicts(plan, tables, check_rows(plan.checks) if plan.checks else None)
 
 

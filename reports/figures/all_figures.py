@@ -15,7 +15,7 @@ from reports.figures.fronts import draw_front
 from reports.figures.series import draw_series
 from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, sources_beside
 from reports.figures.targets import draw_targets
-from reports.tables import Tables, read_tables
+from reports.tables import Tables, tables_of
 
 
 def draw_all(plan: ReportPlan, tell: Callable[[str], None]) -> int:
@@ -33,7 +33,7 @@ def draw_all(plan: ReportPlan, tell: Callable[[str], None]) -> int:
     count = 0
     for study in plan.studies:
         tell(f"figures of {study.name}{f' in {plan.published}' if plan.published else ''}")
-        count += len(draw_figures(study, read_tables(study.tables), study.figures))
+        count += len(draw_figures(study, tables_of(study), study.figures))
     if plan.checks:
         tell("figures of property checks")
         check_measured(plan, check_rows(plan.checks))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
 from reports.measures import CELL
-from results.reading import naming_damage, scan, table_files
+from results.reading import files_of, naming_damage, scan, table_files
 
 SHOWN_STEPS = 120  # of a curve; a panel is some 190 points wide
 
@@ -90,13 +91,15 @@ def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
     return recorded.filter((count <= SHOWN_STEPS) | first).select(*CELL, "step")
 
 
-def final_curves(folder: Path, runs: pl.DataFrame, recorded: pl.DataFrame, metric: str) -> pl.DataFrame:
+def final_curves(
+    place: Path | Sequence[Path], runs: pl.DataFrame, recorded: pl.DataFrame, metric: str
+) -> pl.DataFrame:
     """One metric of final runs at the shown steps, and at the last step of runs that ended before others.
 
     No more than that is in memory, however long the table is.
 
     Args:
-        folder: of the merged tables.
+        place: the folder of the merged tables, or files of the table `curves`.
         runs: the final runs, with `method`.
         recorded: as `checkpoints` gives them.
 
@@ -106,10 +109,11 @@ def final_curves(folder: Path, runs: pl.DataFrame, recorded: pl.DataFrame, metri
     Raises:
         InputError: when the table is missing or damaged.
     """
-    lazy = scan(folder, "curves").filter(pl.col("metric") == metric)
+    files = files_of(place, "curves")
+    lazy = scan(files, "curves").filter(pl.col("metric") == metric)
     lazy = lazy.select("run", "step", "gradient_evaluations", "metric", "value")
     shown = runs.select(*CELL, "run").join(shown_steps(recorded), on=list(CELL)).select("run", "step")
-    with naming_damage(table_files(folder, "curves")):
+    with naming_damage(files):
         last = (
             lazy.join(runs.select("run").lazy(), on="run", how="semi")
             .group_by("run")

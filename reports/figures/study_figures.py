@@ -149,7 +149,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     epoch = steps_an_epoch(study, final)
     timings = cell.tables.timings.filter(workload=cell.workload.name, backend=cell.backend)
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
-        recorded = final_curves(cell.tables.folder, final, cell.tables.checkpoints, metric)
+        recorded = final_curves(cell.tables.curves, final, cell.tables.checkpoints, metric)
         curves = complete_curves(final, recorded, metric, study.direction_of(metric))
         if len(curves):
             bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))

@@ -21,11 +21,10 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 
     A target that no run reached has no figure.
     """
-    for metric in cell.study.targets:
-        if metric in cell.workload.metrics:
-            times = target_times(cell.final, metric)
-            if times["reached"].any():
-                yield _draw(cell, metric, times)
+    for metric, threshold in cell.study.targets_on(cell.workload).items():
+        times = target_times(cell.final, metric)
+        if times["reached"].any():
+            yield _draw(cell, metric, threshold, times)
 
 
 def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -50,7 +49,7 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     return found.with_columns(time=time, reached=reached)
 
 
-def _draw(cell: FigureCell, metric: str, times: pl.DataFrame) -> Drawn:
+def _draw(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) -> Drawn:
     # A basis that costs several times the budget would press the curves into the frame.
     budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
     end = as_float(times["time"].max())
@@ -82,7 +81,7 @@ def _draw(cell: FigureCell, metric: str, times: pl.DataFrame) -> Drawn:
             "target",
             f"{metric}.target",
             metric,
-            threshold=cell.study.targets[metric],
+            threshold=threshold,
             axis_label=LABEL,
             reached=[by_method[method] for method in curves],
         )

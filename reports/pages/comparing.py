@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from documents.plan import StudyPlan
+from documents.plan import StudyPlan, WorkloadPlan
 from reports.claims.censoring import (
     Interval,
     PairedEffect,
@@ -72,21 +72,25 @@ def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
         for study, tables in studies
         for workload in study.workloads
         for backend in study.backends
-        for contest in _contests(study, workload.name, backend, tables.runs)
+        for contest in _contests(study, workload, backend, tables.runs)
     ]
 
 
-def _contests(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Iterator[Matchups]:
-    final = final_runs(runs, workload, backend)
+def _contests(
+    study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
+) -> Iterator[Matchups]:
+    final = final_runs(runs, workload.name, backend)
     if final.select("method", "seed").is_duplicated().any():
-        raise ValueError(f"study {study.name}: a method has more than one final run of {workload} on a seed")
-    stop, where = study.stop.get(study.metric), (study.name, workload, backend)
+        raise ValueError(
+            f"study {study.name}: a method has more than one final run of {workload.name} on a seed"
+        )
+    stop, where = study.stop.get(study.metric), (study.name, workload.name, backend)
     values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
     name = f"{study.which} {metric_name(study.metric)}"
     if values["method"].n_unique() > 1:
         words = both_stopped(stop)
         yield _matchups(study, (*where, name), values, study.direction, words, whole=False, stop=stop)
-    for metric, threshold in study.targets.items():
+    for metric, threshold in study.targets_on(workload).items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
         values = evaluations_to_target(final, metric)
         if values["method"].n_unique() > 1:

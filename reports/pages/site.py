@@ -73,7 +73,10 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
         key=lambda each: (asked.get(each.study.name, len(asked)), each.study.name),
     )
     there = {id(each) for each in leading}
-    pages_of = [*leading, *(renamed_here(each) for each in own.studies if id(each) not in there)]
+    pages_of = [
+        *leading,
+        *(renamed_here(each) for each in own.studies if id(each) not in there and not each.study.joins),
+    ]
     studies = [(each.study, each.tables) for each in leading]
     runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
     found = answers(studies)

@@ -117,9 +117,8 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     shown = dict.fromkeys([(study.metric, study.which), *((name, "final") for name in workload.metrics)])
     columns = {which: median_by_method(study_values(study, final, *which)) for which in shown}
     targets = [
-        ({"name": name}, evaluations_to_target(final, name))
-        for name in study.targets
-        if name in workload.metrics
+        ({"name": name, "at": at}, evaluations_to_target(final, name))
+        for name, at in study.targets_on(workload).items()
     ]
     totals = _by_method(outcome_counts(final))
     headline = columns[study.metric, study.which]
@@ -217,7 +216,10 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
     step, own = _by_method(step_seconds(timings)), _by_method(own_seconds(timings))
     ratio = _by_method(step_ratios(timings, references(study.methods)))
     memory = _by_method(peak_memory(tables.memory.filter(workload=workload.name, backend=backend)))
-    targets = [(name, seconds_to_target(final, name)) for name in study.targets if name in workload.metrics]
+    targets = [
+        ({"name": name, "at": at}, seconds_to_target(final, name))
+        for name, at in study.targets_on(workload).items()
+    ]
     rows = []
     for method in study.methods:
         runs = final.filter(pl.col("method") == method)
@@ -234,10 +236,10 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
                 "basis_seconds": _basis_seconds(runs["basis_seconds"].drop_nulls()),
                 "targets": [
                     {
-                        "name": name,
+                        **named,
                         "seconds": complete_interval(values.filter(pl.col("method") == method)["value"]),
                     }
-                    for name, values in targets
+                    for named, values in targets
                 ],
                 "step": step.get(method),
                 "ratio": ratio.get(method),

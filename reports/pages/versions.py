@@ -17,7 +17,7 @@ from reports.failures import failures_of
 from reports.pages.parity import jobs_of
 from reports.pages.study_pages import Rows, read_figures
 from reports.plan import CLAIM_FIGURES
-from reports.tables import Tables, read_tables
+from reports.tables import Tables, tables_of
 
 Agreement = Literal["agrees", "disagrees", "open"]
 SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}  # the other verdicts leave it open
@@ -79,8 +79,7 @@ def read_version(plan: ReportPlan) -> Version:
         InputError: when a table or a list of figures is missing or damaged.
     """
     studies = tuple(
-        ShownStudy(study, read_tables(study.tables), read_figures(study.figures), plan)
-        for study in plan.studies
+        ShownStudy(study, tables_of(study), read_figures(study.figures), plan) for study in plan.studies
     )
     measures = check_rows(plan.checks) if plan.checks else None
     verdicts = claim_verdicts(plan, {each.study.name: each.tables for each in studies}, measures)

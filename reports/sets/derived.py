@@ -18,7 +18,7 @@ from reports.claims.verdict_list import read_verdicts
 from reports.formatting import json_value
 from reports.rendering import TEMPLATES, templates
 from reports.sets.files import CURVE_POINTS, as_json
-from reports.tables import read_tables
+from reports.tables import tables_of
 from results.schema import TABLES
 
 
@@ -41,7 +41,7 @@ def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
         InputError: when a table is missing or damaged.
     """
     found = read_verdicts(plan)
-    boards = leaderboards([(study, read_tables(study.tables)) for study in plan.studies])
+    boards = leaderboards([(study, tables_of(study)) for study in plan.studies])
     board = board_table(boards, plan.scale)
     return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
 

@@ -184,7 +184,12 @@ def _records(study: StudyPlan, runs: pl.DataFrame, curves: pl.DataFrame, thinned
     final = runs.filter(pl.col("stage") == "final", pl.col("outcome").is_in(ended))
     about = pl.DataFrame(
         [
-            (workload.name, name, 1.0 if metric.direction == "minimize" else -1.0, study.targets.get(name))
+            (
+                workload.name,
+                name,
+                1.0 if metric.direction == "minimize" else -1.0,
+                study.targets_on(workload).get(name),
+            )
             for workload in study.workloads
             for name, metric in workload.metrics.items()
         ],

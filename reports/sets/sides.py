@@ -14,7 +14,7 @@ from documents.plan import ReportPlan, read_plan
 from documents.sets import PLAN
 from reports.claims.page import check_rows
 from reports.claims.verdicts import Verdicts, claim_verdicts
-from reports.tables import Tables, read_tables
+from reports.tables import Tables, tables_of
 
 SITE_PLAN = Path("reports/site/plan.json")  # in a checkout: of what its site shows
 
@@ -45,7 +45,7 @@ def side_of(plan: ReportPlan, name: str) -> Side:
     Raises:
         InputError: when a table is missing or damaged.
     """
-    tables = {study.name: read_tables(study.tables) for study in plan.studies}
+    tables = {study.name: tables_of(study) for study in plan.studies}
     checks = check_rows(plan.checks) if plan.checks else None
     return Side(name, plan, tables, claim_verdicts(plan, tables, checks))
 

@@ -34,7 +34,7 @@ def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
 
 def value_at(tables: Tables, run: str, steps: int) -> float:
     """The training loss at the last checkpoint within so many steps, by a loop."""
-    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=run, metric="train_loss")
+    curves = pl.read_parquet(list(tables.curves)).filter(run=run, metric="train_loss")
     kept = [value for step, value in sorted(curves.select("step", "value").iter_rows()) if step <= steps]
     return float(kept[-1])
 
@@ -86,7 +86,7 @@ def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
 
 def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float) -> float:
     """Seconds to the first checkpoint whose loss times 0.995 is at most the least one, by a loop."""
-    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=run["run"], metric="train_loss")
+    curves = pl.read_parquet(list(tables.curves)).filter(run=run["run"], metric="train_loss")
     points = sorted(curves.select("step", "value").iter_rows())
     least = min(value for _, value in points)
     first = next(step for step, value in points if 0.995 * value <= least)
@@ -122,7 +122,7 @@ def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_nev
     tables = replace(tables, timings=timings)
     metric = "validation_accuracy"
     found = seconds_to_nearly_best(study, tables, final.with_columns(outcomes), metric)
-    curves = pl.read_parquet(tables.folder / "curves.parquet").filter(run=final["run"][0], metric=metric)
+    curves = pl.read_parquet(list(tables.curves)).filter(run=final["run"][0], metric=metric)
     points = sorted(curves.select("step", "value").iter_rows())
     most = max(value for _, value in points)
     first = next(step for step, value in points if value >= 0.995 * most)
@@ -141,7 +141,7 @@ def with_curves(report: Report, folder: Path, losses: Callable[[np.ndarray, int]
     ]
     frame = pl.DataFrame(rows, schema_overrides=dict(TABLES["curves"]))
     write_table(folder / "curves.parquet", with_columns_of("curves", frame), TABLES["curves"])
-    return replace(tables, folder=folder)
+    return replace(tables, curves=(folder / "curves.parquet",))
 
 
 def with_columns_of(table: str, frame: pl.DataFrame) -> pl.DataFrame:

@@ -22,10 +22,10 @@ def test_all_checkpoints_are_shown_where_they_are_few(report: Report):
     tables = read_tables(read_plan(report.plan_file).study("digits_mlp").tables)
     assert tables.checkpoints.group_by(CELL).agg(pl.col("step"))["step"].to_list() == [list(STEPS)] * 12
     final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == "jax"))
-    found = final_curves(tables.folder, final, tables.checkpoints, "train_loss")
+    found = final_curves(tables.curves, final, tables.checkpoints, "train_loss")
     assert set(found["metric"]) == {"train_loss"}
     assert set(found["run"]) == set(final["run"])
-    whole = pl.read_parquet(tables.folder / "curves.parquet").filter(pl.col("metric") == "train_loss")
+    whole = pl.read_parquet(list(tables.curves)).filter(pl.col("metric") == "train_loss")
     expected = whole.join(final.select("run"), on="run", how="semi").select(found.columns)
     assert found.sort("run", "step").equals(expected.sort("run", "step"))
     assert DIVERGING in set(final["optimizer"])

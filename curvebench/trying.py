@@ -1,0 +1,138 @@
+"""`curvebench try`: one new method next to a published field, whose methods are not run again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from argparse import ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from curvebench.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, print_json
+from documents.errors import InputError
+
+if TYPE_CHECKING:
+    from harness.planning.config import Config
+
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+PAGES = 40.0  # seconds that a plan, figures and pages take
+
+
+def duration(text: str) -> float:
+    """Seconds of an argument such as `3min` or `90s`.
+
+    Raises:
+        ArgumentTypeError: for anything else.
+    """
+    for unit, seconds in UNITS.items():
+        number = text.removesuffix(unit)
+        if number != text and number.replace(".", "", 1).isdigit() and float(number) > 0:
+            return float(number) * seconds
+    raise ArgumentTypeError(f"{text!r} is no time such as 90s, 3min or 1h")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names of an argument such as `a,b`."""
+    return tuple(text.split(","))
+
+
+@command(
+    "try",
+    argument(
+        "method", help="my.py:Lion, torch:package.Class, optax:package.function, or a rule's name or file"
+    ),
+    argument("--options", default="{}", metavar="YAML", help="its arguments, such as '{betas: [0.9, 0.95]}'"),
+    argument("--label", default="", help="what tables call it"),
+    argument("--problems", type=names, default=(), metavar="A,B", help="some of the field's (default: all)"),
+    argument("--budget", type=duration, metavar="TIME", help="such as 3min: leaves out the dearest problems"),
+    argument("--field", default="field", help="the study of the field (default: %(default)s)"),
+    argument("--author", default="", help="with --paper and --code: who hands the method in"),
+    argument("--paper", default="", help=""),
+    argument("--code", default="", help=""),
+    argument("--cores", default="all", help="of Snakemake (default: %(default)s)"),
+    argument("--open", action="store_true", help="show the page in a browser"),
+    JSON,
+    STUDIES,
+    RESULTS_FOLDER,
+)
+def try_method(given: Namespace) -> int:
+    """Run one new method next to a published field, and say where it stands.
+
+    It has the protocol of the field: the same problems, seeds, targets and number of learning rates. What is
+    done already is not done again, so that an interrupted command goes on.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    from curvebench.studies import check_methods
+    from documents.plan import read_plan
+    from documents.study import Contribution
+    from harness.planning.newcomer import write_newcomer
+    from harness.planning.studies import read_study
+    from reports.boards.newcomer import as_json, as_text, placed
+
+    try:
+        options = YAML(typ="safe", pure=True).load(given.options)
+    except YAMLError as error:
+        raise InputError(f"--options: not valid YAML ({error})") from error
+    if not isinstance(options, dict):
+        raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
+    by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
+    wanted = {"label": given.label, "options": options, "contributed": by}
+    field = given.studies / f"{given.field}.yaml"
+    newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
+    check_methods([read_study(newcomer.path)])
+    if given.budget is not None:
+        kept = _within(given.budget, newcomer.config(given.results))
+        newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
+    config = newcomer.config(given.results)
+    asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", given.cores, "reports", "--config", *asked],
+        check=False,
+        stdout=sys.stderr,
+        env={**os.environ, "PATH": path},
+    )
+    plan = config.site / "plan.json"
+    if not plan.exists():
+        raise InputError("snakemake ended with an error, which stands above")
+    found, page = placed(read_plan(plan), newcomer.name), (config.site / "leaderboard.html").resolve()
+    if given.json:
+        print_json({**as_json(found), "page": str(page)})
+    else:
+        print(f"{as_text(found)}\n\nPage: {page}\nHand it in: docs/how-to/try-an-optimizer.md")
+    if given.open:
+        import webbrowser
+
+        webbrowser.open(page.as_uri())
+    return done.returncode
+
+
+def _within(budget: float, config: Config) -> list[str]:
+    """The problems that fit into some seconds, the cheapest first; says which are left out.
+
+    Raises:
+        InputError: where none does.
+    """
+    from harness.planning.estimating import problem_costs
+    from harness.planning.plan import make_plan
+
+    left, kept = budget - PAGES, []
+    costs = problem_costs(make_plan(config))
+    for name, seconds in sorted(costs.items(), key=lambda item: item[1]):
+        left -= seconds
+        kept += [name] if left >= 0 else []
+    dropped = [f"{name} ({costs[name]:.0f} s)" for name in costs if name not in kept]
+    if not kept:
+        raise InputError(
+            f"--budget: {budget:.0f} s are too few: pages take {PAGES:.0f} s, and {', '.join(dropped)}"
+        )
+    if dropped:
+        print(f"left out for the budget: {', '.join(dropped)}", file=sys.stderr)
+    return kept
+
+
+def _written(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)

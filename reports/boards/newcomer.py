@@ -1,0 +1,193 @@
+"""What a newcomer's runs say next to a published field: its place, whom it beats, what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from documents.plan import ReportPlan, StudyPlan
+from reports.boards.leaderboard import Board, MethodRow, Overall, leaderboard
+from reports.formatting import counted, interval, json_value, listed, number, plain
+from reports.measures import final_runs, study_values
+from reports.statistics.ranks import instance_ranks, mean_ranks
+from reports.tables import Tables, tables_of
+from results.intervals import LEVEL
+
+Standing = Literal["beats", "cannot be told from", "loses to"]
+HEAD = (
+    f"{'problem':<20}{'final loss':>12}{'x best':>9}  {'best method':<20}"
+    f"{'at target':>10}{'gradients':>11}{'rate':>9}"
+)
+
+
+@dataclass(frozen=True)
+class ProblemResult:
+    """A newcomer on a problem.
+
+    Args:
+        median: of the headline metric over seeds.
+        ratio: the median over the best one of any method; infinite where that is 0 and the median is not.
+        best: the method with the best median.
+        reached, seeds: runs that got to the target, and runs.
+        evaluations: gradient evaluations to the target, the median over seeds; infinite where half missed it.
+        learning_rate: what its sweep chose.
+    """
+
+    problem: str
+    median: float
+    ratio: float
+    best: str
+    reached: int
+    seeds: int
+    evaluations: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A newcomer on the board of the study that it joins.
+
+    Args:
+        row: its row.
+        methods: how many the board has.
+        standing: how it stands to every other method, by its name.
+    """
+
+    field: str
+    row: MethodRow
+    methods: int
+    problems: tuple[ProblemResult, ...]
+    standing: Mapping[str, Standing]
+
+
+def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
+    """How a method stands to each of the others: on which share of problem instances it ends better.
+
+    A tie is half an instance; seeds are averaged on each problem, then problems. The intervals hold jointly
+    with 95 %: each has 5 % over the number of other methods (Bonferroni).
+
+    Returns:
+        By the other method's name; without those that share no problem instance.
+    """
+    values = {
+        workload.name: study_values(
+            study, final_runs(tables.runs, workload.name, study.backends[0])
+        ).drop_nulls("value")
+        for workload in study.workloads
+    }
+    others = [one for one in study.methods if one != method]
+    level = 1 - (1 - LEVEL) / max(len(others), 1)
+    found: dict[str, Standing] = {}
+    for other in others:
+        both = {name: frame.filter(pl.col("method").is_in([method, other])) for name, frame in values.items()}
+        ranks = pl.concat(
+            instance_ranks(frame, study.direction == "maximize").with_columns(stratum=pl.lit(name))
+            for name, frame in both.items()
+        )
+        pair = {row["method"]: row for row in mean_ranks(ranks, level).to_dicts()}
+        if len(pair) == 2:
+            low, high = pair[method]["low"] or 1.0, pair[method]["high"] or 2.0
+            found[other] = "beats" if high < 1.5 else "loses to" if low > 1.5 else "cannot be told from"
+    return found
+
+
+def placed(plan: ReportPlan, name: str) -> Placed:
+    """A newcomer next to the published study that it joins.
+
+    Args:
+        plan: what `snakemake reports` ran for it.
+        name: the newcomer's study.
+    """
+    (study,) = (one for each in plan.archive for one in each.studies if one.joined)
+    (method,) = plan.study(name).methods
+    tables = tables_of(study)
+    board = leaderboard([(study, tables)], study.backends[0])
+    row = next(one for one in board.rows if one.method == method)
+    rates = tables.runs.filter(stage="final", method=method)
+    chosen = dict(rates.group_by("workload").agg(pl.col("learning_rate").first()).iter_rows())
+    return Placed(
+        study.name,
+        row,
+        len(board.rows),
+        tuple(_problems(board, row, chosen)),
+        standings(study, tables, method),
+    )
+
+
+def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Iterator[ProblemResult]:
+    for place, (column, entry) in enumerate(zip(board.columns, row.entries, strict=True)):
+        if entry is None:
+            continue
+        medians = {one.method: cell.value.median for one in board.rows if (cell := one.entries[place])}
+        best = (min if column.direction == "minimize" else max)(medians, key=medians.__getitem__)
+        own, least = medians[row.method], medians[best]
+        yield ProblemResult(
+            column.workload,
+            own,
+            own / least if least else 1.0 if own == least else math.inf,
+            best,
+            int(entry.reached.successes) if entry.reached else 0,
+            entry.value.count,
+            entry.evaluations.median if entry.evaluations else math.inf,
+            rates[column.workload],
+        )
+
+
+# --- what is printed -----------------------------------------------------------------------------
+
+
+def as_text(found: Placed) -> str:
+    """The result for people."""
+    row, by = found.row, by_standing(found)
+    lines = [f"{row.method} next to {found.methods - 1} methods of {found.field}:"]
+    if row.rank and row.score:
+        lines.append(
+            f"  rank {_with_interval(row.rank, plain)} of {found.methods}, score {_with_interval(row.score)}"
+        )
+    if row.mean_rank:
+        lines.append(f"  mean rank of the final loss {_with_interval(row.mean_rank)}")
+    lines += [f"  {how} {len(names)}: {listed(names) if names else 'none'}" for how, names in by.items()]
+    lines += ["", HEAD]
+    for one in found.problems:
+        share = f"{one.reached} of {one.seeds}"
+        lines.append(
+            f"{one.problem:<20}{number(one.median):>12}{number(one.ratio):>9}  {one.best:<20}{share:>10}"
+            f"{number(one.evaluations):>11}{number(one.learning_rate):>9}"
+        )
+    failed = int(row.diverged.successes)
+    lines += (
+        ["", f"{counted(failed, 'final runs')} of {row.diverged.count} diverged or failed."] if failed else []
+    )
+    lines += ["", "Seconds are not compared: those of the field are of another machine."]
+    return "\n".join(lines)
+
+
+def _with_interval(value: Overall, form: Any = number) -> str:
+    if value.low is None or value.high is None:
+        return str(form(value.value))
+    return f"{form(value.value)} {interval(value.low, value.high)}"
+
+
+def by_standing(found: Placed) -> dict[str, list[str]]:
+    """The other methods by how the newcomer stands to them."""
+    return {
+        how: [name for name, stands in found.standing.items() if stands == how]
+        for how in ("beats", "cannot be told from", "loses to")
+    }
+
+
+def as_json(found: Placed) -> dict[str, Any]:
+    """The result for programs; what is infinite is null."""
+    overall = {name: getattr(found.row, name) for name in ("rank", "score", "mean_rank")}
+    return {
+        "method": found.row.method,
+        "field": found.field,
+        "methods": found.methods,
+        **{name: asdict(value) if value else None for name, value in overall.items()},
+        "standing": dict(found.standing),
+        "problems": [json_value(asdict(one)) for one in found.problems],
+    }
