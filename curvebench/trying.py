@@ -70,7 +70,9 @@ def try_method(given: Namespace) -> int:
     from documents.study import Contribution
     from harness.planning.newcomer import write_newcomer
     from harness.planning.studies import read_study
-    from reports.boards.newcomer import as_json, as_text, placed
+    from reports.boards.newcomer import as_json, as_text, newcomers
+    from reports.pages.site import study_file
+    from reports.tables import tables_of
 
     try:
         options = YAML(typ="safe", pure=True).load(given.options)
@@ -98,7 +100,9 @@ def try_method(given: Namespace) -> int:
     plan = config.site / "plan.json"
     if not plan.exists():
         raise InputError("snakemake ended with an error, which stands above")
-    found, page = placed(read_plan(plan), newcomer.name), (config.site / "leaderboard.html").resolve()
+    (study,) = (one for each in read_plan(plan).archive for one in each.studies if one.name == newcomer.joins)
+    found = newcomers(study, tables_of(study))[-1]  # what is run here comes last
+    page = (config.site / study_file(study.name)).resolve()
     if given.json:
         print_json({**as_json(found), "page": str(page)})
     else:

@@ -187,7 +187,9 @@ class Planner:
                 finals.setdefault(backend, []).append(
                     self._final(backend, optimizer, (*tuned[key], *final_bases))
                 )
-        timed = {} if self.study.joins else finals  # seconds are compared on one machine alone
+        timed = (
+            finals if self.size.timing and not self.study.joins else {}
+        )  # seconds are those of one machine
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in timed.items()]
         return (
             *tuning_bases,

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import polars as pl
 
-from documents.plan import ReportPlan, StudyPlan
+from documents.plan import StudyPlan
+from documents.study import Contribution
 from reports.boards.leaderboard import Board, MethodRow, Overall, leaderboard
 from reports.formatting import counted, interval, json_value, listed, number, plain
 from reports.measures import final_runs, study_values
 from reports.statistics.ranks import instance_ranks, mean_ranks
-from reports.tables import Tables, tables_of
+from reports.tables import Tables
 from results.intervals import LEVEL
 
 Standing = Literal["beats", "cannot be told from", "loses to"]
@@ -52,16 +53,25 @@ class Placed:
     """A newcomer on the board of the study that it joins.
 
     Args:
+        place: the published set that it is of, or `documents.archive.HERE`.
         row: its row.
         methods: how many the board has.
         standing: how it stands to every other method, by its name.
     """
 
     field: str
+    place: str
+    contributed: Contribution | None
     row: MethodRow
     methods: int
     problems: tuple[ProblemResult, ...]
     standing: Mapping[str, Standing]
+
+    @property
+    def by_standing(self) -> dict[Standing, list[str]]:
+        """The other methods by how the newcomer stands to them."""
+        order: tuple[Standing, ...] = ("beats", "cannot be told from", "loses to")
+        return {how: [name for name, one in self.standing.items() if one == how] for how in order}
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
@@ -95,27 +105,27 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     return found
 
 
-def placed(plan: ReportPlan, name: str) -> Placed:
-    """A newcomer next to the published study that it joins.
+def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
+    """Every method of a study that joins this one, on the board that they share.
 
     Args:
-        plan: what `snakemake reports` ran for it.
-        name: the newcomer's study.
+        tables: those of all (`reports.tables.tables_of`).
     """
-    (study,) = (one for each in plan.archive for one in each.studies if one.joined)
-    (method,) = plan.study(name).methods
-    tables = tables_of(study)
+    if not study.joined:
+        return []
     board = leaderboard([(study, tables)], study.backends[0])
-    row = next(one for one in board.rows if one.method == method)
-    rates = tables.runs.filter(stage="final", method=method)
-    chosen = dict(rates.group_by("workload").agg(pl.col("learning_rate").first()).iter_rows())
-    return Placed(
-        study.name,
-        row,
-        len(board.rows),
-        tuple(_problems(board, row, chosen)),
-        standings(study, tables, method),
-    )
+    rows = {row.method: row for row in board.rows}
+    found = []
+    for place, joined in study.joined.items():
+        for method in (method for method in joined.methods if method in rows):
+            rates = tables.runs.filter(stage="final", method=method)
+            chosen = dict(rates.group_by("workload").agg(pl.col("learning_rate").first()).iter_rows())
+            problems = tuple(_problems(board, rows[method], chosen))
+            standing = standings(study, tables, method)
+            found.append(
+                Placed(study.name, place, joined.contributed, rows[method], len(rows), problems, standing)
+            )
+    return found
 
 
 def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Iterator[ProblemResult]:
@@ -142,7 +152,7 @@ def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Itera
 
 def as_text(found: Placed) -> str:
     """The result for people."""
-    row, by = found.row, by_standing(found)
+    row, by = found.row, found.by_standing
     lines = [f"{row.method} next to {found.methods - 1} methods of {found.field}:"]
     if row.rank and row.score:
         lines.append(
@@ -170,14 +180,6 @@ def _with_interval(value: Overall, form: Any = number) -> str:
     if value.low is None or value.high is None:
         return str(form(value.value))
     return f"{form(value.value)} {interval(value.low, value.high)}"
-
-
-def by_standing(found: Placed) -> dict[str, list[str]]:
-    """The other methods by how the newcomer stands to them."""
-    return {
-        how: [name for name, stands in found.standing.items() if stands == how]
-        for how in ("beats", "cannot be told from", "loses to")
-    }
 
 
 def as_json(found: Placed) -> dict[str, Any]:

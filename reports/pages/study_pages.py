@@ -12,6 +12,7 @@ import polars as pl
 
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
+from reports.boards.newcomer import newcomers
 from reports.claims.censoring import effect_by_seed
 from reports.figures.drawing import MANIFEST
 from reports.measures import (
@@ -69,6 +70,7 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows, answers: Sequenc
         "study": study,
         "parts": parts,
         "answers": answers,
+        "newcomers": newcomers(study, tables),
         "headline": headline(study, figures),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),

@@ -1,0 +1,91 @@
+"""Studies that join a published one: under the same protocol alone, each method once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from documents.archive import HERE, shown_plans, with_joined
+from documents.document import Targets, targets_on
+from documents.errors import InputError
+from documents.method import OptimizerSpec
+from documents.plan import ReportPlan, StudyPlan, read_plan
+from reports.tables import read_tables, tables_of
+from tests.reports.synthetic import Shape, write_plan
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory: pytest.TempPathFactory) -> ReportPlan:
+    """A published set of one study."""
+    plan = read_plan(write_plan(tmp_path_factory.mktemp("set"), [Shape()]))
+    return plan.model_copy(update={"published": "field.2026-11"})
+
+
+def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPlan:
+    """A study of one method that joins the field's, with the tables of that one."""
+    (study,) = field.studies
+    own = (OptimizerSpec(study.optimizers[0].name, {}, {}, label),)
+    return study.model_copy(
+        update={"name": label, "joins": study.name, "optimizers": own, "claims": (), **changes}
+    )
+
+
+def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_else(field: ReportPlan):
+    handed_in = field.model_copy(update={"published": "lion.2026-12", "studies": (newcomer(field),)})
+    here = newcomer(field, "tiger")
+    archive = with_joined((field, handed_in), [here])
+    (study,) = archive[0].studies
+    assert [one.label for one in study.optimizers][-2:] == ["lion", "tiger"]
+    assert [(place, one.name) for place, one in study.joined.items()] == [
+        ("lion.2026-12", "lion"),
+        (HERE, "tiger"),
+    ]
+    own = field.model_copy(update={"published": "", "studies": (here,), "archive": archive})
+    assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[study.name], [], []]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"joins": "other"}, "no published set has a study 'other'"),
+        ({"evaluations": 7}, "evaluations is not that of the published"),
+        ({"label": "adam"}, "has a method 'adam' already"),
+    ],
+)
+def test_what_cannot_join_is_told_of_one_that_is_run_here(
+    field: ReportPlan, changes: dict[str, Any], told: str
+):
+    with pytest.raises(InputError, match=told):
+        with_joined([field], [newcomer(field, **changes)])
+
+
+def test_another_setting_of_a_workload_cannot_join(field: ReportPlan):
+    (study,) = field.studies
+    other = study.workloads[0].model_copy(update={"settings": {"batch_size": 7}})
+    with pytest.raises(InputError, match="is not among those of the published"):
+        with_joined([field], [newcomer(field, workloads=(other,))])
+
+
+def test_a_set_with_another_protocol_stays_by_itself(field: ReportPlan):
+    apart = field.model_copy(update={"published": "b", "studies": (newcomer(field, evaluations=7),)})
+    archive = with_joined([field, apart], [])
+    assert archive == (field, apart)
+
+
+def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_seconds(field: ReportPlan):
+    (study,) = field.studies
+    alone = read_tables(study.tables)
+    (joined,) = with_joined([field], [newcomer(field)])[0].studies
+    both = tables_of(joined)
+    assert len(both.runs) == 2 * len(alone.runs)
+    assert set(both.runs[len(alone.runs) :]["backend"]) == {study.backends[0]}
+    assert len(both.curves) == 2 * len(alone.curves)
+    assert both.timings.equals(alone.timings)
+    assert both.memory.equals(alone.memory)
+
+
+def test_a_target_may_go_by_workload():
+    targets: Targets = {"train_loss": {"digits": 0.1, "mesh": 0.2}, "test_loss": 0.5}
+    assert targets_on(targets, "digits") == {"train_loss": 0.1, "test_loss": 0.5}
+    assert targets_on(targets, "other") == {"test_loss": 0.5}
