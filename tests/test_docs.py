@@ -210,6 +210,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "scales: seeds": study.Seeds,
     "scales: a backend": study.BackendUse,
     "The tour": study.Tour,
+    "contributed": study.Contribution,
 }
 
 
