@@ -25,7 +25,7 @@ from reports.statistics.anytime import (
 from reports.statistics.shares import Share
 from reports.tables import Tables
 from results.outcomes import missing
-from results.reading import naming_damage, scan, table_files
+from results.reading import naming_damage, scan
 
 POINTS = 160  # of a line over evaluations
 TABLED = {EACH * k - 1: 10.0**-k for k in (1, 2, 3)}  # places of the targets of tables, and what they leave
@@ -142,9 +142,9 @@ def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFram
         "run", "method", "seed", "steps", basis=basis, length=pl.col("gradient_evaluations") + basis
     )
     value = held_at(pl.col("value").fill_nan(None), study.direction, study.stop.get(study.metric))
-    with naming_damage(table_files(tables.folder, "curves")):
+    with naming_damage(tables.curves):
         return (
-            scan(tables.folder, "curves")
+            scan(tables.curves, "curves")
             .filter(pl.col("metric") == study.metric)
             .join(kept.lazy(), on="run")
             .select(

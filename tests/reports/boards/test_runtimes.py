@@ -36,7 +36,7 @@ def found(studies: Studies) -> Runtimes:
 def curves_of(tables: Tables, metric: str) -> pl.DataFrame:
     """The final curves of a metric on jax, with method and seed."""
     runs = tables.runs.filter(stage="final", backend="jax").select("run", "method", "seed", "outcome")
-    return read(tables.folder, "curves").filter(metric=metric).join(runs, on="run").sort("step")
+    return read(tables.curves, "curves").filter(metric=metric).join(runs, on="run").sort("step")
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("train_loss", 1), ("validation_accuracy", -1)])
@@ -99,7 +99,7 @@ def test_no_value_counts_as_better_than_where_runs_stop(studies: Studies):
 def test_an_instance_on_which_nobody_improves_has_no_targets(studies: Studies, tmp_path: Path):
     [(study, tables)] = studies[:1]
     folder = tmp_path / "tables"
-    copytree(tables.folder, folder)
+    copytree(study.tables, folder)
     flat = read(folder, "curves").with_columns(value=pl.lit(2.0))
     flat.write_parquet(folder / "curves.parquet")
     changed = [(study, read_tables(folder))]
