@@ -97,7 +97,7 @@ def test_no_value_counts_as_better_than_where_runs_stop(studies: Studies):
 
 
 def test_an_instance_on_which_nobody_improves_has_no_targets(studies: Studies, tmp_path: Path):
-    [(study, tables)] = studies[:1]
+    study = studies[0][0]
     folder = tmp_path / "tables"
     copytree(study.tables, folder)
     flat = read(folder, "curves").with_columns(value=pl.lit(2.0))
