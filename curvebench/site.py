@@ -60,13 +60,18 @@ def failures(given: Namespace) -> int:
     return 1 if found else 0
 
 
-@command("figures", PLAN)
+@command(
+    "figures",
+    PLAN,
+    argument("--pdf", type=Path, metavar="DIR", help="draw them as PDF, those of STUDY into DIR/STUDY/pdf"),
+)
 def figures(given: Namespace) -> None:
     """Draw the figures of a report, each study's into the folder that the plan names."""
     from documents.plan import read_plan
-    from reports.figures.all_figures import draw_all
+    from reports.figures.all_figures import as_pdf, draw_all
 
-    count = draw_all(read_plan(given.plan), partial(_say, "figures"))
+    plan = read_plan(given.plan)
+    count = draw_all(as_pdf(plan, given.pdf) if given.pdf else plan, partial(_say, "figures"))
     print(f"{count} figures")
 
 

@@ -198,7 +198,7 @@ def estimate(given: Namespace) -> None:
         found.append(cost)
         print(line(planned.study.name, cost), flush=True)
     print(line("total", Cost.total(found)), "", *ROUGH, sep="\n")
-    print("".join(f"skipped {study.name}: {reason}\n" for study, reason in plan.skipped), end="")
+    print("".join(f"{line}\n" for line in plan.left_out), end="")
 
 
 @command("measure-tour", argument("--commit", default="HEAD", help="default: %(default)s"), JSON)

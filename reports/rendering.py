@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from documents.errors import InputError
+from documents.sources import by_name
 from reports import formatting
 from reports.measures import NEARLY
 from reports.plan import criterion
@@ -72,6 +73,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
         if callable(function) and function.__module__ == formatting.__name__ and not name.startswith("_")
     }
     environment.filters |= {
+        "by_name": by_name,
         "criterion": criterion,
         "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
     }

@@ -475,10 +475,17 @@ class Plan:
         if self.checks:
             claims = sum(job.lanes for job in self.checks)
             lines.append(f"  property checks: {_jobs(self.checks)}, {claims} claims")
-        lines += [f"  skipped {study.name}: {reason}" for study, reason in self.skipped]
-        for claim in self.claims.claims if self.claims else ():
-            lines += [f"  skipped {claim.id}: {claim.missing}"] if claim.missing else []
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {line}" for line in self.left_out)])
+
+    @property
+    def left_out(self) -> list[str]:
+        """What is skipped, studies and property claims, in a line a reason."""
+        found: dict[str, list[str]] = {}
+        claims = ((claim.id, claim.missing) for claim in (self.claims.claims if self.claims else ()))
+        for name, reason in (*((study.name, reason) for study, reason in self.skipped), *claims):
+            if reason:
+                found.setdefault(reason, []).append(name)
+        return [f"skipped {', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
 def _jobs(jobs: Sequence[PlannedJob]) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
+from documents.sources import Source, source_of
 from documents.tuning import TwoStageSweep
 from reports.measures import (
     best_methods,
@@ -28,7 +29,7 @@ from reports.measures import (
     tuning_budgets,
     tuning_runs,
 )
-from reports.statistics.profiles import score_intervals
+from reports.statistics.profiles import RESAMPLED, score_intervals
 from reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
 from reports.statistics.shares import Share, joined, share_interval
 from reports.tables import Tables
@@ -111,6 +112,7 @@ class MethodRow:
     Args:
         score: the area under the performance profile; None where no study of the board has a target.
         rank: by the score, ties averaged.
+        tier: of the score, from 1 on (`reports.statistics.profiles`); None with few seeds too.
         mean_rank: over problem instances.
         wins, reached, diverged, tuning: sums over workloads; None where there is nothing to add.
         gradients, seconds: to target over the fewest of any method: the middle, the least and the greatest
@@ -123,6 +125,7 @@ class MethodRow:
     entries: tuple[BoardEntry | None, ...]
     score: Overall | None
     rank: Overall | None
+    tier: int | None
     mean_rank: Overall | None
     wins: Share | None
     reached: Share | None
@@ -179,6 +182,38 @@ class Board:
             for entries in zip(*(row.entries for row in self.rows), strict=True)
         )
 
+    @property
+    def late_winner(self) -> MethodRow | None:
+        """The method with most wins, where others are told apart from it as better by the score."""
+        winners = [row for row in self.rows if row.wins and row.wins.successes]
+        most = max(winners, key=lambda row: row.wins.successes if row.wins else 0, default=None)
+        return most if most and most.gradients and (most.tier or 1) > 1 else None
+
+
+@dataclass(frozen=True)
+class Family:
+    """The boards of studies that cite one document first."""
+
+    source: Source
+    boards: tuple[Board, ...]
+
+
+def by_family(boards: Sequence[Board], studies: Iterable[StudyPlan]) -> tuple[Board | None, list[Family]]:
+    """The board that comes first, that with most results (a method on a problem), and the others by family.
+
+    Args:
+        boards: of equal ones the first comes first.
+        studies: those of the boards.
+    """
+    if not boards:
+        return None, []
+    first = max(boards, key=lambda board: len(board.entries))
+    cited = {study.name: source_of(study.source) for study in studies}
+    families: dict[Source, list[Board]] = {}
+    for board in (board for board in boards if board is not first):
+        families.setdefault(cited[board.studies[0]], []).append(board)
+    return first, [Family(source, tuple(own)) for source, own in families.items()]
+
 
 def leaderboards(studies: Studies) -> list[Board]:
     """A board for each backend and set of methods, in the order of the studies.
@@ -227,7 +262,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     for method in sorted(order, key=standing):
         entries = tuple(cell.entries.get(method) for cell in cells)
         own = [entry for entry in entries if entry is not None]
-        score, rank = scores.get(method, (None, None))
+        score, rank, tier = scores.get(method, (None, None, None))
         rows.append(
             MethodRow(
                 method=method,
@@ -235,6 +270,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
                 entries=entries,
                 score=score,
                 rank=rank,
+                tier=tier,
                 mean_rank=mean_rank.get(method),
                 wins=_sum([entry.wins for entry in own if entry.wins.count]),
                 reached=_sum([entry.reached for entry in own if entry.reached is not None]),
@@ -360,16 +396,17 @@ def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
 # --- over workloads ------------------------------------------------------------------------------
 
 
-def _scores(cells: Sequence[_Cell]) -> dict[str, tuple[Overall, Overall]]:
-    """Score and rank of every method; where others ran and it has no result, it missed its target."""
+def _scores(cells: Sequence[_Cell]) -> dict[str, tuple[Overall, Overall, int | None]]:
+    """Score, rank and tier of every method; where others ran and it has no result, it missed its target."""
     times = [cell.times for cell in cells if len(cell.times)]
     found = {}
     for row in score_intervals(pl.concat(times), paired=True).to_dicts() if times else ():
         if row["studies"] < LEAST_SEEDS:
-            row |= dict.fromkeys(("low", "high", "rank_low", "rank_high"))
+            row |= dict.fromkeys(RESAMPLED)
         found[row["submission"]] = (
             Overall(row["score"], row["low"], row["high"], seeds=row["studies"]),
             Overall(row["rank"], row["rank_low"], row["rank_high"], seeds=row["studies"]),
+            row["tier"],
         )
     return found
 

@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from documents.plan import ReportPlan, StudyPlan
+from documents.sources import by_name
 from reports.claims.page import check_measured, check_rows
 from reports.figures.across import draw_across
-from reports.figures.drawing import Drawn, list_figures
+from reports.figures.drawing import PDF, Drawn, list_figures
 from reports.figures.forest import draw_forests
 from reports.figures.fronts import draw_front
 from reports.figures.series import draw_series
 from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, sources_beside
 from reports.figures.targets import draw_targets
+from reports.plan import CLAIM_FIGURES
 from reports.tables import Tables, tables_of
 
 
@@ -41,6 +43,21 @@ def draw_all(plan: ReportPlan, tell: Callable[[str], None]) -> int:
     return count + sum(draw_all(published, tell) for published in plan.archive)
 
 
+def as_pdf(plan: ReportPlan, folder: Path) -> ReportPlan:
+    """The plan whose figures are PDFs in folders of another one, by study, those of its sets by set."""
+
+    def place(name: str) -> dict[str, Path]:
+        return {"figures": folder / name / PDF}
+
+    return plan.model_copy(
+        update={
+            "studies": tuple(study.model_copy(update=place(study.name)) for study in plan.studies),
+            "checks": plan.checks and plan.checks.model_copy(update=place(CLAIM_FIGURES)),
+            "archive": tuple(as_pdf(one, folder / one.published) for one in plan.archive),
+        }
+    )
+
+
 def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     """Draw a study's curves, times to target and claims into a folder; write their list for the site.
 
@@ -58,4 +75,4 @@ def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 def with_source_figures(study: StudyPlan, figure: Drawn) -> Drawn:
     """The figure with a caption that names the figures of the source that it lies beside, if there are."""
     named = sources_beside(study, figure.workload, figure.stem)
-    return replace(figure, caption=f"As {', '.join(named)}. {figure.caption}") if named else figure
+    return replace(figure, caption=f"As {by_name(', '.join(named))}. {figure.caption}") if named else figure

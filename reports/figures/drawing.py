@@ -22,6 +22,7 @@ from reports.rendering import TEMPLATES, templates
 
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side
+PDF = "pdf"
 PANEL = (2.6, 1.6)  # width and height of a panel, inches
 BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
@@ -307,17 +308,21 @@ def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, A
     """Write a figure as SVG that follows the page's theme and describe it; the same data give the same bytes.
 
     Args:
+        out: a folder; one of the name `pdf` takes the figure as PDF, in light colours.
         words: of the macros of `figures.jinja` that say its title, caption and alternative text of the facts.
         shown: kind, workload, backend and more of `Drawn`, which are facts too.
     """
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     said = {
         part: " ".join(str(getattr(_said(), f"{words}_{part}")({**shown, **facts})).split())
         for part in ("title", "caption", "alt")
     }
     drawn = Drawn(name=slug(name), width=width, height=height, **said, **shown)
+    if out.name == PDF:
+        figure.savefig(out / f"{drawn.name}.pdf", transparent=True, metadata={"CreationDate": None})
+        return drawn
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     (out / f"{drawn.name}.svg").write_text(_portable(buffer.getvalue()))
     return drawn
 

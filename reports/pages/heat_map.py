@@ -20,7 +20,7 @@ class HeatCell:
     Args:
         ratio: to the best median, 1 or more; infinite where half of its runs missed the target.
         level: of the colour, 0 the best and 5 a miss.
-        best: whether it cannot be distinguished from the best.
+        best: whether it reached the target and cannot be distinguished from the best.
     """
 
     ratio: float
@@ -92,4 +92,4 @@ def _cell(answer: Answer, costs: dict[str, float], method: str) -> HeatCell | No
         return None
     ratio = costs[method] / min(costs.values()) if math.isfinite(costs[method]) else math.inf
     level = 5 if math.isinf(ratio) else sum(ratio > step for step in STEPS)
-    return HeatCell(ratio, level, method in answer.use.best.methods)
+    return HeatCell(ratio, level, math.isfinite(ratio) and method in answer.use.best.methods)

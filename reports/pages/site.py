@@ -16,7 +16,7 @@ from documents.archive import shown_plans
 from documents.plan import ReportPlan
 from documents.sources import sources
 from reports import formatting
-from reports.boards.leaderboard import leaderboards
+from reports.boards.leaderboard import by_family, leaderboards
 from reports.claims.page import claims_page
 from reports.claims.rerun import study_commands
 from reports.figures.study_figures import AXES
@@ -81,7 +81,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
     found = answers(studies)
     tell("leaderboard")
-    boards = leaderboards(studies)
+    first, families = by_family(leaderboards(studies), (study for study, _ in studies))
+    boards = [*filter(None, [first]), *(board for family in families for board in family.boards)]
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
     parity = parity_page(compared, parity_rows(compared)) if compared else None
     measured = [version.measures for version in versions if version.measures is not None]
@@ -158,7 +159,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
             )
     tell("figures of the leaderboard")
     times = anytime_of(boards, studies, drawings)
-    shown_times = {"anytime_of": times, "board_figures": BOARD_FIGURES}
+    shown_times = {"families": families, "anytime_of": times, "board_figures": BOARD_FIGURES}
     render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings, **shown_times)
     tell("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []

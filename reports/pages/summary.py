@@ -53,7 +53,8 @@ def _verdicts(own: Version) -> str:
 def _agreement(checked: Sequence[ClaimAgreement]) -> str:
     differ = [str(one.here["id"]) for one in checked if one.agreement == "disagrees"]
     agree = sum(one.agreement == "agrees" for one in checked)
-    said = f"{agree} of {counted(len(checked), 'claims')} agree with the published sets"
+    agrees = "agrees" if len(checked) == 1 else "agree"
+    said = f"{agree} of {counted(len(checked), 'claims')} {agrees} with the published sets"
     still = len(checked) - agree - len(differ)
     said += f", {still} inconclusive here or there" if still else ""
     return f"{listed(differ, NAMED)} DIFFER from the published sets; {said}" if differ else said

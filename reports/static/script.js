@@ -59,7 +59,7 @@
   function sorting() {
     const tables = Array.from(document.querySelectorAll("table[data-sortable]"));
     const headsOf = (table) => Array.from(table.tHead.rows[table.tHead.rows.length - 1].cells);
-    const buttonOf = (head) => head.querySelector("button:not([data-tells])");
+    const buttonOf = (head) => head.querySelector("button");
     const sort = (table, column, descending) => {
       headsOf(table).forEach((head) => head.removeAttribute("aria-sort"));
       headsOf(table)[column].setAttribute("aria-sort", descending ? "descending" : "ascending");
@@ -106,7 +106,7 @@
     const said = document.getElementById("shown");
     const rows = Array.from(document.querySelectorAll("table[data-filtered] tbody tr, [data-row]"));
     const counted = rows.filter((row) => row.matches("[data-row]") || row.closest("table").dataset.filtered === "");
-    const groups = Array.from(document.querySelectorAll("section[data-group]"));
+    const groups = Array.from(document.querySelectorAll("[data-group]"));
     const inside = new Map(groups.map((group) => [group, rows.filter((row) => group.contains(row))]));
     const apply = () => {
       const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -117,7 +117,10 @@
         row.hidden = !words.every((word) => content.includes(word))
           || wanted.some((choice) => row.dataset[choice.dataset.filter] !== choice.value);
       });
-      groups.forEach((group) => { group.hidden = inside.get(group).every((row) => row.hidden); });
+      groups.forEach((group) => {
+        group.hidden = inside.get(group).every((row) => row.hidden);
+        if (words.length && group.matches("details")) group.open = true;
+      });
       said.textContent = counted.filter((row) => !row.hidden).length + " of " + counted.length + " " + (said.dataset.counted || "rows");
     };
     const show = (words, values) => {
@@ -201,15 +204,80 @@
     document.querySelectorAll("thead button[aria-describedby]").forEach((button) => {
       const show = () => {
         clearTimeout(leaving);
-        tip.textContent = document.getElementById(button.getAttribute("aria-describedby")).textContent;
+        tip.innerHTML = document.getElementById(button.getAttribute("aria-describedby")).innerHTML;
         tip.hidden = false;
         shown = button;
         settle();
       };
       button.addEventListener("focus", show);
-      button.addEventListener("blur", hide);
+      button.addEventListener("blur", () => { if (!tip.matches(":hover")) hide(); }); // or what it links to could not be clicked
       button.parentElement.addEventListener("pointerenter", show);
       button.parentElement.addEventListener("pointerleave", leave);
+    });
+  }
+
+  // A table as it is shown: the texts of its rows, spans filled up; of a cell its value as it is kept, its text, and the interval below.
+  function taken(table) {
+    const text = (of) => of.textContent.replace(/\s+/g, " ").trim();
+    const grid = [];
+    Array.from(table.rows).filter((row) => row.getClientRects().length).forEach((row, place) => {
+      const line = grid[place] = grid[place] || [];
+      Array.from(row.cells).forEach((each) => {
+        const bare = each.cloneNode(true);
+        const below = Array.from(bare.querySelectorAll(".range, .unit"), (one) => { one.remove(); return text(one); }).join(", ");
+        const kept = { value: each.dataset.value, shown: text(bare), below };
+        const at = Array.from({ length: line.length + 1 }, (_, column) => column).find((column) => !line[column]);
+        for (let down = 0; down < each.rowSpan; down += 1) {
+          const own = grid[place + down] = grid[place + down] || [];
+          for (let right = 0; right < each.colSpan; right += 1) own[at + right] = down || right ? { shown: "", below: "" } : kept;
+        }
+      });
+    });
+    return [grid.slice(0, table.tHead.rows.length), grid.slice(table.tHead.rows.length)];
+  }
+
+  const words = (each) => [each.shown, each.below].filter(Boolean).join(" ");
+  const withValues = (heads, rows) => heads[0].map((_, column) => rows.some((row) => row[column] && row[column].value !== undefined));
+
+  // A column that has values in full is two: those, and what is shown.
+  function asCsv([heads, rows]) {
+    const quoted = (text) => (/[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text);
+    const full = withValues(heads, rows);
+    const line = (row, value) => row.flatMap((each, column) => (full[column] ? [value(each), words(each)] : [words(each)])).map(quoted).join(",");
+    const lines = [...heads.map((row) => line(row, (each) => words(each) + ", in full")), ...rows.map((row) => line(row, (each) => each.value || ""))];
+    return lines.join("\n") + "\n";
+  }
+
+  const SIGNS = { "\\": "\\textbackslash{}", "×": "$\\times$", "∞": "$\\infty$", "−": "$-$", "—": "--", "≤": "$\\le$", "≥": "$\\ge$", "↓": "$\\downarrow$", "↑": "$\\uparrow$", "●": "$\\bullet$", "✓": "$\\checkmark$", "<": "$<$", ">": "$>$", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" };
+  function asLatex([heads, rows]) {
+    const escaped = (text) => text.replace(/[\\×∞−—≤≥↓↑●✓<>~^]/g, (sign) => SIGNS[sign]).replace(/(?<!\\text\w*)[&%#_]/g, "\\$&")
+      .replace(/[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+/g, (power) => "$^{" + Array.from(power, (sign) => (sign === "⁻" ? "-" : "⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(sign))).join("") + "}$");
+    const line = (row) => row.map((each) => escaped(words(each))).join(" & ") + " \\\\";
+    const kinds = withValues(heads, rows).map((full) => (full ? "r" : "l")).join("");
+    return ["% \\usepackage{booktabs, amssymb}", "\\begin{tabular}{" + kinds + "}", "\\toprule", ...heads.map(line), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}", ""].join("\n");
+  }
+
+  // Below every table: two buttons that save what of it is shown.
+  function taking() {
+    const page = document.body.dataset.page.replace(".html", "");
+    const kinds = { CSV: [asCsv, "csv", "text/csv"], LaTeX: [asLatex, "tex", "application/x-tex"] };
+    document.querySelectorAll("main table").forEach((table, place) => {
+      const line = document.createElement("p");
+      line.className = "take";
+      Object.entries(kinds).forEach(([name, [write, ending, type]]) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = name;
+        button.addEventListener("click", () => {
+          const link = document.createElement("a");
+          link.href = URL.createObjectURL(new Blob([write(taken(table))], { type }));
+          link.download = page + "." + (place + 1) + "." + ending;
+          link.click();
+          setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+        });
+        line.append(button);
+      });
+      (table.closest(".scroll") || table).after(line);
     });
   }
 
@@ -291,5 +359,6 @@
     folding(filtering());
     tips();
     comparing();
+    taking();
   });
 })();

@@ -388,6 +388,7 @@ def test_the_data_of_a_claim_are_part_of_its_job_and_without_them_it_is_skipped(
     missing = {claim.id: claim.missing for claim in plan.report.checks.claims}
     assert "apt-get install dataset-fashion-mnist" in missing.pop("toy.other")
     assert not any(missing.values())
+    assert plan.summary().count("Fashion-MNIST needs ") == 1
     assert "skipped toy.other: Fashion-MNIST needs " in plan.summary()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from documents.document import Criterion
 from documents.plan import StudyPlan
-from reports.boards.leaderboard import Board, leaderboard, leaderboards, ratio_to_least
+from reports.boards.leaderboard import Board, by_family, leaderboard, leaderboards, ratio_to_least
 from reports.boards.table import board_table
 from reports.measures import evaluations_to_target
 from reports.statistics.profiles import score_intervals
@@ -154,6 +154,28 @@ def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(
     mine = [board for board in after if "mine" in board.studies]
     assert mine
     assert all({row.method for row in board.rows} <= set(few.methods) for board in mine)
+
+
+def test_the_board_with_most_results_comes_first_and_the_others_by_the_source_they_cite(studies: Studies):
+    boards = leaderboards(studies)
+    cited = {"digits_mlp": "000 Fig. 1", "convex": "002 eq. 1"}
+    first, families = by_family(boards, [replace(study, source=cited[study.name]) for study, _ in studies])
+    assert first is not None
+    assert first.studies == ("convex",)  # two problems
+    assert [(family.source.key, len(family.boards)) for family in families] == [("egop", 2)]
+    assert {board.studies for family in families for board in family.boards} == {("digits_mlp",)}
+    assert by_family([], []) == (None, [])
+
+
+def test_the_method_with_most_wins_is_told_where_it_reaches_the_target_late(digits: Board):
+    def tiered(tier: int) -> Board:
+        rows = tuple(replace(row, tier=tier if row.method == "adam @ egop" else 1) for row in digits.rows)
+        return replace(digits, rows=rows)
+
+    assert tiered(1).late_winner is None
+    late = tiered(2).late_winner
+    assert late is not None
+    assert late.method == "adam @ egop"
 
 
 # --- the table -----------------------------------------------------------------------------------

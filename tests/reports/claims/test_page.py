@@ -167,9 +167,11 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
     text = (report.site / "claims.html").read_text()
     rows = rows_of(text)
     assert list(rows) == [*map(slug, (*STUDIES, *CLAIMS))]
-    assert rows["egop.digits_mlp"].startswith("✓ reproduced adam @ egop ends <i>lower</i> than adam. 000 Fig")
+    assert rows["egop.digits_mlp"].startswith(
+        "✓ reproduced adam @ egop ends <i>lower</i> than adam. EGOP paper Fig"
+    )
     assert rows[MISPRINT].startswith(
-        "✓ reproduced What notes.misprint says <b>is so</b>. 002 eq. 22 · notes."
+        "✓ reproduced What notes.misprint says <b>is so</b>. Stratos 2026 eq. 22 · notes."
     )
     assert "as corrected; as printed not reproduced" in rows[MISPRINT]
     for name in ("index.html", "claims.html"):
@@ -192,7 +194,7 @@ def test_every_claim_is_closed_and_the_index_counts_verdicts_and_papers(report: 
         *(("not reproduced", "", "1"), ("underpowered", " disabled", "0"), ("not run", "", "1")),
     ]
     papers = plain_text(text.partition('<nav aria-label="On this page">')[2].partition("</nav>")[0])
-    assert re.fullmatch(r"000, 001: .* 3 002: .* 3", papers)
+    assert re.fullmatch(r"Faster Adaptive .* 3 Adaptive Learning Methods 3", papers)
 
 
 def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):

@@ -151,9 +151,9 @@ def test_captions_name_the_figures_of_the_source_that_they_lie_beside(tmp_path: 
         drawn = Drawn(name, "curve", workload, "jax", "train_loss", "A title", "Median.", "", 1, 1, stem)
         return with_source_figures(study, drawn).caption
 
-    assert caption("train_loss.epochs", "mask_000") == "As 000 Fig. 6a. Median."
-    assert caption("sensitivity", "mask_000") == "As 000 Fig. 6b, 000 Fig. 14. Median."
-    assert caption("sensitivity", "mask_030") == "As 000 Fig. 14. Median."
+    assert caption("train_loss.epochs", "mask_000") == "As EGOP paper Fig. 6a. Median."
+    assert caption("sensitivity", "mask_000") == "As EGOP paper Fig. 6b, EGOP paper Fig. 14. Median."
+    assert caption("sensitivity", "mask_030") == "As EGOP paper Fig. 14. Median."
     assert caption("train_loss.charged_evaluations", "mask_030") == "Median."
     study = replace(study, source_figures={})
     assert caption("sensitivity", "mask_000") == "Median."

@@ -36,7 +36,7 @@ def test_a_set_without_series_has_none_and_a_damaged_one_is_named(plan: ChecksPl
 def test_lines_of_several_instances_are_told_by_median_and_band(plan: ChecksPlan, tmp_path: Path):
     (drawn,) = [one for one in draw_series(plan, tmp_path) if one.workload == DECAYING]
     assert (drawn.kind, drawn.workload, drawn.backend) == ("series", DECAYING, "host")
-    assert drawn.title == "ratio <b>r</b> against index k, as 000 Fig. 3"
+    assert drawn.title == "ratio <b>r</b> against index k, as EGOP paper Fig. 3"
     assert "Median over 3 instances, with the band between the least and the greatest." in drawn.caption
     assert "What is below 10⁻¹² of a line's greatest value is rounding" in drawn.caption
     assert "EGOP: 0.896 at 1; " in drawn.alt  # 10^(-1 / 21), of the instance in the middle
@@ -48,7 +48,7 @@ def test_lines_of_several_instances_are_told_by_median_and_band(plan: ChecksPlan
 
 def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(plan: ChecksPlan, tmp_path: Path):
     (drawn,) = [one for one in draw_series(plan, tmp_path) if one.workload == LANDSCAPE]
-    assert drawn.title == f"Level sets of the loss and paths across them, as 000 {HOSTILE}"
+    assert drawn.title == f"Level sets of the loss and paths across them, as EGOP paper {HOSTILE}"
     assert "Level sets of the loss: minimum + 1." in drawn.caption
     assert "original, adagrad: from (3.00, 1.00) to (" in drawn.alt
     assert "in 199 steps." in drawn.alt
@@ -72,5 +72,5 @@ def test_a_drawn_path_keeps_its_ends_and_what_can_be_told_spaced():
 def test_the_page_shows_them_above_the_parts_with_what_they_lie_beside(report: Report):
     text = (report.site / "claims.html").read_text()
     section = text.partition(f'id="claim-{DECAYING.replace(".", "-")}"')[2] or text
-    first = section.index("as 000 Fig. 3. The same quantities, measured here.")
+    first = section.index("as EGOP paper Fig. 3. The same quantities, measured here.")
     assert first < section.index(f"Parts of {DECAYING}")

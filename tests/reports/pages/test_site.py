@@ -126,7 +126,7 @@ def test_every_estimate_has_an_interval(report: Report):
 def test_the_study_page_tells_the_question_the_setting_and_the_comparison(pages: dict[str, Page]):
     text = pages["study_digits_mlp.html"].text
     for part in (
-        "Does the EGOP basis help adaptive methods on a small network?", "000 Fig. 1 right, Fig. 15",
+        "Does the EGOP basis help adaptive methods on a small network?", "EGOP paper Fig. 1 right, Fig. 15",
         "torch takes fewer seeds at this scale", "10 final seeds on jax", "5 final seeds on torch",
         "sweep in two stages, powers of ten first",
             "What the verdict rests on", "✓ reproduced", "10 of 10 pairs", "0.00098",

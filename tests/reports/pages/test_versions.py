@@ -131,8 +131,8 @@ def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
 
 def test_the_overview_and_the_summary_say_whether_both_agree(rendered: Rendered):
     overview = (rendered.site / "index.html").read_text()
-    assert "1 of 1 claim that were run here came out as published" in overview
-    assert "Published: 1 of 1 claim agree with the published sets\n" in rendered.said
+    assert "1 of 1 claim that was run here came out as published" in overview
+    assert "Published: 1 of 1 claim agrees with the published sets\n" in rendered.said
 
 
 def test_what_disagrees_comes_first_and_what_is_inconclusive_next():

@@ -196,10 +196,20 @@ def test_paired_studies_are_drawn_together():
     assert together["high"].item() - together["low"].item() < 1e-9
 
 
+def test_tiers_part_scores_that_are_told_apart_and_a_pair_that_never_changes_places():
+    found = score_intervals(some_runs(np.random.default_rng(3)), paired=True)
+    assert found["tier"].to_list() == [1, 1, 2]
+    instances = np.random.default_rng(5).lognormal(0, 2, 9)
+    slower = studies(
+        {(name, "u"): list(factor * instances) for name, factor in (("a", 1), ("b", 1.1), ("c", 1.1))}
+    )
+    assert score_intervals(slower, paired=True)["tier"].to_list() == [1, 2, 2]
+
+
 def test_one_study_gives_no_interval():
     found = score_intervals(studies({("a", "u"): [1.0], ("b", "u"): [None]}), paired=True)
     assert found["score"].to_list() == pytest.approx([1.0, 0.0])
-    assert found.select("low", "high", "rank_low", "rank_high").null_count().row(0) == (2, 2, 2, 2)
+    assert found.select("low", "high", "rank_low", "tier").null_count().row(0) == (2, 2, 2, 2)
 
 
 def test_rounding_of_times_moves_no_score_and_no_interval() -> None:

@@ -168,3 +168,29 @@ def test_scores_and_ranks(
             ranks += list((found["rank_low"] <= true_ranks) & (true_ranks <= found["rank_high"]))
         assert_between(0.93, scores, 1.0)
         assert_between(0.93, ranks, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("methods", "workloads", "missed"), [(6, 1, 0.0), (6, 8, 0.0), (6, 8, 0.4), (20, 8, 0.0)]
+)
+@pytest.mark.parametrize("size", SIZES[:3])
+def test_tiers(methods: int, workloads: int, missed: float, size: int):
+    """Equal methods are one tier in 95 % of studies; on eight workloads a clear difference opens another."""
+    random, equal, parted = np.random.default_rng(0), [], []
+    names = tuple(map(str, range(max(methods, workloads))))
+    contest = profiles._Contest(names[:methods], names[:workloads], (), tuple(range(workloads)))
+    slower = np.where(np.arange(methods) < methods // 2, 1.0, 2.0)[:, None]
+    for _ in range(TRIALS):
+        noise = random.normal(scale=0.3, size=(workloads, methods, size))
+        noise += random.normal(scale=0.3, size=(workloads, 1, size))
+        times = np.exp(np.sqrt(0.5) * noise)
+        times[random.random(times.shape) < missed] = np.inf
+        tiers, halves = (
+            profiles._bounds(list(each), contest, True, RESAMPLES, random)["tier"]
+            for each in (times, times * slower)
+        )
+        equal.append(tiers.max() == 1)
+        parted.append(halves[: methods // 2].max() < halves[methods // 2 :].min())
+    assert_between(0.95, equal, 1.0)
+    if workloads > 1 and not missed:
+        assert_between(0.95, parted, 1.0)
