@@ -182,7 +182,7 @@ def _draw_ticks(panel: Axes) -> None:
 
 def plain_ticks(panel: Axes, decades: float) -> None:
     """Tick labels that need no mathematical markup; between powers of ten too on axes of few decades."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     for axis in (panel.xaxis, panel.yaxis):
         if axis.get_scale() == "log":
@@ -192,6 +192,7 @@ def plain_ticks(panel: Axes, decades: float) -> None:
             axis.set_major_formatter(FuncFormatter(power_of_ten))
             axis.set_minor_locator(NullLocator())
         else:
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # six digits fit a narrow panel
             axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
 

@@ -224,6 +224,7 @@
       const line = grid[place] = grid[place] || [];
       Array.from(row.cells).forEach((each) => {
         const bare = each.cloneNode(true);
+        bare.querySelectorAll(".lead-tag").forEach((tag) => tag.remove());
         const below = Array.from(bare.querySelectorAll(".range, .unit"), (one) => { one.remove(); return text(one); }).join(", ");
         const kept = { value: each.dataset.value, shown: text(bare), below };
         const at = Array.from({ length: line.length + 1 }, (_, column) => column).find((column) => !line[column]);

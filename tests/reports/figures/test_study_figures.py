@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from curvebench.__main__ import main
 from documents.plan import StudyPlan
 from reports.figures.all_figures import draw_figures
 from reports.figures.drawing import draw_line, limit_heights, log_axes, on_axis
@@ -163,3 +164,14 @@ def test_points_that_rounding_took_below_zero_are_drawn_on_the_floor():
     panel.set_ylim(1e-5, 1)
     assert on_axis(panel, [2.0, -8.9e-16, 1e-9, 0.0, inf]).tolist() == [2.0, 1e-9, 1e-9, 1e-9, inf]
     assert on_axis(panel, [-8.9e-16]).tolist() == [1e-5]
+
+
+def test_figures_are_drawn_as_pdf_on_demand_with_what_they_say(report: Report, tmp_path: Path):
+    assert main(["figures", "--plan", str(report.plan_file), "--pdf", str(tmp_path)]) == 0
+    for study in report.plan.studies:
+        shown = json.loads((tmp_path / study.name / "pdf/figures.json").read_text())
+        assert shown == json.loads((study.figures / "figures.json").read_text())
+        drawn = {path.stem: path.read_bytes() for path in (tmp_path / study.name / "pdf").glob("*.pdf")}
+        assert set(drawn) == {figure["name"] for figure in shown}
+        assert all(content.startswith(b"%PDF-") for content in drawn.values())
+    assert not list(tmp_path.rglob("*.svg"))
