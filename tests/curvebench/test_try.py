@@ -1,0 +1,184 @@
+"""`curvebench try`: a newcomer in a published field, as a class and as a rule, and handed in as a set."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curvebench.trying import duration
+from documents.errors import InputError
+from harness.planning.newcomer import located, write_newcomer
+from tests.conftest import ROOT
+from tests.harness.tiny import leave_tiny
+
+FIELD = """\
+question: Which is best?
+source: none
+workloads: [least_squares: {n: 8, d: 4}, least_squares: {n: 8, d: 4, alpha: 1.0, label: mild}]
+optimizers: [sgd, adam]
+tuning:
+  {protocol: two_stage_sweep, of: learning_rate, coarse: [1e-2, 1e-1], choose: median final train_loss,
+   shared_across: none}
+precision: float64
+targets: {train_loss: {least_squares: 0.1, mild: 0.2}}
+compare: {metric: final train_loss}
+scales:
+  standard:
+    {steps: 20, evaluations: 4, seeds: {tuning: 1, final: 5}, backends: {jax: {}, torch: {}}, timing: false}
+"""
+CLASS = re.search(r"```python\n(.*?)```", (ROOT / "docs/how-to/try-an-optimizer.md").read_text(), re.DOTALL)
+RULE = '''\
+"""Lion as a rule."""
+
+from dataclasses import replace
+
+from optimizers.gradient_descent import MOMENTUM, Momentum
+
+
+def _update(ops, grad, state, param, hyper):
+    step = hyper["learning_rate"] * ops.sign(0.9 * state.velocity + 0.1 * grad)
+    return param - step, Momentum(0.99 * state.velocity + 0.01 * grad)
+
+
+RULES = (replace(MOMENTUM, name="lion_rule", source="a test", update=_update),)
+'''
+BROKEN = '''\
+"""Optimizers that will not do."""
+
+import torch
+
+
+class Needy(torch.optim.SGD):
+    def __init__(self, params, lr, needed):
+        super().__init__(params, lr=lr)
+
+
+class Shapeless(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = torch.zeros(1)
+
+
+class Infinite(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = param.data * float("nan")
+'''
+
+
+@pytest.fixture
+def run(project: Path, activated: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A command in a copy of the project that has a field of two methods, Lion twice, and broken ones."""
+    leave_tiny(project)
+    (project / "benchmarks/studies/field.yaml").write_text(FIELD)
+    for folder in (project / "results/published").glob("*.*"):
+        if folder.is_dir():
+            folder.rename(project / f"old-{folder.name}")
+    assert CLASS
+    (project / "my_lion.py").write_text(CLASS[1])
+    (project / "lion_rule.py").write_text(RULE)
+    (project / "broken.py").write_text(BROKEN)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=project, env=activated, text=True, check=False, capture_output=True)
+
+    return run
+
+
+def published(run: Callable[..., subprocess.CompletedProcess[str]], *config: str) -> None:
+    done = run(
+        *("snakemake", "--cores", "2", "publish", "--config", "scale=standard", "parity=false"),
+        *("waive=dirty", *config),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tried(run: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> dict[str, Any]:
+    done = run("python", "-m", "curvebench", "try", *words, "--json", "--cores", "2")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
+    run: Callable[..., subprocess.CompletedProcess[str]], project: Path
+):
+    published(run, "studies=field", "backends=jax", "name=field.set")
+    first = tried(run, "my_lion.py:Lion", "--author", "A. Author", "--paper", "arXiv:2302.06675")
+    second = tried(run, "lion_rule.py")
+    assert (first["method"], second["method"]) == ("torch-lion", "lion_rule")
+    assert first["methods"] == second["methods"] == 3
+    for key in ("rank", "score", "mean_rank", "standing"):
+        assert first[key] == second[key]
+    for one, other in zip(first["problems"], second["problems"], strict=True):
+        assert one["median"] == pytest.approx(other["median"], rel=1e-9)
+        assert {**one, "median": 0, "ratio": 0} == {**other, "median": 0, "ratio": 0}
+    page = Path(first["page"]).read_text()
+    assert re.search(r"torch-lion\W.*joins</h2>", page)
+    assert "A. Author; arXiv:2302.06675" in page
+    again = run("python", "-m", "curvebench", "try", "lion_rule.py", "--cores", "2")
+    assert again.returncode == 0
+    assert "sweep" not in again.stderr.partition("Job stats")[2].partition("\n\n")[0], "done already"
+    folder = f"study_folder={project}/results/newcomers/torch-lion"
+    published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
+    assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0
+    third = tried(run, "lion_rule.py")
+    assert third["methods"] == 4, "the field has the method that was handed in"
+    assert third["standing"]["torch-lion"] == "cannot be told from"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("broken.py:Needy", "missing 1 required positional argument: 'needed'"),
+        ("broken.py:Shapeless", "broken.py:Shapeless: "),
+        ("broken.py:Infinite", "is not finite after a step"),
+    ],
+)
+def test_what_takes_no_step_is_refused_in_a_line_before_anything_is_run(
+    name: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    from curvebench.__main__ import main
+
+    (tmp_path / "field.yaml").write_text(FIELD)
+    (tmp_path / "broken.py").write_text(BROKEN)
+    given = ["try", f"{tmp_path}/{name}", "--studies", str(tmp_path), "--results", str(tmp_path / "results")]
+    assert main(given) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "results/runs").exists()
+
+
+def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
+    field = tmp_path / "field.yaml"
+    field.write_text(FIELD)
+    (tmp_path / "own.py").write_text(
+        "def descent(learning_rate):\n    return None\n\n\nclass Lion:\n    pass\n"
+    )
+    assert located(f"{tmp_path}/own.py:descent").startswith("optax:")
+    assert located(f"{tmp_path}/own.py:Lion").startswith("torch:")
+    assert located("adam") == "adam"
+    with pytest.raises(InputError, match=r"optimizer 'Loin'.*Lion"):
+        located(f"{tmp_path}/own.py:Loin")
+    (tmp_path / "bad.py").write_text("import nothing_of_that_name\n")
+    with pytest.raises(InputError, match=r"cannot be imported .*nothing_of_that_name"):
+        located(f"{tmp_path}/bad.py:Lion")
+    with pytest.raises(InputError, match=r"--problems: .*'mild'"):
+        write_newcomer("adam", field, tmp_path, label="own", problems=("milt",))
+    newcomer = write_newcomer("adam", field, tmp_path, label="own", problems=("mild",))
+    assert (newcomer.name, newcomer.scale, newcomer.backend) == ("own", "standard", "jax")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("3min", 180.0), ("90s", 90.0), ("1.5h", 5400.0)])
+def test_a_budget_is_a_time(text: str, seconds: float):
+    assert duration(text) == seconds
