@@ -47,9 +47,10 @@ def names(text: str) -> tuple[str, ...]:
     argument("--problems", type=names, default=(), metavar="A,B", help="some of the field's (default: all)"),
     argument("--budget", type=duration, metavar="TIME", help="such as 3min: leaves out the dearest problems"),
     argument("--field", default="field", help="the study of the field (default: %(default)s)"),
-    argument("--author", default="", help="with --paper and --code: who hands the method in"),
-    argument("--paper", default="", help=""),
-    argument("--code", default="", help=""),
+    argument("--author", default="", help="who hands the method in"),
+    argument("--paper", default="", help="where it is described"),
+    argument("--code", default="", help="where its code is"),
+    argument("--publish", metavar="NAME", help="write the set that hands it in, results/published/NAME"),
     argument("--cores", default="all", help="of Snakemake (default: %(default)s)"),
     argument("--open", action="store_true", help="show the page in a browser"),
     JSON,
@@ -90,9 +91,10 @@ def try_method(given: Namespace) -> int:
         newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
     config = newcomer.config(given.results)
     asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
+    target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("reports", [])
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", given.cores, "reports", "--config", *asked],
+        [sys.executable, "-m", "snakemake", "--cores", given.cores, target, "--config", *asked, *name],
         check=False,
         stdout=sys.stderr,
         env={**os.environ, "PATH": path},
@@ -106,7 +108,7 @@ def try_method(given: Namespace) -> int:
     if given.json:
         print_json({**as_json(found), "page": str(page)})
     else:
-        print(f"{as_text(found)}\n\nPage: {page}\nHand it in: docs/how-to/try-an-optimizer.md")
+        print(f"{as_text(found)}\n\nPage: {page}")
     if given.open:
         import webbrowser
 

@@ -128,6 +128,9 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     again = run("python", "-m", "curvebench", "try", "lion_rule.py", "--cores", "2")
     assert again.returncode == 0
     assert "sweep" not in again.stderr.partition("Job stats")[2].partition("\n\n")[0], "done already"
+    handing_in = ("--author", "A. Author", "--paper", "arXiv:2302.06675", "--publish", "lion.set")
+    refused = run("python", "-m", "curvebench", "try", "my_lion.py:Lion", *handing_in)
+    assert "is not what a commit has" in refused.stderr
     folder = f"study_folder={project}/results/newcomers/torch-lion"
     published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
     assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0
