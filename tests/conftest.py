@@ -30,6 +30,7 @@ WRITTEN_PATHS = {
     "results/figures",
     "results/logs",
     "results/kernels",
+    "results/newcomers",
     "reports/site",
 }
 WRITTEN_NAMES = {"__pycache__", "build"}

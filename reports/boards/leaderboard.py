@@ -170,6 +170,11 @@ class Board:
         return [entry for row in self.rows for entry in row.entries if entry is not None]
 
     @property
+    def timed(self) -> bool:
+        """Whether steps of a study of the board were timed."""
+        return any(row.step is not None for row in self.rows)
+
+    @property
     def scored(self) -> bool:
         """Whether a study of the board has a target."""
         return any(column.target is not None for column in self.columns)
@@ -241,7 +246,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     `reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the mean rank.
     """
     cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
-    ranks = _board_ranks(studies, backend)
+    ranks = board_ranks(studies, backend)
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds")))
         for row in (mean_ranks(ranks).to_dicts() if len(ranks) else [])
@@ -311,7 +316,7 @@ def _finished(studies: Studies, backend: str) -> Iterator[Finished]:
                 yield study, workload, tables, runs, values
 
 
-def _board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
+def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
     """The methods' ranks on every problem instance of a board, by the headline metric.
 
     Returns:

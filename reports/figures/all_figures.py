@@ -6,8 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
+
+from documents.method import Method
 from documents.plan import ReportPlan, StudyPlan
 from documents.sources import by_name
+from reports.boards.leaderboard import board_ranks
 from reports.claims.page import check_measured, check_rows
 from reports.figures.across import draw_across
 from reports.figures.drawing import PDF, Drawn, list_figures
@@ -17,7 +21,10 @@ from reports.figures.series import draw_series
 from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, sources_beside
 from reports.figures.targets import draw_targets
 from reports.plan import CLAIM_FIGURES
+from reports.statistics.ranks import mean_ranks
 from reports.tables import Tables, tables_of
+
+MOST_DRAWN = 9  # optimizers of a study that its figures show
 
 
 def draw_all(plan: ReportPlan, tell: Callable[[str], None]) -> int:
@@ -64,12 +71,32 @@ def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     Args:
         out: is made where it is missing.
     """
+    study, tables = drawn_part(study, tables)
     drawers = (draw_curves, draw_sensitivities, draw_across, draw_targets, draw_front)
     drawn = [figure for cell in cells(study, tables, out) for draw in drawers for figure in draw(cell)]
     drawn += draw_forests(study, tables, out)
     drawn = [with_source_figures(study, figure) for figure in drawn]
     list_figures(drawn, out)
     return drawn
+
+
+def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
+    """The study with the optimizers that its figures show, and their tables: the best, and those that join.
+
+    Best is the mean rank by the headline metric on the first backend.
+    """
+    if len(study.optimizers) <= MOST_DRAWN:
+        return study, tables
+    ranks = board_ranks([(study, tables)], study.backends[0])
+    joined = [one.label for other in study.joined.values() for one in other.optimizers]
+    ranked = [Method.of(method).optimizer for method in mean_ranks(ranks)["method"]]
+    best = [label for label in dict.fromkeys(ranked) if label not in joined]
+    shown = {*joined, *best[: max(MOST_DRAWN - len(joined), 1)]}
+    kept = pl.col("optimizer").is_in(shown)
+    return (
+        study.model_copy(update={"optimizers": tuple(one for one in study.optimizers if one.label in shown)}),
+        replace(tables, runs=tables.runs.filter(kept), timings=tables.timings.filter(kept)),
+    )
 
 
 def with_source_figures(study: StudyPlan, figure: Drawn) -> Drawn:

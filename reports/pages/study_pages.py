@@ -14,6 +14,7 @@ from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
 from reports.boards.newcomer import newcomers
 from reports.claims.censoring import effect_by_seed
+from reports.figures.all_figures import MOST_DRAWN
 from reports.figures.drawing import MANIFEST
 from reports.measures import (
     CELL,
@@ -70,6 +71,7 @@ def study_page(study: StudyPlan, tables: Tables, figures: Rows, answers: Sequenc
         "study": study,
         "parts": parts,
         "answers": answers,
+        "most_drawn": MOST_DRAWN,
         "newcomers": newcomers(study, tables),
         "headline": headline(study, figures),
         "seconds": job_seconds(tables.jobs),

@@ -51,6 +51,8 @@ def _verdicts(own: Version) -> str:
 
 
 def _agreement(checked: Sequence[ClaimAgreement]) -> str:
+    if not checked:
+        return "no claim was decided both here and there"
     differ = [str(one.here["id"]) for one in checked if one.agreement == "disagrees"]
     agree = sum(one.agreement == "agrees" for one in checked)
     agrees = "agrees" if len(checked) == 1 else "agree"

@@ -1,4 +1,4 @@
-"""Studies that join a published one: under the same protocol alone, each method once."""
+"""Studies that join a published one: under the same protocol alone, each method once, in every figure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from documents.document import Targets, targets_on
 from documents.errors import InputError
 from documents.method import OptimizerSpec
 from documents.plan import ReportPlan, StudyPlan, read_plan
+from reports.boards.leaderboard import board_ranks
+from reports.figures import all_figures
+from reports.figures.all_figures import drawn_part
+from reports.statistics.ranks import mean_ranks
 from reports.tables import read_tables, tables_of
 from tests.reports.synthetic import Shape, write_plan
 
@@ -89,3 +93,17 @@ def test_a_target_may_go_by_workload():
     targets: Targets = {"train_loss": {"digits": 0.1, "mesh": 0.2}, "test_loss": 0.5}
     assert targets_on(targets, "digits") == {"train_loss": 0.1, "test_loss": 0.5}
     assert targets_on(targets, "other") == {"test_loss": 0.5}
+
+
+def test_figures_show_the_best_optimizers_and_those_that_join(
+    field: ReportPlan, monkeypatch: pytest.MonkeyPatch
+):
+    (study,) = with_joined([field], [newcomer(field)])[0].studies
+    tables = read_tables(study.tables)
+    assert drawn_part(study, tables) == (study, tables), "all where they are few"
+    monkeypatch.setattr(all_figures, "MOST_DRAWN", 2)
+    part, kept = drawn_part(study, tables)
+    mean = mean_ranks(board_ranks([(study, tables)], study.backends[0]))["method"]
+    assert [one.label for one in part.optimizers] == [mean[0].partition(" @ ")[0], "lion"]
+    assert set(kept.runs["optimizer"]) == {part.optimizers[0].label}
+    assert set(kept.timings["optimizer"]) == {part.optimizers[0].label}
