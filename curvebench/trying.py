@@ -51,6 +51,7 @@ def names(text: str) -> tuple[str, ...]:
     argument("--paper", default="", help="where it is described"),
     argument("--code", default="", help="where its code is"),
     argument("--publish", metavar="NAME", help="write the set that hands it in, results/published/NAME"),
+    argument("--minutes", type=float, default=10, help="the most for the runs of a problem (default: 10)"),
     argument("--cores", default="all", help="of Snakemake (default: %(default)s)"),
     argument("--open", action="store_true", help="show the page in a browser"),
     JSON,
@@ -87,9 +88,9 @@ def try_method(given: Namespace) -> int:
     newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
     check_methods([read_study(newcomer.path)])
     if given.budget is not None:
-        kept = _within(given.budget, newcomer.config(given.results))
+        kept = within(given.budget, newcomer.config(given.results))
         newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
-    config = newcomer.config(given.results)
+    config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes})
     asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("reports", [])
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -116,7 +117,7 @@ def try_method(given: Namespace) -> int:
     return done.returncode
 
 
-def _within(budget: float, config: Config) -> list[str]:
+def within(budget: float, config: Config) -> list[str]:
     """The problems that fit into some seconds, the cheapest first; says which are left out.
 
     Raises:

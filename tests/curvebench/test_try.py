@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from curvebench.trying import duration
+from curvebench import trying
 from documents.errors import InputError
+from harness.planning import estimating, plan
+from harness.planning.config import Config
 from harness.planning.newcomer import located, write_newcomer
 from tests.conftest import ROOT
 from tests.harness.tiny import leave_tiny
@@ -182,6 +184,26 @@ def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
     assert (newcomer.name, newcomer.scale, newcomer.backend) == ("own", "standard", "jax")
 
 
+def test_a_budget_leaves_out_the_dearest_problems_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    costs = {"dear": 500.0, "mild": 60.0, "cheap": 20.0}
+    monkeypatch.setattr(plan, "make_plan", lambda config: config)
+    monkeypatch.setattr(estimating, "problem_costs", lambda made: costs)
+    assert trying.within(180.0, Config()) == ["cheap", "mild"]
+    assert "left out for the budget: dear (500 s)" in capsys.readouterr().err
+    with pytest.raises(InputError, match="--budget: 50 s are too few: pages take 40 s"):
+        trying.within(50.0, Config())
+
+
+def test_the_costs_of_problems_are_measured_apart(tmp_path: Path):
+    (tmp_path / "field.yaml").write_text(FIELD)
+    config = Config(scale="standard", studies=("field",), backends=("jax",), study_folder=tmp_path)
+    costs = estimating.problem_costs(plan.make_plan(config))
+    assert set(costs) == {"least_squares", "mild"}
+    assert all(0 < seconds < 60 for seconds in costs.values())
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("3min", 180.0), ("90s", 90.0), ("1.5h", 5400.0)])
 def test_a_budget_is_a_time(text: str, seconds: float):
-    assert duration(text) == seconds
+    assert trying.duration(text) == seconds
