@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from curvebench.command import JSON, SCALE, argument, command, print_json
-from documents.errors import InputError
+from documents.errors import InputError, by_reason
 from harness.paths import SITE
 
 
@@ -35,7 +35,7 @@ def check(given: Namespace) -> None:
     if given.scale not in scales:
         raise InputError(f"--scale: {unknown('benchmarks/claims', 'scale', given.scale, scales)}")
     claims, skipped = check_jobs.with_data(claims)
-    reasons = [f"{name} cannot be checked: {reason}" for name, reason in skipped.items()]
+    reasons = [f"{names} cannot be checked: {reason}" for names, reason in by_reason(skipped)]
     if given.claims and reasons:
         raise InputError("\n".join(reasons))
     for reason in reasons:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class InputError(ValueError):
@@ -20,3 +20,12 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     """`; did you mean ...?` with the nearest valid name, empty where none is near."""
     close = difflib.get_close_matches(str(name), list(valid), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def by_reason(left_out: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What was left out, the names of one reason joined by commas, and that reason; an empty one is none."""
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        if reason:
+            names.setdefault(reason, []).append(name)
+    return [(", ".join(own), reason) for reason, own in names.items()]

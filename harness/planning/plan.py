@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.archive import with_figures, with_joined
-from documents.errors import InputError, unknown
+from documents.errors import InputError, by_reason, unknown
 from documents.job import (
     BasesSpec,
     ChecksSpec,
@@ -480,12 +480,9 @@ class Plan:
     @property
     def left_out(self) -> list[str]:
         """What is skipped, studies and property claims, in a line a reason."""
-        found: dict[str, list[str]] = {}
-        claims = ((claim.id, claim.missing) for claim in (self.claims.claims if self.claims else ()))
-        for name, reason in (*((study.name, reason) for study, reason in self.skipped), *claims):
-            if reason:
-                found.setdefault(reason, []).append(name)
-        return [f"skipped {', '.join(names)}: {reason}" for reason, names in found.items()]
+        claims = {claim.id: claim.missing for claim in (self.claims.claims if self.claims else ())}
+        studies = {study.name: reason for study, reason in self.skipped}
+        return [f"skipped {names}: {reason}" for names, reason in by_reason(studies | claims)]
 
 
 def _jobs(jobs: Sequence[PlannedJob]) -> str:

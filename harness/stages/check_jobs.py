@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from documents.errors import by_reason
 from harness.checks import PropertyClaim, Row, Trace, claims_of, part_results, verdicts
 from harness.planning.studies import at_defaults, missing_of
 from harness.progress import Progress
@@ -94,7 +95,7 @@ def check_claims(job: Job) -> list[str]:
     series = series.with_columns(**{name: pl.lit(value) for name, value in about.items()})
     write_table(job.folder / "series.parquet", series, schema.SERIES)
     write_table(job.folder / "checks.parquet", pl.DataFrame(table, schema=schema.CHECKS), schema.CHECKS)
-    return [f"{claim} is not checked: {reason}" for claim, reason in skipped.items()]
+    return [f"not checked: {claims} ({reason})" for claims, reason in by_reason(skipped)]
 
 
 def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dict[str, str]]:

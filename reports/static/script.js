@@ -224,7 +224,7 @@
       const line = grid[place] = grid[place] || [];
       Array.from(row.cells).forEach((each) => {
         const bare = each.cloneNode(true);
-        bare.querySelectorAll(".lead-tag").forEach((tag) => tag.remove());
+        bare.querySelectorAll(".lead-tag, [aria-hidden]").forEach((tag) => tag.remove());
         const below = Array.from(bare.querySelectorAll(".range, .unit"), (one) => { one.remove(); return text(one); }).join(", ");
         const kept = { value: each.dataset.value, shown: text(bare), below };
         const at = Array.from({ length: line.length + 1 }, (_, column) => column).find((column) => !line[column]);
@@ -249,13 +249,16 @@
     return lines.join("\n") + "\n";
   }
 
-  const SIGNS = { "\\": "\\textbackslash{}", "×": "$\\times$", "∞": "$\\infty$", "−": "$-$", "—": "--", "≤": "$\\le$", "≥": "$\\ge$", "↓": "$\\downarrow$", "↑": "$\\uparrow$", "●": "$\\bullet$", "✓": "$\\checkmark$", "<": "$<$", ">": "$>$", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" };
+  const SIGNS = {
+    "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "$": "\\$", "&": "\\&", "%": "\\%", "#": "\\#", "_": "\\_", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
+    "<": "$<$", ">": "$>$", "×": "$\\times$", "±": "$\\pm$", "∞": "$\\infty$", "−": "$-$", "—": "--", "≤": "$\\le$", "≥": "$\\ge$", "↓": "$\\downarrow$", "↑": "$\\uparrow$", "●": "$\\bullet$", "µ": "\\textmu{}",
+  };
   function asLatex([heads, rows]) {
-    const escaped = (text) => text.replace(/[\\×∞−—≤≥↓↑●✓<>~^]/g, (sign) => SIGNS[sign]).replace(/(?<!\\text\w*)[&%#_]/g, "\\$&")
-      .replace(/[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+/g, (power) => "$^{" + Array.from(power, (sign) => (sign === "⁻" ? "-" : "⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(sign))).join("") + "}$");
+    const raised = (signs) => "$^{" + Array.from(signs, (sign) => (sign === "⁻" ? "-" : "⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(sign))).join("") + "}$";
+    const escaped = (text) => Array.from(text, (sign) => SIGNS[sign] || sign).join("").replace(/[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+/g, raised);
     const line = (row) => row.map((each) => escaped(words(each))).join(" & ") + " \\\\";
     const kinds = withValues(heads, rows).map((full) => (full ? "r" : "l")).join("");
-    return ["% \\usepackage{booktabs, amssymb}", "\\begin{tabular}{" + kinds + "}", "\\toprule", ...heads.map(line), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}", ""].join("\n");
+    return ["% \\usepackage{booktabs}", "\\begin{tabular}{" + kinds + "}", "\\toprule", ...heads.map(line), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}", ""].join("\n");
   }
 
   // Below every table: two buttons that save what of it is shown.

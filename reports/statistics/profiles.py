@@ -87,10 +87,10 @@ def score_intervals(
     bootstrap of a minimum (Fang and Santos, Review of Economic Studies 86, 2019).
 
     Tiers go down the order: a submission opens the next one where any of the tier above is told apart from
-    it, so that no two of a tier are. The differences of all pairs are judged together: two are told apart
-    where they differ by more, in the resampled standard deviation of their difference, than any pair strays
-    from its estimate in 95 % of the resamples (Westfall and Young, Resampling-Based Multiple Testing, 1993),
-    widened as above.
+    it, so that no two of a tier are; equal scores share a tier. The differences of all pairs are judged
+    together: two are told apart where they differ by more, in the resampled standard deviation of their
+    difference, than any pair strays from its estimate in 95 % of the resamples (Westfall and Young,
+    Resampling-Based Multiple Testing, 1993), widened as above.
 
     Assumes independent studies. Measured coverage: `docs/statistics.md`.
 
@@ -164,12 +164,13 @@ def _tiers(estimate: np.ndarray, drawn: np.ndarray, widening: float) -> np.ndarr
     furthest = np.divide(strays, deviations, out=np.zeros_like(strays), where=moves).max(axis=(1, 2))
     apart = np.maximum(widening * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
     order = np.argsort(-estimate, kind="stable")
-    tiers, first = np.ones(len(estimate), dtype=np.int64), 0
-    for count, place in enumerate(order[1:], start=1):
-        above = order[first:count]
-        opens = (estimate[above] - estimate[place] > apart[above, place]).any()
-        first = count if opens else first
-        tiers[place] = tiers[above[-1]] + opens
+    parts = np.split(order, np.flatnonzero(np.diff(-estimate[order]) > ROUNDING) + 1)
+    tiers, above, tier = np.ones(len(estimate), dtype=np.int64), parts[0], 1
+    for equals in parts[1:]:
+        ahead = estimate[above][:, None] - estimate[equals]
+        opens = bool((ahead > apart[np.ix_(above, equals)]).any())
+        above, tier = (equals, tier + 1) if opens else (np.append(above, equals), tier)
+        tiers[equals] = tier
     return tiers
 
 

@@ -293,7 +293,7 @@ def test_a_claim_without_its_data_is_left_out_of_the_job_which_says_so(no_clothi
     folder = run(tmp_path / "results")
     assert set(read(folder, "checks")["claim"]) == {"toy.mean"}
     (note,) = read(folder, "jobs").row(0, named=True)["notes"]
-    assert note.startswith("toy.other is not checked: Fashion-MNIST needs ")
+    assert note.startswith("not checked: toy.other (Fashion-MNIST needs ")
     assert "apt-get install dataset-fashion-mnist" in note
 
 

@@ -206,6 +206,19 @@ def test_tiers_part_scores_that_are_told_apart_and_a_pair_that_never_changes_pla
     assert score_intervals(slower, paired=True)["tier"].to_list() == [1, 2, 2]
 
 
+def test_equal_scores_share_a_tier_though_one_of_them_is_surer():
+    # c and d never come within four times of a, and so have no score; c came near it on some seeds
+    seconds: dict[tuple[str, str], list[float | None]] = {
+        ("a", "u"): [1.0] * 9,
+        ("b", "u"): [3.5] * 9,
+        ("c", "u"): [3.5, 3.5, 3.5, 3.5, 9.0, 9.0, 9.0, 9.0, 9.0],
+        ("d", "u"): [9.0] * 9,
+    }
+    found = score_intervals(studies(seconds), paired=True)
+    assert found["score"].to_list()[2:] == [0.0, 0.0]
+    assert found["tier"].to_list() == [1, 2, 3, 3]
+
+
 def test_one_study_gives_no_interval():
     found = score_intervals(studies({("a", "u"): [1.0], ("b", "u"): [None]}), paired=True)
     assert found["score"].to_list() == pytest.approx([1.0, 0.0])
