@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,6 +95,7 @@ def try_method(given: Namespace) -> int:
     asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("reports", [])
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    begun = time.time()
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "--cores", given.cores, target, "--config", *asked, *name],
         check=False,
@@ -101,8 +103,8 @@ def try_method(given: Namespace) -> int:
         env={**os.environ, "PATH": path},
     )
     plan = config.site / "plan.json"
-    if not plan.exists():
-        raise InputError("snakemake ended with an error, which stands above")
+    if done.returncode and not (plan.exists() and plan.stat().st_mtime >= begun):
+        raise InputError("snakemake ended with an error, which stands above; the same command goes on")
     (study,) = (one for each in read_plan(plan).archive for one in each.studies if one.name == newcomer.joins)
     found = newcomers(study, tables_of(study))[-1]  # what is run here comes last
     page = (config.site / study_file(study.name)).resolve()
