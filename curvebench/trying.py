@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harness.planning.config import Config
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+FIELD = "field"  # the study whose published set newcomers join
 PAGES = 40.0  # seconds that a plan, figures and pages take
 
 
@@ -28,7 +29,7 @@ def duration(text: str) -> float:
     """
     for unit, seconds in UNITS.items():
         number = text.removesuffix(unit)
-        if number != text and number.replace(".", "", 1).isdigit() and float(number) > 0:
+        if number != text and number.replace(".", "", 1).isdecimal() and float(number) > 0:
             return float(number) * seconds
     raise ArgumentTypeError(f"{text!r} is no time such as 90s, 3min or 1h")
 
@@ -47,7 +48,6 @@ def names(text: str) -> tuple[str, ...]:
     argument("--label", default="", help="what tables call it"),
     argument("--problems", type=names, default=(), metavar="A,B", help="some of the field's (default: all)"),
     argument("--budget", type=duration, metavar="TIME", help="such as 3min: leaves out the dearest problems"),
-    argument("--field", default="field", help="the study of the field (default: %(default)s)"),
     argument("--author", default="", help="who hands the method in"),
     argument("--paper", default="", help="where it is described"),
     argument("--code", default="", help="where its code is"),
@@ -69,6 +69,7 @@ def try_method(given: Namespace) -> int:
     from ruamel.yaml.error import YAMLError
 
     from curvebench.studies import check_methods
+    from documents.archive import HERE
     from documents.plan import read_plan
     from documents.study import Contribution
     from harness.planning.newcomer import write_newcomer
@@ -85,7 +86,7 @@ def try_method(given: Namespace) -> int:
         raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
     by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
     wanted = {"label": given.label, "options": options, "contributed": by}
-    field = given.studies / f"{given.field}.yaml"
+    field = given.studies / f"{FIELD}.yaml"
     newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
     check_methods([read_study(newcomer.path)])
     if given.budget is not None:
@@ -106,7 +107,9 @@ def try_method(given: Namespace) -> int:
     if done.returncode and not (plan.exists() and plan.stat().st_mtime >= begun):
         raise InputError("snakemake ended with an error, which stands above; the same command goes on")
     (study,) = (one for each in read_plan(plan).archive for one in each.studies if one.name == newcomer.joins)
-    found = newcomers(study, tables_of(study))[-1]  # what is run here comes last
+    found = next((one for one in newcomers(study, tables_of(study)) if one.place == HERE), None)
+    if found is None:
+        raise InputError("no final run says anything of the method; what failed stands above")
     page = (config.site / study_file(study.name)).resolve()
     if given.json:
         print_json({**as_json(found), "page": str(page)})

@@ -49,19 +49,19 @@ def rank(study: StudyPlan) -> tuple[int, int]:
 def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
     """The plans, each with those studies and checked claims of which it has the best version.
 
-    A study that only repeats claims stays with the study that decides them, where a plan has both.
+    A study that only repeats claims stays with the study that decides them, where a plan has both; those
+    that join another study all stay.
 
     Args:
         plans: the latest last; of versions of one rank the latest is the best.
     """
-    studies = _best([[(study.name, rank(study)) for study in plan.studies] for plan in plans])
-    for place, plan in enumerate(plans):
-        decided = {
-            claim.id for study in plan.studies if studies[study.name] == place for claim in study.claims
-        }
+    alone = [[study for study in plan.studies if not study.joins] for plan in plans]
+    studies = _best([[(study.name, rank(study)) for study in own] for own in alone])
+    for place, own in enumerate(alone):
+        decided = {claim.id for study in own if studies[study.name] == place for claim in study.claims}
         studies |= {
             study.name: place
-            for study in plan.studies
+            for study in own
             if study.only_repeats and decided.intersection(claim.repeats or "" for claim in study.repeated)
         }
     checked = [plan.checks.claims if plan.checks else () for plan in plans]
@@ -69,7 +69,8 @@ def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
     return tuple(
         narrowed(
             plan,
-            {name for name, at in studies.items() if at == place},
+            {name for name, at in studies.items() if at == place}
+            | {study.name for study in plan.studies if study.joins},
             {claim for claim, at in claims.items() if at == place},
         )
         for place, plan in enumerate(plans)
@@ -99,7 +100,8 @@ HERE = "here"
 def with_joined(archive: Sequence[ReportPlan], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
     """The archive, with each study that joins another of its studies in that one's `joined`.
 
-    Of methods of one name the first stays. A study of a set with another protocol stays by itself.
+    Of methods of one name the first stays. A study of a set with another protocol stays by itself. Next to a
+    study that is run here on fewer problems, the others stand on these alone.
 
     Args:
         own: the studies that are run here.
@@ -111,13 +113,15 @@ def with_joined(archive: Sequence[ReportPlan], own: Sequence[StudyPlan]) -> tupl
     known = {study.name: study for plan in archive for study in plan.studies if not study.joins}
     joining = [(plan.published, study) for plan in archive for study in plan.studies if study.joins]
     for place, study in (*joining, *((HERE, study) for study in own if study.joins)):
-        reason = _apart(study, known.get(study.joins))
-        if reason is None:
-            base = known[study.joins]
+        base = known.get(study.joins)
+        reason = _apart(study, base)
+        problems = {workload.name for workload in study.workloads}
+        if reason is None and base is not None and (place == HERE or len(problems) == len(base.workloads)):
             known[base.name] = base.model_copy(
                 update={
+                    "workloads": tuple(one for one in base.workloads if one.name in problems),
                     "optimizers": (*base.optimizers, *study.optimizers),
-                    "joined": {**base.joined, place: study},
+                    "joined": {**base.joined, place: (*base.joined.get(place, ()), study)},
                 }
             )
         elif place == HERE:
@@ -135,6 +139,9 @@ def _apart(study: StudyPlan, base: StudyPlan | None) -> str | None:
     for name in SAME:
         if getattr(study, name) != getattr(base, name):
             return f"{name} is not that of the published {base.name}, {getattr(base, name)!r}"
+    seeds = {used.final_seeds for used in study.runs_on.values()}
+    if len(study.runs_on) > 1 or seeds != {base.runs_on[base.backends[0]].final_seeds}:
+        return f"its methods must run on one backend, with the final seeds of {base.name}; give backends=NAME"
     settings = {workload.name: (workload.locator, workload.settings) for workload in base.workloads}
     for workload in study.workloads:
         if settings.get(workload.name) != (workload.locator, workload.settings):
@@ -175,9 +182,9 @@ def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
     What the plan left out is not listed where a published set has it.
     """
     best = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
-    joined = {one.name for each in best for study in each.studies for one in study.joined.values()}
+    joined = [one for each in best for study in each.studies for own in study.joined.values() for one in own]
     *sets, own = (
-        each.model_copy(update={"studies": tuple(one for one in each.studies if one.name not in joined)})
+        each.model_copy(update={"studies": tuple(one for one in each.studies if one not in joined)})
         for each in best
     )
     there = {study.name for one in sets for study in one.studies}

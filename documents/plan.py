@@ -118,7 +118,7 @@ class StudyPlan(Deciding):
     figures: Path
     joins: str = ""
     contributed: Contribution | None = None
-    joined: dict[str, StudyPlan] = Field(default={})
+    joined: dict[str, tuple[StudyPlan, ...]] = Field(default={})
 
     @model_validator(mode="after")
     def _compares_what_is_measured(self) -> StudyPlan:
@@ -173,6 +173,11 @@ class StudyPlan(Deciding):
     def shares_rates(self) -> bool:
         """Whether the setting that was chosen in the identity basis serves all bases."""
         return self.tuning.shared_across == "bases"
+
+    @property
+    def joining(self) -> tuple[StudyPlan, ...]:
+        """The studies that join this one."""
+        return tuple(study for own in self.joined.values() for study in own)
 
     def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
         """Threshold by metric: the targets that runs on a workload have."""

@@ -41,7 +41,7 @@ def tables_of(study: StudyPlan) -> Tables:
         InputError: when a table is missing or damaged.
     """
     own = read_tables(study.tables)
-    joined = [read_tables(one.tables) for one in study.joined.values()]
+    joined = [read_tables(one.tables) for one in study.joining]
     if not joined:
         return own
     on_it = pl.lit(study.backends[0]).alias("backend")
@@ -51,6 +51,7 @@ def tables_of(study: StudyPlan) -> Tables:
         runs=pl.concat([own.runs, *(one.runs.with_columns(on_it) for one in joined)]),
         checkpoints=pl.concat([own.checkpoints, *(one.checkpoints.with_columns(on_it) for one in joined)]),
         jobs=pl.concat([own.jobs, *(one.jobs for one in joined)]),
+        warnings=(*own.warnings, *(said for one in joined for said in one.warnings)),
     )
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
-from documents.archive import narrowed, read_archive
-from documents.plan import ReportPlan
+from documents.archive import narrowed, read_archive, with_joined
+from documents.plan import ReportPlan, StudyPlan
 from documents.sets import FOLDER, SUMS
 from harness.planning.config import Config
 
 
-def archive_of(config: Config, asked: Collection[str]) -> tuple[ReportPlan, ...]:
+def archive_of(config: Config, asked: Collection[str], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
     """What is shown of the published sets beside the results.
 
     Args:
         asked: the studies and claims that are asked for; empty for all.
+        own: the studies that are run here.
 
     Raises:
-        InputError: when a set is damaged.
+        InputError: when a set is damaged, or a study that is run here cannot join the one that it names.
     """
-    found = (_asked(plan, asked) for plan in read_archive(config.results / FOLDER.name))
+    whole = with_joined(read_archive(config.results / FOLDER.name), own)
+    found = (_asked(plan, asked) for plan in whole)
     return tuple(plan for plan in found if plan.studies or plan.checks)
 
 

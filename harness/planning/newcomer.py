@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.errors import InputError, unknown
-from documents.study import Contribution, Named, StudyFile, read_study_file
+from documents.study import LETTERS, Contribution, Named, StudyFile, read_study_file
 from harness.interop import foreign
 from harness.interop.files import FILE, load_file
 from harness.planning.config import Config
@@ -102,7 +102,11 @@ def write_newcomer(
     """
     locator, study = located(name), read_study_file(joins)
     rule = find_rule(locator)
-    called = label or (rule.name)
+    called = label or rule.name
+    if not LETTERS.fullmatch(called):
+        raise InputError(f"--label: {called!r} is not made of small letters, digits, _ and -; give another")
+    if (joins.parent / f"{called}.yaml").exists():
+        raise InputError(f"--label: {called!r} is a study in {joins.parent}; give another")
     folder = results / PLACE / called
     entry = {locator: {**(options or {}), "label": called}}
     content: dict[str, Any] = {
@@ -116,7 +120,7 @@ def write_newcomer(
         content["workloads"] = [_written(one) for one in _chosen(study, joins, problems)]
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(joins, folder / joins.name)
-    path = folder / f"{called.replace('.', '-')}.yaml"
+    path = folder / f"{called}.yaml"
     write_texts({path: f"{HEAD}{json.dumps(content, indent=1)}\n"})
     (scale,) = list(study.scales)[:1]
     return Newcomer(path, joins.stem, scale, rule.backend or next(iter(study.scales[scale].backends)))

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from documents.archive import with_figures, with_joined
+from documents.archive import with_figures
 from documents.errors import InputError, by_reason, unknown
 from documents.job import (
     BasesSpec,
@@ -516,8 +516,8 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     named = (*config.studies, *(one.study.joins for one in planned if one.study.joins))
-    archive = archive_of(config, named if asked.studies else ())
-    archive = with_joined(archive, [one.plan for one in planned])
+    own_plans = [one.plan for one in planned]
+    archive = archive_of(config, named if asked.studies else (), own_plans)
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums_of(config, archive), reports_code])
     archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
@@ -539,7 +539,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
 
 def _merged(study: StudyPlan) -> tuple[str, ...]:
     """The merged tables of a study, and of those that join it."""
-    folders = (study.tables, *(one.tables for one in study.joined.values()))
+    folders = (study.tables, *(one.tables for one in study.joining))
     return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
 
 

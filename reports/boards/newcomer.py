@@ -116,7 +116,7 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
     board = leaderboard([(study, tables)], study.backends[0])
     rows = {row.method: row for row in board.rows}
     found = []
-    for place, joined in study.joined.items():
+    for place, joined in ((place, one) for place, own in study.joined.items() for one in own):
         for method in (method for method in joined.methods if method in rows):
             rates = tables.runs.filter(stage="final", method=method)
             chosen = dict(rates.group_by("workload").agg(pl.col("learning_rate").first()).iter_rows())

@@ -71,9 +71,9 @@ def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     Args:
         out: is made where it is missing.
     """
-    study, tables = drawn_part(study, tables)
+    part = drawn_part(study, tables)
     drawers = (draw_curves, draw_sensitivities, draw_across, draw_targets, draw_front)
-    drawn = [figure for cell in cells(study, tables, out) for draw in drawers for figure in draw(cell)]
+    drawn = [figure for cell in cells(*part, out) for draw in drawers for figure in draw(cell)]
     drawn += draw_forests(study, tables, out)
     drawn = [with_source_figures(study, figure) for figure in drawn]
     list_figures(drawn, out)
@@ -88,7 +88,7 @@ def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
     if len(study.optimizers) <= MOST_DRAWN:
         return study, tables
     ranks = board_ranks([(study, tables)], study.backends[0])
-    joined = [one.label for other in study.joined.values() for one in other.optimizers]
+    joined = [one.label for other in study.joining for one in other.optimizers]
     ranked = [Method.of(method).optimizer for method in mean_ranks(ranks)["method"]]
     best = [label for label in dict.fromkeys(ranked) if label not in joined]
     shown = {*joined, *best[: max(MOST_DRAWN - len(joined), 1)]}

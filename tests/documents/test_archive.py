@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from documents.archive import HERE, shown_plans, with_joined
+from documents.archive import HERE, best_of, shown_plans, with_joined
 from documents.document import Targets, targets_on
 from documents.errors import InputError
 from documents.method import OptimizerSpec
@@ -30,8 +30,16 @@ def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPla
     """A study of one method that joins the field's, with the tables of that one."""
     (study,) = field.studies
     own = (OptimizerSpec(study.optimizers[0].name, {}, {}, label),)
+    first = study.backends[0]
     return study.model_copy(
-        update={"name": label, "joins": study.name, "optimizers": own, "claims": (), **changes}
+        update={
+            "name": label,
+            "joins": study.name,
+            "optimizers": own,
+            "claims": (),
+            "runs_on": {first: study.runs_on[first]},
+            **changes,
+        }
     )
 
 
@@ -41,10 +49,10 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
     archive = with_joined((field, handed_in), [here])
     (study,) = archive[0].studies
     assert [one.label for one in study.optimizers][-2:] == ["lion", "tiger"]
-    assert [(place, one.name) for place, one in study.joined.items()] == [
-        ("lion.2026-12", "lion"),
-        (HERE, "tiger"),
-    ]
+    assert {place: [one.name for one in own] for place, own in study.joined.items()} == {
+        "lion.2026-12": ["lion"],
+        HERE: ["tiger"],
+    }
     own = field.model_copy(update={"published": "", "studies": (here,), "archive": archive})
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[study.name], [], []]
 
@@ -55,6 +63,7 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
         ({"joins": "other"}, "no published set has a study 'other'"),
         ({"evaluations": 7}, "evaluations is not that of the published"),
         ({"label": "adam"}, "has a method 'adam' already"),
+        ({"runs_on": {}}, "must run on one backend, with the final seeds of"),
     ],
 )
 def test_what_cannot_join_is_told_of_one_that_is_run_here(
@@ -69,6 +78,35 @@ def test_another_setting_of_a_workload_cannot_join(field: ReportPlan):
     other = study.workloads[0].model_copy(update={"settings": {"batch_size": 7}})
     with pytest.raises(InputError, match="is not among those of the published"):
         with_joined([field], [newcomer(field, workloads=(other,))])
+
+
+def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan):
+    (study,) = field.studies
+    more = study.model_copy(
+        update={"workloads": (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))}
+    )
+    two = field.model_copy(update={"studies": (more,)})
+    few = newcomer(two, workloads=study.workloads)
+    (here,) = with_joined([two], [few])[0].studies
+    assert here.workloads == study.workloads
+    handed_in = two.model_copy(update={"published": "few", "studies": (few,)})
+    assert with_joined([two, handed_in], []) == (two, handed_in), "a set must have all problems"
+
+
+def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
+    first, second = (
+        field.model_copy(
+            update={"published": name, "studies": (newcomer(field, name).model_copy(update={"name": "own"}),)}
+        )
+        for name in ("a", "b")
+    )
+    kept = best_of((field, first, second))
+    assert [len(plan.studies) for plan in kept] == [1, 1, 1]
+    (study,) = with_joined(kept, [])[0].studies
+    assert {place: [one.optimizers[0].label for one in own] for place, own in study.joined.items()} == {
+        "a": ["a"],
+        "b": ["b"],
+    }
 
 
 def test_a_set_with_another_protocol_stays_by_itself(field: ReportPlan):
