@@ -537,6 +537,7 @@ def test_a_claim_is_opened_by_the_keyboard_by_a_link_and_with_all_others(page: A
     assert page.locator(".claim:visible").count() == 6
     page.goto((report.site / "study_digits_mlp.html").as_uri())
     page.get_by_role("link", name="What the verdict rests on").first.click()
+    page.locator(".claim[open]").wait_for()
     assert page.locator(".claim[open]").count() == 1
     button = page.locator("#open-all")
     button.click()
