@@ -97,12 +97,14 @@ def try_method(given: Namespace) -> int:
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("reports", [])
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     begun = time.time()
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", given.cores, target, "--config", *asked, *name],
-        check=False,
-        stdout=sys.stderr,
-        env={**os.environ, "PATH": path},
-    )
+    called = ["snakemake", "--cores", given.cores, target, "--quiet", "rules", "--config", *asked, *name]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *called], check=False, stdout=sys.stderr, env={**os.environ, "PATH": path}
+        )
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it was", file=sys.stderr)
+        return 130
     plan = config.site / "plan.json"
     if done.returncode and not (plan.exists() and plan.stat().st_mtime >= begun):
         raise InputError("snakemake ended with an error, which stands above; the same command goes on")

@@ -73,9 +73,11 @@ def located(name: str) -> str:
         raise InputError(f"{match['path']}: cannot be imported ({type(error).__name__}: {error})") from error
     if item not in defined and RULES.constant in defined:
         return f"{path}:{item}" if item else str(path)
+    own = [key for key, one in defined.items() if getattr(one, "__module__", "") == defined["__name__"]]
+    if item is None:
+        raise InputError(f"{name}: name what is in the file after a colon: {name}:{(own or ['NAME'])[0]}")
     if item not in defined:
-        own = [key for key, one in defined.items() if getattr(one, "__module__", "") == defined["__name__"]]
-        raise InputError(unknown(match["path"], "optimizer", item or "without a name after a colon", own))
+        raise InputError(unknown(match["path"], "optimizer", item, own))
     return f"{'torch' if isinstance(defined[item], type) else 'optax'}:{path}:{item}"
 
 

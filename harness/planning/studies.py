@@ -495,8 +495,8 @@ def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
 
 def _check_workloads(file: StudyFile, known: Set[str], report: Report) -> None:
     """Check that targets and conditions are about workloads of the study."""
-    for metric, at in file.targets.items():
-        for misspelt in at.keys() - known if isinstance(at, dict) else ():
+    for metric, at in file.targets.items() if not file.joins else ():  # of one that joins they may be more
+        for misspelt in sorted(at.keys() - known) if isinstance(at, dict) else ():
             report(f"targets.{metric}", unknown("the study", "workload", misspelt, known))
     for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
         for where, name in (("workload", condition.workload), ("than_on", condition.than_on)):

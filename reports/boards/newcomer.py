@@ -21,7 +21,7 @@ from results.intervals import LEVEL
 Standing = Literal["beats", "cannot be told from", "loses to"]
 HEAD = (
     f"{'problem':<20}{'final loss':>12}{'x best':>9}  {'best method':<20}"
-    f"{'at target':>10}{'gradients':>11}{'rate':>9}"
+    f"{'at target':>10}{'gradients':>11}{'rate':>11}"
 )
 
 
@@ -160,13 +160,16 @@ def as_text(found: Placed) -> str:
         )
     if row.mean_rank:
         lines.append(f"  mean rank of the final loss {_with_interval(row.mean_rank)}")
-    lines += [f"  {how} {len(names)}: {listed(names) if names else 'none'}" for how, names in by.items()]
+    lines += [
+        f"  by the final loss it {how} {len(names)}: {listed(names) if names else 'none'}"
+        for how, names in by.items()
+    ]
     lines += ["", HEAD]
     for one in found.problems:
         share = f"{one.reached} of {one.seeds}"
         lines.append(
             f"{one.problem:<20}{number(one.median):>12}{number(one.ratio):>9}  {one.best:<20}{share:>10}"
-            f"{number(one.evaluations):>11}{number(one.learning_rate):>9}"
+            f"{number(one.evaluations):>11}{number(one.learning_rate):>11}"
         )
     failed = int(row.diverged.successes)
     lines += (

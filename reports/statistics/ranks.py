@@ -167,6 +167,8 @@ def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float
     from scipy.special import stdtrit  # the quantile of scipy.stats.t, without its checks
 
     parts = variances / sizes
+    if not parts.any():  # a method alone
+        return 0.0
     freedom = parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum()
     return float(stdtrit(freedom, (1 + level) / 2) * np.sqrt(parts.sum()) / len(sizes))
 

@@ -136,6 +136,8 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     folder = f"study_folder={project}/results/newcomers/torch-lion"
     published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
     assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0
+    (alone,) = tried(run, "lion_rule.py", "--problems", "mild")["problems"]
+    assert alone["problem"] == "mild"
     third = tried(run, "lion_rule.py")
     assert third["methods"] == 4, "the field has the method that was handed in"
     assert third["standing"]["torch-lion"] == "cannot be told from"
