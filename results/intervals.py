@@ -102,7 +102,9 @@ def _between(ordered: np.ndarray, outer: int, inner: int, weight: float) -> floa
     """The value so far from the outer place to the inner one; the outer one beside infinity."""
     if weight == 0 or not np.isfinite(ordered[[outer, inner]]).all():
         return float(ordered[outer])
-    return float((1 - weight) * ordered[outer] + weight * ordered[inner])
+    ends = ordered[[outer, inner]]
+    between = (1 - weight) * ends[0] + weight * ends[1]
+    return float(np.clip(between, ends.min(), ends.max()))  # rounding may leave them
 
 
 def _middle(ordered: np.ndarray) -> float:

@@ -147,7 +147,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     study, final = cell.study, cell.final
     judged = [metric for metric, _ in judged_metrics(study, cell.workload)]
     epoch = steps_an_epoch(study, final)
-    own = ["gradient_evaluations"] if (final["basis_gradient_evaluations"] > 0).any() else []
+    same = set() if (final["basis_gradient_evaluations"] > 0).any() else {"gradient_evaluations"}
     timings = cell.tables.timings.filter(workload=cell.workload.name, backend=cell.backend)
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
         recorded = final_curves(cell.tables.curves, final, cell.tables.checkpoints, metric)
@@ -155,12 +155,13 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
         if len(curves):
             bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
             bands = with_seconds(bands, final, timings)
-            axes = ["charged_evaluations", *(["epochs"] if epoch else own)]
+            axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
             if not bands["charged_seconds"].has_nulls():
                 axes.append("charged_seconds")
             for axis in axes:
                 beside = sources_beside(study, cell.workload.name, f"{metric}.{axis}")
-                if metric == study.metric or axis == "charged_evaluations" or beside:
+                headline = metric == study.metric and axis not in same  # where nothing is charged
+                if headline or axis == "charged_evaluations" or beside:
                     yield _curve(cell, metric, axis, bands)
 
 
