@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from argparse import ArgumentTypeError, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curvebench.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, print_json
@@ -76,6 +74,7 @@ def try_method(given: Namespace) -> int:
     from harness.planning.studies import read_study
     from reports.boards.newcomer import as_json, as_text, newcomers
     from reports.pages.site import study_file
+    from reports.sets.reproduce import environment
     from reports.tables import tables_of
 
     try:
@@ -95,12 +94,11 @@ def try_method(given: Namespace) -> int:
     config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes})
     asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("reports", [])
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     begun = time.time()
     called = ["snakemake", "--cores", given.cores, target, "--quiet", "rules", "--config", *asked, *name]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", *called], check=False, stdout=sys.stderr, env={**os.environ, "PATH": path}
+            [sys.executable, "-m", *called], check=False, stdout=sys.stderr, env=environment()
         )
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it was", file=sys.stderr)

@@ -77,15 +77,19 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
     ]
 
 
+def environment() -> dict[str, str]:
+    """The variables for Snakemake in this Python's environment: it starts jobs by the name python."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**os.environ, "PATH": path}  # where a link to Python leads is another environment
+
+
 def run(called: Sequence[str]) -> ReportPlan:
     """Run the command, in this Python's environment, and return the plan of what came out.
 
     Raises:
         InputError: when Snakemake ends with an error.
     """
-    # Snakemake starts jobs by the name python; where a link leads is another environment
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    done = subprocess.run([sys.executable, "-m", *called], check=False, env={**os.environ, "PATH": path})
+    done = subprocess.run([sys.executable, "-m", *called], check=False, env=environment())
     if done.returncode:
         raise InputError("snakemake ended with an error, which stands above; mend it and try again")
     site = next(part.removeprefix("site=") for part in called if part.startswith("site="))
