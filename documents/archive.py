@@ -41,9 +41,10 @@ def read_archive(folder: Path) -> tuple[ReportPlan, ...]:
     return tuple(plan for plan in best if plan.studies or plan.checks)
 
 
-def rank(study: StudyPlan) -> tuple[int, int]:
-    """How much a version of a study can say: the length of its runs, then its final seeds."""
-    return max(study.budget.values()), max(used.final_seeds for used in study.runs_on.values())
+def rank(study: StudyPlan) -> tuple[int, ...]:
+    """How much a version of a study can say: what joins it, the length of its runs, its final seeds."""
+    longest, seeds = max(study.budget.values()), max(used.final_seeds for used in study.runs_on.values())
+    return len(study.joining), longest, seeds
 
 
 def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
@@ -111,19 +112,12 @@ def with_joined(archive: Sequence[ReportPlan], own: Sequence[StudyPlan]) -> tupl
             name.
     """
     known = {study.name: study for plan in archive for study in plan.studies if not study.joins}
-    joining = [(plan.published, study) for plan in archive for study in plan.studies if study.joins]
-    for place, study in (*joining, *((HERE, study) for study in own if study.joins)):
+    handed_in = [(plan.published, study) for plan in archive for study in plan.studies if study.joins]
+    for place, study in (*handed_in, *((HERE, study) for study in own if study.joins)):
         base = known.get(study.joins)
-        reason = _apart(study, base)
-        problems = {workload.name for workload in study.workloads}
-        if reason is None and base is not None and (place == HERE or len(problems) == len(base.workloads)):
-            known[base.name] = base.model_copy(
-                update={
-                    "workloads": tuple(one for one in base.workloads if one.name in problems),
-                    "optimizers": (*base.optimizers, *study.optimizers),
-                    "joined": {**base.joined, place: (*base.joined.get(place, ()), study)},
-                }
-            )
+        reason = _apart(study, base, whole=place != HERE)
+        if base is not None and reason is None:
+            known[base.name] = _joined_by(base, place, study)
         elif place == HERE:
             raise InputError(f"study {study.name}: joins: {reason}")
     return tuple(
@@ -132,8 +126,47 @@ def with_joined(archive: Sequence[ReportPlan], own: Sequence[StudyPlan]) -> tupl
     )
 
 
-def _apart(study: StudyPlan, base: StudyPlan | None) -> str | None:
-    """Why a study cannot join another; None where it can."""
+def joined_here(own: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan:
+    """A study that is run here, with what joins its published version as far as that can join it too."""
+    published = [study for plan in archive for study in plan.studies if study.name == own.name]
+    for place, joining in ((place, one) for study in published for place, one in study.joined.items()):
+        for study in joining:
+            if _apart(study, own, whole=True) is None:
+                own = _joined_by(own, place, study)
+    return own
+
+
+def unjoined(plan: ReportPlan, folders: Sequence[Path]) -> list[str]:
+    """Why studies of a set cannot join those that they name, which other sets in some folders hold."""
+    joining = [study for study in plan.studies if study.joins]
+    sets = {one.published: one for folder in folders for one in read_archive(folder)} if joining else {}
+    archive = with_joined([one for name, one in sets.items() if name != plan.published], [])
+    known = {study.name: study for one in archive for study in one.studies if not study.joins}
+    reasons = {study.name: _apart(study, known.get(study.joins), whole=True) for study in joining}
+    return [f"{PLAN}: {name}: joins: {reason}" for name, reason in reasons.items() if reason]
+
+
+def _joined_by(base: StudyPlan, place: str, study: StudyPlan) -> StudyPlan:
+    """A study on the problems of one that joins it, with that one's methods."""
+    problems = {workload.name for workload in study.workloads}
+    return base.model_copy(
+        update={
+            "workloads": tuple(one for one in base.workloads if one.name in problems),
+            "optimizers": (*base.optimizers, *study.optimizers),
+            "joined": {**base.joined, place: (*base.joined.get(place, ()), study)},
+        }
+    )
+
+
+def alone(study: StudyPlan) -> StudyPlan:
+    """A study without those that join it."""
+    others = {one.label for joining in study.joining for one in joining.optimizers}
+    own = tuple(one for one in study.optimizers if one.label not in others)
+    return study.model_copy(update={"optimizers": own, "joined": {}})
+
+
+def _apart(study: StudyPlan, base: StudyPlan | None, whole: bool) -> str | None:
+    """Why a study cannot join another, on all of its problems where that must be; None where it can."""
     if base is None:
         return f"no published set has a study {study.joins!r}; publish it first"
     for name in SAME:
@@ -146,6 +179,8 @@ def _apart(study: StudyPlan, base: StudyPlan | None) -> str | None:
     for workload in study.workloads:
         if settings.get(workload.name) != (workload.locator, workload.settings):
             return f"the workload {workload.name} is not among those of the published {base.name}"
+    if whole and len(study.workloads) < len(base.workloads):
+        return f"it has {len(study.workloads)} of the {len(base.workloads)} workloads of {base.name}; run all"
     taken = {one.label for one in base.optimizers}
     for one in study.optimizers:
         if one.label in taken:

@@ -259,7 +259,7 @@ def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
     """
     raw = read_yaml(path, "a study", StudyFile)
     if "joins" in raw:
-        return {**_joined(path, raw), **raw}
+        return {**_protocol_of_joined(path, raw), **raw}
     other = _other(path, raw["like"], (*after, path.stem)) if "like" in raw else {}
     if isinstance(raw.get("claims"), list):
         known = [one for one in as_list(other.get("claims")) if isinstance(one, Mapping)]
@@ -268,7 +268,7 @@ def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
     return {**other, **raw}
 
 
-def _joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
+def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     """What a study has of the one that it joins: the protocol, with which its methods must be run."""
     for key in raw.keys() - JOINING:
         raise InputError(f"{path}: {key}: is that of {raw['joins']}, which it joins; leave it out")

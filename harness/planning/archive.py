@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from documents.archive import narrowed, read_archive, with_joined
+from documents.archive import HERE, narrowed, read_archive, with_joined
 from documents.plan import ReportPlan, StudyPlan
 from documents.sets import FOLDER, SUMS
 from harness.planning.config import Config
@@ -37,6 +37,8 @@ def _asked(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
     return narrowed(plan, studies, names).model_copy(update={"parity": None})
 
 
-def sums_of(config: Config, archive: Iterable[ReportPlan]) -> list[str]:
-    """The checksums of the sets of an archive, which tell whether one of them is another."""
-    return [(config.results / FOLDER.name / plan.published / SUMS).read_text() for plan in archive]
+def sums_of(config: Config, names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
+    """The checksums of sets, and of those that join studies, which tell whether one of them is another."""
+    joined = (place for study in studies for place in study.joined if place != HERE)
+    places = dict.fromkeys((*names, *joined))
+    return [(config.results / FOLDER.name / place / SUMS).read_text() for place in places]

@@ -7,12 +7,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from documents.archive import with_figures
+from documents.archive import joined_here, with_figures
 from documents.errors import InputError, by_reason, unknown
 from documents.job import (
     BasesSpec,
@@ -518,14 +518,17 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     named = (*config.studies, *(one.study.joins for one in planned if one.study.joins))
     own_plans = [one.plan for one in planned]
     archive = archive_of(config, named if asked.studies else (), own_plans)
-    archive_hash = _digest([*(plan.to_json() for plan in archive), *sums_of(config, archive), reports_code])
+    sums = sums_of(
+        config, (plan.published for plan in archive), (one for plan in archive for one in plan.studies)
+    )
+    archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
     return Plan(
         config=config,
-        studies=tuple(planned),
+        studies=tuple(_with_joined(one, archive, config) for one in planned),
         skipped=tuple(skipped),
         parity=parity,
         checks=tuple(checks.values()),
@@ -535,6 +538,16 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         archive=tuple(with_figures(plan, archive_figures / plan.published) for plan in archive),
         archive_figures=archive_figures,
     )
+
+
+def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:
+    """A study with what joins its published version; the name of its figures carries the hash of that."""
+    plan = joined_here(planned.plan, archive)
+    if not plan.joined:
+        return planned
+    hash_ = _digest([plan.model_dump(mode="json"), sums_of(config, (), [plan])])
+    figures = plan.figures.with_name(f"{plan.name}.{config.scale}.{hash_}")
+    return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 
 
 def _merged(study: StudyPlan) -> tuple[str, ...]:

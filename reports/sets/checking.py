@@ -13,9 +13,10 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from documents.archive import unjoined
 from documents.errors import InputError
 from documents.plan import ReportPlan
-from documents.sets import PLAN, PROVENANCE, SUMS, WAIVERS
+from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS, WAIVERS
 from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.derived import derived, read_set, texts
 from reports.sets.files import LICENCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
@@ -86,6 +87,7 @@ def flaws(folder: Path) -> list[str]:
             *_provenance(about, plan, tables),
             *_rule_hashes(plan),
             *_waived(about, plan, tables, read([folder / "claims.parquet"], "claims")),
+            *unjoined(plan, (FOLDER, folder.parent)),
         ]
     except InputError as error:
         return [str(error).removeprefix(f"{folder}/")]

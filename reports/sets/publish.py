@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from documents.archive import alone
 from documents.errors import InputError
 from documents.plan import ReportPlan
 from documents.sets import PLAN, PROVENANCE, WAIVERS, between_markers, check_name, check_page, check_waivers
@@ -57,6 +58,7 @@ def publish(
         check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
+    plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
     contents = gather(plan)
     renewed = _by_todays_rule(plan)
     found = all_objections(code, plan, contents.frames, read_verdicts(renewed).claims)

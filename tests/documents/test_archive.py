@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from documents.archive import HERE, best_of, shown_plans, with_joined
+from documents import archive as archives
+from documents.archive import HERE, alone, best_of, joined_here, shown_plans, unjoined, with_joined
 from documents.document import Targets, targets_on
 from documents.errors import InputError
 from documents.method import OptimizerSpec
 from documents.plan import ReportPlan, StudyPlan, read_plan
+from harness.planning.archive import sums_of
+from harness.planning.config import Config
 from reports.boards.leaderboard import board_ranks
 from reports.figures import all_figures
 from reports.figures.all_figures import drawn_part
@@ -80,7 +84,9 @@ def test_another_setting_of_a_workload_cannot_join(field: ReportPlan):
         with_joined([field], [newcomer(field, workloads=(other,))])
 
 
-def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan):
+def test_next_to_fewer_problems_the_others_stand_on_these_alone(
+    field: ReportPlan, monkeypatch: pytest.MonkeyPatch
+):
     (study,) = field.studies
     more = study.model_copy(
         update={"workloads": (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))}
@@ -91,6 +97,8 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
     assert here.workloads == study.workloads
     handed_in = two.model_copy(update={"published": "few", "studies": (few,)})
     assert with_joined([two, handed_in], []) == (two, handed_in), "a set must have all problems"
+    monkeypatch.setattr(archives, "read_archive", lambda folder: (two,))
+    assert "it has 1 of the 2 workloads of digits_mlp" in unjoined(handed_in, [Path()])[0]
 
 
 def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
@@ -113,6 +121,44 @@ def test_a_set_with_another_protocol_stays_by_itself(field: ReportPlan):
     apart = field.model_copy(update={"published": "b", "studies": (newcomer(field, evaluations=7),)})
     archive = with_joined([field, apart], [])
     assert archive == (field, apart)
+
+
+def test_a_set_that_cannot_join_is_told_why(field: ReportPlan, monkeypatch: pytest.MonkeyPatch):
+    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    other = handed_in.model_copy(update={"published": "cat"})
+    there = [field, handed_in]
+    monkeypatch.setattr(archives, "read_archive", lambda folder: tuple(there))
+    assert unjoined(handed_in, [Path()]) == [], "it is in nobody's way, least its own"
+    (told,) = unjoined(other, [Path()])
+    assert "lion: joins: digits_mlp has a method 'lion' already" in told
+    there.remove(field)
+    assert "no published set has a study 'digits_mlp'" in unjoined(handed_in, [Path()])[0]
+    assert unjoined(field, [Path()]) == []
+
+
+def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: ReportPlan):
+    (study,) = field.studies
+    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    archive = with_joined((field, handed_in), [])
+    both = joined_here(study, archive)
+    assert both.optimizers == archive[0].studies[0].optimizers
+    assert alone(both) == study
+    own = field.model_copy(update={"published": "", "studies": (both,), "archive": archive})
+    assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[], [], [study.name]]
+    apart = joined_here(study.model_copy(update={"evaluations": 7}), archive)
+    assert not apart.joined
+    own = own.model_copy(update={"studies": (apart,)})
+    assert [len(plan.studies) for plan in shown_plans(own)] == [1, 0, 0], "the published one, with Lion"
+
+
+def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path):
+    for name in (field.published, "lion"):
+        (tmp_path / "published" / name).mkdir(parents=True)
+        (tmp_path / "published" / name / "SHA256SUMS").write_text(f"{name} 1")
+    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    studies = with_joined((field, handed_in), [newcomer(field, "tiger")])[0].studies
+    sums = sums_of(Config(results=tmp_path), [field.published], studies)
+    assert sums == [f"{field.published} 1", "lion 1"]
 
 
 def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_seconds(field: ReportPlan):

@@ -377,6 +377,14 @@ def test_a_study_whose_tables_are_said_to_lie_elsewhere_is_refused(copy: Path):
     assert "the tables of digits_mlp should lie in the folder digits_mlp" in flaws(copy)[0]
 
 
+def test_a_study_that_cannot_join_is_refused_with_the_reason(copy: Path, capsys: pytest.CaptureFixture[str]):
+    studies = json.loads((copy / "plan.json").read_text())["studies"]
+    edited(copy, "plan.json", studies=[studies[0] | {"joins": "arena"}, *studies[1:]])
+    assert main(["sets", "check", str(copy)]) == 1
+    told = "plan.json: digits_mlp: joins: no published set has a study 'arena'; publish it first"
+    assert told in capsys.readouterr().out
+
+
 def test_what_is_no_file_ends_no_check(copy: Path):
     (copy / "plan.json").write_text("[" * 100_000)
     seal(copy)
