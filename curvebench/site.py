@@ -17,7 +17,7 @@ from harness.paths import SITE
     "site",
     PLAN,
     argument("--out", type=Path, help=f"folder (default: {SITE} of a report; a set's must be named)"),
-    argument("--summary", type=Path, help="file for the lines that are printed at the end"),
+    argument("--summary", type=Path, help="file for the lines that are printed at the end otherwise"),
 )
 def site(given: Namespace) -> None:
     """Render the site, and print in five lines what it says and where it is."""
@@ -36,9 +36,10 @@ def site(given: Namespace) -> None:
             plan = with_figures(plan, Path(folder))
             draw_all(plan, say)
         lines = render_site(plan, given.out or SITE, Path(folder) / BOARD_FIGURES, say)
-    print("\n".join(lines))
     if given.summary:
         write_texts({given.summary: "\n".join(lines) + "\n"})
+    else:
+        print("\n".join(lines))
 
 
 def _say(command: str, what: str) -> None:

@@ -12,10 +12,15 @@ from curvebench.command import JSON, RESULTS_FOLDER, STUDIES, argument, command,
 from documents.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harness.planning.config import Config
+    from harness.planning.newcomer import Newcomer
+    from harness.planning.plan import Plan
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 FIELD = "field"  # the study whose published set newcomers join
+QUIET = ("--quiet", "host", "progress", "reason", "rules")  # all would hide Snakemake's errors too
 PAGES = 40.0  # seconds that a plan, figures and pages take
 
 
@@ -66,13 +71,12 @@ def try_method(given: Namespace) -> int:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    from curvebench.studies import check_methods
     from documents.archive import HERE
     from documents.plan import read_plan
     from documents.study import Contribution
     from harness.planning.newcomer import write_newcomer
-    from harness.planning.studies import read_study
-    from reports.boards.newcomer import as_json, as_text, newcomers
+    from reports.boards.newcomer import as_json, as_text, hopeless, newcomers
+    from reports.failures import in_words, read_failures
     from reports.pages.site import study_file
     from reports.sets.reproduce import environment
     from reports.tables import tables_of
@@ -83,19 +87,24 @@ def try_method(given: Namespace) -> int:
         raise InputError(f"--options: not valid YAML ({error})") from error
     if not isinstance(options, dict):
         raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
+    if given.publish:
+        check_committed(given)
     by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
     wanted = {"label": given.label, "options": options, "contributed": by}
     field = given.studies / f"{FIELD}.yaml"
     newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
-    check_methods([read_study(newcomer.path)])
+    check(given.method, newcomer)
     if given.budget is not None:
         kept = within(given.budget, newcomer.config(given.results))
         newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
     config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes})
+    planned = plan_of(config)
+    if given.publish:
+        check_runs(planned, given.results / "runs" / newcomer.name)
     asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
-    target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("reports", [])
+    target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
     begun = time.time()
-    called = ["snakemake", "--cores", given.cores, target, "--quiet", "rules", "--config", *asked, *name]
+    called = ["snakemake", "--cores", given.cores, target, *QUIET, "--config", *asked, *name]
     try:
         done = subprocess.run(
             [sys.executable, "-m", *called], check=False, stdout=sys.stderr, env=environment()
@@ -103,23 +112,101 @@ def try_method(given: Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it was", file=sys.stderr)
         return 130
-    plan = config.site / "plan.json"
-    if done.returncode and not (plan.exists() and plan.stat().st_mtime >= begun):
+    path = config.site / "plan.json"
+    if done.returncode and not (path.exists() and path.stat().st_mtime >= begun):
         raise InputError("snakemake ended with an error, which stands above; the same command goes on")
-    (study,) = (one for each in read_plan(plan).archive for one in each.studies if one.name == newcomer.joins)
-    found = next((one for one in newcomers(study, tables_of(study)) if one.place == HERE), None)
+    plan = read_plan(path)
+    failures = read_failures(plan)
+    for failure in failures:
+        print(f"failed: {in_words(failure)}", file=sys.stderr)
+    (study,) = (one for each in plan.archive for one in each.studies if one.name == newcomer.joins)
+    tables = tables_of(study)
+    found = next((one for one in newcomers(study, tables) if one.place == HERE), None)
+    without_hope = hopeless(tables.runs, given.method, newcomer.name)
     if found is None:
-        raise InputError("no final run says anything of the method; what failed stands above")
+        raise InputError(without_hope or "no final run says anything of the method; what failed stands above")
     page = (config.site / study_file(study.name)).resolve()
     if given.json:
         print_json({**as_json(found), "page": str(page)})
     else:
         print(f"{as_text(found)}\n\nPage: {page}")
+    if without_hope:
+        print(without_hope, file=sys.stderr if given.json else sys.stdout)
     if given.open:
         import webbrowser
 
         webbrowser.open(page.as_uri())
-    return done.returncode
+    return done.returncode or int(bool(failures))
+
+
+def check(method: str, newcomer: Newcomer) -> None:
+    """Take a step of a newcomer, before anything is run.
+
+    Raises:
+        InputError: that names the method as the user does, not the study that was written for it.
+    """
+    from curvebench.studies import check_methods
+    from harness.planning.studies import read_study
+
+    try:
+        check_methods([read_study(newcomer.path)])
+    except InputError as error:
+        text = str(error).replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
+        raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ")) from error
+
+
+def check_committed(given: Namespace) -> None:
+    """Check that a set may be written of what is about to be run.
+
+    Raises:
+        InputError: for a name that will not do, some of the problems, and a checkout that no commit has.
+    """
+    from documents.sets import FOLDER, check_name
+    from results.provenance import PROJECT, commit
+
+    check_name(given.publish, given.results / FOLDER.name)
+    if given.problems or given.budget is not None:
+        raise InputError("--publish: a set has all problems; leave --problems and --budget out")
+    revision, changed = commit(PROJECT)
+    if revision is None or changed:
+        raise InputError(
+            "--publish: there are files that no commit has (git status); commit them, the optimizer's among "
+            "them, and try again"
+        )
+
+
+def plan_of(config: Config) -> Plan:
+    """The plan of a newcomer's runs, made before Snakemake makes it again.
+
+    Raises:
+        InputError: where it cannot join, in words of the command.
+    """
+    from harness.planning.plan import make_plan
+
+    try:
+        return make_plan(config)
+    except InputError as error:
+        raise InputError(str(error).replace("`label:`", "--label")) from error
+
+
+def check_runs(planned: Plan, folder: Path) -> None:
+    """Check that those runs of a newcomer that are there already can be published.
+
+    Args:
+        folder: of its runs.
+
+    Raises:
+        InputError: where some are of code that was not committed.
+    """
+    from results.reading import read
+
+    paths = [job.folder / "jobs.parquet" for job in planned.jobs]
+    jobs = read([path for path in paths if path.exists()], "jobs")
+    if unknown := jobs["dirty"].fill_null(value=True).sum():
+        raise InputError(
+            f"--publish: {unknown} of its jobs ran before their code was committed; delete {folder}, and try "
+            "again"
+        )
 
 
 def within(budget: float, config: Config) -> list[str]:

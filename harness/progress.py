@@ -6,6 +6,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+BASIS = 0.1  # the share of the work from which the rest is estimated: before it, most is start-up
+
 
 @dataclass
 class Progress:
@@ -15,7 +17,8 @@ class Progress:
         title: what the job is.
         total: its work, in any unit.
         every: seconds between lines.
-        even: whether equal work takes about equal time; if not, no time is told that is left.
+        even: whether equal work takes about equal time; if not, no time is told that is left, as of too
+            small a share (`BASIS`).
     """
 
     title: str
@@ -35,6 +38,6 @@ class Progress:
         self.printed = now
         share = min(self.done / self.total, 1.0) if self.total else 1.0
         bar = "#" * round(20 * share)
-        seconds = (now - self.started) * (1 - share) / share if share else float("inf")
-        left = f", {seconds:.0f} s left" if self.even else ""
+        seconds = (now - self.started) * (1 - share) / max(share, BASIS)
+        left = f", {seconds:.0f} s left" if self.even and share >= BASIS else ""
         print(f"{self.title} [{bar:<20}] {share:4.0%}{left} {what}", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +217,27 @@ def _tuned(locator: str) -> Callable[[Any], Any]:
 def _check(locator: str, name: str) -> None:
     if name in ("learning_rate", RATE_NAMES[locator.partition(":")[0]]):
         raise OptionError("gives the learning rate, which the study tunes")
+
+
+def missing_arguments(locator: str, given: Mapping[str, Any]) -> list[str]:
+    """The arguments of a contestant's constructor that have no default and are not given.
+
+    Raises:
+        InputError: when it cannot be found.
+    """
+    at, made = place(locator), _load(locator)
+    try:
+        parameters = list(signature(made).parameters.values())[at.library == "torch" :]
+    except (TypeError, ValueError):  # what is no function, or hides its signature
+        return []
+    needed = NEEDED.get(f"{at.module}.{at.name}")
+    known = {*given, *(needed.arguments if needed else ()), "params", *RATE_NAMES.values()}
+    free = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return [
+        one.name
+        for one in parameters
+        if one.default is Parameter.empty and one.kind not in free and one.name not in known
+    ]
 
 
 # --- PyTorch --------------------------------------------------------------------------------------

@@ -225,9 +225,9 @@ def leaderboards(studies: Studies) -> list[Board]:
 
     A rank among three methods says nothing beside one among ten, so that only studies of the same methods
     share a board: one more study leaves the ranks of the others as they are. Those that only repeat claims of
-    other studies have none.
+    other studies have none, nor have those that join another, which stand on that one's.
     """
-    studies = [(study, tables) for study, tables in studies if not study.only_repeats]
+    studies = [one for one in studies if not (one[0].only_repeats or one[0].joins)]
     backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
     contests: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
     for study, tables in studies:
@@ -408,9 +408,10 @@ def _scores(cells: Sequence[_Cell]) -> dict[str, tuple[Overall, Overall, int | N
     for row in score_intervals(pl.concat(times), paired=True).to_dicts() if times else ():
         if row["studies"] < LEAST_SEEDS:
             row |= dict.fromkeys(RESAMPLED)
+        over = {"workloads": len(times), "seeds": row["studies"]}
         found[row["submission"]] = (
-            Overall(row["score"], row["low"], row["high"], seeds=row["studies"]),
-            Overall(row["rank"], row["rank_low"], row["rank_high"], seeds=row["studies"]),
+            Overall(row["score"], row["low"], row["high"], **over),
+            Overall(row["rank"], row["rank_low"], row["rank_high"], **over),
             row["tier"],
         )
     return found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import polars as pl
 
+from documents.archive import HERE
+from documents.method import OptimizerSpec
 from documents.plan import StudyPlan
 from documents.study import Contribution
 from reports.boards.leaderboard import Board, MethodRow, Overall, leaderboard
@@ -17,6 +21,7 @@ from reports.measures import final_runs, study_values
 from reports.statistics.ranks import instance_ranks, mean_ranks
 from reports.tables import Tables
 from results.intervals import LEVEL
+from results.outcomes import failed
 
 Standing = Literal["beats", "cannot be told from", "loses to"]
 HEAD = (
@@ -33,7 +38,7 @@ class ProblemResult:
         median: of the headline metric over seeds.
         ratio: the median over the best one of any method; infinite where that is 0 and the median is not.
         best: the method with the best median.
-        reached, seeds: runs that got to the target, and runs.
+        reached, failed, seeds: runs that got to the target, that diverged or failed, and runs.
         evaluations: gradient evaluations to the target, the median over seeds; infinite where half missed it.
         learning_rate: what its sweep chose.
     """
@@ -43,6 +48,7 @@ class ProblemResult:
     ratio: float
     best: str
     reached: int
+    failed: int
     seeds: int
     evaluations: float
     learning_rate: float
@@ -54,6 +60,8 @@ class Placed:
 
     Args:
         place: the published set that it is of, or `documents.archive.HERE`.
+        backend, field_backend: what it ran on, and what the board's other methods did.
+        command: what runs it again.
         row: its row.
         methods: how many the board has.
         standing: how it stands to every other method, by its name.
@@ -62,6 +70,9 @@ class Placed:
     field: str
     place: str
     contributed: Contribution | None
+    backend: str
+    field_backend: str
+    command: str
     row: MethodRow
     methods: int
     problems: tuple[ProblemResult, ...]
@@ -117,15 +128,36 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
     rows = {row.method: row for row in board.rows}
     found = []
     for place, joined in ((place, one) for place, own in study.joined.items() for one in own):
-        for method in (method for method in joined.methods if method in rows):
+        for optimizer in (one for one in joined.optimizers if one.label in rows):
+            method = optimizer.label
             rates = tables.runs.filter(stage="final", method=method)
             chosen = dict(rates.group_by("workload").agg(pl.col("learning_rate").first()).iter_rows())
-            problems = tuple(_problems(board, rows[method], chosen))
-            standing = standings(study, tables, method)
             found.append(
-                Placed(study.name, place, joined.contributed, rows[method], len(rows), problems, standing)
+                Placed(
+                    field=study.name,
+                    place=place,
+                    contributed=joined.contributed,
+                    backend=joined.backends[0],
+                    field_backend=study.backends[0],
+                    command=_command(optimizer, [one.name for one in joined.workloads], place),
+                    row=rows[method],
+                    methods=len(rows),
+                    problems=tuple(_problems(board, rows[method], chosen)),
+                    standing=standings(study, tables, method),
+                )
             )
     return found
+
+
+def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> str:
+    """What runs a newcomer again; a set has all problems."""
+    given = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
+    about = {"factors": optimizer.factors, "space": optimizer.space}
+    options = {**given, **optimizer.hyperparameters, **{name: one for name, one in about.items() if one}}
+    words = ["curvebench", "try", optimizer.locator, "--label", optimizer.label]
+    words += ["--options", json.dumps(options)] if options else []
+    words += ["--problems", ",".join(problems)] if place == HERE else []
+    return shlex.join(words)
 
 
 def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Iterator[ProblemResult]:
@@ -141,10 +173,32 @@ def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Itera
             own / least if least else 1.0 if own == least else math.inf,
             best,
             int(entry.reached.successes) if entry.reached else 0,
+            int(entry.diverged.successes),
             entry.value.count,
             entry.evaluations.median if entry.evaluations else math.inf,
             rates[column.workload],
         )
+
+
+def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
+    """A sentence on the problems on which no run of a method came to its end; None where there are none.
+
+    Args:
+        runs: of all stages (`results.schema.RUNS`).
+        named: what the user calls it.
+    """
+    own = runs.filter(method=method)
+    ended = own.filter(~failed())["workload"].unique().implode()
+    lost = own.filter(~pl.col("workload").is_in(ended))
+    if lost.is_empty():
+        return None
+    counts = lost["outcome"].value_counts(sort=True)
+    outcomes = listed([f"{count} {name.replace('_', ' ')}" for name, count in counts.iter_rows()])
+    steps = lost["outcome_step"].drop_nulls().sort()
+    when = f", the first at step {steps[0]}, half by step {steps[len(steps) // 2]}" if len(steps) else ""
+    reason = next(iter(lost["reason"].drop_nulls()), "the loss is not finite")
+    problems = listed(lost["workload"].unique(maintain_order=True).to_list())
+    return f"{named} ({method}): every run on {problems} failed ({outcomes}){when}: {reason}"
 
 
 # --- what is printed -----------------------------------------------------------------------------
@@ -171,11 +225,13 @@ def as_text(found: Placed) -> str:
             f"{one.problem:<20}{number(one.median):>12}{number(one.ratio):>9}  {one.best:<20}{share:>10}"
             f"{number(one.evaluations):>11}{number(one.learning_rate):>11}"
         )
-    failed = int(row.diverged.successes)
+    lost = int(row.diverged.successes)
     lines += (
-        ["", f"{counted(failed, 'final runs')} of {row.diverged.count} diverged or failed."] if failed else []
+        ["", f"{counted(lost, 'final runs')} of {row.diverged.count} diverged or failed."] if lost else []
     )
-    lines += ["", "Seconds are not compared: those of the field are of another machine."]
+    on = "" if found.backend == found.field_backend else f"It ran on {found.backend}, the others on "
+    on += f"{found.field_backend}, whose steps are the same to rounding. " if on else ""
+    lines += ["", f"{on}Seconds are not compared: those of the field are of another machine."]
     return "\n".join(lines)
 
 
@@ -192,7 +248,12 @@ def as_json(found: Placed) -> dict[str, Any]:
         "method": found.row.method,
         "field": found.field,
         "methods": found.methods,
+        "command": found.command,
+        "backend": found.backend,
+        "field_backend": found.field_backend,
         **{name: asdict(value) if value else None for name, value in overall.items()},
+        "runs": int(found.row.diverged.count),
+        "failed": int(found.row.diverged.successes),
         "standing": dict(found.standing),
         "problems": [json_value(asdict(one)) for one in found.problems],
     }

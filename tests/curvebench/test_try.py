@@ -7,8 +7,10 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 
 from curvebench import trying
@@ -17,6 +19,8 @@ from harness.planning import estimating, plan
 from harness.planning.config import Config
 from harness.planning.newcomer import located, write_newcomer
 from harness.planning.studies import read_study
+from results.schema import JOBS
+from results.writing import write_table
 from tests.conftest import ROOT
 from tests.harness.tiny import leave_tiny
 
@@ -74,6 +78,15 @@ class Infinite(torch.optim.SGD):
         for group in self.param_groups:
             for param in group["params"]:
                 param.data = param.data * float("nan")
+
+
+class Later(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                steps = self.state[param].setdefault("steps", torch.zeros(()))
+                steps += 1
+                param.data.mul_(float("nan") if steps > 2 else 0.9)
 '''
 
 
@@ -111,6 +124,13 @@ def tried(run: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> 
     return found
 
 
+def field_here(project: Path) -> plan.Plan:
+    """The plan of the field itself, run in a copy of the project."""
+    asked = Config(scale="standard", studies=("field",), backends=("jax",), results=project / "results")
+    folder = project / "benchmarks/studies"
+    return plan.make_plan(asked.model_copy(update={"study_folder": folder}), project)
+
+
 @pytest.mark.slow
 def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     run: Callable[..., subprocess.CompletedProcess[str]], project: Path
@@ -125,21 +145,45 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     for one, other in zip(first["problems"], second["problems"], strict=True):
         assert one["median"] == pytest.approx(other["median"], rel=1e-9)
         assert {**one, "median": 0, "ratio": 0} == {**other, "median": 0, "ratio": 0}
+    assert (first["backend"], second["backend"], first["field_backend"]) == ("torch", "jax", "jax")
+    assert (first["runs"], first["failed"]) == (10, 0)
+    assert first["rank"]["workloads"] == first["score"]["workloads"] == 2
+    again = "curvebench try torch:my_lion.py:Lion --label torch-lion --problems least_squares,mild"
+    assert first["command"] == again
     page = Path(first["page"]).read_text()
+    assert "It ran on torch; the other methods on jax" in page
+    assert again in page
+    assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
     assert re.search(r"torch-lion\W.*joins</h2>", page)
     assert "A. Author; arXiv:2302.06675" in page
     folder = f"study_folder={project}/results/newcomers/torch-lion"
     published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
     assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0
+    readme = (project / "results/published/lion.set/README.md").read_text()
+    assert "torch-lion joins the study field, and stands on its leaderboard" in readme
+    assert "| method |" not in readme
     third = tried(run, "lion_rule.py")
     assert third["methods"] == 4, "the field has the method that was handed in"
     assert third["standing"]["torch-lion"] == "cannot be told from"
+    (study,) = field_here(project).studies
+    assert [*study.plan.joined] == ["lion.set"], "the field that is run here has it too"
+    (project / "results/published/lion.set/SHA256SUMS").write_text("others")
+    assert field_here(project).studies[0].plan.figures != study.plan.figures
+    lost = run("python", "-m", "curvebench", "try", "broken.py:Later", "--problems", "mild", "--cores", "2")
+    line = lost.stdout.splitlines()[-1]
+    assert line.startswith("broken.py:Later (torch-later): every run on mild failed (")
+    assert line.endswith("diverged), the first at step 4, half by step 4: the loss is not finite")
+    assert "Next:" not in lost.stdout + lost.stderr
+    taken = run("python", "-m", "curvebench", "try", "adam", "--cores", "2")
+    assert taken.stderr.startswith(
+        "error: study adam: joins: field has a method 'adam' already; give another --label"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("broken.py:Needy", "missing 1 required positional argument: 'needed'"),
+        ("broken.py:Needy", "broken.py:Needy: must be given needed: --options '{needed: VALUE}'"),
         ("broken.py:Shapeless", "broken.py:Shapeless: "),
         ("broken.py:Infinite", "is not finite after a step"),
     ],
@@ -155,8 +199,37 @@ def test_what_takes_no_step_is_refused_in_a_line_before_anything_is_run(
     assert main(given) == 2
     said = capsys.readouterr().err
     assert told in said
+    assert "newcomers" not in said, "no file that was written for it"
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "results/runs").exists()
+
+
+def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from curvebench.__main__ import main
+    from results import provenance
+
+    def told(*more: str) -> str:
+        assert main(["try", "adam", "--results", str(tmp_path), *more]) == 2
+        return capsys.readouterr().err
+
+    monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, True))
+    assert "commit them, the optimizer's among them" in told("--publish", "adam.set")
+    assert "leave --problems and --budget out" in told("--publish", "adam.set", "--problems", "mild")
+    assert "'Adam'" in told("--publish", "Adam")
+    assert not any(tmp_path.iterdir())
+
+
+def test_runs_of_code_that_was_not_committed_are_told_before_others_are_run(
+    tmp_path: Path,
+):
+    frame = pl.DataFrame([{"dirty": dirty} for dirty in (True, None, False)], schema=JOBS)
+    planned: Any = SimpleNamespace(jobs=[SimpleNamespace(folder=tmp_path)])
+    trying.check_runs(planned, tmp_path)
+    write_table(tmp_path / "jobs.parquet", frame, JOBS)
+    with pytest.raises(InputError, match=r"2 of its jobs ran before .*; delete"):
+        trying.check_runs(planned, tmp_path)
 
 
 def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):

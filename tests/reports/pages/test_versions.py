@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
 from dataclasses import dataclass
@@ -49,7 +51,9 @@ def rendered(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Rendered:
     file.write_text(plan.to_json())
     assert main(["figures", "--plan", str(file)]) == 0
     given = ["site", "--plan", str(file), "--out", str(folder / "site"), "--summary", str(summary)]
-    assert main(given) == 0
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(given) == 0
+    assert not printed.getvalue(), "the summary goes to the file"
     return Rendered(folder / "site", plan, summary.read_text())
 
 
