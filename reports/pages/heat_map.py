@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from documents.method import Method
+from reports.boards.leaderboard import Board
+from reports.figures.all_figures import MOST_DRAWN
 from reports.pages.overview import Answer
 
 STEPS = (1.1, 1.5, 3.0, 10.0)  # ratios up to which a cell has the colours 0 to 3; 4 above, 5 for a miss
@@ -38,10 +41,30 @@ class HeatRow:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """The methods that are columns, those on most problems first, and a row a problem."""
+    """A column a method and a row a problem.
+
+    Args:
+        methods: those that join a study first, then those of the first board as it ranks them, then those on
+            most problems.
+        joined: how many join.
+        ranked: how many the first board ranks beside them; all others where there is none.
+    """
 
     methods: tuple[str, ...]
     rows: tuple[HeatRow, ...]
+    joined: int = 0
+    ranked: int = 0
+
+    @property
+    def leading(self) -> HeatMap:
+        """The columns that fit a page, those that join and the best of the first board, and their rows.
+
+        A problem on which fewer than half of them ran is left out.
+        """
+        kept = self.joined + min(self.ranked, max(MOST_DRAWN - self.joined, 1))
+        rows = (replace(row, cells=row.cells[:kept]) for row in self.rows)
+        full = tuple(row for row in rows if 2 * row.cells.count(None) <= kept)
+        return replace(self, methods=self.methods[:kept], rows=full)
 
 
 def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
@@ -65,16 +88,28 @@ def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     return kept, [answer for answer in answers if best.get(answer.workload.name) is not answer]
 
 
-def heat_map(answers: Sequence[Answer]) -> HeatMap:
-    """The map of one answer a problem; rows of one method, and columns of one problem, are left out."""
+def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
+    """The map of one answer a problem; rows of one method are left out.
+
+    So are columns of one problem, but of methods that join.
+
+    Args:
+        board: the one that comes first.
+    """
     costs = [_costs(answer) for answer in answers]
     counts = Counter(method for own in costs for method in own)
-    methods = tuple(method for method, count in counts.most_common() if count >= LEAST_PROBLEMS)
+    joining = {one.label for answer in answers for other in answer.study.joining for one in other.optimizers}
+    joined = [method for method in counts if Method.of(method).optimizer in joining]
+    often = (method for method, count in counts.most_common() if count >= LEAST_PROBLEMS)
+    others = [method for method in often if method not in joined]
+    ranked = [row.method for row in board.rows if row.method in others] if board else others
+    methods = tuple(dict.fromkeys((*joined, *ranked, *others)))
     rows = [
         HeatRow(answer, tuple(_cell(answer, own, method) for method in methods))
         for answer, own in zip(answers, costs, strict=True)
     ]
-    return HeatMap(methods, tuple(row for row in rows if len(row.cells) - row.cells.count(None) > 1))
+    shown = tuple(row for row in rows if len(row.cells) - row.cells.count(None) > 1)
+    return HeatMap(methods, shown, len(joined), len(ranked))
 
 
 def _costs(answer: Answer) -> dict[str, float]:

@@ -83,6 +83,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     tell("leaderboard")
     first, families = by_family(leaderboards(studies), (study for study, _ in studies))
     boards = [*filter(None, [first]), *(board for family in families for board in family.boards)]
+    board_of = {id(study): board for board in boards for study, _ in studies if study.name in board.studies}
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
     parity = parity_page(compared, parity_rows(compared)) if compared else None
     measured = [version.measures for version in versions if version.measures is not None]
@@ -120,12 +121,14 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
 
     tell("overview")
     kept, more = folded(found)
+    heat = heat_map(kept, first)
+    on_map = {id(row.answer) for row in heat.leading.rows}
     render(
         "index.html",
         "index",
-        answers=kept,
+        answers=sorted(kept, key=lambda answer: id(answer) not in on_map),
         more_answers=more,
-        heat=heat_map(kept),
+        heat=heat,
         boards=boards,
         where=when_and_where(own.jobs),
         parity=parity,
@@ -145,7 +148,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
             commands=study_commands(each.study, each.plan),
             twins=[other for other in (f"{name} (here)", name.removesuffix(" (here)")) if other in plan_of],
             claim_of=claim_of[each.plan.published],
-            **study_page(study, each.tables, each.figures, _answers_of(each, found)),
+            **study_page(study, each.tables, each.figures, _answers_of(each, found), board_of.get(id(study))),
         )
         for number, rows in enumerate(runs[name]):
             render(

@@ -12,6 +12,7 @@ import polars as pl
 
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
+from reports.boards.leaderboard import Board
 from reports.boards.newcomer import newcomers
 from reports.claims.censoring import effect_by_seed
 from reports.figures.all_figures import MOST_DRAWN
@@ -34,6 +35,7 @@ from reports.measures import (
     study_values,
     tuned_as,
 )
+from reports.pages.heat_map import heat_map
 from reports.pages.overview import Answer
 from reports.rendering import read_made
 from reports.statistics.shares import share_interval
@@ -60,17 +62,26 @@ def read_figures(folder: Path) -> Rows:
     return figures
 
 
-def study_page(study: StudyPlan, tables: Tables, figures: Rows, answers: Sequence[Answer]) -> dict[str, Any]:
-    """Everything on the page of a study."""
+def study_page(
+    study: StudyPlan, tables: Tables, figures: Rows, answers: Sequence[Answer], board: Board | None
+) -> dict[str, Any]:
+    """Everything on the page of a study.
+
+    Args:
+        board: the one that it is on, if it is on one; of several problems without a claim, it answers.
+    """
     parts = []
     for workload in study.workloads:
         backends = [_backend(study, workload, backend, tables, figures) for backend in study.backends]
         shown = [part for part in backends if part["results"] or part["figures"]]
         parts.append({"workload": workload, "backends": shown})
+    several = board and not study.claims and len(answers) > 1
     return {
         "study": study,
         "parts": parts,
         "answers": answers,
+        "board": board,
+        "heat": heat_map(answers, board).leading if several else None,
         "most_drawn": MOST_DRAWN,
         "newcomers": newcomers(study, tables),
         "headline": headline(study, figures),

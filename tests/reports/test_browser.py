@@ -376,12 +376,15 @@ def test_a_table_is_saved_as_csv_and_latex_as_it_is_shown(page: Any, report: Rep
     assert lines[1] == f"\\begin{{tabular}}{{l{'r' * (len(places(page)) - 1)}}}"
 
     page.goto((report.site / "index.html").as_uri())  # rows that span others
+    page.locator(".answers td").first.evaluate(r"cell => { cell.textContent = '{a} $b_c \\ d % & # ~ ^'; }")
     with page.expect_download() as download:
         page.locator(".answers ~ .take, .scroll:has(.answers) + .take").first.get_by_role(
             "button", name="LaTeX"
         ).click()
     lines = [line for line in download.value.path().read_text().splitlines() if line.endswith("\\\\")]
     assert {line.count(" & ") for line in lines} == {4}
+    signs = r"\{a\} \$b\_c \textbackslash{} d \% \& \# \textasciitilde{} \textasciicircum{}"
+    assert lines[1].split(" & ")[1] == signs
 
 
 def test_on_a_desk_the_tables_fit_their_boxes(page: Any, report: Report):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from documents.archive import HERE
+from documents.method import OptimizerSpec
+from reports.pages import heat_map as heat_map_module
 from reports.pages.heat_map import HeatCell, folded, heat_map
 from reports.pages.overview import Answer, answers
 from reports.tables import read_tables
-from tests.reports.conftest import Report
+from tests.reports.conftest import Report, changed_site
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +42,25 @@ def test_cells_are_ratios_to_the_best_and_misses(found: list[Answer]):
         HeatCell(math.inf, 5, False),
     )
     assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
+
+
+def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
+    found: list[Answer], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(heat_map_module, "MOST_DRAWN", 3)
+    new = found[0].study.model_copy(update={"optimizers": (OptimizerSpec("adam", {}, {}, "new"),)})
+    joined = replace(found[0], study=found[0].study.model_copy(update={"joined": {HERE: (new,)}}))
+    costs = {"adam": 4.0, "sgd": 3.0, "muon": 2.0, "lion": 1.0}
+    one = _of(joined, "one", costs | {"new @ egop": 8.0}, ("lion",))
+    two = _of(found[0], "two", costs, ("lion",))
+    sparse = _of(found[0], "three", {"adam": 1.0, "sgd": 2.0, "muon": 1.0}, ("adam",))
+    rows = [SimpleNamespace(method=method) for method in ("muon", "lion", "adam")]
+    heat = heat_map([one, two, sparse], SimpleNamespace(rows=rows))  # type: ignore[arg-type]
+    assert heat.methods == ("new @ egop", "muon", "lion", "adam", "sgd")
+    assert (heat.leading.methods, heat.leading.joined) == (("new @ egop", "muon", "lion"), 1)
+    assert [row.answer.workload.name for row in heat.leading.rows] == ["one", "two"]
+    assert [cell and cell.ratio for cell in heat.leading.rows[1].cells] == [None, 2.0, 1.0]
+    assert len(heat.rows) == 3
 
 
 def test_of_what_is_to_be_large_the_inverse_counts_and_of_what_is_not_positive_nothing(found: list[Answer]):
@@ -74,5 +98,18 @@ def test_a_problem_is_stood_for_by_the_study_whose_methods_others_have(found: li
 
 def test_the_overview_shows_the_map(report: Report):
     text = (report.site / "index.html").read_text()
-    assert '<table class="heat">' in text
+    assert '<table class="heat fits">' in text
     assert 'class="heat-0">1<strong title="cannot be distinguished from the best">●</strong></td>' in text
+
+
+def test_a_study_of_several_problems_without_a_claim_is_answered_by_its_map(report: Report, tmp_path: Path):
+    site = changed_site(report, tmp_path, lambda raw: raw["studies"][1].update(claims=[]))
+    text = (site / "study_convex.html").read_text()
+    answer, shown, curve = (
+        text.index(part) for part in ("is first of", '<table class="heat fits">', "<figure>")
+    )
+    assert answer < shown < curve
+    assert "basis included, on log_sum_exp</h4>" in text[curve:]
+    one = (report.site / "study_digits_mlp.html").read_text()
+    assert '<table class="heat' not in one
+    assert "basis included</h4>" in one
