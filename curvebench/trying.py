@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 FIELD = "field"  # the study whose published set newcomers join
-QUIET = ("--quiet", "host", "progress", "reason", "rules")  # all would hide Snakemake's errors too
 PAGES = 40.0  # seconds that a plan, figures and pages take
 
 
@@ -104,17 +104,23 @@ def try_method(given: Namespace) -> int:
     asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
     begun = time.time()
-    called = ["snakemake", "--cores", given.cores, target, *QUIET, "--config", *asked, *name]
+    called = ["snakemake", "--cores", given.cores, target, "--config", *asked, *name]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", *called], check=False, stdout=sys.stderr, env=environment()
+            [sys.executable, "-m", *called, "--quiet", "all"],
+            check=False,
+            stdout=sys.stderr,
+            env=environment(),
         )
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it was", file=sys.stderr)
         return 130
     path = config.site / "plan.json"
     if done.returncode and not (path.exists() and path.stat().st_mtime >= begun):
-        raise InputError("snakemake ended with an error, which stands above; the same command goes on")
+        raise InputError(
+            "snakemake ended with an error; where none stands above, see it by\n"
+            f"  {shlex.join(called)}\nThe same curvebench try goes on."
+        )
     plan = read_plan(path)
     failures = read_failures(plan)
     for failure in failures:

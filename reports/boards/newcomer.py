@@ -60,7 +60,7 @@ class Placed:
 
     Args:
         place: the published set that it is of, or `documents.archive.HERE`.
-        backend, field_backend: what it ran on, and what the board's other methods did.
+        backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
         row: its row.
         methods: how many the board has.
@@ -150,11 +150,12 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
 
 
 def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> str:
-    """What runs a newcomer again; a set has all problems."""
+    """What runs a newcomer again: one of a set on all problems, by a label that is not taken."""
     given = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
     about = {"factors": optimizer.factors, "space": optimizer.space}
     options = {**given, **optimizer.hyperparameters, **{name: one for name, one in about.items() if one}}
-    words = ["curvebench", "try", optimizer.locator, "--label", optimizer.label]
+    label = optimizer.label if place == HERE else f"{optimizer.label}-again"
+    words = ["curvebench", "try", optimizer.locator, "--label", label]
     words += ["--options", json.dumps(options)] if options else []
     words += ["--problems", ",".join(problems)] if place == HERE else []
     return shlex.join(words)
@@ -229,8 +230,8 @@ def as_text(found: Placed) -> str:
     lines += (
         ["", f"{counted(lost, 'final runs')} of {row.diverged.count} diverged or failed."] if lost else []
     )
-    on = "" if found.backend == found.field_backend else f"It ran on {found.backend}, the others on "
-    on += f"{found.field_backend}, whose steps are the same to rounding. " if on else ""
+    on = "" if found.backend == found.field_backend else f"It ran on {found.backend}, the field's methods "
+    on += f"on {found.field_backend}, whose steps are the same to rounding. " if on else ""
     lines += ["", f"{on}Seconds are not compared: those of the field are of another machine."]
     return "\n".join(lines)
 

@@ -151,7 +151,7 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     again = "curvebench try torch:my_lion.py:Lion --label torch-lion --problems least_squares,mild"
     assert first["command"] == again
     page = Path(first["page"]).read_text()
-    assert "It ran on torch; the other methods on jax" in page
+    assert "It ran on torch, the field's methods on jax" in page
     assert again in page
     assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
     assert re.search(r"torch-lion\W.*joins</h2>", page)
@@ -163,6 +163,7 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     assert "torch-lion joins the study field, and stands on its leaderboard" in readme
     assert "| method |" not in readme
     third = tried(run, "lion_rule.py")
+    assert "--label torch-lion-again</code>" in Path(third["page"]).read_text()
     assert third["methods"] == 4, "the field has the method that was handed in"
     assert third["standing"]["torch-lion"] == "cannot be told from"
     (study,) = field_here(project).studies
@@ -174,6 +175,7 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     assert line.startswith("broken.py:Later (torch-later): every run on mild failed (")
     assert line.endswith("diverged), the first at step 4, half by step 4: the loss is not finite")
     assert "Next:" not in lost.stdout + lost.stderr
+    assert "Select jobs" not in lost.stderr
     taken = run("python", "-m", "curvebench", "try", "adam", "--cores", "2")
     assert taken.stderr.startswith(
         "error: study adam: joins: field has a method 'adam' already; give another --label"
