@@ -40,6 +40,7 @@ APART = 0.22  # between panels of profiles, as a share of one
 MARKS = 0.15  # between two marks of a line, as a share of it
 LABELS = 2.1  # width of the names beside a panel, inches
 LINE = 0.16  # height of a name, inches
+ABOVE = 0.1  # a panel that has no key, inches
 RATIOS = (4.0, 64.0)  # to the fastest: the axis ends at the greatest there is, but between these
 DATA, PERFORMANCE, LOG_RATIO = "data profile", "performance profile", "log-ratio profile (log₂)"
 ALONG = {  # what is along the axis of each
@@ -115,11 +116,13 @@ def _name_lines(figure: Figure, panel: Axes, shown: Shown) -> None:
     """Each method's name and last share beside its line's end, as far apart as names are high."""
     width, height = figure.get_size_inches()
     figure.set_size_inches(width + LABELS, height)
-    box, share = figure.subplotpars, width / (width + LABELS)
-    figure.subplots_adjust(left=box.left * share, right=box.right * share)
+    share, top = width / (width + LABELS), 1 - ABOVE / height
+    figure.subplots_adjust(
+        left=figure.subplotpars.left * share, right=figure.subplotpars.right * share, top=top
+    )
     ends = shown.bands.share[:, -1]
     named = np.argsort(ends, kind="stable")
-    places = spaced(ends[named], LINE / (height * (box.top - box.bottom)))
+    places = spaced(ends[named], LINE / (height * (top - figure.subplotpars.bottom)))
     for place, at in zip(named, places, strict=True):
         coloured = place in shown.places
         line = shown.ink(place) if coloured else GHOST.light

@@ -91,8 +91,9 @@ def standings(
 
 
 def draw_front(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the front where all methods share a seed."""
-    found = standings(cell.study, cell.workload, cell.backend, cell.tables)
+    """Draw the front where all methods share a seed, against the costs by which they differ."""
+    every = standings(cell.study, cell.workload, cell.backend, cell.tables)
+    found = {cost: places for cost, places in every.items() if len({one.cost.median for one in places}) > 1}
     if found:
         yield _draw(cell, found)
 

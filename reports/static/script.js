@@ -285,14 +285,17 @@
     });
   }
 
+  // A text that may break after its underscores.
+  const breakable = (text) => String(text).split(/(_)/).flatMap((part) => (part === "_" ? [part, document.createElement("wbr")] : [part]));
+
   function cell(kind, style, text, more) {
     const made = document.createElement(kind);
     made.className = style;
-    made.textContent = text;
+    made.append(...breakable(text));
     if (more) {
       const range = document.createElement("span");
       range.className = "range";
-      range.textContent = more;
+      range.append(...breakable(more));
       made.append(range);
     }
     return made;

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from documents.plan import StudyPlan
-from reports.figures.fronts import Standing, standings
+from reports.figures.fronts import Standing, draw_front, standings
+from reports.figures.study_figures import FigureCell
 from reports.measures import step_seconds
 from reports.tables import Tables
 from tests.reports.changing import replace
@@ -86,6 +88,14 @@ def test_seconds_are_left_out_where_a_method_was_not_timed_and_seeds_where_one_i
     assert {each.value.count for own in found.values() for each in own.values()} == {9}
     apart = tables.runs.filter((pl.col("seed") < 1005) == (pl.col("method") == "adam"))
     assert on_jax(study, replace(tables, runs=apart)) == {}
+
+
+def test_costs_by_which_no_method_differs_are_not_drawn(study: StudyPlan, tables: Tables, tmp_path: Path):
+    alone = replace(tables, runs=tables.runs.filter(basis="identity"))
+    [seconds] = draw_front(FigureCell(study, study.workloads[0], "jax", alone, tmp_path))
+    assert "gradient evaluations" not in seconds.alt
+    untimed = replace(alone, timings=tables.timings.clear())
+    assert not list(draw_front(FigureCell(study, study.workloads[0], "jax", untimed, tmp_path)))
 
 
 def test_the_figure_tells_who_is_on_the_front(study: StudyPlan):

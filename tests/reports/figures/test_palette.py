@@ -119,12 +119,24 @@ def test_the_identity_is_solid_and_every_basis_has_its_own_dashes():
 def test_borders_of_controls_and_sort_arrows_stand_out_in_both_themes():
     style = (STATIC / "style.css").read_text()
     themes = re.findall(r"--paper: [^}]*", style.partition("@media print")[0])
-    [opacity] = map(float, re.findall(r'content: " ↕"; opacity: ([0-9.]+)', style))
+    [opacity] = map(float, re.findall(r'content: "\\202f↕"; opacity: ([0-9.]+)', style))
     assert len(themes) == 3
     for theme in themes:
         colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})\b", theme))
         assert contrast(colours["control"], colours["paper"]) >= 3
         assert contrast(mixed(colours["muted"], colours["raised"], opacity), colours["raised"]) >= 3
+
+
+def test_the_numbers_of_the_map_stand_out_in_both_themes():
+    style = (STATIC / "style.css").read_text()
+    cells = re.findall(r"heat-\d {.*?(#[0-9a-f]{6}) ([^,]+), var\(--paper\)\);(?: color: #(fff);)? }", style)
+    assert len(cells) == 6
+    for theme in re.findall(r"--paper: [^}]*", style.partition("@media print")[0]):
+        values = dict(re.findall(r"--([a-z-]+): ([^;]+);", theme))
+        for ground, share, white in cells:
+            part = float(values.get(share[6:-1], share).rstrip("%")) / 100
+            ink = "#ffffff" if white else values["ink"]
+            assert contrast(ink, mixed(ground, values["paper"], part)) >= 4.5
 
 
 def mixed(ink: str, paper: str, opacity: float) -> str:
