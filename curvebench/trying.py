@@ -222,10 +222,9 @@ def within(budget: float, config: Config) -> list[str]:
         InputError: where none does.
     """
     from harness.planning.estimating import problem_costs
-    from harness.planning.plan import make_plan
 
     left, kept = budget - PAGES, []
-    costs = problem_costs(make_plan(config))
+    costs = problem_costs(plan_of(config))
     for name, seconds in sorted(costs.items(), key=lambda item: item[1]):
         left -= seconds
         kept += [name] if left >= 0 else []

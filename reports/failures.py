@@ -41,15 +41,24 @@ def failures_of(jobs: pl.DataFrame) -> list[dict[str, Any]]:
     return found.select(*ABOUT, what.alias("what"), "outcome", "reason").to_dicts()
 
 
-def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:
-    """The failures of all jobs of a report.
+def read_jobs(plan: ReportPlan) -> pl.DataFrame:
+    """All jobs of a report; those of studies that join its own are not.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     folders = [study.tables for study in plan.studies]
     folders += [folder for other in (plan.parity, plan.checks) if other for folder in other.tables]
-    return failures_of(read([folder / "jobs.parquet" for folder in folders], "jobs"))
+    return read([folder / "jobs.parquet" for folder in folders], "jobs")
+
+
+def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:
+    """The failures of all jobs of a report.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    return failures_of(read_jobs(plan))
 
 
 def in_words(failure: dict[str, Any]) -> str:

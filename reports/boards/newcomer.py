@@ -182,7 +182,7 @@ def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Itera
 
 
 def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
-    """A sentence on the problems on which no run of a method came to its end; None where there are none.
+    """A line on each problem on which no run of a method came to its end; None where there are none.
 
     Args:
         runs: of all stages (`results.schema.RUNS`).
@@ -190,16 +190,18 @@ def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
     """
     own = runs.filter(method=method)
     ended = own.filter(~failed())["workload"].unique().implode()
-    lost = own.filter(~pl.col("workload").is_in(ended))
-    if lost.is_empty():
-        return None
+    lost = own.filter(~pl.col("workload").is_in(ended)).partition_by("workload", maintain_order=True)
+    return "\n".join(f"{named} ({method}): {_lost(runs)}" for runs in lost) or None
+
+
+def _lost(lost: pl.DataFrame) -> str:
+    """What became of a method's runs on a problem, all of which failed."""
     counts = lost["outcome"].value_counts(sort=True)
     outcomes = listed([f"{count} {name.replace('_', ' ')}" for name, count in counts.iter_rows()])
     steps = lost["outcome_step"].drop_nulls().sort()
     when = f", the first at step {steps[0]}, half by step {steps[len(steps) // 2]}" if len(steps) else ""
     reason = next(iter(lost["reason"].drop_nulls()), "the loss is not finite")
-    problems = listed(lost["workload"].unique(maintain_order=True).to_list())
-    return f"{named} ({method}): every run on {problems} failed ({outcomes}){when}: {reason}"
+    return f"every run on {lost['workload'][0]} failed ({outcomes}){when}: {reason}"
 
 
 # --- what is printed -----------------------------------------------------------------------------

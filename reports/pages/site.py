@@ -83,7 +83,12 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     tell("leaderboard")
     first, families = by_family(leaderboards(studies), (study for study, _ in studies))
     boards = [*filter(None, [first]), *(board for family in families for board in family.boards)]
-    board_of = {id(study): board for board in boards for study, _ in studies if study.name in board.studies}
+    board_of = {
+        id(study): board
+        for board in boards
+        for study, _ in studies
+        if study.name in board.studies and board.backend == study.backends[0]
+    }
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
     parity = parity_page(compared, parity_rows(compared)) if compared else None
     measured = [version.measures for version in versions if version.measures is not None]
@@ -184,7 +189,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     render("methods.html", "methods", documents=sources())
     if environment.globals["any_claims"]:
         render("claims.html", "claims", studies_shown={*plan_of}, **claims)
-    jobs = pl.concat([version.jobs for version in versions])
+    jobs = pl.concat([*(version.jobs for version in versions), *(each.tables.jobs for each in pages_of)])
     render("provenance.html", "provenance", **provenance_page(jobs, warnings))
     folders = [(figure_folder(each.study.name), each.study.figures, each.figures) for each in pages_of]
     folders += [

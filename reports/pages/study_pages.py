@@ -76,12 +76,13 @@ def study_page(
         shown = [part for part in backends if part["results"] or part["figures"]]
         parts.append({"workload": workload, "backends": shown})
     several = board and not study.claims and len(answers) > 1
+    heat = heat_map(answers, board).leading if several else None
     return {
         "study": study,
         "parts": parts,
         "answers": answers,
         "board": board,
-        "heat": heat_map(answers, board).leading if several else None,
+        "heat": heat if heat and heat.rows else None,
         "most_drawn": MOST_DRAWN,
         "newcomers": newcomers(study, tables),
         "headline": headline(study, figures),

@@ -13,8 +13,7 @@ from documents.plan import ReportPlan, StudyPlan
 from reports.claims.page import check_rows, claim_entries
 from reports.claims.verdict_list import listed
 from reports.claims.verdicts import claim_verdicts
-from reports.failures import failures_of
-from reports.pages.parity import jobs_of
+from reports.failures import failures_of, read_jobs
 from reports.pages.study_pages import Rows, read_figures
 from reports.plan import CLAIM_FIGURES
 from reports.tables import Tables, tables_of
@@ -54,9 +53,8 @@ class Version:
 
     @cached_property
     def jobs(self) -> pl.DataFrame:
-        """All jobs: of its studies, of parity and of property checks."""
-        studies = [each.tables.jobs for each in self.studies]
-        return pl.concat([*studies, jobs_of(self.plan.parity), jobs_of(self.plan.checks)])
+        """All jobs: of its studies without what joins them, of parity and of property checks."""
+        return read_jobs(self.plan)
 
     @cached_property
     def failures(self) -> Rows:

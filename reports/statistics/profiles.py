@@ -13,6 +13,7 @@ from results.intervals import LEVEL
 LIMIT = 4.0  # ratio to the fastest above which a time counts as missed
 POINTS = 100
 RESAMPLES = 1000
+TIER_RESAMPLES = 8000  # of 1000 whether a method is in a tier depended on the seed of the draws
 RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")  # what a table of scores has by resampling
 ROUNDING = 1e-12  # relative, of ratios of times
 
@@ -110,6 +111,7 @@ def score_intervals(
     contest = _contest(runs, variants or {})
     studies = _studies(runs, contest, paired)
     found = _bounds(studies, contest, paired, RESAMPLES, np.random.default_rng(0))
+    found["tier"] = _tiers(studies, contest, paired, TIER_RESAMPLES, np.random.default_rng(0))
     counts = [each.shape[1] for each in studies]
     frame = pl.DataFrame({"submission": contest.submissions, **found, "studies": min(counts)})
     if max(counts) == 1:
@@ -131,8 +133,7 @@ def _bounds(
     scores = _scores(drawn, contest)
     ranks, estimated_ranks = _ranks(scores), _ranks(estimate)
     tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    fewest = min(each.shape[1] for each in studies)
-    widening = np.sqrt(fewest / max(fewest - 1, 1))  # a bootstrap of n values is too narrow by its inverse
+    widening = _widening(studies)
     reach = widening * np.quantile(np.abs(scores - estimate), LEVEL, axis=0)
     if_tied = [_scores(each, contest) for each in _tied(medians, drawn)]
     lost = widening * np.quantile(if_tied[0] - if_tied[1], tails[1], axis=0)
@@ -146,23 +147,30 @@ def _bounds(
         "rank": estimated_ranks,
         "rank_low": np.minimum(rank_low, estimated_ranks),
         "rank_high": np.maximum(rank_high, estimated_ranks),
-        "tier": _tiers(estimate, scores, widening),
     }
 
 
-def _tiers(estimate: np.ndarray, drawn: np.ndarray, widening: float) -> np.ndarray:
-    """The tier of every submission, from 1 on: see `score_intervals`.
+def _widening(studies: Sequence[np.ndarray]) -> float:
+    """By how much a bootstrap of n values is too narrow."""
+    fewest = min(each.shape[1] for each in studies)
+    return float(np.sqrt(fewest / max(fewest - 1, 1)))
 
-    Args:
-        estimate: scores, shape (submissions,).
-        drawn: resampled ones, shape (resamples, submissions).
-    """
-    off = drawn - estimate
+
+def _tiers(
+    studies: Sequence[np.ndarray],
+    contest: _Contest,
+    paired: bool,
+    resamples: int,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """The tier of every submission, from 1 on: see `score_intervals`."""
+    estimate = _scores(np.stack([_medians(each) for each in studies], axis=-1), contest)
+    off = _scores(_resampled_medians(studies, paired, resamples, random), contest) - estimate
     strays = off[:, :, None] - off[:, None, :]
     deviations = strays.std(axis=0)
     moves = deviations > ROUNDING  # the others never change: any difference of theirs tells them apart
     furthest = np.divide(strays, deviations, out=np.zeros_like(strays), where=moves).max(axis=(1, 2))
-    apart = np.maximum(widening * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
+    apart = np.maximum(_widening(studies) * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
     order = np.argsort(-estimate, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(-estimate[order]) > ROUNDING) + 1)
     tiers, above, tier = np.ones(len(estimate), dtype=np.int64), parts[0], 1

@@ -19,10 +19,12 @@ from harness.planning import estimating, plan
 from harness.planning.config import Config
 from harness.planning.newcomer import located, write_newcomer
 from harness.planning.studies import read_study
+from reports.boards.newcomer import hopeless
 from results.schema import JOBS
 from results.writing import write_table
 from tests.conftest import ROOT
 from tests.harness.tiny import leave_tiny
+from tests.results.rows import rows
 
 FIELD = """\
 question: Which is best?
@@ -267,6 +269,32 @@ def test_a_budget_leaves_out_the_dearest_problems_and_says_so(
     assert "left out for the budget: dear (500 s)" in capsys.readouterr().err
     with pytest.raises(InputError, match="--budget: 50 s are too few: pages take 40 s"):
         trying.within(50.0, Config())
+
+    def taken(config: Config) -> None:
+        raise InputError("give another `label:`")
+
+    monkeypatch.setattr(plan, "make_plan", taken)
+    with pytest.raises(InputError, match="give another --label"):
+        trying.within(180.0, Config())
+
+
+def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():
+    big = {"workload": "big", "outcome": "out_of_memory", "outcome_step": None, "reason": "needs 80 GB"}
+    runs = rows(
+        "runs",
+        *(
+            {"workload": "mild", "outcome": "diverged", "outcome_step": step, "reason": None}
+            for step in (6, 8)
+        ),
+        *(big, {"workload": "fine"}, {"workload": "fine"} | big | {"workload": "fine"}),
+    )
+    named = runs.with_columns(method=pl.lit("lion"))
+    assert hopeless(named, "Lion", "lion") == (
+        "Lion (lion): every run on mild failed (2 diverged), the first at step 6, half by step 8: "
+        "the loss is not finite\n"
+        "Lion (lion): every run on big failed (1 out of memory): needs 80 GB"
+    )
+    assert hopeless(named.filter(workload="fine"), "Lion", "lion") is None
 
 
 def test_the_costs_of_problems_are_measured_apart(tmp_path: Path):

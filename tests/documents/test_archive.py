@@ -18,6 +18,7 @@ from harness.planning.config import Config
 from reports.boards.leaderboard import board_ranks
 from reports.figures import all_figures
 from reports.figures.all_figures import drawn_part
+from reports.pages.versions import ShownStudy, Version
 from reports.statistics.ranks import mean_ranks
 from reports.tables import read_tables, tables_of
 from tests.reports.synthetic import Shape, write_plan
@@ -171,6 +172,9 @@ def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_secon
     assert len(both.curves) == 2 * len(alone.curves)
     assert both.timings.equals(alone.timings)
     assert both.memory.equals(alone.memory)
+    plan = field.model_copy(update={"studies": (joined,), "parity": None})
+    shown = Version(plan, (ShownStudy(joined, both, [], plan),), [], "", [], None)
+    assert shown.jobs.equals(alone.jobs), "what was run here is without what joins"
 
 
 def test_a_target_may_go_by_workload():

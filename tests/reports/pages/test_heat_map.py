@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,13 @@ import pytest
 
 from documents.archive import HERE
 from documents.method import OptimizerSpec
+from reports.boards.leaderboard import leaderboard
 from reports.pages import heat_map as heat_map_module
 from reports.pages.heat_map import HeatCell, folded, heat_map
 from reports.pages.overview import Answer, answers
+from reports.pages.study_pages import study_page
 from reports.tables import read_tables
-from tests.reports.conftest import Report, changed_site
+from tests.reports.conftest import Report, Studies, changed_site, words_of
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,9 @@ def test_cells_are_ratios_to_the_best_and_misses(found: list[Answer]):
         HeatCell(math.inf, 5, False),
     )
     assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
+    shown = words_of("heat.jinja", "heat_table", heat, lambda answer: "", "map")
+    assert re.findall(r'<td class="heat-\d">([^<]*)<', shown)[:3] == ["1", "1.1", "∞"], "1 is the best alone"
+    assert "miss the target, or diverge" in words_of("heat.jinja", "heat_words")
 
 
 def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
@@ -113,3 +119,11 @@ def test_a_study_of_several_problems_without_a_claim_is_answered_by_its_map(repo
     one = (report.site / "study_digits_mlp.html").read_text()
     assert '<table class="heat' not in one
     assert "basis included</h4>" in one
+
+
+def test_where_no_problem_has_a_row_answers_stand_in_place_of_the_map(studies: Studies):
+    study, tables = studies[1][0].model_copy(update={"claims": ()}), studies[1][1]
+    board, found = leaderboard([(study, tables)], "jax"), answers([(study, tables)])
+    assert study_page(study, tables, [], found, board)["heat"]
+    ended = [replace(answer, medians=dict.fromkeys(answer.medians, 0.0)) for answer in found]
+    assert study_page(study, tables, [], ended, board)["heat"] is None

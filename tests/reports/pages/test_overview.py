@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from documents.plan import StudyPlan
+from reports.boards.leaderboard import leaderboard
 from reports.pages.overview import Answer, answers, best_methods_of
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from tests.reports.changing import replace
-from tests.reports.conftest import Report, words_of
-from tests.reports.synthetic import BASIS_EVALUATIONS
+from tests.reports.conftest import Report, Studies, leave_figures_out, site_of, words_of
+from tests.reports.synthetic import BASIS_EVALUATIONS, Shape, write_plan
 
 
 def answer(study: StudyPlan, tables: Tables) -> Any:
@@ -164,3 +167,31 @@ def test_the_page_shows_both_answers_with_their_cost_and_its_words(report: Repor
     assert "ends best" in rows[1]
     assert "first to the target, sampling charged: adam." in rows[2]
     assert "methods.html#best-set" in text
+
+
+def test_who_leads_is_first_by_its_score_where_no_other_score_is_greater(studies: Studies):
+    board = leaderboard(studies[1:], "jax")
+    first, second, third, *others = board.rows
+
+    def said(score: float, *tiers: int) -> str:
+        assert first.score
+        lead = replace(first, score=replace(first.score, value=score))
+        rows = [replace(row, tier=tier) for row, tier in zip((lead, second, third), tiers, strict=True)]
+        others_ = [replace(row, tier=9) for row in others]
+        return words_of("answers.jinja", "standing", replace(board, rows=(*rows, *others_)))
+
+    assert "by its" in said(1.0, 1, 1, 2)
+    assert f"; {second.method} cannot be told apart from it" in said(1.0, 1, 1, 2)
+    assert "by its" not in said(0.0, 1, 1, 2)
+    assert f"; {third.method} cannot be told apart from it" in said(0.0, 2, 1, 2)
+
+
+def test_a_study_is_answered_by_the_board_of_its_first_backend_which_names_its_studies(tmp_path: Path):
+    both = Shape("both", ("one", "two"), ("sgd", "adam"), ("identity",))
+    plan = write_plan(tmp_path, [both, replace(both, name="more", workloads=("three",), backends=("jax",))])
+    raw = json.loads(plan.read_text())
+    raw["studies"][0]["claims"] = []
+    plan.write_text(json.dumps(raw))
+    leave_figures_out(tmp_path, "both", "more")
+    page = (site_of(plan, tmp_path) / "study_both.html").read_text()
+    assert "is first of 2 methods on 3 problems of both and more" in page

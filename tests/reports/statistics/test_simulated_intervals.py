@@ -16,7 +16,7 @@ from reports.statistics.ranks import stratified_mean
 from reports.statistics.shares import joined, probability_of_improvement
 from reports.statistics.survival import reached_shares
 from results.intervals import interval_order, median_interval
-from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered
+from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered, assert_documented
 
 pytestmark = pytest.mark.long
 LARGE = 200_000  # draws from which a true value is taken
@@ -171,7 +171,7 @@ def test_scores_and_ranks(
 
 
 @pytest.mark.parametrize(
-    ("methods", "workloads", "missed"), [(6, 1, 0.0), (6, 8, 0.0), (6, 8, 0.4), (20, 8, 0.0)]
+    ("methods", "workloads", "missed"), [(6, 1, 0.0), (6, 8, 0.0), (6, 8, 0.4), (20, 1, 0.0), (20, 8, 0.0)]
 )
 @pytest.mark.parametrize("size", SIZES[:3])
 def test_tiers(methods: int, workloads: int, missed: float, size: int):
@@ -186,11 +186,13 @@ def test_tiers(methods: int, workloads: int, missed: float, size: int):
         times = np.exp(np.sqrt(0.5) * noise)
         times[random.random(times.shape) < missed] = np.inf
         tiers, halves = (
-            profiles._bounds(list(each), contest, True, RESAMPLES, random)["tier"]
-            for each in (times, times * slower)
+            profiles._tiers(list(each), contest, True, RESAMPLES, random) for each in (times, times * slower)
         )
         equal.append(tiers.max() == 1)
         parted.append(halves[: methods // 2].max() < halves[methods // 2 :].min())
-    assert_between(0.95, equal, 1.0)
+    if (methods, workloads, size) == (20, 1, 5):
+        assert_documented(0.83, equal)
+    else:
+        assert_between(0.95, equal, 1.0)
     if workloads > 1 and not missed:
         assert_between(0.95, parted, 1.0)
