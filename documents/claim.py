@@ -110,7 +110,6 @@ class Condition(Document):
         down_to: the value of the metric down to which `log_linearity` is of its curve.
         workload: the only one it is about; None for all that have the metric.
         smallest_effect: the smallest share that matters; None where it is not given.
-        family: comparisons that share Holm's correction; where none is given its claim fills in its own id.
         at_equal: at what equal cost values are read.
     """
 
@@ -125,7 +124,6 @@ class Condition(Document):
     smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
     effect: Effect | None = None
     test: Literal["sign", "wilcoxon"] = "sign"
-    family: str = ""
     quantity: Quantity = "value"
     down_to: Annotated[float, Field(gt=0.0)] | None = None
     at_equal: Literal["steps", "gradients", "seconds"] = "steps"
@@ -282,21 +280,16 @@ class Claim(Document):
     changed: str = ""
     bases: dict[str, str] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _families(cls, raw: Any) -> Any:
-        """Conditions that name no family share the claim's own."""
-        if not isinstance(raw, Mapping) or not isinstance(raw.get("id"), str):
-            return raw
-        given = as_list(raw.get("holds_if"))
-        filled = [{"family": raw["id"], **one} if isinstance(one, Mapping) else one for one in given]
-        return {**raw, "holds_if": filled} if "holds_if" in raw else raw
-
     @model_validator(mode="after")
     def _says_what(self) -> Claim:
         if bool(self.repeats) != bool(self.changed) or (self.bases and not self.repeats):
             raise ValueError("repeats, changed and bases: a claim that repeats another says what is changed")
         return self
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The methods that its conditions name."""
+        return frozenset(name for one in self.conditions for name in (*one.methods, *one.controls))
 
     @property
     def written_rule(self) -> Mapping[str, Any]:

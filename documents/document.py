@@ -60,7 +60,7 @@ def words(names: Sequence[str], example: str) -> BeforeValidator:
     """Split `median best train_loss` into the named fields."""
 
     def split(value: Any, info: ValidationInfo) -> Any:
-        if not is_written(info) or isinstance(value, Judged):
+        if not is_written(info) or isinstance(value, Document):
             return value
         given = value.split() if isinstance(value, str) else []
         if len(given) != len(names):

@@ -108,6 +108,8 @@ class RunsSpec(TrainingSpec):
         tuning: the protocol, with the optimizer's own search space where it has one.
         settings: the hyperparameter settings of a sweep (random and Halton search: all of them), or
             None where refine and final take them from the tables of `upstream`.
+        compared: labels of the bases in which claims compare the method: final runs are made there at all
+            settings that may have been chosen (`results.tuning.Tried.likely`).
         claim_rules: of final runs the hash of each claim's rule as it was when they were planned. A rule that
             is changed afterwards shows as changed and runs nothing anew.
     """
@@ -115,6 +117,7 @@ class RunsSpec(TrainingSpec):
     stage: Literal["sweep", "refine", "final"]
     tuning: Tuning
     settings: tuple[dict[str, float], ...] | None = None
+    compared: tuple[str, ...] = ()
     claim_rules: dict[str, str] = Field(default={})
 
 

@@ -16,7 +16,7 @@ from documents.claim import Claim
 from documents.document import Direction, Document, Judged, Precision, Targets, Which, dotted, targets_on
 from documents.errors import InputError, unknown
 from documents.method import BasisSpec, OptimizerSpec, methods
-from documents.study import Contribution, Schedule, Seeds
+from documents.study import FIRST_FINAL_SEED, Contribution, Schedule, Seeds
 from documents.tuning import Tuning
 
 
@@ -87,6 +87,7 @@ class StudyPlan(Deciding):
         notes: where the setting departs from the source.
         runs_on: the backends in the study's order; the first one leads the overview.
         precision: of all runs; None: each workload's own.
+        first_final_seed: of the seeds that methods are judged on.
         targets, stop: threshold by metric, of targets by workload too; a run goes on past a target, and stops
             at a stop.
         compare: the headline metric.
@@ -106,6 +107,7 @@ class StudyPlan(Deciding):
     bases: tuple[BasisSpec, ...]
     runs_on: dict[str, BackendPlan]
     seeds: Seeds
+    first_final_seed: int = FIRST_FINAL_SEED
     precision: Precision | None = None
     tuning: Tuning
     schedule: Schedule = Schedule()
@@ -173,6 +175,11 @@ class StudyPlan(Deciding):
     def shares_rates(self) -> bool:
         """Whether the setting that was chosen in the identity basis serves all bases."""
         return self.tuning.shared_across == "bases"
+
+    def tuned_names(self, optimizer: str) -> tuple[str, ...]:
+        """The hyperparameters of an optimizer that were tuned, the learning rate first."""
+        space = self.optimizer(optimizer).space
+        return tuple(sorted(space, key=lambda name: name != "learning_rate")) or self.tuning.names
 
     @property
     def joining(self) -> tuple[StudyPlan, ...]:

@@ -169,6 +169,7 @@ class Scale(Document):
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default={})
     bundle_memory_bytes: Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
+    alternatives: bool = True  # whether claims are checked at all settings that tuning may have chosen
     timing: bool = True  # whether steps are timed, on a machine that does nothing else
     at_most_partly: str = ""  # why a claim cannot be fully reproduced at this scale
     note: str = ""

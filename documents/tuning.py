@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from documents.document import CriterionWords, Document, Positive, as_list
+from documents.document import CriterionWords, Document, Positive, as_list, words
 from documents.method import IDENTITY
 
+Ties = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 Setting = dict[str, float]  # values by hyperparameter
 REFINED_RATES = 6  # new rates of the refined sweep, the same number for every method
 
@@ -19,16 +20,34 @@ def _as_list(value: Any) -> Any:
     return None if value is None else as_list(value)
 
 
+class TieCriterion(Document):
+    """What decides between settings that tie: `median steps_to_stop gradient_norm`."""
+
+    statistic: Literal["median"]
+    which: Ties
+    metric: str
+
+
 class Protocol(Document):
     """What all protocols have.
 
     Args:
         choose: the statistic over tuning seeds that the best setting has.
+        floor: the value of it beyond which settings tie, such as what rounding leaves of a loss.
+        ties: what decides between settings that tie; fewer steps are better.
         shared_across: whether the setting that the identity basis chooses serves all bases.
         tried_in: the labels of the bases that settings are tried in; None is all of them.
     """
 
     choose: CriterionWords
+    floor: float | None = None
+    ties: (
+        Annotated[
+            TieCriterion,
+            words(("statistic", "which", "metric"), example="median steps_to_stop gradient_norm"),
+        ]
+        | None
+    ) = None
     shared_across: Literal["bases", "none"]
     tried_in: Annotated[
         Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None, BeforeValidator(_as_list)

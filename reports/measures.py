@@ -17,7 +17,7 @@ from results.intervals import MedianInterval, median_interval
 from results.outcomes import failed, missing
 from results.reading import named
 from results.schema import TUNING
-from results.tuning import worst
+from results.tuning import Judge, Tried, tried, worst
 
 CELL = ("workload", "backend", "method")
 NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
@@ -264,6 +264,17 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))
     found = chosen.join(tried, on=list(CELL), how="left", maintain_order="left")
     return found.with_columns(at_edge=edge & (pl.col("tried") > 1))  # one rate alone was not looked for
+
+
+def settings_tried(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> Tried | None:
+    """The settings that a method was tuned by; None where no run says anything.
+
+    Args:
+        tuning: the tuning runs of one method on one workload and backend.
+    """
+    known = tuning.filter(~missing())
+    judge = Judge(study.tuning, study.direction_of, study.stop)
+    return tried(known, study.tuned_names(optimizer), judge) if len(known) else None
 
 
 def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:

@@ -12,12 +12,12 @@ from documents.sources import by_name
 from reports import formatting
 from reports.measures import NEARLY
 from reports.plan import criterion
-from reports.statistics.decisions import LEAST_LEVEL, POWER
+from reports.statistics.decisions import POWER
 from reports.statistics.paired import EXACT_UP_TO
 from reports.statistics.profiles import LIMIT
 from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from results.intervals import LEVEL
-from results.verdicts import ALPHA
+from results.verdicts import ALPHA, KEPT
 
 if TYPE_CHECKING:
     import jinja2
@@ -26,8 +26,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 CONSTANTS = {
     "alpha": ALPHA,
     "exact_up_to": EXACT_UP_TO,
-    "least_level": LEAST_LEVEL,
     "least_seeds": LEAST_SEEDS,
+    "kept": KEPT,
     "level": LEVEL,
     "limit": LIMIT,
     "nearly": NEARLY,

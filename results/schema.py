@@ -9,7 +9,7 @@ import polars as pl
 
 from results.outcomes import OUTCOMES
 
-STAGES = ("sweep", "refine", "final")
+STAGES = ("sweep", "refine", "final", "alternative")  # alternative: final runs at settings not chosen
 TUNING = ("sweep", "refine")
 COMPARISONS = (
     "torch against jax",
@@ -237,11 +237,15 @@ FINDINGS = _schema(
         "low": pl.Float64,
         "high": pl.Float64,
         "level": pl.Float64,
-        "p_value": pl.Float64,
-        "holm_p_value": pl.Float64,
-        "family": pl.String,
+        "p_value": pl.Float64,  # for the relation
+        "holm_p_value": pl.Float64,  # corrected for all comparisons of the claim: which of them hold together
+        "refuting_p_value": pl.Float64,  # against the relation, corrected for all comparisons of the claim
         "seeds": pl.Int64,
-        "finding": pl.Enum(("holds", "fails", "open")),
+        "ties": pl.Int64,  # settings of both sides that tie with the chosen ones
+        "ties_agree": pl.Int64,  # those at which the finding is the same
+        "choices_agree": pl.Float64,  # share of the choices by resampled tuning seeds with the same finding
+        "settings_not_run": pl.Int64,  # of those that tuning may have chosen
+        "finding": pl.Enum(("supported", "refuted", "inconclusive")),
         "seeds_needed": pl.Int64,
     }
 )

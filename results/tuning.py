@@ -1,18 +1,25 @@
-"""How tuning judges what was tried: scores of runs and of settings, which of them tie, and which is taken."""
+"""How tuning judges settings: the one that is taken, those that tie, and those that chance would take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import nan
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from documents.document import Direction
+from documents.tuning import TieCriterion, Tuning
 from results.outcomes import failed, missing
 from results.reading import named
 
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
+RESAMPLES = 1000  # of the tuning seeds
+COVERED = 0.99  # of them, those whose choices are run
+Setting = tuple[float, ...]  # the values of the tuned hyperparameters, the learning rate first
 
 
 def worst(direction: Direction) -> float:
@@ -20,54 +27,140 @@ def worst(direction: Direction) -> float:
     return float("inf") if direction == "minimize" else float("-inf")
 
 
-def tuning_scores(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
-    """What tuning judges runs by: the rows not missing with a column `value`, the worst of failed ones.
+@dataclass(frozen=True)
+class Judge:
+    """By what settings are judged.
 
     Args:
-        runs: rows of the table `runs`.
-        which: "final" or "best" value of the metric.
+        tuning: the study's protocol: its criterion, with its floor, and the criterion for ties.
+        direction_of: whether less of a metric is better.
+        stop: thresholds at which runs stop, by metric.
     """
-    score = pl.when(failed() | pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
-    recorded = runs.filter(~missing()).with_columns(named(metric, f"{which}_metrics").alias("value"))
-    return recorded.with_columns(score.fill_null(worst(direction)).alias("value"))
+
+    tuning: Tuning
+    direction_of: Callable[[str], Direction]
+    stop: Mapping[str, float]
+
+    def costs(self, runs: pl.DataFrame) -> pl.DataFrame:
+        """The runs that are not missing with columns first and second, less of each is better.
+
+        A failed run has the worst. `second` is the cost by the criterion for ties, 0 where there is none.
+        """
+        choose, ties = self.tuning.choose, self.tuning.ties
+        first = _or_worst(self._value(choose.metric, choose.which))
+        second = pl.lit(0.0) if ties is None else _or_worst(self._tie(ties))
+        return runs.filter(~missing()).with_columns(first=first, second=second)
+
+    def _value(self, metric: str, which: str) -> pl.Expr:
+        value = named(metric, f"{which}_metrics")
+        return value if self.direction_of(metric) == "minimize" else -value
+
+    def _tie(self, ties: TieCriterion) -> pl.Expr:
+        if ties.which == "steps_to_target":
+            return named(ties.metric, "targets", key="metric", value="steps").cast(pl.Float64)
+        if ties.which == "steps_to_stop":
+            met = self._value(ties.metric, "final") <= self.cost(ties.metric, self.stop[ties.metric])
+            return pl.when(met).then(pl.col("steps").cast(pl.Float64))
+        return self._value(ties.metric, ties.which)
+
+    def cost(self, metric: str, value: float) -> float:
+        """A value of a metric as a cost: less is better."""
+        return value if self.direction_of(metric) == "minimize" else -value
+
+    @property
+    def least(self) -> float:
+        """The cost by the first criterion below which all settings tie."""
+        floor, choose = self.tuning.floor, self.tuning.choose
+        return -np.inf if floor is None else self.cost(choose.metric, floor)
 
 
-def tied_settings(runs: pl.DataFrame, metric: str, which: str, direction: Direction) -> pl.DataFrame:
-    """The settings that are the best ones by a tuning criterion, or tie with it.
+def _or_worst(cost: pl.Expr) -> pl.Expr:
+    """A cost, infinite of failed runs and of what is no number."""
+    return pl.when(~failed()).then(cost.fill_nan(None)).fill_null(np.inf)
 
-    A setting's score is the median of `tuning_scores` over its runs.
+
+@dataclass(frozen=True)
+class Tried:
+    """The settings that a method was tuned by.
 
     Args:
-        runs: the tuning runs of one method on one workload and backend.
-
-    Returns:
-        Columns learning_rate, hyperparameters, value (the score); no rows where there are no runs.
+        settings: the least first.
+        costs: by both criteria, shape (2, settings, seeds).
+        least: see `Judge.least`.
     """
-    scores = (
-        tuning_scores(runs, metric, which, direction)
-        .group_by("learning_rate", pl.col("hyperparameters").hash().alias("others"))
-        .agg(pl.col("hyperparameters").first(), pl.col("value").quantile(0.5, "midpoint"))
-        .drop("others")
-    )
-    cost = pl.col("value") if direction == "minimize" else -pl.col("value")
-    return scores.filter(cost <= cost.min() + EQUAL_TO_ROUNDING * cost.min().abs())
+
+    settings: tuple[Setting, ...]
+    costs: np.ndarray
+    least: float
+
+    @cached_property
+    def tied(self) -> tuple[Setting, ...]:
+        """The best setting by the medians over seeds and those that tie with it; the first one is taken."""
+        best = self._best(np.arange(self.costs.shape[-1])[None])[:, 0]
+        return tuple(setting for setting, among in zip(self.settings, best, strict=True) if among)
+
+    @property
+    def chosen(self) -> Setting:
+        """The setting that is taken: of those that tie the least one, by its first value first."""
+        return self.tied[0]
+
+    @cached_property
+    def drawn(self) -> tuple[Setting, ...]:
+        """What would be taken if the seeds were drawn again, so many times as `RESAMPLES` says.
+
+        Methods that were tuned on as many seeds have the same draws.
+        """
+        seeds = self.costs.shape[-1]
+        draws = np.random.default_rng(0).integers(seeds, size=(RESAMPLES, seeds))
+        return tuple(self.settings[place] for place in self._best(draws).argmax(axis=0))
+
+    @property
+    def likely(self) -> tuple[Setting, ...]:
+        """The setting that is taken, those that tie, and those of nearly all draws, the likeliest first."""
+        counts: dict[Setting, int] = dict.fromkeys(self.settings, 0)
+        for setting in self.drawn:
+            counts[setting] += 1
+        ordered = sorted(self.settings, key=lambda setting: -counts[setting])
+        before = np.cumsum([0, *(counts[setting] for setting in ordered)])[:-1]
+        enough = COVERED * RESAMPLES
+        drawn = (setting for setting, so_far in zip(ordered, before, strict=True) if so_far < enough)
+        return tuple(dict.fromkeys((*self.tied, *drawn)))
+
+    def _best(self, draws: np.ndarray) -> np.ndarray:
+        """Which settings are the best in each draw of seeds (draws, seeds), shape (settings, draws)."""
+        first, second = np.median(self.costs[:, :, draws], axis=-1)
+        best = _ties(np.maximum(first, self.least))
+        return best & _ties(np.where(best, second, np.inf))
 
 
-def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> tuple[float, ...]:
+def _ties(costs: np.ndarray) -> np.ndarray:
+    """Which of (settings, draws) are the least of their draw, but for rounding."""
+    least = costs.min(axis=0)
+    slack = np.where(np.isfinite(least), EQUAL_TO_ROUNDING * np.abs(least), 0.0)
+    return costs <= least + slack
+
+
+def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried:
+    """The settings of tuning runs with their costs; a missing run has the median of its setting's others.
+
+    Args:
+        runs: the tuning runs of one method on one workload and backend, at least one that is not missing.
+        names: the tuned hyperparameters, the learning rate first.
+    """
+    known = judge.costs(runs)
+    seeds = {seed: place for place, seed in enumerate(sorted(known["seed"].unique()))}
+    found: dict[Setting, np.ndarray] = {}
+    for row in known.iter_rows(named=True):
+        own = found.setdefault(setting_of(row, names), np.full((2, len(seeds)), np.nan))
+        own[:, seeds[row["seed"]]] = row["first"], row["second"]
+    ordered = sorted(found)
+    costs = np.stack([found[setting] for setting in ordered], axis=1)
+    medians = np.nanmedian(costs, axis=-1, keepdims=True)
+    return Tried(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.least)
+
+
+def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> Setting:
     """The values of the tuned hyperparameters of a row that has them; NaN of one that it lacks."""
     values = {item["name"]: item["value"] for item in row["hyperparameters"] or []}
     values["learning_rate"] = row["learning_rate"]
     return tuple(values.get(name, nan) for name in names)
-
-
-def chosen_setting(
-    runs: pl.DataFrame, names: Sequence[str], metric: str, which: str, direction: Direction
-) -> tuple[float, ...]:
-    """The setting that tuning takes: of those that tie the least one, by the first of the names first.
-
-    Args:
-        runs: the tuning runs of one method on one workload and backend, at least one.
-        names: the tuned hyperparameters, the learning rate first.
-    """
-    tied = tied_settings(runs, metric, which, direction)
-    return min(setting_of(row, names) for row in tied.iter_rows(named=True))

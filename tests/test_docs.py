@@ -243,6 +243,7 @@ def test_the_reference_of_study_files_leaves_no_part_out():
         study.Contestant,
         study.FinalSeeds,
         tuning.Protocol,
+        tuning.TieCriterion,
         BaseModel,
         document.Document,
     }

@@ -20,7 +20,7 @@ from documents.plan import (
     WorkloadPlan,
 )
 from harness.checks import claims_of, file_of
-from harness.planning.studies import Study, at_defaults, final_seeds, missing_of, rule_of
+from harness.planning.studies import Study, at_defaults, final_seeds, first_final_seed, missing_of, rule_of
 from harness.registry import find_workload
 from harness.stages.parity_problems import PROBLEMS, STEPS, TOLERANCE
 from results.verdicts import rules as rules_of
@@ -44,7 +44,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
         name: BackendPlan.taken_from(
             own.backends[name],
             tuned_on=own.backends[name].tuned_on or name,
-            final_seeds=len(final_seeds(own, name)),
+            final_seeds=len(final_seeds(study, scale, name)),
         )
         for name in backends
     }
@@ -54,6 +54,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
         workloads=tuple(map(_workload_plan, study.workloads[scale])),
         runs_on=runs_on,
         seeds=own.seeds,
+        first_final_seed=first_final_seed(study, scale),
         targets=dict(sorted(study.targets.items())),  # the first one heads pages
         budget=own.budget,
         evaluations=own.evaluations,

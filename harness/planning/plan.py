@@ -25,7 +25,7 @@ from documents.job import (
     spec_file,
     training,
 )
-from documents.method import IDENTITY, BasisSpec, OptimizerSpec
+from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec
 from documents.plan import ChecksPlan, ReportPlan, SkippedStudy, StudyPlan
 from documents.study import Scale
 from documents.tuning import REFINED_RATES, TwoStageSweep
@@ -172,7 +172,9 @@ class Planner:
 
     def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
         """All jobs that the given backends need, upstream jobs first."""
-        most_final_seeds = max((final_seeds(self.size, one) for one in self.size.backends), key=len)
+        most_final_seeds = max(
+            (final_seeds(self.study, self.scale, one) for one in self.size.backends), key=len
+        )
         tuning_bases = self._bases(tuning_seeds(self.size), self.study.tried_bases)
         final_bases = self._bases(most_final_seeds, self.study.bases)
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
@@ -230,21 +232,30 @@ class Planner:
         return sweep, PlannedJob(spec, self.results, cells * REFINED_RATES, (sweep, *bases))
 
     def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        seeds = final_seeds(self.size, backend)
+        seeds = final_seeds(self.study, self.scale, backend)
         assert not set(seeds).intersection(tuning_seeds(self.size)), "final seeds must not have tuned"
         spec = runs_spec(
             self.study,
             self.size,
             stage="final",
             tuning=self.study.tuning_of(optimizer),
+            compared=self._compared(optimizer),
             claim_rules=deciding(self.study, self.scale)["rules"],
             **self._common(backend, (optimizer,), seeds, upstream),
             **self._running(backend),
         )
         return PlannedJob(spec, self.results, len(spec.workloads) * len(spec.bases) * len(seeds), upstream)
 
+    def _compared(self, optimizer: OptimizerSpec) -> tuple[str, ...]:
+        """The bases in which claims of the study compare final runs of a method."""
+        if not self.size.alternatives:
+            return ()
+        compared = frozenset[str]().union(*(one.methods for one in self.study.claims if not one.repeats))
+        labels = [basis.label for basis in self.study.bases]
+        return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
+
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        seeds = final_seeds(self.size, backend)[:1]
+        seeds = final_seeds(self.study, self.scale, backend)[:1]
         common = self._common(backend, self.study.running_on(backend), seeds, upstream)
         spec = TimingSpec(
             stage="timing", **training(self.study, self.size), **common, **self._running(backend)

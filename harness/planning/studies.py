@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from documents.claim import Claim, Condition, effect_of
 from documents.document import Judged, Precision, Targets
@@ -38,7 +41,10 @@ from harness.paths import STUDY_FOLDER
 from harness.registry import canonical, canonical_in, find_rule, find_workload
 from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
+from results.verdicts import rule_hash
 from workloads import Metric, Role, Workload
+
+BLOCKS = 1_000_000  # of final seeds
 
 
 @dataclass(frozen=True)
@@ -112,11 +118,39 @@ def tuning_seeds(scale: Scale) -> tuple[int, ...]:
     return tuple(range(scale.seeds.tuning))
 
 
-def final_seeds(scale: Scale, backend: str) -> tuple[int, ...]:
+def final_seeds(study: Study, scale: str, backend: str) -> tuple[int, ...]:
     """The seeds that methods are judged on, disjoint from the tuning seeds."""
-    own = scale.backends[backend].seeds
-    count = scale.seeds.final if own is None else own.final
-    return tuple(range(FIRST_FINAL_SEED, FIRST_FINAL_SEED + count))
+    size, first = study.scales[scale], first_final_seed(study, scale)
+    own = size.backends[backend].seeds
+    return tuple(range(first, first + (size.seeds.final if own is None else own.final)))
+
+
+def first_final_seed(study: Study, scale: str) -> int:
+    """The first seed that methods are judged on; of a study with claims that of a block of its own.
+
+    Which block follows from all that decides the claims (their rules, and the settings of what they
+    compare), so that whatever is changed after runs are known is judged on seeds that nobody has seen.
+    """
+    claims = [claim for claim in study.claims if not claim.repeats]
+    if not claims:
+        return FIRST_FINAL_SEED
+    size = study.scales[scale]
+    compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
+    decisive = {
+        "rules": [rule_hash(claim.written_rule, size.at_most_partly) for claim in claims],
+        "budget": size.budget,
+        "workloads": study.workloads[scale],
+        "bases": study.bases,
+        "optimizers": [one for one in study.optimizers if one.label in compared],
+        "tuning": study.tuning,
+        "schedule": study.schedule,
+        "stop": study.stop,
+        "precision": study.precision,
+    }
+    digest = hashlib.sha256(
+        json.dumps(TypeAdapter(Any).dump_python(decisive, mode="json"), sort_keys=True).encode()
+    ).digest()
+    return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
 
 
 def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
@@ -209,6 +243,7 @@ def read_study(path: Path) -> Study:
         labels = methods(optimizers_, bases_)
         metrics = _shared_metrics(workload for _, _, workload in known.values())
         _check_metrics(file, metrics, report)
+        _check_ties(file, report)
         for key, condition in _conditions(file.claims):
             _check_condition(key, condition, file, metrics, report)
             for name in _named(condition):
@@ -442,12 +477,29 @@ def _check_leaves(
 
 def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
     used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
+    if file.tuning.ties is not None:
+        used["tuning.ties"] = file.tuning.ties.metric
     used |= {f"targets.{metric}": metric for metric in file.targets}
     used |= {key: condition.metric for key, condition in _conditions(file.claims)}
     for key, metric in used.items():
         if metric not in metrics:
             owner = "the study" if len(file.workloads) == 1 else "the list of what all workloads measure"
             report(key, unknown(owner, "metric", metric, metrics))
+
+
+def _check_ties(file: StudyFile, report: Report) -> None:
+    """Check that settings that tie can be told apart, as all do that stop where the criterion does."""
+    choose, ties, stop = file.tuning.choose, file.tuning.ties, file.stop.model_dump()
+    if ties is None and stop.get(choose.metric) is not None:
+        given = f"median steps_to_stop {choose.metric}"
+        report(
+            "tuning.ties",
+            f"all settings that stop tie by {choose.metric}; give what decides, such as {given}",
+        )
+    if ties is not None and ties.which == "steps_to_stop" and stop.get(ties.metric) is None:
+        report("tuning.ties", f"runs do not stop at a {ties.metric}; give it in stop")
+    if ties is not None and ties.which == "steps_to_target" and ties.metric not in file.targets:
+        report("tuning.ties", f"there is no target of {ties.metric}; give it in targets")
 
 
 def _check_condition(

@@ -1,20 +1,21 @@
-"""What the runs of a sweep say: which rates refine it, and which setting is chosen."""
+"""What the runs of a sweep say: which rates refine it, and which settings may be chosen."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from documents.document import Direction
-from documents.tuning import Setting, Tuning, power_of_ten
+from documents.tuning import Setting, power_of_ten
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from results.tuning import Judge, Tried
 
 Group = tuple[str, str]  # workload, basis that chooses
 MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power of ten
 
 
-def refine(runs: pl.DataFrame, tuning: Tuning, direction: Direction) -> dict[Group, tuple[Setting, ...]]:
+def refine(runs: pl.DataFrame, judge: Judge) -> dict[Group, tuple[Setting, ...]]:
     """The new settings of the refined sweep, six for each workload and basis that chooses.
 
     The bounds lie one power of ten around the best coarse rate; rates of the coarse sweep are not run
@@ -23,11 +24,9 @@ def refine(runs: pl.DataFrame, tuning: Tuning, direction: Direction) -> dict[Gro
 
     Args:
         runs: the coarse sweep of one optimizer (results.schema.RUNS).
-        tuning: the study's protocol.
-        direction: of the metric that it chooses by.
+        judge: by what the study chooses.
     """
-    chosen = choose(runs, tuning, direction)
-    return {group: _around(setting["learning_rate"]) for group, setting in chosen.items()}
+    return {group: _around(found.chosen[0]) for group, found in groups_tried(runs, judge).items()}
 
 
 def _around(rate: float) -> tuple[Setting, ...]:
@@ -38,15 +37,14 @@ def _around(rate: float) -> tuple[Setting, ...]:
     return tuple({"learning_rate": float(f"{multiple}e{one}")} for one in around for multiple in MULTIPLES)
 
 
-def choose(runs: pl.DataFrame, tuning: Tuning, direction: Direction) -> dict[Group, Setting]:
-    """The setting that is taken (`results.tuning.chosen_setting`), by workload and the basis that chooses.
+def groups_tried(runs: pl.DataFrame, judge: Judge) -> dict[Group, Tried]:
+    """The settings that were tried (`results.tuning.tried`), by workload and the basis that chooses.
 
     A group whose runs are all missing has none.
 
     Args:
         runs: the tuning runs of one optimizer (results.schema.RUNS).
-        tuning: the study's protocol.
-        direction: of the metric that it chooses by.
+        judge: by what the study chooses.
 
     Raises:
         ValueError: when the runs are of several optimizers, or lack the metric or the identity basis.
@@ -54,23 +52,22 @@ def choose(runs: pl.DataFrame, tuning: Tuning, direction: Direction) -> dict[Gro
     import polars as pl
 
     from results.outcomes import finished, missing
-    from results.tuning import chosen_setting
+    from results.tuning import tried
 
     optimizers = runs["optimizer"].unique().to_list()
     if len(optimizers) > 1:
         raise ValueError(f"a choice needs the runs of one optimizer, not of {sorted(optimizers)}")
-    names, metric, which = tuning.names, tuning.choose.metric, tuning.choose.which
+    metric, which = judge.tuning.choose.metric, judge.tuning.choose.which
     has = pl.col(f"{which}_metrics").list.eval(pl.element().struct.field("name") == metric).list.any()
     for run in runs.filter(finished() & ~has)["run"]:
         raise ValueError(f"run {run} has no {which} {metric}")
     groups = dict(runs.group_by("workload", "basis", maintain_order=True))
-    chosen: dict[Group, Setting] = {}
+    found: dict[Group, Tried] = {}
     for workload, basis in groups:
-        group = workload, tuning.chooser(basis)
+        group = workload, judge.tuning.chooser(basis)
         if group not in groups:
             raise ValueError(f"no run of {workload} in the identity basis, which chooses for all bases")
         known = groups[group].filter(~missing())
         if len(known):
-            best = chosen_setting(known, names, metric, which, direction)
-            chosen[group] = dict(zip(names, best, strict=True))
-    return chosen
+            found[group] = tried(known, judge.tuning.names, judge)
+    return found

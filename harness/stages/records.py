@@ -202,7 +202,7 @@ def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dic
         "backend": spec.backend,
         "device": spec.device,
         "dtype": precision_of(job.training, cell.workload),
-        "stage": spec.stage,
+        "stage": "alternative" if spec.stage == "final" and setting else spec.stage,
         "seed": spec.seeds[seed],
         "learning_rate": float(hyper["learning_rate"]),
         "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),

@@ -36,6 +36,7 @@ from harness.stages.records import RunTables, failed_rows, rows
 from harness.stages.supervision import FAULTS, Failure, Lanes, failure_of
 from results import schema
 from results.reading import read
+from results.tuning import Judge
 from results.writing import write_table
 
 
@@ -92,24 +93,31 @@ def _cells(job: Job) -> list[Cell]:
 
 
 def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]]]:
-    """What each workload and basis tries: the spec's own settings, or what the upstream tables say."""
+    """What each workload and basis tries: the spec's own settings, or what the upstream tables say.
+
+    Of final runs the first setting is the one that was chosen.
+    """
     spec = job.spec
     assert isinstance(spec, RunsSpec)
     if spec.settings is not None:
         return {(one.name, basis.label): spec.settings for one in spec.workloads for basis in spec.bases}
     runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
-    direction = workload_of(spec.workloads[0]).metrics[spec.tuning.choose.metric].direction
-    found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
+    metrics = workload_of(spec.workloads[0]).metrics
+    judge = Judge(spec.tuning, lambda metric: metrics[metric].direction, spec.stop)
     if spec.stage == "refine":
-        found = tuning.refine(runs, spec.tuning, direction)
-    else:
-        chosen = tuning.choose(runs, spec.tuning, direction)
-        found = {group: [setting] for group, setting in chosen.items()}
-    return {
-        (one.name, basis.label): found.get((one.name, spec.tuning.chooser(basis.label)), ())
-        for one in spec.workloads
-        for basis in spec.bases
-    }
+        refined = tuning.refine(runs, judge)
+        return {
+            (one.name, basis.label): refined.get((one.name, spec.tuning.chooser(basis.label)), ())
+            for one in spec.workloads
+            for basis in spec.bases
+        }
+    groups, names = tuning.groups_tried(runs, judge), spec.tuning.names
+    found: dict[tuple[str, str], Sequence[Mapping[str, float]]] = {}
+    for one, basis in itertools.product(spec.workloads, spec.bases):
+        tried = groups.get((one.name, spec.tuning.chooser(basis.label)))
+        settings = () if tried is None else tried.likely if basis.label in spec.compared else (tried.chosen,)
+        found[one.name, basis.label] = [dict(zip(names, setting, strict=True)) for setting in settings]
+    return found
 
 
 @dataclass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from math import inf, log
 
 import numpy as np
@@ -12,6 +14,7 @@ import polars as pl
 from documents.claim import TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
 from documents.document import targets_on
 from documents.errors import InputError
+from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
 from reports.claims.censoring import (
     EffectBounds,
@@ -29,14 +32,31 @@ from reports.claims.outcome_measures import (
     values_at_equal_cost,
 )
 from reports.formatting import plain, ratio, signed
-from reports.measures import steps_to_stop, steps_to_target, study_values
+from reports.measures import settings_tried, steps_to_stop, steps_to_target, study_values, tuned_as
 from reports.statistics.decisions import Question, tells_nothing
 from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
+from results.schema import TUNING
+from results.tuning import Setting, Tried, setting_of
 
 NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A comparison at other settings than the chosen ones.
+
+    Args:
+        share: of the draws of tuning seeds, those that choose these settings.
+        tied: whether each of them ties with the chosen one.
+        interval: between what each gain lies; None where the settings were not run.
+    """
+
+    share: float
+    tied: bool
+    interval: Interval | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,7 @@ class ClaimComparison:
             trend Kendall's tau. Runs that stopped count with their threshold.
         interval: between what each gain lies, where runs that stopped censor it.
         stop: the threshold at which runs stop, or the target; None without, or where it plays no part.
+        alternatives: the comparison at all other settings that tuning may have chosen.
     """
 
     key: ComparisonKey
@@ -60,6 +81,7 @@ class ClaimComparison:
     gains: np.ndarray
     interval: Interval
     stop: float | None = None
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def control(self) -> str:
@@ -83,8 +105,13 @@ class ClaimComparison:
 
     @property
     def p_value(self) -> float:
-        """Of the question, not corrected; 1 without pairs."""
+        """For what is claimed, not corrected; 1 without pairs."""
         return self.question.p_value(*self.interval) if len(self.gains) else 1.0
+
+    @property
+    def refuting_p_value(self) -> float:
+        """Against what is claimed, not corrected; 1 without pairs."""
+        return self.question.refuting_p_value(*self.interval) if len(self.gains) else 1.0
 
     def as_effect(self, gain: float) -> float:
         """A gain as the effect that readers see: treated / control, or treated - control."""
@@ -148,23 +175,84 @@ class ClaimComparison:
 def comparisons(study: StudyPlan, claim: Claim, tables: Tables, backend: str) -> Iterator[ClaimComparison]:
     """Every comparison that a claim asks for, on one backend; without pairs where runs are missing."""
     own = tables.runs.filter(pl.col("backend") == backend)
-    final, tuning = own.filter(pl.col("stage") == "final"), own.filter(pl.col("stage") != "final")
+    of_tuning = pl.col("stage").is_in(TUNING)
+    judged, tuning = own.filter(~of_tuning), own.filter(of_tuning)
     for number, condition in enumerate(claim.conditions):
         for workload in _workloads(study, claim, condition):
-            values = _values_by_workload(study, tables, final, condition, workload.name)
-            tried = tuning.filter(pl.col("workload") == workload.name)
+            values = _values_by_workload(study, tables, judged, condition, workload.name)
             for key in condition.keys(claim.id, number, workload.name):
                 if condition.of_tuning:
+                    tried = tuning.filter(workload=workload.name)
                     gains = gains_over_rates(study, tried, condition, key.treated, str(key.control))
                     effect: Effect = "ratio" if condition.quantity == "best_learning_rate" else "difference"
                     interval = Interval(gains, gains)
                     yield ClaimComparison(key, study.name, backend, condition, effect, 1.0, gains, interval)
                     continue
                 if condition.at_a_cost:
-                    here = final.filter(workload=workload.name)
-                    sides = key.treated, str(key.control)
-                    values = {workload.name: values_at_equal_cost(study, tables, here, condition, *sides)}
-                yield _of_finals(study, values, backend, condition, key)
+                    values = {workload.name: judged.filter(workload=workload.name)}
+                sides = _sides(study, tables, backend, values, key)
+                yield _compared(study, tables, backend, condition, key, sides)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The runs that judge a method on a workload, by their settings, and what tuning says of these."""
+
+    at: Mapping[Setting, pl.DataFrame]
+    tried: Tried | None  # None where no tuning run says anything
+    final: pl.DataFrame  # those at the chosen setting
+
+
+def _sides(
+    study: StudyPlan, tables: Tables, backend: str, values: Mapping[str, pl.DataFrame], key: ComparisonKey
+) -> tuple[_Side, ...]:
+    """The runs of a comparison; `values` of final runs and alternatives by workload."""
+    found = []
+    for workload, method in key.sides:
+        runs, optimizer = values[workload].filter(method=method), Method.of(method).optimizer
+        names = study.tuned_names(optimizer)
+        rows: dict[Setting, list[int]] = {}
+        for place, row in enumerate(runs.iter_rows(named=True)):
+            rows.setdefault(setting_of(row, names), []).append(place)
+        tuning = tables.runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
+        tuner, where = tuned_as(study, method, backend, tuning)
+        tried = settings_tried(study, optimizer, tuning.filter(method=tuner, backend=where))
+        at = {setting: runs[places] for setting, places in rows.items()}
+        found.append(_Side(at, tried, runs.filter(stage="final")))
+    return tuple(found)
+
+
+def _compared(
+    study: StudyPlan,
+    tables: Tables,
+    backend: str,
+    condition: Condition,
+    key: ComparisonKey,
+    sides: tuple[_Side, ...],
+) -> ClaimComparison:
+    """A comparison at the chosen settings, with the alternatives."""
+
+    def at(values: Sequence[pl.DataFrame]) -> ClaimComparison:
+        if condition.at_a_cost:
+            equal = values_at_equal_cost(
+                study, tables, pl.concat(values), condition, key.treated, str(key.control)
+            )
+            values = [equal.filter(method=method) for _, method in key.sides]
+        return _of_finals(study, values, backend, condition, key)
+
+    chosen = at([side.final for side in sides])
+    tried = [side.tried for side in sides if side.tried is not None]
+    if len(tried) < len(sides) or not len(chosen.gains):
+        return chosen
+    drawn = Counter(zip(*(each.drawn for each in tried), strict=True))
+    tied = set(product(*(each.tied for each in tried)))
+    alternatives = []
+    for settings in sorted(tied.union(drawn) - {tuple(each.chosen for each in tried)}):
+        runs = [side.at.get(setting) for side, setting in zip(sides, settings, strict=True)]
+        known = [each for each in runs if each is not None]
+        interval = at(known).interval if len(known) == len(runs) else None
+        alternatives.append(Alternative(drawn[settings] / drawn.total(), settings in tied, interval))
+    return replace(chosen, alternatives=tuple(alternatives))
 
 
 def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[WorkloadPlan]:
@@ -186,12 +274,12 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
 
 
 def _values_by_workload(
-    study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition, workload: str
+    study: StudyPlan, tables: Tables, judged: pl.DataFrame, condition: Condition, workload: str
 ) -> dict[str, pl.DataFrame]:
     """What a condition compares of final runs at equal steps, by the workloads of both sides."""
     if condition.of_tuning or condition.at_a_cost:
         return {}
-    named = final.filter(pl.col("method").is_in([*condition.methods, *condition.controls]))
+    named = judged.filter(pl.col("method").is_in([*condition.methods, *condition.controls]))
     return {
         name: _values(study, tables, named.filter(pl.col("workload") == name), condition)
         for name in dict.fromkeys((workload, condition.than_on or workload))
@@ -213,7 +301,7 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
 
 def _of_finals(
     study: StudyPlan,
-    values: Mapping[str, pl.DataFrame],
+    values: Sequence[pl.DataFrame],
     backend: str,
     condition: Condition,
     key: ComparisonKey,
@@ -221,7 +309,7 @@ def _of_finals(
     """What final runs say of a comparison.
 
     Args:
-        values: by workload, with columns method, seed and value.
+        values: of each side, with columns seed and value.
     """
     direction = condition.direction or study.direction_of(condition.metric)
     effect = effect_of(condition.effect, direction)
@@ -231,8 +319,8 @@ def _of_finals(
         f"{key.control or condition.number} on {key.workload}"
     )
     sides = []
-    for workload, method in key.sides:
-        side = values[workload].filter(pl.col("method") == method).drop_nulls("value")
+    for each in values:
+        side = each.drop_nulls("value")
         if condition.quantity not in TO_THRESHOLD:
             side = with_bounds(side, direction, stop)
         if side["seed"].is_duplicated().any():

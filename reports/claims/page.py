@@ -63,7 +63,10 @@ def parts_of(rows: pl.DataFrame) -> Rows:
     counts = rows.group_by(PART, maintain_order=True).agg(
         pl.len().alias("measures"),
         (~pl.col("holds")).sum().alias("missed"),
-        pl.col("holds").all().alias("part_holds"),
+        pl.when(pl.col("holds").all())
+        .then(pl.lit("supported"))
+        .otherwise(pl.lit("refuted"))
+        .alias("finding"),
     )
     worst = worst.select(*PART, "source", "quantity", "value", "relation", "limit", "tolerance", "share")
     ordered = counts.join(worst, on=PART, maintain_order="left")

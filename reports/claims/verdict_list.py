@@ -22,7 +22,7 @@ from reports.claims.verdicts import Verdicts, claim_verdicts
 from reports.plan import claim_figure
 from reports.tables import tables_of
 
-HEADS = ("claim", "verdict", "estimate [interval]", "p (Holm)", "seeds", "why")
+HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
 
 
@@ -105,7 +105,9 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 "deciding": deciding.get("key"),
                 "decided_by": contest(deciding) if deciding else None,
                 **{name: deciding.get(name) for name in ("shown", "range", "asks")},
-                "beyond_seeds": any(one["finding"] == "open" and one["beyond_seeds"] for one in own.values()),
+                "beyond_seeds": any(
+                    one["finding"] == "inconclusive" and one["beyond_seeds"] for one in own.values()
+                ),
             }
         )
     return verdicts

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any, get_args
 
 import polars as pl
 
 from documents.claim import Claim, ComparisonKey
 from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
-from reports.claims.comparison import ClaimComparison, comparisons
+from reports.claims.comparison import Alternative, ClaimComparison, comparisons
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
 from reports.plan import reading
-from reports.statistics.decisions import Finding, decide, holm, seeds_needed
+from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
-from results.verdicts import ALPHA, Variant, Verdict, verdicts
+from results.verdicts import ALPHA, KEPT, Variant, Verdict, verdicts
 
 
 @dataclass(frozen=True)
@@ -78,27 +79,26 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
-    """The table `findings`: each comparison's estimate, corrected p-value and what it says.
+    """The table `findings`: each comparison's estimate, its p-values and what it says.
 
-    Holm's correction goes over the comparisons of a family on one backend; one without pairs counts with a
-    p-value of 1.
+    All comparisons of a claim must hold, so that each is supported by its own p-value (an intersection-union
+    test), and one that is refuted refutes the claim, so that refutations are corrected by Holm's method. His
+    correction of the p-values for the relation says which comparisons hold together.
     """
-    families: dict[tuple[str, str], list[ClaimComparison]] = {}
+    claims: dict[tuple[str, str], list[ClaimComparison]] = {}
     for one in compared:
-        families.setdefault((one.condition.family, one.backend), []).append(one)
-    adjusted = {
-        id(one): corrected
-        for family in families.values()
-        for one, corrected in zip(family, holm([one.p_value for one in family]), strict=True)
+        claims.setdefault((one.key.claim, one.backend), []).append(one)
+    rows = {
+        id(one): _finding_row(one, together, refuting, len(own))
+        for own in claims.values()
+        for one, together, refuting in zip(
+            own, holm([one.p_value for one in own]), holm([one.refuting_p_value for one in own]), strict=True
+        )
     }
-    rows = [
-        _finding_row(one, adjusted[id(one)], len(families[one.condition.family, one.backend]))
-        for one in compared
-    ]
-    return pl.DataFrame(rows, schema=FINDINGS)
+    return pl.DataFrame([rows[id(one)] for one in compared], schema=FINDINGS)
 
 
-def _finding_row(one: ClaimComparison, adjusted: float, family: int) -> dict[str, object]:
+def _finding_row(one: ClaimComparison, together: float, refuting: float, relations: int) -> dict[str, object]:
     condition = one.condition
     row: dict[str, object] = {
         "claim": one.key.claim,
@@ -111,25 +111,73 @@ def _finding_row(one: ClaimComparison, adjusted: float, family: int) -> dict[str
         "control": one.control,
         "effect": one.effect,
         "margin": one.as_effect(one.margin if condition.relation == "better" else -one.margin),
-        "family": condition.family,
         "seeds": len(one.gains),
-        "finding": "open",
+        "finding": "inconclusive",
     }
     if not len(one.gains):
         return row
     effect, (low, high) = one.bounds, one.interval
-    found = decide(one.question, low, adjusted, ALPHA, high)
-    needed = seeds_needed(one.question, low, family, ALPHA, high) if found == "open" else None
+    found, tuned = finding_of(one, refuting, relations)
+    undecided = found == "inconclusive" and not tuned
+    needed = seeds_needed(one.question, low, relations, ALPHA, high) if undecided else None
     return row | {
         "estimate": effect.median,
         "low": effect.low,
         "high": effect.high,
         "level": effect.floor.level,
         "p_value": one.p_value,
-        "holm_p_value": adjusted,
+        "holm_p_value": together,
+        "refuting_p_value": refuting,
         "finding": found,
         "seeds_needed": needed,
+        **tuned,
     }
+
+
+def finding_of(one: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, dict[str, Any]]:
+    """What a comparison says, and of one that is decided at the chosen settings what others say.
+
+    Args:
+        refuting: its p-value against the relation, corrected.
+        relations: how many comparisons the claim rests on.
+    """
+    low, high = one.interval
+    found = decide(one.question, low, one.p_value, refuting, ALPHA, high)
+    if found == "inconclusive":
+        return found, {}
+    tuned = _over_settings(one, found, relations)
+    return ("inconclusive" if _flips(tuned) else found), tuned
+
+
+def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict[str, Any]:
+    """How often a comparison has the same finding at other settings that tuning may have chosen.
+
+    Where none of them was run, nothing is known of that; where some were, the others count as disagreeing.
+    Refutations are corrected by Bonferroni's method, since the other comparisons keep their settings.
+    """
+    others = one.alternatives
+    not_run = sum(other.interval is None for other in others)
+    told: dict[str, Any] = {"ties": sum(other.tied for other in others), "settings_not_run": not_run}
+    if others and not_run == len(others):
+        return told
+    same = [other for other in others if _finding_at(other, one.question, relations) == found]
+    differing = sum(other.share for other in others) - sum(other.share for other in same)
+    return told | {"ties_agree": sum(other.tied for other in same), "choices_agree": 1 - differing}
+
+
+def _finding_at(other: Alternative, question: Question, relations: int) -> Finding | None:
+    """What a comparison says at other settings; None where they were not run."""
+    if other.interval is None:
+        return None
+    low, high = other.interval
+    refuting = min(1.0, relations * question.refuting_p_value(low, high))
+    return decide(question, low, question.p_value(low, high), refuting, ALPHA, high)
+
+
+def _flips(tuned: Mapping[str, Any]) -> bool:
+    """Whether what the chosen settings say depends on the choice too much to be said."""
+    agree = tuned.get("ties_agree")
+    return agree is not None and (agree < tuned["ties"] or tuned["choices_agree"] < KEPT)
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -138,15 +186,11 @@ def _finding_row(one: ClaimComparison, adjusted: float, family: int) -> dict[str
 def combined(findings: Sequence[Finding]) -> Verdict:
     """The verdict on a claim all of whose comparisons must hold.
 
-    All hold: reproduced. Some hold and some fail: partly reproduced. All fail: not reproduced. Else some are
-    open and further seeds could change the answer: underpowered.
+    All supported: reproduced. One refuted: not reproduced. Else some are inconclusive: underpowered.
     """
-    kinds = set(findings)
-    if kinds == {"holds"}:
-        return "reproduced"
-    if {"holds", "fails"} <= kinds:
-        return "partly reproduced"
-    return "not reproduced" if kinds == {"fails"} else "underpowered"
+    if "refuted" in findings:
+        return "not reproduced"
+    return "reproduced" if set(findings) == {"supported"} else "underpowered"
 
 
 def _decided_row(
@@ -163,17 +207,19 @@ def _decided_row(
         compared: its comparisons, in the order of `findings`.
         weakest: the finding whose estimate, interval and p-value are the claim's.
     """
-    verdict = combined(findings["finding"].to_list())
-    reasons = [_reason(findings), *_censoring(findings, compared)]
-    if verdict == "reproduced" and study.at_most_partly:
+    verdict, limits = combined(findings["finding"].to_list()), _limits(study, findings)
+    reasons = [_reason(findings), *_censoring(findings, compared), *_tuning(findings)]
+    if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
-        reasons.append(f"partly at most, since {study.at_most_partly}")
-    needed = findings.filter(pl.col("finding") == "open")["seeds_needed"]
+        reasons.append(f"partly at most, since {' and '.join(limits)}")
+    elif verdict == "not reproduced" and limits:
+        reasons.append(f"at this scale, since {' and '.join(limits)}")
+    needed = findings.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
     return {
         "verdict": verdict,
         "reason": "; ".join([*reasons, *map(str, repeats)]),
         **{name: weakest[name] for name in ("estimate", "low", "high")},
-        "p_value": weakest["holm_p_value"],
+        "p_value": weakest["refuting_p_value" if weakest["finding"] == "refuted" else "p_value"],
         "seeds": findings["seeds"].min(),
         "seeds_needed": needed.max() if verdict == "underpowered" and not needed.has_nulls() else None,
     }
@@ -182,34 +228,57 @@ def _decided_row(
 def _weakest(findings: pl.DataFrame) -> tuple[int, dict[str, object]] | None:
     """Place and finding of the comparison that decides; None where none has a pair.
 
-    Of those that fail, else of those that are open, else of all, it is the one with the largest corrected
-    p-value. As all must hold, that p-value is the claim's own (an intersection-union test).
+    Of those that are refuted it is the one with the smallest corrected p-value of that; else of those that
+    are inconclusive, else of all, the one with the largest p-value, which is the claim's own.
     """
-    for kind in ("fails", "open", "holds"):
-        among = findings.with_row_index("place").filter(pl.col("finding") == kind, pl.col("seeds") > 0)
-        if len(among):
-            row = among.sort("holm_p_value", descending=True).row(0, named=True)
+    known = findings.with_row_index("place").filter(pl.col("seeds") > 0)
+    for kind in ("refuted", "inconclusive", "supported"):
+        by = pl.col("refuting_p_value") if kind == "refuted" else -pl.col("p_value")
+        for row in known.filter(finding=kind).sort(by).head(1).to_dicts():
             return row.pop("place"), row
     return None
 
 
 def _reason(findings: pl.DataFrame) -> str:
-    said = {"holds": ("holds", "hold"), "fails": ("fails", "fail"), "open": ("is open", "are open")}
     if len(findings) == 1:
-        return f"its one comparison {said[findings['finding'].item()][0]}"
-    counts = {kind: int((findings["finding"] == kind).sum()) for kind in said}
-    words = ", ".join(f"{count} {said[kind][count > 1]}" for kind, count in counts.items() if count)
+        return f"its one comparison is {findings['finding'].item()}"
+    counts = {kind: int((findings["finding"] == kind).sum()) for kind in get_args(Finding)}
+    words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     return f"of {len(findings)} comparisons {words}"
 
 
 def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
-    """What runs that stopped keep from deciding, of each comparison that is open, in words."""
+    """What runs that stopped keep from deciding, of each comparison that is inconclusive, in words."""
     for finding, one in zip(findings["finding"], compared, strict=True):
-        if finding == "open" and one.censoring:
+        if finding == "inconclusive" and one.censoring:
             about = (
                 f"{one.key.treated} and {one.control} on {one.key.workload}: " if len(compared) > 1 else ""
             )
             yield about + one.censoring
+
+
+def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
+    """Why what these runs say is not the last word."""
+    not_run = max(findings["settings_not_run"].drop_nulls().to_list(), default=0)
+    unchecked = (
+        f"up to {not_run} settings that tuning may have chosen as well were not run" if not_run else ""
+    )
+    return [why for why in (study.at_most_partly, unchecked) if why]
+
+
+def _tuning(findings: pl.DataFrame) -> Iterator[str]:
+    """What other settings that tuning may have chosen keep from deciding, in words."""
+    for row in filter(_flips, findings.iter_rows(named=True)):
+        words = []
+        if row["ties_agree"] < row["ties"]:
+            words.append(f"at {row['ties'] - row['ties_agree']} of {row['ties']} settings that tie with it")
+        if row["choices_agree"] < KEPT:
+            words.append(f"for {1 - row['choices_agree']:.0%} of the choices by other tuning seeds")
+        not_run = f" ({row['settings_not_run']} settings were not run)" if row["settings_not_run"] else ""
+        yield (
+            f"{row['treated']} and {row['control']} on {row['workload']}: what the chosen ones say is not "
+            f"said {' and '.join(words)}{not_run}"
+        )
 
 
 def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:

@@ -30,6 +30,7 @@ from reports.measures import (
     peak_memory,
     references,
     seconds_to_target,
+    settings_tried,
     step_ratios,
     step_seconds,
     study_values,
@@ -44,7 +45,6 @@ from results.intervals import MedianInterval, median_interval
 from results.merging import machines
 from results.outcomes import failed
 from results.schema import TUNING
-from results.tuning import tied_settings
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
@@ -184,7 +184,7 @@ def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFr
                 **rates[method],
                 "others": hyperparameters | options_of(study, method),
                 "tuned_on": tuned_on,
-                "tied": _tied(study, tuning.filter(method=tuner, backend=tuned_on)),
+                "tied": _tied(study, method, tuning.filter(method=tuner, backend=tuned_on)),
             }
         )
     return rows
@@ -202,12 +202,10 @@ def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
     }
 
 
-def _tied(study: StudyPlan, judged: pl.DataFrame) -> int | None:
+def _tied(study: StudyPlan, method: str, judged: pl.DataFrame) -> int | None:
     """How many settings tied in the choice of a method's, itself included; None where it is not known."""
-    if not len(judged):
-        return None
-    metric = study.tuning.choose.metric
-    return len(tied_settings(judged, metric, study.tuning.choose.which, study.direction_of(metric)))
+    found = settings_tried(study, Method.of(method).optimizer, judged)
+    return None if found is None else len(found.tied)
 
 
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:

@@ -19,7 +19,6 @@ from reports.pages.site import STATIC
 from reports.plan import reading
 from reports.rendering import templates
 from reports.sets.sides import Side, read_side
-from reports.statistics.decisions import LEAST_LEVEL
 from reports.statistics.paired import Direction, Effect, effect_for
 from reports.statistics.ranks import NEGLIGIBLE
 from results.intervals import LEVEL, MedianInterval, median_interval
@@ -28,6 +27,7 @@ from results.merging import machines
 Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)  # in the order of pages
 Kind = Literal["verdicts", "comparisons of claims", "runs"]
+LEAST_LEVEL = 0.9  # of an interval that may exclude: that of 5 pairs or more
 UNDECIDED = ("underpowered", "not run")
 SIDES = ("value", "value_right")  # columns of joined runs
 

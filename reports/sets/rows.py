@@ -12,14 +12,14 @@ import polars as pl
 from documents.method import IDENTITY, Method
 from documents.plan import ChecksPlan, ParityPlan, ReportPlan, StudyPlan
 from documents.sets import PROVENANCE
-from documents.study import FIRST_FINAL_SEED
 from reports.claims.page import with_share
+from reports.measures import settings_tried
 from reports.sets.files import CURVE_POINTS, SPECIAL
 from results.merging import KEYS
 from results.outcomes import FINISHED
 from results.reading import with_method
 from results.schema import COMPARISONS, TUNING
-from results.tuning import chosen_setting, setting_of
+from results.tuning import setting_of
 
 ROWS = {  # what names a row
     **KEYS,
@@ -123,7 +123,7 @@ def _planned(study: StudyPlan) -> pl.DataFrame:
         if study.optimizer(optimizer).only_backend not in (None, backend):
             continue
         for seed in range(study.runs_on[backend].final_seeds):
-            found["final", backend, workload, method, FIRST_FINAL_SEED + seed] = 1
+            found["final", backend, workload, method, study.first_final_seed + seed] = 1
         if study.tuning.tries(basis):
             for seed in range(study.seeds.tuning):
                 tuner = _tuner(study, optimizer, backend)
@@ -139,7 +139,8 @@ def _cells(study: StudyPlan, runs: pl.DataFrame) -> Iterator[str]:
     settings = pl.struct("learning_rate", pl.col("hyperparameters").hash()).n_unique()
     kind = pl.when(pl.col("stage").is_in(TUNING)).then(pl.lit("tuning")).otherwise(pl.lit("final"))
     there = (
-        runs.with_columns(kind=kind)
+        runs.filter(pl.col("stage") != "alternative")
+        .with_columns(kind=kind)
         .group_by(names)
         .agg(there=pl.when(pl.col("kind").first() == "final").then(pl.len()).otherwise(settings))
     )
@@ -150,26 +151,23 @@ def _cells(study: StudyPlan, runs: pl.DataFrame) -> Iterator[str]:
 
 
 def _settings(study: StudyPlan, runs: pl.DataFrame) -> Iterator[str]:
-    """Final runs at other settings than those that tuning chose: the best, of those that tie the least."""
+    """Final runs at another setting than tuning chose, and alternatives that it would not have chosen."""
     tuning = dict(runs.filter(pl.col("stage").is_in(TUNING)).group_by(CELL))
-    choose = study.tuning.choose
-    criterion = (choose.metric, choose.which, study.direction_of(choose.metric))
-    final = runs.filter(pl.col("stage") == "final").sort(*CELL, "seed")
-    for (backend, workload, method), judged in final.group_by(CELL, maintain_order=True):
+    final = runs.filter(~pl.col("stage").is_in(TUNING)).sort(*CELL, "seed")
+    for (backend, workload, method, stage), judged in final.group_by(*CELL, "stage", maintain_order=True):
         optimizer, basis = Method.of(str(method))
         tuner = _tuner(study, optimizer, str(backend))
         chooser = Method(optimizer, IDENTITY if study.shares_rates else basis).label
-        tried = tuning.get((tuner, workload, chooser))
-        if tried is None:
+        found = settings_tried(study, optimizer, tuning.get((tuner, workload, chooser), runs.clear()))
+        if found is None:
             continue  # one of the cells without runs
-        space = study.optimizer(optimizer).space
-        names = sorted(space, key=lambda name: name != "learning_rate") or list(study.tuning.names)
-        right = chosen_setting(tried, names, *criterion)
-        wrong = {setting_of(row, names) for row in judged.iter_rows(named=True)} - {right}
+        names = study.tuned_names(optimizer)
+        right = {found.chosen} if stage == "final" else set(found.likely[1:])
+        wrong = {setting_of(row, names) for row in judged.iter_rows(named=True)} - right
         if wrong:
             yield (
-                f"{study.name}/runs.parquet: final runs of {method} on {workload}, {backend}: "
-                f"{', '.join(names)} are {min(wrong)}, and tuning on {tuner} chose {right}"
+                f"{study.name}/runs.parquet: {stage} runs of {method} on {workload}, {backend}: "
+                f"{', '.join(names)} are {min(wrong)}, and tuning on {tuner} chose {found.chosen}"
             )
 
 

@@ -12,12 +12,11 @@ from numpy.typing import ArrayLike
 from reports.statistics.paired import DEFAULT_TEST, TESTS, ties_against
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.values import ordered_values
-from results.intervals import LEVEL, interval_order, median_interval
+from results.intervals import median_interval
 
 ClaimRelation = Literal["better", "no_worse", "same"]
-Finding = Literal["holds", "fails", "open"]
+Finding = Literal["supported", "refuted", "inconclusive"]
 
-LEAST_LEVEL = 0.9  # of an interval that may exclude: that of 5 pairs or more
 ROUNDING = 1e-6  # of gains: what float32 leaves of equal accuracies
 RESAMPLED = 200  # studies, for each number of seeds
 POWER = 0.9
@@ -82,8 +81,21 @@ class Question:
         greatest = least if most is None else np.asarray(most, dtype=float)
         return max(below, test(ties_against(greatest - self.margin, self.slack)))
 
+    def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
+        """One-sided, for a median gain that the relation does not allow; of "same" twice the smaller of two.
+
+        Arguments as those of `p_value`. Gains at the margin, but for rounding, count for the relation.
+        """
+        least, test = np.asarray(gains, dtype=float), TESTS[self.test]
+        greatest = least if most is None else np.asarray(most, dtype=float)
+        required = self.margin if self.relation == "better" else -self.margin
+        below = test(ties_against(greatest - required, self.slack))
+        if self.relation != "same":
+            return below
+        return min(1.0, 2 * min(below, test(ties_against(self.margin - least, self.slack))))
+
     def excluded(self, low: float, high: float) -> bool:
-        """Whether an interval of the median gain holds nothing that the relation allows."""
+        """Whether the relation allows no median gain from `low` to `high`."""
         least, most = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
             return high < least
@@ -98,27 +110,32 @@ class Question:
 
 
 def decide(
-    question: Question, gains: ArrayLike, adjusted: float, alpha: float, most: ArrayLike | None = None
+    question: Question,
+    gains: ArrayLike,
+    p_value: float,
+    refuting_p_value: float,
+    alpha: float,
+    most: ArrayLike | None = None,
 ) -> Finding:
-    """What paired gains say.
+    """What paired gains say of a relation.
 
-    It fails where the interval of the median gain holds nothing that the relation allows; it holds where the
-    test rejects its null and the median gain is one that the relation allows; else it is open. Gains that are
-    known to bounds decide only what they decide wherever between them they lie: the interval then goes from
-    the lower end with the least of them to the upper end with the greatest, and both medians must be allowed.
+    It is supported where the test rejects its null and the median gain is one that the relation allows, and
+    refuted where the other test rejects the relation and the median gain is not allowed; else the gains are
+    inconclusive. Gains that are known to bounds decide only what they decide wherever between them they lie.
 
     Args:
         gains: shape (pairs,).
-        adjusted: the p-value of `Question.p_value`, corrected for its family.
+        p_value: `Question.p_value`; where all relations of a claim must hold, each as it is (Berger,
+            Technometrics 24, 1982: an intersection-union test).
+        refuting_p_value: `Question.refuting_p_value`, corrected for all relations of the claim, of which one
+            refuted relation refutes the whole.
         most: what each may be at most, where `gains` is what it is at least; None where they are known.
     """
-    ends = _ends(gains, most)
-    order, level = interval_order(len(ends[0]), LEVEL)  # sure to cover, where what is shown is interpolated
-    low, high = np.sort(ends[0])[order - 1], np.sort(ends[-1])[-order]
-    if level >= LEAST_LEVEL and question.excluded(float(low), float(high)):
-        return "fails"
-    borne_out = all(question.borne_out(median_interval(end).median) for end in ends)
-    return "holds" if adjusted <= alpha and borne_out else "open"
+    medians = [median_interval(end).median for end in _ends(gains, most)]
+    if all(map(question.borne_out, medians)):
+        return "supported" if p_value <= alpha else "inconclusive"
+    refuted = question.excluded(medians[0], medians[-1]) and refuting_p_value <= alpha
+    return "refuted" if refuted else "inconclusive"
 
 
 def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool:
@@ -142,7 +159,7 @@ def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
 def seeds_needed(
     question: Question,
     gains: ArrayLike,
-    family: int,
+    relations: int,
     alpha: float,
     most: ArrayLike | None = None,
     power: float = POWER,
@@ -150,12 +167,12 @@ def seeds_needed(
     """About how many pairs would decide, if further ones were like those that are there.
 
     Studies of each size are drawn from the gains with replacement; the answer is the least size of `SEEDS` at
-    which the rule decides at least `power` of them, the correction taken at its most severe (alpha over the
-    number of comparisons). It is about the effect that was seen: few pairs may mislead it.
+    which the rule decides at least `power` of them, the correction of refutations taken at its most severe
+    (alpha over the number of relations). It is about the effect that was seen: few pairs may mislead it.
 
     Args:
         gains: shape (pairs,).
-        family: the number of comparisons that share a correction.
+        relations: how many the claim has.
         most: as `decide` takes it.
 
     Returns:
@@ -167,17 +184,18 @@ def seeds_needed(
         return None
     random = np.random.default_rng(0)
     for size in SEEDS:
-        if size <= count or 2.0**-size > alpha / family:
+        if size <= count or 2.0**-size > alpha:
             continue
         drawn = random.choice(count, (RESAMPLED, size))
         if (
-            np.mean([_decided(question, [end[study] for end in ends], alpha / family) for study in drawn])
+            np.mean([_decided(question, [end[study] for end in ends], relations, alpha) for study in drawn])
             >= power
         ):
             return size
     return None
 
 
-def _decided(question: Question, ends: Sequence[np.ndarray], alpha: float) -> bool:
+def _decided(question: Question, ends: Sequence[np.ndarray], relations: int, alpha: float) -> bool:
     least, most = ends[0], ends[1] if len(ends) > 1 else None
-    return decide(question, least, question.p_value(least, most), alpha, most) != "open"
+    refuting = relations * question.refuting_p_value(least, most)
+    return decide(question, least, question.p_value(least, most), refuting, alpha, most) != "inconclusive"

@@ -68,4 +68,4 @@ def test_what_is_misprinted_misses_and_all_else_holds(claim: PropertyClaim):
     if misprinted:
         assert verdicts(claim, rows) == {"as corrected": "reproduced", "as printed": "not reproduced"}
     else:
-        assert verdicts(claim, rows) == {"": "partly reproduced" if missed else "reproduced"}
+        assert verdicts(claim, rows) == {"": "not reproduced" if missed else "reproduced"}

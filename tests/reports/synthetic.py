@@ -119,7 +119,7 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
 def rules_of(shape: Shape) -> dict[str, str]:
     """The hash of the rule of a study's claim, by its id."""
     claim = claim_of(shape)
-    return {claim["id"]: rule_hash(claim, [claim], "")}
+    return {claim["id"]: rule_hash(claim, "")}
 
 
 def claim_of(shape: Shape) -> dict[str, Any]:
@@ -162,7 +162,6 @@ def compared(
             "than": ["adam"],
             "smallest_effect": f"{100 * smallest_effect:g} %",
             "effect": effect,
-            "family": "family",
         }
     )
     return ClaimComparison(

@@ -160,7 +160,7 @@ FINDING = {
     "margin": 0.95,
     "estimate": 0.5,
     "seeds": 10,
-    "finding": "holds",
+    "finding": "supported",
 }
 BOARD = {
     "scale": "quick",

@@ -1,4 +1,4 @@
-"""What tuning takes, from a table: scores, settings that tie, and the choice among them."""
+"""What tuning takes, from a table: costs, settings that tie, the choice, and what chance would take."""
 
 from __future__ import annotations
 
@@ -7,51 +7,116 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.document import Direction
-from results.tuning import chosen_setting, setting_of, tied_settings, tuning_scores
+from documents.tuning import TwoStageSweep
+from results.tuning import Judge, Tried, setting_of, tried
 from tests.results.rows import rows
 
 
-def tried(run: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str, Any]:
+def judge(direction: Direction = "minimize", stop: float | None = None, **changes: Any) -> Judge:
+    given = {
+        "protocol": "two_stage_sweep",
+        "of": "learning_rate",
+        "coarse": [0.01, 1.0],
+        "choose": "median final train_loss",
+        "shared_across": "none",
+    }
+    protocol = TwoStageSweep.model_validate({**given, **changes})
+    return Judge(protocol, lambda metric: direction, {} if stop is None else {"train_loss": stop})
+
+
+def run(name: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str, Any]:
     metrics = [{"name": "train_loss", "value": final}]
-    return {"run": run, "stage": "sweep", "learning_rate": rate, "final_metrics": metrics, **changes}
+    return {"run": name, "stage": "sweep", "learning_rate": rate, "final_metrics": metrics, **changes}
+
+
+def of(table: pl.DataFrame, **changes: Any) -> Tried:
+    return tried(table, ["learning_rate"], judge(**changes))
 
 
 def test_tuning_judges_what_did_not_finish_as_the_worst():
     table = rows(
         "runs",
-        tried("a", 1.0),
-        tried("b", 0.5, outcome="diverged"),
-        tried("c", 0.5, outcome="error"),
-        tried("d", math.nan),
+        run("a", 1.0),
+        run("b", 0.5, outcome="diverged"),
+        run("c", 0.5, outcome="error"),
+        run("d", math.nan),
+        run("e", 0.5, outcome="interrupted"),
     )
-    scores = tuning_scores(table, "train_loss", "final", "minimize")
-    assert scores["value"].to_list() == [1.0, math.inf, math.inf, math.inf]
-    assert tuning_scores(table, "train_loss", "final", "maximize")["value"][1] == -math.inf
+    assert judge().costs(table)["first"].to_list() == [1.0, math.inf, math.inf, math.inf]
+    assert judge("maximize").costs(table)["first"].to_list() == [-1.0, math.inf, math.inf, math.inf]
 
 
 def test_settings_that_tie_are_found_and_the_least_is_taken():
     table = rows(
         "runs",
-        tried("a", 1.0 + 1e-14, 0.2),
-        tried("b", 1.0, 0.3),
-        tried("c", 1.1, 0.1),
-        tried("d", 0.5, 0.4, outcome="diverged"),
-        tried("e", math.nan, 0.05),
+        run("a", 1.0 + 1e-14, 0.2),
+        run("b", 1.0, 0.3),
+        run("c", 1.1, 0.1),
+        run("d", 0.5, 0.4, outcome="diverged"),
+        run("e", math.nan, 0.05),
     )
-    unfinished = table.filter(pl.col("run").is_in(["d", "e"]))
-    for among, direction, count, rate in (
-        (table, "minimize", 2, 0.2),
-        (table, "maximize", 1, 0.1),
-        (unfinished, "minimize", 2, 0.05),
-    ):
-        way: Direction = "minimize" if direction == "minimize" else "maximize"
-        assert len(tied_settings(among, "train_loss", "final", way)) == count
-        assert chosen_setting(among, ["learning_rate"], "train_loss", "final", way) == (rate,)
-    assert not len(tied_settings(table.clear(), "train_loss", "final", "minimize"))
+    assert of(table).tied == ((0.2,), (0.3,))
+    assert of(table).chosen == (0.2,)
+    assert of(table, direction="maximize").tied == ((0.1,),)
+    assert of(table.filter(pl.col("run").is_in(["d", "e"]))).tied == ((0.05,), (0.4,))
+
+
+def test_below_its_floor_a_criterion_ties_and_another_one_decides():
+    """Losses of rounding, of which the least would be the edge of the grid; the second needs fewest steps."""
+
+    def at(steps: int) -> list[dict[str, Any]]:
+        return [{"metric": "train_loss", "threshold": 1e-6, "steps": steps}]
+
+    table = rows(
+        "runs",
+        run("a", 1e-31, 0.8, targets=at(90)),
+        run("b", 4e-30, 0.2, targets=at(20)),
+        run("c", 2e-30, 0.1, targets=at(40)),
+        run("d", 1e-3, 0.4, targets=at(10)),
+    )
+    assert of(table).tied == ((0.8,),)
+    assert of(table, floor=1e-20).tied == ((0.1,), (0.2,), (0.8,))
+    assert of(table, floor=1e-20, ties="median steps_to_target train_loss").tied == ((0.2,),)
+
+
+def test_fewest_steps_to_a_stop_decide_between_runs_that_met_it():
+    table = rows(
+        "runs",
+        run("a", 0.9e-8, 0.1, steps=300),
+        run("b", 0.5e-8, 0.2, steps=100),
+        run("c", 2e-8, 0.4, steps=50),
+    )
+    assert of(table, floor=1e-8, stop=1e-8, ties="median steps_to_stop train_loss").tied == ((0.2,),)
+
+
+def test_what_other_seeds_would_choose():
+    """Of three seeds one prefers the second rate: the median does where two of three draws are that one."""
+    table = rows(
+        "runs",
+        *(run(f"a{seed}", 1.0, 0.1, seed=seed) for seed in range(3)),
+        *(run(f"b{seed}", 0.5 if seed == 0 else 2.0, 0.2, seed=seed) for seed in range(3)),
+        *(run(f"c{seed}", 3.0, 0.3, seed=seed) for seed in range(3)),
+    )
+    found = of(table)
+    assert found.chosen == (0.1,)
+    assert set(found.drawn) == {(0.1,), (0.2,)}
+    assert np.mean([setting == (0.2,) for setting in found.drawn]) == pytest.approx(7 / 27, abs=0.05)
+    assert found.likely == ((0.1,), (0.2,))
+
+
+def test_a_missing_run_says_nothing():
+    table = rows(
+        "runs",
+        *(run(f"a{seed}", 1.0 + seed, 0.1, seed=seed) for seed in range(3)),
+        *(run(f"b{seed}", 1.5 + seed, 0.2, seed=seed, outcome="interrupted") for seed in range(2)),
+        run("b2", 1.5, 0.2, seed=2),
+    )
+    assert of(table).costs[0].tolist() == [[1.0, 2.0, 3.0], [1.5, 1.5, 1.5]]
 
 
 def test_a_setting_that_lacks_a_hyperparameter_is_no_other_one():
@@ -79,8 +144,13 @@ def test_of_all_settings_the_least_of_the_best_medians_is_taken(
     table = rows(
         "runs",
         *(
-            tried(
-                str(number), final, rate, outcome=outcome, hyperparameters=[{"name": "beta1", "value": beta}]
+            run(
+                str(number),
+                final,
+                rate,
+                seed=number,
+                outcome=outcome,
+                hyperparameters=[{"name": "beta1", "value": beta}],
             )
             for number, (rate, beta, final, outcome) in enumerate(found)
         ),
@@ -93,4 +163,4 @@ def test_of_all_settings_the_least_of_the_best_medians_is_taken(
     medians = {setting: float(np.median(values)) for setting, values in costs.items()}
     best = min(medians.values())
     right = min(setting for setting, cost in medians.items() if cost == best or cost - best < 1e-13)
-    assert chosen_setting(table, ["learning_rate", "beta1"], "train_loss", "final", direction) == right
+    assert tried(table, ["learning_rate", "beta1"], judge(direction)).chosen == right

@@ -9,10 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from documents.document import Direction
 from documents.tuning import REFINED_RATES, Search, Setting, Tuning, TwoStageSweep
 from harness.planning import tuning
 from harness.seeding import generator
 from results.schema import RUNS
+from results.tuning import Judge
 
 SWEEP = TwoStageSweep.model_validate(
     {
@@ -78,8 +80,14 @@ def settings(protocol: Tuning, study: str) -> tuple[Setting, ...]:
     return protocol.settings(generator(study, protocol.protocol))
 
 
+def judge(protocol: Tuning = SWEEP, direction: Direction = "minimize") -> Judge:
+    return Judge(protocol, lambda metric: direction, {})
+
+
 def choose(runs, protocol=SWEEP, direction="minimize"):
-    return tuning.choose(runs, protocol, direction)
+    """The settings that are taken, by name."""
+    found = tuning.groups_tried(runs, judge(protocol, direction))
+    return {group: dict(zip(protocol.names, each.chosen, strict=True)) for group, each in found.items()}
 
 
 def choosing(**changes: Any) -> TwoStageSweep:
@@ -107,7 +115,7 @@ def test_bad_grids_are_named(low, high, message):
 @pytest.mark.parametrize("best", [0.01, 0.1, 1.0])
 def test_refinement_surrounds_the_best_coarse_rate_with_six_new_ones(best):
     runs = frame(*one_seed({rate: float(rate != best) for rate in (0.01, 0.1, 1.0)}))
-    (refined,) = tuning.refine(runs, SWEEP, "minimize").values()
+    (refined,) = tuning.refine(runs, judge()).values()
     rates = [setting["learning_rate"] for setting in refined]
     assert len(rates) == REFINED_RATES
     assert not set(rates).intersection(SWEEP.rates)
@@ -117,7 +125,7 @@ def test_refinement_surrounds_the_best_coarse_rate_with_six_new_ones(best):
 def test_every_method_tries_equally_many_settings():
     for best in SWEEP.rates:
         runs = frame(*one_seed({rate: float(rate != best) for rate in SWEEP.rates}))
-        tried = [*settings(SWEEP, "study"), *tuning.refine(runs, SWEEP, "minimize")["toy", "identity"]]
+        tried = [*settings(SWEEP, "study"), *tuning.refine(runs, judge())["toy", "identity"]]
         assert len({setting["learning_rate"] for setting in tried}) == SWEEP.trials
     for protocol in ("random_search", "halton_search"):
         one = search(protocol, 7)

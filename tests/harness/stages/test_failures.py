@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -33,11 +34,12 @@ from harness.stages.supervision import (
 )
 from results.outcomes import FINISHED
 from results.reading import read
+from results.tuning import Tried
 from results.writing import NotWritten
 from tests.harness.stages.test_jobs import LEAST_SQUARES, after, of_stage, run
 from tests.harness.stages.test_jobs import SWEEP as WITH_BASES
 
-CHOSEN = {("least_squares", "identity"): {"learning_rate": 0.01}}
+CHOSEN = {("least_squares", "identity"): Tried(((0.01,),), np.zeros((2, 1, 1)), 0.0)}
 SWEEP = WITH_BASES.changed(bases=WITH_BASES.bases[:1], budget={"steps": 40})
 RATE = 1.0  # of the settings 0.01, 1 and 10 the one that fails
 
@@ -128,7 +130,7 @@ def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkey
         assert read(folder, "runs").equals(failed)
         run(final, tmp_path, Attendance(ended=Failure("interrupted", "SIGTERM")))
         assert read(folder, "runs").equals(failed), "it was not tried again"
-        monkeypatch.setattr(tuning, "choose", lambda *unused: CHOSEN)
+        monkeypatch.setattr(tuning, "groups_tried", lambda *unused: CHOSEN)
         run_job(kept, tmp_path, keep_failed=True)
     (row,) = read(folder, "runs").iter_rows(named=True)
     assert (row["learning_rate"], row["outcome"]) == (0.01, "interrupted")

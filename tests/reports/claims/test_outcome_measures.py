@@ -168,7 +168,7 @@ def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Rep
     assert one.gains[1::2] == pytest.approx([expected - 0.5] * 5)
     assert (one.gains[::2] > one.gains[1::2]).all()
     (row,) = decided([one]).to_dicts()
-    assert (row["control"], row["finding"]) == ("0.5", "holds")
+    assert (row["control"], row["finding"]) == ("0.5", "supported")
     assert row["which"] == "log-linearity down to 10⁻²⁰ of the"
 
 

@@ -58,8 +58,8 @@ def test_a_part_is_told_by_its_worst_measure(plan: ChecksPlan):
     assert adagrad["seconds"] == pytest.approx(0.002 * INSTANCES), "an instance counts once"
     printed, corrected = parts["a bound <u>b</u>", "as printed"], parts["a bound <u>b</u>", "as corrected"]
     assert printed["value"] == printed["share"] == pytest.approx(1.1 * corrected["value"])
-    assert not printed["part_holds"]
-    assert corrected["part_holds"]
+    assert printed["finding"] == "refuted"
+    assert corrected["finding"] == "supported"
     nothing = parts["an inequality", ""]
     assert nothing["share"] == float("inf"), "what is not a number is the worst"
     assert nothing["missed"] == INSTANCES
@@ -171,7 +171,7 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
         "✓ reproduced adam @ egop ends <i>lower</i> than adam. EGOP paper Fig"
     )
     assert rows[MISPRINT].startswith(
-        "✓ reproduced What notes.misprint says <b>is so</b>. Stratos 2026 eq. 22 · notes."
+        "✓ reproduced What notes.misprint says <b>is so</b>. ✓ ✓ Stratos 2026 eq. 22 · notes."
     )
     assert "as corrected; as printed not reproduced" in rows[MISPRINT]
     for name in ("index.html", "claims.html"):
@@ -202,18 +202,18 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     told, rule = section(text, "egop.digits_mlp"), rules_of(Shape())["egop.digits_mlp"]
     for part in (
         "adam @ egop ends <i>lower</i> than adam.",
-        "Reproduced on jax: its one comparison holds.",
+        "Reproduced on jax: its one comparison is supported.",
         "On torch: ✓ reproduced",
         "adam @ egop / adam on digits_mlp, final training loss:",
         "where the claim asks at most 0.950",
-        "corrected p 0.00098, 10 paired seeds",
+        "p 0.00098, 10 paired seeds",
         f"{rule} , as when the runs were planned",
         "snakemake --cores all reports --config studies=egop.digits_mlp scale=quick",
         "Comparisons on torch",
     ):
         assert part in told
     (row,) = cells(text, "Comparisons of egop.digits_mlp")
-    assert (row[1], row[3], row[5], row[8]) == ("✓ holds", "better", "0.950", "10")
+    assert (row[1], row[3], row[5], row[8]) == ("✓ supported", "better", "0.950", "10")
     assert 'href="study_digits_mlp.html"' in text
     (line,) = [line for line in text.splitlines() if "· egop.digits_mlp ·" in line]
     assert "· adam @ egop / adam on digits_mlp: " in plain_text(line)

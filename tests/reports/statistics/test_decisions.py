@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.decisions import Question, decide, holm, seeds_needed, tells_nothing
+from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed, tells_nothing
 from reports.statistics.paired import sign_p_value
 
 ALPHA = 0.05
+
+
+def finding_of(question: Question, gains: np.ndarray, most: np.ndarray | None = None) -> Finding:
+    """What gains say of the one relation of a claim."""
+    p_values = question.p_value(gains, most), question.refuting_p_value(gains, most)
+    return decide(question, gains, *p_values, ALPHA, most)
 
 
 def test_the_sign_test_is_the_binomials_tail():
@@ -28,27 +34,27 @@ def test_holms_correction_never_lowers_a_p_value_and_keeps_their_order(raw):
 @pytest.mark.parametrize(
     ("relation", "gains", "finding"),
     [
-        ("better", np.linspace(0.08, 0.12, 10), "holds"),
-        ("better", np.linspace(0.01, 0.02, 10), "fails"),  # surely above 0, and too small to matter
-        ("better", np.linspace(-0.2, 0.3, 10), "open"),
-        ("better", np.linspace(-0.3, -0.2, 10), "fails"),
-        ("better", np.full(4, 0.2), "open"),  # 4 pairs cannot reach 0.05
-        ("better", np.full(10, np.inf), "holds"),  # the control diverged every time
-        ("better", np.zeros(10), "fails"),
-        ("no_worse", np.linspace(-0.01, 0.01, 10), "holds"),
-        ("no_worse", np.linspace(-0.2, -0.1, 10), "fails"),
-        ("no_worse", np.linspace(-0.3, 0.3, 10), "open"),
-        ("same", np.linspace(-0.01, 0.01, 10), "holds"),
-        ("same", np.zeros(10), "holds"),
-        ("same", np.linspace(0.1, 0.2, 10), "fails"),
-        ("same", np.linspace(-0.2, -0.1, 10), "fails"),
-        ("same", np.linspace(-0.3, 0.3, 10), "open"),
+        ("better", np.linspace(0.08, 0.12, 10), "supported"),
+        ("better", np.linspace(0.01, 0.02, 10), "refuted"),  # surely above 0, and too small to matter
+        ("better", np.linspace(-0.2, 0.3, 10), "inconclusive"),
+        ("better", np.linspace(-0.3, -0.2, 10), "refuted"),
+        ("better", np.full(4, 0.2), "inconclusive"),  # 4 pairs cannot reach 0.05
+        ("better", np.full(10, np.inf), "supported"),  # the control diverged every time
+        ("better", np.zeros(10), "refuted"),
+        ("no_worse", np.linspace(-0.01, 0.01, 10), "supported"),
+        ("no_worse", np.linspace(-0.2, -0.1, 10), "refuted"),
+        ("no_worse", np.linspace(-0.3, 0.3, 10), "inconclusive"),
+        ("same", np.linspace(-0.01, 0.01, 10), "supported"),
+        ("same", np.zeros(10), "supported"),
+        ("same", np.linspace(0.1, 0.2, 10), "refuted"),
+        ("same", np.linspace(-0.2, -0.1, 10), "refuted"),
+        ("same", np.linspace(-0.3, 0.3, 10), "inconclusive"),
     ],
 )
 @pytest.mark.parametrize("test", ["wilcoxon", "sign"])
 def test_what_gains_say_at_a_margin_of_5_percent(relation, gains, finding, test):
     question = Question(relation, 0.05, test)
-    assert decide(question, gains, question.p_value(gains), ALPHA) == finding
+    assert finding_of(question, gains) == finding
 
 
 RELATIONS = ("better", "no_worse", "same")
@@ -66,10 +72,10 @@ def test_what_bounds_decide_is_so_wherever_between_them_the_gains_lie(relation, 
     p_value = question.p_value(least, most)
     if test == "sign":  # of signed ranks the size counts too
         assert question.p_value(within) <= p_value
-    found = decide(question, least, p_value, ALPHA, most)
-    if found == "fails":
-        assert decide(question, within, 1.0, ALPHA) == "fails"
-    if found == "holds":
+    found = finding_of(question, least, most)
+    if found == "refuted":
+        assert finding_of(question, within) == "refuted"
+    if found == "supported":
         assert question.borne_out(np.median(within))
 
 
@@ -78,7 +84,7 @@ def test_where_most_pairs_are_unknown_no_number_of_seeds_would_decide(relation):
     unknown = np.full(7, np.inf)
     least, most = np.append(-unknown, [0.2] * 3), np.append(unknown, [0.2] * 3)
     question = Question(relation, 0.05)
-    assert decide(question, least, question.p_value(least, most), ALPHA, most) == "open"
+    assert finding_of(question, least, most) == "inconclusive"
     assert tells_nothing(question, least, most)
     assert seeds_needed(question, least, 1, ALPHA, most) is None
 
@@ -86,10 +92,10 @@ def test_where_most_pairs_are_unknown_no_number_of_seeds_would_decide(relation):
 def test_a_gain_that_is_at_least_so_much_holds_for_better_and_never_for_the_same():
     least, most = np.full(10, 0.2), np.full(10, np.inf)
     better, same = Question("better", 0.05), Question("same", 0.05)
-    assert decide(better, least, better.p_value(least, most), ALPHA, most) == "holds"
-    assert decide(same, least, same.p_value(least, most), ALPHA, most) == "fails"
+    assert finding_of(better, least, most) == "supported"
+    assert finding_of(same, least, most) == "refuted"
     inside = np.full(10, 0.02)
-    assert decide(same, inside, same.p_value(inside, most), ALPHA, most) == "open"
+    assert finding_of(same, inside, most) == "inconclusive"
     assert tells_nothing(same, inside, most)
 
 
@@ -99,9 +105,9 @@ def test_a_relation_holds_only_where_the_least_and_the_greatest_median_are_allow
     better = Question("better", 0.05)
     p_value = better.p_value(least, most)
     assert p_value == 2**-10
-    assert decide(better, least, p_value, ALPHA, most) == "open"
-    assert decide(better, most, p_value, ALPHA) == "holds"
-    assert decide(better, least, p_value, ALPHA) == "fails"
+    assert finding_of(better, least, most) == "inconclusive"
+    assert finding_of(better, most) == "supported"
+    assert finding_of(better, least) == "refuted"
 
 
 @pytest.mark.parametrize("relation", ["no_worse", "same"])
@@ -111,29 +117,30 @@ def test_rounding_at_the_margin_decides_nothing(relation, precision):
     worse = np.array([0.98, 0.97, 0.96, 0.95, 0.94, 0.93, 0.92, 0.91, 0.9, 0.89], dtype=precision)
     gains = worse.astype(float) - accuracies.astype(float)
     question = Question(relation, 0.01)
-    assert decide(question, gains, question.p_value(gains), ALPHA) == "open"
+    assert finding_of(question, gains) == "inconclusive"
 
 
 def test_so_many_seeds_do_decide():
     random = np.random.default_rng(1)
     question = Question("better", 0.05)
     gains = random.normal(0.1, 0.15, size=10)
-    needed = seeds_needed(question, gains, family=4, alpha=ALPHA)
+    needed = seeds_needed(question, gains, relations=4, alpha=ALPHA)
     assert needed is not None
     spread = gains.std(ddof=1)
     decided = 0
     for _ in range(200):
         study = random.normal(np.median(gains), spread, size=needed)
-        decided += decide(question, study, question.p_value(study), ALPHA / 4) != "open"
+        p_values = question.p_value(study), 4 * question.refuting_p_value(study)
+        decided += decide(question, study, *p_values, ALPHA) != "inconclusive"
     assert decided / 200 > 0.75  # asked: 0.9, from the gains themselves
 
 
 def test_the_number_of_seeds_respects_the_least_p_value():
     question = Question("better", 0.05)
     gains = np.full(3, 1.0)
-    assert seeds_needed(question, gains, family=1, alpha=ALPHA) == 5
-    assert seeds_needed(question, gains, family=10, alpha=ALPHA) == 8
-    assert seeds_needed(question, np.array([]), family=1, alpha=ALPHA) is None
+    assert seeds_needed(question, gains, relations=1, alpha=ALPHA) == 5
+    assert seeds_needed(question, gains, relations=10, alpha=ALPHA) == 5
+    assert seeds_needed(question, np.array([]), relations=1, alpha=ALPHA) is None
 
 
 @pytest.mark.parametrize("test", ["sign", "wilcoxon"])

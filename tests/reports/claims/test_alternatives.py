@@ -1,0 +1,87 @@
+"""Settings that tie with the chosen ones, and those that other tuning seeds would choose: simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reports.claims.censoring import Interval
+from reports.claims.comparison import Alternative, ClaimComparison
+from reports.claims.verdicts import decided, finding_of
+from reports.statistics.decisions import Finding
+from tests.reports.statistics.simulated import SIZES, assert_rare
+from tests.reports.synthetic import compared
+
+MARGIN = 0.05
+CLEAR = 10 * MARGIN
+
+
+def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimComparison:
+    """A comparison with gains (settings, pairs), the chosen ones first, and the share of draws of each."""
+    chosen = compared(gains[0], effect="difference", sign=1.0, smallest_effect=MARGIN)
+    others = zip(gains[1:], shares[1:], strict=True)
+    return replace(
+        chosen,
+        alternatives=tuple(Alternative(share, tied, Interval(each, each)) for each, share in others),
+    )
+
+
+def findings(
+    random: np.random.Generator, medians: np.ndarray, shares: np.ndarray, tied: bool, size: int
+) -> list[Finding]:
+    """What 300 studies find with these median gains by setting, spread by a margin; any may be chosen."""
+    found: list[Finding] = []
+    for _ in range(300):
+        order = random.permutation(len(medians))
+        gains = medians[order, None] + MARGIN * random.normal(size=(len(medians), size))
+        one = at_settings(gains, shares[order], tied)
+        found.append(finding_of(one, one.refuting_p_value, 1)[0])
+    return found
+
+
+@pytest.mark.parametrize("ties", [1, 3, 7])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_gain_at_all_tied_settings_but_one_is_seldom_supported(ties: int, size: int):
+    random, shares = np.random.default_rng(size), np.full(ties, 1 / ties)
+    assert_rare(
+        [
+            found == "supported"
+            for found in findings(random, np.array([0.0, *[CLEAR] * (ties - 1)]), shares, True, size)
+        ]
+    )
+
+
+@pytest.mark.parametrize("ties", [1, 3, 7])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_gain_at_the_margin_of_one_tied_setting_is_seldom_refuted(ties: int, size: int):
+    random, shares = np.random.default_rng(size), np.full(ties, 1 / ties)
+    assert_rare(
+        [
+            found == "refuted"
+            for found in findings(random, np.array([MARGIN, *[-CLEAR] * (ties - 1)]), shares, True, size)
+        ]
+    )
+
+
+@pytest.mark.parametrize("share", [0.06, 0.5])
+def test_a_gain_that_some_choices_lack_is_seldom_supported(share: float):
+    random = np.random.default_rng(0)
+    assert_rare(
+        [
+            found == "supported"
+            for found in findings(random, np.array([CLEAR, 0.0]), np.array([1 - share, share]), False, 20)
+        ]
+    )
+
+
+def test_what_was_not_run_agrees_with_nothing_and_is_counted():
+    gains = np.linspace(0.4, 0.6, 10)
+    one = compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN)
+    run = Alternative(0.01, False, Interval(gains, gains))
+    for unknown in (Alternative(0.06, False, None), Alternative(0.0, True, None)):
+        (row,) = decided([replace(one, alternatives=(unknown,))]).to_dicts()
+        assert (row["finding"], row["choices_agree"]) == ("supported", None), "of what nothing is known of"
+        (row,) = decided([replace(one, alternatives=(unknown, run))]).to_dicts()
+        assert row["finding"] == "inconclusive"
