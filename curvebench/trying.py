@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 FIELD = "field"  # the study whose published set newcomers join
+STAGES = 3  # of jobs, one after the other: the coarse sweep, the refined one, the final runs
 PAGES = 40.0  # seconds that a plan, figures and pages take
 
 
@@ -97,7 +98,7 @@ def try_method(given: Namespace) -> int:
     if given.budget is not None:
         kept = within(given.budget, newcomer.config(given.results))
         newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
-    config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes})
+    config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
     planned = plan_of(config)
     if given.publish:
         check_runs(planned, given.results / "runs" / newcomer.name)

@@ -33,6 +33,7 @@ class TorchContestant:
         self.name, self.optimizers, self.leaves = name, optimizers, leaves
         self.with_closure = [closure or _needs_closure(one) for one in optimizers]
         self.evaluations = 0  # of the gradient, by closures
+        self.steps = 0
         self._views = [leaf.detach() for leaf in leaves]
         if not all("lr" in group for one in optimizers for group in one.param_groups):
             raise InputError(f"{name}: has no lr in its parameter groups; the study's learning rate is lost")
@@ -47,7 +48,7 @@ class TorchContestant:
         """Go on from the state of another, on other memory."""
         for own, theirs in zip(self.optimizers, other.optimizers, strict=True):
             own.load_state_dict(theirs.state_dict())
-        self.evaluations = other.evaluations
+        self.evaluations, self.steps = other.evaluations, other.steps
 
     def step(self, grads: Iterable[torch.Tensor], schedule: float, evaluate: Evaluate) -> None:
         """One step by the gradients at the leaves, which `evaluate` gives elsewhere.
@@ -77,10 +78,13 @@ class TorchContestant:
             except InputError:
                 raise
             except Exception as error:  # whatever another library raises
-                hint = "" if with_closure else "; one that evaluates the loss itself wants closure: true"
+                what = f"step {self.steps + 1} fails" if self.steps else "takes no step"
+                hint = "; one that evaluates the loss itself wants closure: true"
                 raise InputError(
-                    f"{self.name}: takes no step ({type(error).__name__}: {error}){hint}"
+                    f"{self.name}: {what} ({type(error).__name__}: {error})"
+                    f"{'' if with_closure or self.steps else hint}"
                 ) from error
+        self.steps += 1
         self._settle()
 
     def evaluated(self) -> Tensors:

@@ -64,7 +64,7 @@ class Config(Document):
         parity: whether the backends are compared where what is run is on both.
         readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
         keep_failed: whether what failed is left as it is, and not tried again.
-        minutes: the most that a bundle of lanes may take; None for no limit.
+        minutes: the most that the runs of a workload in a basis may take in a job; None for no limit.
     """
 
     scale: Annotated[str, Field(min_length=1)] = "quick"

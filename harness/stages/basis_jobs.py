@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from traceback import print_exception
 
 import numpy as np
 
@@ -57,7 +56,7 @@ def estimate_bases(job: Job) -> list[str]:
             except NotWritten:
                 raise
             except FAULTS as error:
-                print_exception(error)
+                job.trace(error)
                 job.fail(name, failure_of(error))
         progress.advance(1, f"({basis.label} on {workload.name})")
     job.attendance.journal.begin(NOTHING)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from traceback import print_exception
 from typing import Any
 from zipfile import BadZipFile
 
@@ -36,7 +37,7 @@ PARTS = "parts"  # in a job's folder: the tables of lanes that are done, as long
 
 @dataclass(frozen=True)
 class Job:
-    """A spec, where results lie, the clock of this process, the threads it may use, and what failed in it."""
+    """A spec, where results lie, the clock of this process, the threads it may use, and what failed."""
 
     spec: JobSpec
     results: Path
@@ -45,6 +46,13 @@ class Job:
     machine: str
     attendance: Attendance = field(default_factory=Attendance)
     failures: list[dict[str, str]] = field(default_factory=list)
+    traced: list[BaseException] = field(default_factory=list)
+
+    def trace(self, error: BaseException) -> None:
+        """Print the traceback of the job's first error; those of other settings are mostly the same."""
+        if not self.traced:
+            print_exception(error)
+        self.traced.append(error)
 
     def fail(self, what: str, failure: Failure) -> None:
         """Record a failure, for the tables and the log."""

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import print_exception
 
 import numpy as np
 import polars as pl
@@ -165,10 +164,10 @@ class _CellRun:
                 itemsize = np.dtype(precision_of(self.job.training, self.cell.workload)).itemsize
                 size = lanes_per_bundle(whole, itemsize, self.job.training.bundle_memory_bytes)
             except FAULTS as error:
-                print_exception(error)
+                self.job.trace(error)
                 failure = failure_of(error)
         if failure is not None:
-            return self._left(self.lanes, failure)
+            return self._left(self.lanes, failure, self._built() if failure.step else None)
         return [
             table
             for seeds, settings in itertools.product(*map(cuts, whole.lanes, size))
@@ -199,7 +198,7 @@ class _CellRun:
             try:
                 table = self._executed(lanes, whole, basis, engine)
             except FAULTS as error:
-                print_exception(error)
+                self.job.trace(error)
                 failure = failure_of(error, attendance.journal.read()[1])
             else:
                 check_unchanged(self.job.spec)

@@ -96,8 +96,9 @@ class Journal:
         self._memory = mmap.mmap(file, self.FORM.size)
 
     def begin(self, lanes: Lanes) -> None:
-        """Note what is begun."""
-        self._memory[:] = self.FORM.pack(*lanes, 0, time.monotonic())
+        """Note what is begun; lanes of one cell share its time."""
+        before, _, since = self.read()
+        self._memory[:] = self.FORM.pack(*lanes, 0, since if lanes.cell == before.cell else time.monotonic())
 
     def step(self, done: int) -> None:
         """Note how many steps are done."""
@@ -145,7 +146,7 @@ def supervise(command: Sequence[str], minutes: float | None = None) -> int:
 
     Args:
         command: takes `--attended TEXT` (`attended`).
-        minutes: the most that lanes may take; None for no limit.
+        minutes: the most that all lanes of a cell may take; None for no limit.
 
     Returns:
         The exit status.
@@ -163,7 +164,7 @@ class _Supervisor:
         self.lost: dict[Lanes, Failure] = {}
         self.ended: Failure | None = None
         self.ends_at = float("inf")
-        self.late: tuple[Lanes, int | None] | None = None
+        self.late: tuple[Lanes, int | None] | None = None  # the cell, all of which has failed then
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._terminate)
@@ -214,7 +215,7 @@ class _Supervisor:
 
     def _failure(self, status: int, step: int | None, kills: int) -> Failure:
         if self.late:
-            return Failure("out_of_time", f"took more than {self.minutes:g} minutes", step)
+            return Failure("out_of_time", f"took more than {self.minutes:.3g} minutes", step)
         if status > 0:
             return Failure("error", f"the process ended with status {status}", step)
         name = signal.Signals(-status).name
@@ -240,7 +241,7 @@ class _Supervisor:
         limit = float("inf") if self.minutes is None or lanes in (NOTHING, DONE) else 60 * self.minutes
         late = now - since > limit
         if late or now > self.ends_at:
-            self.late = (lanes, step) if late else None  # its process may go on before it dies
+            self.late = (Lanes(lanes.cell), step) if late else None  # its process may go on before it dies
             self.ends_at = float("inf")
             self.child.kill()
 
@@ -258,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """`python -m harness.stages.supervision run SPEC ...`: `curvebench run SPEC ...`, attended."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument(
-        "--minutes", type=float, metavar="NUMBER", help="the most that a bundle of lanes may take"
+        "--minutes", type=float, metavar="NUMBER", help="the most that the runs of a cell may take"
     )
     given, rest = parser.parse_known_args(arguments)
     return supervise([sys.executable, "-m", "curvebench", *rest], given.minutes)

@@ -17,6 +17,7 @@ from harness.backends.engine import engine
 from harness.engine.execution import Bundle, Trajectories, execute
 from harness.interop.foreign import named_in
 from harness.interop.offered import installed, names, tried
+from harness.interop.torch_contestant import TorchContestant
 from harness.planning.config import Config
 from harness.planning.plan import make_plan
 from harness.registry import RULES, find_rule, origin
@@ -387,3 +388,20 @@ def test_check_takes_a_step_of_each_and_says_what_is_wrong_in_a_line(
 def test_what_is_not_there_is_said_with_its_name(locator: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         find_rule(locator)
+
+
+def test_a_step_that_fails_later_is_told_by_its_number() -> None:
+    """And without what would help only where no step can be taken."""
+
+    class Tiring(torch.optim.SGD):  # type: ignore[misc]  # torch has no types here
+        def step(self, closure: None = None) -> None:
+            if self.param_groups[0]["momentum"] > 0:
+                raise RuntimeError("tired")
+
+    leaf = torch.zeros(2)
+    optimizer = Tiring([leaf], lr=0.1)
+    contestant = TorchContestant("tiring", [optimizer], [leaf], closure=False)
+    contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with pytest.raises(InputError, match=r"^tiring: step 2 fails \(RuntimeError: tired\)$"):
+        contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))

@@ -82,11 +82,16 @@ def raising(error: BaseException) -> Callable[[], None]:
     ],
 )
 def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
-    error: BaseException, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: BaseException,
+    outcome: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ):
     with monkeypatch.context() as patch:
         executed = failing(raising(error), patch)
         folder = run(SWEEP, tmp_path)
+    assert capfd.readouterr().err.count("Traceback") == 1, "that of the bundle; its setting's is the same"
     assert executed == [(2, 3), (2, 1), (2, 1), (2, 1)], "together, then setting by setting"
     assert outcomes(folder) == {0.01: {"budget"}, RATE: {outcome}, 10.0: {"budget"}}
     rows = read(folder, "runs").filter(learning_rate=RATE)
@@ -186,11 +191,12 @@ def test_what_ended_its_process_has_failed_and_is_not_run_in_the_next(
     assert executed == [(2, 1), (2, 1)]
     assert outcomes(folder) == {0.01: {"budget"}, RATE: {"out_of_memory"}, 10.0: {"budget"}}
     assert set(read(folder, "runs").filter(learning_rate=RATE)["outcome_step"]) == {7}
-    late = {Lanes(0, 0, 2, *settings): Failure("out_of_time", "late") for settings in ((0, 3), (2, 3))}
     executed.clear()
+    late = {Lanes(0): Failure("out_of_time", "late", 7)}
     folder = run(SWEEP, tmp_path / "late", Attendance(lost=late))
-    assert executed == [(2, 1), (2, 1)]
-    assert outcomes(folder) == {0.01: {"budget"}, RATE: {"error"}, 10.0: {"out_of_time"}}
+    assert executed == [], "the time of a cell is over for each of its settings"
+    assert outcomes(folder) == {rate: {"out_of_time"} for rate in (0.01, RATE, 10.0)}
+    assert set(read(folder, "runs")["gradient_evaluations"]) == {7}
 
 
 def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path):
@@ -275,7 +281,12 @@ def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pyte
 
         monkeypatch.setattr(subprocess, "Popen", Process)
         assert supervisor.run() == 0
-    assert supervisor.lost == {late: Failure("out_of_time", "took more than 0 minutes")}
+        since = []
+        for lanes in (late, following, Lanes(1)):
+            supervisor.journal.begin(lanes)
+            since.append(supervisor.journal.read()[2])
+        assert since[0] == since[1] < since[2], "the lanes of a cell share its time"
+    assert supervisor.lost == {Lanes(0): Failure("out_of_time", "took more than 0 minutes")}
 
 
 # --- with a process of its own -------------------------------------------------------------------
