@@ -27,17 +27,23 @@ def read_publication(folder: Path) -> Publication:
         raise InputError(f"{path}: not a set's provenance ({error!r}); restore the set") from error
 
 
-def read_archive(folder: Path) -> tuple[ReportPlan, ...]:
+def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
     """The published sets of a folder, each narrowed to what no other set has at a better scale, or later.
+
+    Args:
+        before: a time as provenance has it; only sets that were published earlier count. Empty for all.
 
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
     """
-    plans = [
-        read_plan(path.parent / PLAN).model_copy(update={"origin": read_publication(path.parent)})
-        for path in sorted(folder.glob(f"*/{SUMS}"))
-    ]
-    best = best_of(sorted(plans, key=lambda plan: plan.origin.published if plan.origin else ""))
+    found = [(read_publication(path.parent), path.parent / PLAN) for path in sorted(folder.glob(f"*/{SUMS}"))]
+    best = best_of(
+        [
+            read_plan(path).model_copy(update={"origin": origin})
+            for origin, path in sorted(found, key=lambda one: one[0].published)
+            if not before or origin.published < before
+        ]
+    )
     return tuple(plan for plan in best if plan.studies or plan.checks)
 
 
@@ -111,14 +117,18 @@ def with_joined(archive: Sequence[ReportPlan], own: Sequence[StudyPlan]) -> tupl
         InputError: for one of these whose study is not there, has another protocol, or has a method of that
             name.
     """
-    known = {study.name: study for plan in archive for study in plan.studies if not study.joins}
+    published = {study.name: study for plan in archive for study in plan.studies if not study.joins}
+    known = dict(published)
     handed_in = [(plan.published, study) for plan in archive for study in plan.studies if study.joins]
     for place, study in (*handed_in, *((HERE, study) for study in own if study.joins)):
         base = known.get(study.joins)
-        reason = _apart(study, base, whole=place != HERE)
-        if base is not None and reason is None:
-            known[base.name] = _joined_by(base, place, study)
+        whole = base and base.model_copy(update={"workloads": published[base.name].workloads})
+        reason = _apart(study, whole, whole=place != HERE)
+        joined = _joined_by(base, place, study) if base and reason is None else None
+        if joined and joined.workloads:
+            known[joined.name] = joined
         elif place == HERE:
+            reason = reason or f"no workload of {study.joins} is one of all studies that are run here"
             raise InputError(f"study {study.name}: joins: {reason}")
     return tuple(
         plan.model_copy(update={"studies": tuple(known.get(study.name, study) for study in plan.studies)})
@@ -136,11 +146,15 @@ def joined_here(own: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan:
     return own
 
 
-def unjoined(plan: ReportPlan, folders: Sequence[Path]) -> list[str]:
-    """Why studies of a set cannot join those that they name, which other sets in some folders hold."""
+def unjoined(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[str]:
+    """Why studies of a set cannot join those that they name, which older sets in some folders hold.
+
+    Args:
+        published: when the set was, as its provenance has it. Later ones change nothing.
+    """
     joining = [study for study in plan.studies if study.joins]
-    sets = {one.published: one for folder in folders for one in read_archive(folder)} if joining else {}
-    archive = with_joined([one for name, one in sets.items() if name != plan.published], [])
+    sets = {one.published: one for folder in folders for one in read_archive(folder, published) if joining}
+    archive = with_joined(list(sets.values()), [])
     known = {study.name: study for one in archive for study in one.studies if not study.joins}
     reasons = {study.name: _apart(study, known.get(study.joins), whole=True) for study in joining}
     return [f"{PLAN}: {name}: joins: {reason}" for name, reason in reasons.items() if reason]

@@ -87,7 +87,7 @@ def flaws(folder: Path) -> list[str]:
             *_provenance(about, plan, tables),
             *_rule_hashes(plan),
             *_waived(about, plan, tables, read([folder / "claims.parquet"], "claims")),
-            *unjoined(plan, (FOLDER, folder.parent)),
+            *unjoined(plan, about.published, (FOLDER, folder.parent)),
         ]
     except InputError as error:
         return [str(error).removeprefix(f"{folder}/")]

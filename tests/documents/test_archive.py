@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from documents import archive as archives
 from documents.archive import HERE, alone, best_of, joined_here, shown_plans, unjoined, with_joined
 from documents.document import Targets, targets_on
 from documents.errors import InputError
@@ -85,9 +85,7 @@ def test_another_setting_of_a_workload_cannot_join(field: ReportPlan):
         with_joined([field], [newcomer(field, workloads=(other,))])
 
 
-def test_next_to_fewer_problems_the_others_stand_on_these_alone(
-    field: ReportPlan, monkeypatch: pytest.MonkeyPatch
-):
+def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan, tmp_path: Path):
     (study,) = field.studies
     more = study.model_copy(
         update={"workloads": (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))}
@@ -98,8 +96,15 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(
     assert here.workloads == study.workloads
     handed_in = two.model_copy(update={"published": "few", "studies": (few,)})
     assert with_joined([two, handed_in], []) == (two, handed_in), "a set must have all problems"
-    monkeypatch.setattr(archives, "read_archive", lambda folder: (two,))
-    assert "it has 1 of the 2 workloads of digits_mlp" in unjoined(handed_in, [Path()])[0]
+    stored(tmp_path, two, "2026-12-01")
+    assert "it has 1 of the 2 workloads of digits_mlp" in unjoined(handed_in, "2026-12-02", [tmp_path])[0]
+    other = newcomer(two, "tiger", workloads=more.workloads[1:])
+    (here,) = with_joined([two], [few, newcomer(two, "tiger")])[0].studies
+    assert (here.workloads, len(here.joining)) == (study.workloads, 2), (
+        "those of the first are what both have"
+    )
+    with pytest.raises(InputError, match="no workload of digits_mlp is one of all studies"):
+        with_joined([two], [few, other])
 
 
 def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
@@ -124,17 +129,28 @@ def test_a_set_with_another_protocol_stays_by_itself(field: ReportPlan):
     assert archive == (field, apart)
 
 
-def test_a_set_that_cannot_join_is_told_why(field: ReportPlan, monkeypatch: pytest.MonkeyPatch):
+def stored(folder: Path, plan: ReportPlan, published: str) -> None:
+    """A set's plan and day in a folder of sets."""
+    place = folder / plan.published
+    place.mkdir(parents=True)
+    (place / "plan.json").write_text(plan.at(lambda path: Path(path.name)).to_json())
+    (place / "provenance.json").write_text(json.dumps({"published": published, "machines": []}))
+    (place / "SHA256SUMS").touch()
+
+
+def test_a_set_that_cannot_join_is_told_why_whatever_is_published_later(field: ReportPlan, tmp_path: Path):
+    (study,) = field.studies
     handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
-    other = handed_in.model_copy(update={"published": "cat"})
-    there = [field, handed_in]
-    monkeypatch.setattr(archives, "read_archive", lambda folder: tuple(there))
-    assert unjoined(handed_in, [Path()]) == [], "it is in nobody's way, least its own"
-    (told,) = unjoined(other, [Path()])
+    assert "no published set has a study 'digits_mlp'" in unjoined(handed_in, "2026-12-02", [tmp_path])[0]
+    stored(tmp_path, field, "2026-12-01")
+    stored(tmp_path, handed_in, "2026-12-02")
+    (told,) = unjoined(handed_in, "2026-12-03", [tmp_path])
     assert "lion: joins: digits_mlp has a method 'lion' already" in told
-    there.remove(field)
-    assert "no published set has a study 'digits_mlp'" in unjoined(handed_in, [Path()])[0]
-    assert unjoined(field, [Path()]) == []
+    assert unjoined(field, "2026-12-03", [tmp_path]) == []
+    other = study.model_copy(update={"evaluations": 7})
+    stored(tmp_path, field.model_copy(update={"published": "later", "studies": (other,)}), "2026-12-04")
+    assert "evaluations is not that" in unjoined(handed_in, "2026-12-05", [tmp_path])[0]
+    assert unjoined(handed_in, "2026-12-02", [tmp_path]) == [], "it is in nobody's way, least its own"
 
 
 def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: ReportPlan):
@@ -148,6 +164,10 @@ def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: Report
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[], [], [study.name]]
     apart = joined_here(study.model_copy(update={"evaluations": 7}), archive)
     assert not apart.joined
+    more = (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))
+    assert not joined_here(study.model_copy(update={"workloads": more}), archive).joined, (
+        "it has all problems"
+    )
     own = own.model_copy(update={"studies": (apart,)})
     assert [len(plan.studies) for plan in shown_plans(own)] == [1, 0, 0], "the published one, with Lion"
 

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvebench.__main__ import main
+from documents.archive import with_joined
 from documents.errors import InputError
 from documents.plan import read_plan
 from documents.sets import BEGIN, END
@@ -296,6 +297,31 @@ def test_tables_that_a_check_would_refuse_are_not_published(tmp_path: Path):
     with pytest.raises(InputError, match=r"would refuse it.*\n.*jobs.parquet has no job ffff"):
         publish(plan, "new", tmp_path / "published", code=CODE)
     assert list((tmp_path / "published").iterdir()) == []
+
+
+def test_a_set_joins_a_published_one_of_either_folder_which_is_published_again_without_it(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    field = tmp_path / "results/published" / small.name
+    shutil.copytree(small, field)
+    about = json.loads((field / "provenance.json").read_text())
+    (field / "provenance.json").write_text(json.dumps(about | {"published": "2026-01-01"}))
+    own = read_plan(
+        write_report(tmp_path / "own", [replace(SMALL, name="lion", optimizers=("lion",))], False)
+    )
+    (study,) = own.studies
+    own = own.model_copy(update={"studies": (study.model_copy(update={"joins": "digits_mlp"}),)})
+    monkeypatch.chdir(tmp_path / "own")
+    with pytest.raises(InputError, match="no published set has a study 'digits_mlp'"):
+        publish(own, "lion.quick", tmp_path / "elsewhere", code=CODE)
+    monkeypatch.chdir(tmp_path)
+    publish(own, "lion.quick", tmp_path / "elsewhere", code=CODE)
+    monkeypatch.chdir(tmp_path / "own")
+    lion = publish(own, "lion.quick", field.parent, code=CODE)
+    both = with_joined([read_set(small), read_set(lion)], [])[0]
+    assert [one.label for one in both.studies[0].optimizers] == ["sgd", "adam", "lion"]
+    again = read_set(publish(both, "again.quick", tmp_path / "again", code=CODE))
+    assert again.studies[0].optimizers == read_set(small).studies[0].optimizers
 
 
 # --- curves and pages ----------------------------------------------------------------------------
