@@ -7,14 +7,13 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentTypeError, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curvebench.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, print_json
 from documents.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.planning.config import Config
     from harness.planning.newcomer import Newcomer
     from harness.planning.plan import Plan
@@ -89,7 +88,7 @@ def try_method(given: Namespace) -> int:
     if not isinstance(options, dict):
         raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
     if given.publish:
-        check_committed(given)
+        check_new_set(given)
     by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
     wanted = {"label": given.label, "options": options, "contributed": by}
     field = given.studies / f"{FIELD}.yaml"
@@ -153,33 +152,40 @@ def check(method: str, newcomer: Newcomer) -> None:
         InputError: that names the method as the user does, not the study that was written for it.
     """
     from curvebench.studies import check_methods
+    from harness.interop.foreign import missing_arguments
+    from harness.planning.newcomer import located
     from harness.planning.studies import read_study
 
     try:
-        check_methods([read_study(newcomer.path)])
+        study = read_study(newcomer.path)
+        (own,) = study.optimizers
+        if missing := missing_arguments(own.locator, own.options["arguments"]) if own.only_backend else ():
+            example = ", ".join(f"{one}: VALUE" for one in missing)
+            given = f"must be given {', '.join(missing)}: --options '{{{example}}}'"
+            raise InputError(f"{newcomer.path}: {given}")
+        check_methods([study])
     except InputError as error:
         text = str(error).replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
+        text = text.replace(f"optimizers.{located(method)}: ", "")
         raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ")) from error
 
 
-def check_committed(given: Namespace) -> None:
+def check_new_set(given: Namespace) -> None:
     """Check that a set may be written of what is about to be run.
 
     Raises:
-        InputError: for a name that will not do, some of the problems, and a checkout that no commit has.
+        InputError: for a name that will not do, some of the problems, and code that no commit has.
     """
     from documents.sets import FOLDER, check_name
-    from results.provenance import PROJECT, commit
+    from harness.interop.files import FILE
+    from harness.interop.foreign import is_foreign
+    from results.provenance import check_committed
 
     check_name(given.publish, given.results / FOLDER.name)
     if given.problems or given.budget is not None:
         raise InputError("--publish: a set has all problems; leave --problems and --budget out")
-    revision, changed = commit(PROJECT)
-    if revision is None or changed:
-        raise InputError(
-            "--publish: there are files that no commit has (git status); commit them, the optimizer's among "
-            "them, and try again"
-        )
+    named = FILE.fullmatch(given.method.partition(":")[2] if is_foreign(given.method) else given.method)
+    check_committed(Path(named["path"]).resolve() if named else None)
 
 
 def plan_of(config: Config) -> Plan:

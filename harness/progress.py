@@ -38,6 +38,6 @@ class Progress:
         self.printed = now
         share = min(self.done / self.total, 1.0) if self.total else 1.0
         bar = "#" * round(20 * share)
-        seconds = (now - self.started) * (1 - share) / max(share, BASIS)
-        left = f", {seconds:.0f} s left" if self.even and share >= BASIS else ""
+        known = self.even and share >= BASIS
+        left = f", {(now - self.started) * (1 - share) / share:.0f} s left" if known else ""
         print(f"{self.title} [{bar:<20}] {share:4.0%}{left} {what}", file=sys.stderr, flush=True)

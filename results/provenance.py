@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from documents.errors import InputError
+
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "jax", "jaxlib", "numpy", "scipy", "polars", "snakemake", "scikit-learn")
 CPU_INFO = Path("/proc/cpuinfo")
@@ -86,6 +88,26 @@ def commit(folder: Path) -> tuple[str | None, bool | None]:
     revision = _output(["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"])
     changes = _output(["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"])
     return revision, None if changes is None else bool(changes)
+
+
+def check_committed(file: Path | None = None, otherwise: str = "") -> None:
+    """Check that the code is what a commit has.
+
+    Args:
+        file: of a user, which counts too.
+        otherwise: what else may be done than to commit it.
+
+    Raises:
+        InputError: where it is not.
+    """
+    revision, changed = commit(PROJECT)
+    if revision is None or changed:
+        raise InputError(
+            "the code that runs jobs and computes verdicts is not what a commit has (git status); commit it "
+            f"first{otherwise}"
+        )
+    if file and _output(["git", "-C", str(PROJECT), "ls-files", "--error-unmatch", str(file)]) is None:
+        raise InputError(f"{file}: no commit of {PROJECT} has this file; move it there and commit it first")
 
 
 def distributions() -> dict[str, str]:

@@ -104,9 +104,6 @@ def write_newcomer(
     """
     locator, study = located(name), read_study_file(joins)
     rule = find_rule(locator)
-    if missing := foreign.missing_arguments(locator, options or {}) if foreign.is_foreign(locator) else ():
-        example = ", ".join(f"{one}: VALUE" for one in missing)
-        raise InputError(f"{name}: must be given {', '.join(missing)}: --options '{{{example}}}'")
     called = label or rule.name
     if not LETTERS.fullmatch(called):
         raise InputError(f"--label: {called!r} is not made of small letters, digits, _ and -; give another")

@@ -12,7 +12,7 @@ from documents.document import Document
 from documents.errors import InputError
 from documents.sets import FOLDER, check_name, check_page
 from harness.planning.config import Config
-from results.provenance import PROJECT, commit
+from results.provenance import check_committed
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "bases": ("jobs",),
@@ -130,12 +130,8 @@ class Wiring(Document):
             check_name(self.config.name, self.published)
             if self.config.readme is not None:
                 check_page(self.config.readme)
-            revision, dirty = commit(PROJECT)
-            if "dirty" not in self.config.waive and (revision is None or dirty):
-                raise InputError(
-                    "the code that runs jobs and computes verdicts is not what a commit has; commit it "
-                    "first, or add waive=dirty, which the set then says"
-                )
+            if "dirty" not in self.config.waive:
+                check_committed(otherwise=", or add waive=dirty, which the set then says")
         except InputError as error:
             sys.exit(f"error: publish: {error}")
         return self.report_path

@@ -57,6 +57,7 @@ def _update(ops, grad, state, param, hyper):
 
 RULES = (replace(MOMENTUM, name="lion_rule", source="a test", update=_update),)
 '''
+SPACE = "{space: {needed: {low: 1.0e-3, high: 1.0, scale: log}}}"
 BROKEN = '''\
 """Optimizers that will not do."""
 
@@ -185,22 +186,23 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "options", "told"),
     [
-        ("broken.py:Needy", "broken.py:Needy: must be given needed: --options '{needed: VALUE}'"),
-        ("broken.py:Shapeless", "broken.py:Shapeless: "),
-        ("broken.py:Infinite", "is not finite after a step"),
+        ("broken.py:Needy", "{}", "broken.py:Needy: must be given needed: --options '{needed: VALUE}'"),
+        ("broken.py:Needy", SPACE, "broken.py:Needy: space: two_stage_sweep tunes the learning rate alone"),
+        ("broken.py:Shapeless", "{}", "broken.py:Shapeless: "),
+        ("broken.py:Infinite", "{}", "is not finite after a step"),
     ],
 )
 def test_what_takes_no_step_is_refused_in_a_line_before_anything_is_run(
-    name: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, options: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     from curvebench.__main__ import main
 
     (tmp_path / "field.yaml").write_text(FIELD)
     (tmp_path / "broken.py").write_text(BROKEN)
     given = ["try", f"{tmp_path}/{name}", "--studies", str(tmp_path), "--results", str(tmp_path / "results")]
-    assert main(given) == 2
+    assert main([*given, "--options", options]) == 2
     said = capsys.readouterr().err
     assert told in said
     assert "newcomers" not in said, "no file that was written for it"
@@ -214,14 +216,17 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
     from curvebench.__main__ import main
     from results import provenance
 
-    def told(*more: str) -> str:
-        assert main(["try", "adam", "--results", str(tmp_path), *more]) == 2
+    def told(*more: str, method: str = "adam") -> str:
+        assert main(["try", method, "--results", str(tmp_path), *more]) == 2
         return capsys.readouterr().err
 
     monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, True))
-    assert "commit them, the optimizer's among them" in told("--publish", "adam.set")
+    assert "is not what a commit has (git status); commit it first\n" in told("--publish", "adam.set")
     assert "leave --problems and --budget out" in told("--publish", "adam.set", "--problems", "mild")
     assert "'Adam'" in told("--publish", "Adam")
+    monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, False))
+    for method in (f"{tmp_path}/own.py:Own", f"torch:{tmp_path}/own.py:Own"):
+        assert f"{tmp_path}/own.py: no commit of" in told("--publish", "adam.set", method=method)
     assert not any(tmp_path.iterdir())
 
 

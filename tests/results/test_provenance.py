@@ -13,7 +13,9 @@ import polars as pl
 import pytest
 
 import results.provenance
+from documents.errors import InputError
 from results.provenance import (
+    check_committed,
     commit,
     cpu_model,
     distributions,
@@ -61,7 +63,8 @@ def test_machine_names_hardware_and_not_threads():
     )
 
 
-def test_commit_inside_git(tmp_path):
+def test_commit_inside_git(tmp_path, monkeypatch):
+    monkeypatch.setattr(results.provenance, "PROJECT", tmp_path)
     git(tmp_path, "init", "--quiet")
     assert commit(tmp_path) == (None, False)
     (tmp_path / "file").write_text("1")
@@ -70,7 +73,14 @@ def test_commit_inside_git(tmp_path):
     git(tmp_path, "commit", "--quiet", "--message", "first")
     first = git(tmp_path, "rev-parse", "HEAD")
     assert commit(tmp_path) == (first, False)
+    check_committed(tmp_path / "file")
+    (tmp_path / ".git/info/exclude").write_text("ignored")
+    (tmp_path / "ignored").touch()
+    with pytest.raises(InputError, match=r"ignored: no commit of .* has this file"):
+        check_committed(tmp_path / "ignored")
     (tmp_path / "file").write_text("2")
+    with pytest.raises(InputError, match=r"commit it first; or not$"):
+        check_committed(tmp_path / "file", "; or not")
     assert commit(tmp_path) == (first, True)
 
 
