@@ -137,7 +137,7 @@ def try_method(given: Namespace) -> int:
     else:
         print(f"{as_text(found)}\n\nPage: {page}")
     if without_hope:
-        print(without_hope, file=sys.stderr if given.json else sys.stdout)
+        print(without_hope, file=sys.stderr)
     if given.open:
         import webbrowser
 

@@ -89,6 +89,8 @@ class Later(torch.optim.SGD):
             for param in group["params"]:
                 steps = self.state[param].setdefault("steps", torch.zeros(()))
                 steps += 1
+                if steps > 2 and group["lr"] > 0.05:
+                    raise ValueError("too fast")
                 param.data.mul_(float("nan") if steps > 2 else 0.9)
 '''
 
@@ -173,10 +175,14 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     assert [*study.plan.joined] == ["lion.set"], "the field that is run here has it too"
     (project / "results/published/lion.set/SHA256SUMS").write_text("others")
     assert field_here(project).studies[0].plan.figures != study.plan.figures
-    lost = run("python", "-m", "curvebench", "try", "broken.py:Later", "--problems", "mild", "--cores", "2")
-    line = lost.stdout.splitlines()[-1]
+    words = ("try", "broken.py:Later", "--problems", "mild", "--cores", "2", "--json")
+    lost = run("python", "-m", "curvebench", *words)
+    assert lost.returncode == 1, "some failed otherwise than by divergence"
+    assert json.loads(lost.stdout)["failed"] == 5
+    line = lost.stderr.splitlines()[-1]
     assert line.startswith("broken.py:Later (torch-later): every run on mild failed (")
-    assert line.endswith("diverged), the first at step 4, half by step 4: the loss is not finite")
+    assert "11 diverged and 2 error), the first at step 4, half by step 4: " in line
+    assert "ValueError: too fast" in line
     assert "Next:" not in lost.stdout + lost.stderr
     assert "Select jobs" not in lost.stderr
     taken = run("python", "-m", "curvebench", "try", "adam", "--cores", "2")
@@ -228,6 +234,13 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
     for method in (f"{tmp_path}/own.py:Own", f"torch:{tmp_path}/own.py:Own"):
         assert f"{tmp_path}/own.py: no commit of" in told("--publish", "adam.set", method=method)
     assert not any(tmp_path.iterdir())
+
+    def unfit(planned: object, folder: Path) -> None:
+        raise InputError(f"{folder.name}: not committed")
+
+    monkeypatch.setattr(trying, "plan_of", lambda config: config)
+    monkeypatch.setattr(trying, "check_runs", unfit)
+    assert "own: not committed" in told("--publish", "adam.set", "--label", "own")
 
 
 def test_runs_of_code_that_was_not_committed_are_told_before_others_are_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from documents.plan import ReportPlan, StudyPlan, read_plan
 from harness.planning.archive import sums_of
 from harness.planning.config import Config
 from reports.boards.leaderboard import board_ranks
+from reports.boards.newcomer import as_text, newcomers
 from reports.figures import all_figures
 from reports.figures.all_figures import drawn_part
 from reports.pages.versions import ShownStudy, Version
 from reports.statistics.ranks import mean_ranks
 from reports.tables import read_tables, tables_of
-from tests.reports.synthetic import Shape, write_plan
+from tests.reports.synthetic import DIVERGING, Shape, write_plan
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +197,20 @@ def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_secon
     plan = field.model_copy(update={"studies": (joined,), "parity": None})
     shown = Version(plan, (ShownStudy(joined, both, [], plan),), [], "", [], None)
     assert shown.jobs.equals(alone.jobs), "what was run here is without what joins"
+
+
+def test_what_failed_of_a_newcomer_and_what_it_ran_on_are_told(tmp_path: Path):
+    field, own = (
+        read_plan(write_plan(tmp_path / shape.name, [shape]))
+        for shape in (Shape(optimizers=("adagrad", "adam")), Shape("own", optimizers=(DIVERGING,), backends=("jax",)))
+    )
+    (new,) = own.studies
+    new = new.model_copy(update={"joins": "digits_mlp", "runs_on": {"torch": new.runs_on["jax"]}})
+    (study,) = with_joined([field], [new])[0].studies
+    (placed,) = newcomers(study, tables_of(study))
+    assert [one.failed for one in placed.problems] == [1]
+    assert "\nIt ran on torch, the field's methods on jax, whose steps are" in as_text(placed)
+    assert "It ran on" not in as_text(replace(placed, backend="jax"))
 
 
 def test_a_target_may_go_by_workload():

@@ -230,3 +230,8 @@ def test_gradients_and_seconds_stand_beside_the_fewest_of_each_workload(board: A
 
 
 # --- the page ------------------------------------------------------------------------------------
+
+
+def test_a_study_that_joins_another_has_no_board_of_its_own(study: StudyPlan, tables: Tables):
+    new = replace(study, name="new", joins=study.name)
+    assert {board.studies for board in leaderboards([(study, tables), (new, tables)])} == {(study.name,)}

@@ -67,6 +67,9 @@ def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
     assert [row.answer.workload.name for row in heat.leading.rows] == ["one", "two"]
     assert [cell and cell.ratio for cell in heat.leading.rows[1].cells] == [None, 2.0, 1.0]
     assert len(heat.rows) == 3
+    monkeypatch.setattr(heat_map_module, "MOST_DRAWN", 1)
+    assert heat.leading.methods == ("new @ egop", "muon"), "beside those that join at least one of the others"
+    assert [row.answer.workload.name for row in heat.leading.rows] == ["one", "two", "three"], "half ran"
 
 
 def test_of_what_is_to_be_large_the_inverse_counts_and_of_what_is_not_positive_nothing(found: list[Answer]):

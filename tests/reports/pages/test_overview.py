@@ -188,10 +188,16 @@ def test_who_leads_is_first_by_its_score_where_no_other_score_is_greater(studies
 
 def test_a_study_is_answered_by_the_board_of_its_first_backend_which_names_its_studies(tmp_path: Path):
     both = Shape("both", ("one", "two"), ("sgd", "adam"), ("identity",))
-    plan = write_plan(tmp_path, [both, replace(both, name="more", workloads=("three",), backends=("jax",))])
+    lonely, more = (
+        replace(both, name=name, workloads=(f"{name} problem",), optimizers=methods, backends=("jax",))
+        for name, methods in (("lonely", ("momentum",)), ("more", both.optimizers))
+    )
+    plan = write_plan(tmp_path, [lonely, both, more])
     raw = json.loads(plan.read_text())
-    raw["studies"][0]["claims"] = []
+    raw["studies"][1]["claims"] = []
     plan.write_text(json.dumps(raw))
-    leave_figures_out(tmp_path, "both", "more")
-    page = (site_of(plan, tmp_path) / "study_both.html").read_text()
-    assert "is first of 2 methods on 3 problems of both and more" in page
+    leave_figures_out(tmp_path, "lonely", "both", "more")
+    site = site_of(plan, tmp_path)
+    assert "is first of 2 methods on 3 problems of both and more" in (site / "study_both.html").read_text()
+    shown = re.findall(r'<th scope="row"[^>]*><a href="study_(\w+)\.html#', (site / "index.html").read_text())
+    assert shown[-4:] == ["both", "both", "more", "lonely"], "what is on the map comes first"
