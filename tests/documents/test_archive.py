@@ -202,7 +202,10 @@ def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_secon
 def test_what_failed_of_a_newcomer_and_what_it_ran_on_are_told(tmp_path: Path):
     field, own = (
         read_plan(write_plan(tmp_path / shape.name, [shape]))
-        for shape in (Shape(optimizers=("adagrad", "adam")), Shape("own", optimizers=(DIVERGING,), backends=("jax",)))
+        for shape in (
+            Shape(optimizers=("adagrad", "adam")),
+            Shape("own", optimizers=(DIVERGING,), backends=("jax",)),
+        )
     )
     (new,) = own.studies
     new = new.model_copy(update={"joins": "digits_mlp", "runs_on": {"torch": new.runs_on["jax"]}})
