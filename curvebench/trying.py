@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -80,27 +82,36 @@ def try_method(given: Namespace) -> int:
     from reports.pages.site import study_file
     from reports.sets.reproduce import environment
     from reports.tables import tables_of
+    from results.outcomes import finished
 
+    field = given.studies / f"{FIELD}.yaml"
+    if not field.exists():
+        raise InputError(f"{field}: there is no such file; run curvebench in the checkout's folder")
     try:
         options = YAML(typ="safe", pure=True).load(given.options)
     except YAMLError as error:
-        raise InputError(f"--options: not valid YAML ({error})") from error
+        said = " ".join(str(getattr(error, "problem", error)).split())
+        raise InputError(f"--options: not valid YAML ({said})") from error
     if not isinstance(options, dict):
         raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
     if given.publish:
         check_new_set(given)
     by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
     wanted = {"label": given.label, "options": options, "contributed": by}
-    field = given.studies / f"{FIELD}.yaml"
     newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
-    check(given.method, newcomer)
-    if given.budget is not None:
-        kept = within(given.budget, newcomer.config(given.results))
-        newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
-    config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
-    planned = plan_of(config)
-    if given.publish:
-        check_runs(planned, given.results / "runs" / newcomer.name)
+    try:
+        check(given.method, newcomer)
+        if given.budget is not None:
+            kept = within(given.budget, newcomer.config(given.results))
+            newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
+        config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
+        planned = plan_of(config)
+        if given.publish:
+            check_runs(planned, given.results / "runs" / newcomer.name)
+    except InputError:
+        if not newcomer.config(given.results).site.exists():
+            shutil.rmtree(newcomer.path.parent)
+        raise
     asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
     begun = time.time()
@@ -122,8 +133,7 @@ def try_method(given: Namespace) -> int:
             f"  {shlex.join(called)}\nThe same curvebench try goes on."
         )
     plan = read_plan(path)
-    failures = read_failures(plan)
-    for failure in failures:
+    for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)
     (study,) = (one for each in plan.archive for one in each.studies if one.name == newcomer.joins)
     tables = tables_of(study)
@@ -142,7 +152,7 @@ def try_method(given: Namespace) -> int:
         import webbrowser
 
         webbrowser.open(page.as_uri())
-    return done.returncode or int(bool(failures))
+    return done.returncode or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
 
 
 def check(method: str, newcomer: Newcomer) -> None:
@@ -238,7 +248,8 @@ def within(budget: float, config: Config) -> list[str]:
     dropped = [f"{name} ({costs[name]:.0f} s)" for name in costs if name not in kept]
     if not kept:
         raise InputError(
-            f"--budget: {budget:.0f} s are too few: pages take {PAGES:.0f} s, and {', '.join(dropped)}"
+            f"--budget: {budget:.0f} s are too few: pages take {PAGES:.0f} s, and {', '.join(dropped)}; the "
+            f"least is --budget {math.ceil(PAGES + min(costs.values()))}s"
         )
     if dropped:
         print(f"left out for the budget: {', '.join(dropped)}", file=sys.stderr)

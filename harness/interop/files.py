@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import re
 import sys
+import traceback
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,8 +26,14 @@ def load_file(path: Path) -> ModuleType:
     name = f"curvebench_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise InputError(f"{path}: there is no such file; a path is relative to the study file's folder")
+        raise InputError(f"{path}: there is no such file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+def told(error: Exception, path: Path) -> str:
+    """What a file raises, and at which of its lines."""
+    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if Path(one.filename) == path]
+    return f"{type(error).__name__}: {error}" + (f", line {lines[-1]}" if lines else "")

@@ -18,7 +18,7 @@ import numpy as np
 from documents.errors import InputError, nearest, unknown
 from documents.method import LIBRARIES
 from harness.engine.layout import KINDS
-from harness.interop.files import FILE, load_file
+from harness.interop.files import FILE, load_file, told
 from harness.interop.needed_arguments import ADAMW, NEEDED
 from optimizers.needs import Need
 from optimizers.options import Option, OptionError, Options, complete
@@ -140,7 +140,7 @@ def rule(locator: str) -> Rule:
     """
     at = place(locator)
     if at.is_file and not Path(at.module).is_file():
-        raise InputError(f"{locator}: there is no such file; a path is relative to the study file's folder")
+        raise InputError(f"{locator}: there is no such file")
     if find_spec(at.package) is None:
         near = nearest(at.package, filter(str.isidentifier, _distributions()))
         get = f"; pip install {at.package}, or name a file by its path, {at.library}:PATH.py:{at.name}"
@@ -437,14 +437,13 @@ MAKERS: Mapping[str, Callable[..., Rule]] = {"torch": _torch, "optax": _optax}
 
 def _load(locator: str) -> Any:
     at = place(locator)
+    path = Path(at.module).resolve()
     try:
-        module = load_file(Path(at.module).resolve()) if at.is_file else import_module(at.module)
+        module = load_file(path) if at.is_file else import_module(at.module)
     except InputError:
         raise
     except Exception as error:  # whatever a module raises
-        raise InputError(
-            f"{locator}: {at.module} cannot be imported ({type(error).__name__}: {error})"
-        ) from error
+        raise InputError(f"{locator}: {at.module} cannot be imported ({told(error, path)})") from error
     if not hasattr(module, at.name):
         raise InputError(f"{locator}: {at.module} has no {at.name!r}{nearest(at.name, dir(module))}")
     return getattr(module, at.name)
@@ -458,6 +457,8 @@ def _called(locator: str, *params: Any, **arguments: Any) -> Any:
         ours = ("params", "lr", "learning_rate")
         given = {name: value for name, value in arguments.items() if name not in ours}
         shown = f" {given}" if given else ""
+        rate = "lr" if "lr" in arguments else "learning_rate"
+        hint = f"; it is called with {rate}" if isinstance(error, TypeError) else ""
         raise InputError(
-            f"{locator}: refuses its arguments{shown} ({type(error).__name__}: {error})"
+            f"{locator}: refuses its arguments{shown} ({type(error).__name__}: {error}){hint}"
         ) from error

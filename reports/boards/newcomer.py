@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import polars as pl
@@ -40,7 +40,7 @@ class ProblemResult:
         best: the method with the best median.
         reached, failed, seeds: runs that got to the target, that diverged or failed, and runs.
         evaluations: gradient evaluations to the target, the median over seeds; infinite where half missed it.
-        learning_rate: what its sweep chose.
+        learning_rate: what its sweep chose; None where all its runs failed.
     """
 
     problem: str
@@ -51,7 +51,7 @@ class ProblemResult:
     failed: int
     seeds: int
     evaluations: float
-    learning_rate: float
+    learning_rate: float | None
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Placed:
         place: the published set that it is of, or `documents.archive.HERE`.
         backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
-        row: its row.
+        row: its row, without rank and score where all its final runs failed.
         methods: how many the board has.
-        standing: how it stands to every other method, by its name.
+        standing: how it stands to every other method, by its name; empty where all its final runs failed.
     """
 
     field: str
@@ -130,7 +130,8 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
     for place, joined in ((place, one) for place, own in study.joined.items() for one in own):
         for optimizer in (one for one in joined.optimizers if one.label in rows):
             method = optimizer.label
-            rates = tables.runs.filter(stage="final", method=method)
+            row, rates = rows[method], tables.runs.filter(stage="final", method=method)
+            lost = row.diverged.successes == row.diverged.count
             chosen = dict(rates.group_by("workload").agg(pl.col("learning_rate").first()).iter_rows())
             found.append(
                 Placed(
@@ -140,10 +141,10 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
                     backend=joined.backends[0],
                     field_backend=study.backends[0],
                     command=_command(optimizer, [one.name for one in joined.workloads], place),
-                    row=rows[method],
+                    row=replace(row, rank=None, score=None, mean_rank=None) if lost else row,
                     methods=len(rows),
-                    problems=tuple(_problems(board, rows[method], chosen)),
-                    standing=standings(study, tables, method),
+                    problems=tuple(_problems(board, row, chosen)),
+                    standing={} if lost else standings(study, tables, method),
                 )
             )
     return found
@@ -177,7 +178,7 @@ def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Itera
             int(entry.diverged.successes),
             entry.value.count,
             entry.evaluations.median if entry.evaluations else math.inf,
-            rates[column.workload],
+            rates[column.workload] if entry.diverged.successes < entry.diverged.count else None,
         )
 
 
@@ -220,6 +221,7 @@ def as_text(found: Placed) -> str:
     lines += [
         f"  by the final loss it {how} {len(names)}: {listed(names) if names else 'none'}"
         for how, names in by.items()
+        if found.standing
     ]
     lines += ["", HEAD]
     for one in found.problems:

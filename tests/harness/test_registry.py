@@ -230,7 +230,7 @@ def test_a_path_is_relative_to_the_study_and_stored_relative_to_the_working_fold
     [
         (LION, "lion.py:lyon", r"lion\.py has no optimizer 'lyon'; did you mean 'lion'\?"),
         (LION.replace('"lion"', '"momentum"'), "lion.py", "the name 'momentum' is taken; rename the optimi"),
-        (None, "lion.py", "there is no such file; a path is relative to the study file's folder"),
+        (None, "lion.py", "there is no such file$"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(tmp_path: Path, content: str | None, locator: str, said: str) -> None:
@@ -510,8 +510,12 @@ def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entr
     [
         ("torch:torch.optim.Adum", {}, "torch.optim has no 'Adum'; did you mean 'Adam'"),
         ("torch:torch.optim.NAdam", {"beta": 0.9}, "refuses its arguments .*'beta'"),
-        ("torch:torch.optim.lr_scheduler.StepLR", {}, "refuses its arguments .*'lr'"),
-        ("optax:optax.scale_by_adam", {}, "refuses its arguments .*learning_rate"),
+        (
+            "torch:torch.optim.lr_scheduler.StepLR",
+            {},
+            "refuses its arguments .*; it is called with lr$",
+        ),
+        ("optax:optax.scale_by_adam", {}, "refuses its arguments .*; it is called with learning_rate$"),
         ("torch:torch.optim.SparseAdam", {}, "takes no step .*dense gradients"),
         ("optax:optax.lbfgs", {}, "takes no step by one gradient"),
     ],
