@@ -74,8 +74,9 @@ def verdicts(given: Namespace) -> None:
     """Tell the verdict on every claim of a report, where a published set has a better version from that."""
     from documents.archive import shown_plans
     from documents.plan import read_plan
-    from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
+    from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts, unrun
 
     plans = shown_plans(read_plan(given.plan))
     listing = [verdict for plan in plans for verdict in listed(plan, read_verdicts(plan))]
+    listing += unrun(plans[-1])
     print(as_json(listing) if given.json else as_text(listing))

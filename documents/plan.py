@@ -256,6 +256,20 @@ class ChecksPlan(Document):
     figures: Path
 
 
+class UnrunClaim(Document):
+    """A claim that neither what is run nor a published set decides, and why.
+
+    Args:
+        study: the study or the module of checks that would decide it; empty where there is none.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    reason: str
+    study: str = ""
+
+
 class Publication(Document):
     """When a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
 
@@ -277,6 +291,7 @@ class ReportPlan(Document):
         waived: what was waived for it, sentence by sentence.
         origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`documents.archive`); each names its set.
+        census: the claims that are decided nowhere; empty where only some are asked for.
         path: the file that it was read from; no part of the document.
     """
 
@@ -293,6 +308,7 @@ class ReportPlan(Document):
     waived: tuple[str, ...] = ()
     origin: Publication | None = None
     archive: tuple[ReportPlan, ...] = ()
+    census: tuple[UnrunClaim, ...] = ()
     path: Annotated[Path, Field(exclude=True)] = Path()
 
     def study(self, name: str) -> StudyPlan:

@@ -1,4 +1,4 @@
-"""The study as people write it: which keys a study file has, of which types, and what is wrong; and the tour.
+"""The study as people write it: which keys a file has, of which types, what is wrong; tour and census.
 
 YAML is read strictly: 1e-3 is a number, and a key that is given twice an error.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -353,15 +353,52 @@ class Tour(Document):
     studies: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
-def read_tour(path: Path) -> Tour:
-    """Read the file of a tour.
+def _by_id(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
+class CensusClaim(Document):
+    """A claim of a source: the id of one that a study or a check decides, or all of these of another.
+
+    Args:
+        needs: what there is to do before it can be decided.
+    """
+
+    id: Annotated[str, Field(min_length=1)]
+    sentence: str = ""
+    source: str = ""
+    needs: str = ""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> CensusClaim:
+        if len({bool(text) for text in (self.sentence, self.source, self.needs)}) > 1:
+            raise ValueError(f"{self.id}: give sentence, source and needs, or its id alone")
+        return self
+
+
+class Census(Document):
+    """Every claim of some sources."""
+
+    claims: Annotated[
+        tuple[Annotated[CensusClaim, BeforeValidator(_by_id)], ...], Field(min_length=1, strict=False)
+    ]
+
+
+Whole = TypeVar("Whole", Tour, Census)
+
+
+def read_whole(path: Path, what: str, document: type[Whole]) -> Whole:
+    """Read the file of a tour or a census.
+
+    Args:
+        what: it is, such as "a tour".
 
     Raises:
         InputError: with a line for each problem.
     """
-    raw = read_yaml(path, "a tour", Tour)
+    raw = read_yaml(path, what, document)
     try:
-        return Tour.model_validate(raw)
+        return document.model_validate(raw)
     except ValidationError as errors:
-        lines = [f"{path}: {said}" for said in explained(errors, Tour, "a tour", raw=raw)]
+        lines = [f"{path}: {said}" for said in explained(errors, document, what, raw=raw)]
         raise InputError("\n".join(lines)) from errors

@@ -210,6 +210,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "scales: seeds": study.Seeds,
     "scales: a backend": study.BackendUse,
     "The tour": study.Tour,
+    "The census": study.Census,
+    "The census: a claim that nothing decides": study.CensusClaim,
     "contributed": study.Contribution,
 }
 

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from documents.document import Document, explained
 from documents.errors import InputError, unknown
 from documents.sets import check_letters, check_waivers
-from documents.study import read_tour
+from documents.study import Census, CensusClaim, Tour, read_whole
 from harness.backends import BACKENDS
 from harness.paths import RESULTS, SITE, STUDY_FOLDER
 
-TOUR = "tour.yaml"  # beside the folder of studies
+TOUR, CENSUS = "tour.yaml", "census.yaml"  # beside the folder of studies
 ALL = "all"
 
 
@@ -93,7 +93,16 @@ class Config(Document):
             return self.model_copy(update={"studies": ()})
         if self.studies or "scale" in self.model_fields_set or not tour.exists():
             return self
-        return self.model_copy(update={"studies": read_tour(tour).studies})
+        return self.model_copy(update={"studies": read_whole(tour, "a tour", Tour).studies})
+
+    def census(self) -> tuple[CensusClaim, ...]:
+        """Every claim of the sources; none without a file of them.
+
+        Raises:
+            InputError: when the file is damaged.
+        """
+        path = self.study_folder.parent / CENSUS
+        return read_whole(path, "a census", Census).claims if path.exists() else ()
 
     @property
     def other_folders(self) -> dict[str, str]:

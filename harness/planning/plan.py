@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from documents.job import (
     training,
 )
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec
-from documents.plan import ChecksPlan, ReportPlan, SkippedStudy, StudyPlan
+from documents.plan import ChecksPlan, ReportPlan, SkippedStudy, StudyPlan, UnrunClaim
 from documents.study import Scale
 from documents.tuning import REFINED_RATES, TwoStageSweep
 from harness import ENTRIES
@@ -36,7 +36,7 @@ from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_
 from harness.interop.foreign import named_in
 from harness.paths import stored_kernels
 from harness.planning.archive import archive_of, sums_of
-from harness.planning.config import Config, read_config
+from harness.planning.config import CENSUS, Config, read_config
 from harness.planning.describing import deciding, describe, describe_checks, describe_parity
 from harness.planning.studies import (
     Study,
@@ -397,6 +397,7 @@ class Plan:
     reports_code: str
     kernels: tuple[Path, ...]  # the files of kernel speed
     archive: tuple[ReportPlan, ...]  # what is shown of published sets
+    census: tuple[UnrunClaim, ...]  # the claims that nothing of all that decides
     archive_figures: Path  # the folder of their figures
 
     @cached_property
@@ -416,6 +417,7 @@ class Plan:
             kernels=stored_kernels(self.config.results) if self.kernels else None,
             folders=self.config.other_folders,
             archive=self.archive,
+            census=self.census,
         )
 
     @cached_property
@@ -513,12 +515,13 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     Raises:
         InputError: for bad studies or a configuration that they do not know.
     """
-    asked, config = config, config.with_tour()
+    names, config = config.studies, config.with_tour()
+    names = names and config.studies  # none for the tour and for all
     planned, skipped = [], []
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
-    claims = _property_claims(config, root)
-    studies = read_studies(config.study_folder, () if config.repeats else config.studies)
+    claims = _property_claims(names, config, root)
+    studies = read_studies(config.study_folder, () if config.repeats else names)
     _check_ids(studies, claims)
     for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
@@ -526,9 +529,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             skipped.append((study, reason))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
-    named = (*config.studies, *(one.study.joins for one in planned if one.study.joins))
+    named = (*names, *(one.study.joins for one in planned if one.study.joins)) if names else ()
     own_plans = [one.plan for one in planned]
-    archive = archive_of(config, named if asked.studies else (), own_plans)
+    archive = archive_of(config, named, own_plans)
     sums = sums_of(
         config, (plan.published for plan in archive), (one for plan in archive for one in plan.studies)
     )
@@ -537,18 +540,62 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
+    shown = _shown_claims(checks, config, [results_code, reports_code]) if checks else None
+    decided = {
+        *_decided(ReportPlan(scale=config.scale, studies=tuple(own_plans), checks=shown, archive=archive)),
+        *(claim.id for study, _ in skipped for claim in study.claims),
+    }
     return Plan(
         config=config,
         studies=tuple(_with_joined(one, archive, config) for one in planned),
         skipped=tuple(skipped),
         parity=parity,
         checks=tuple(checks.values()),
-        claims=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
+        claims=shown,
         reports_code=reports_code,
         kernels=_kernels(config.results),
         archive=tuple(with_figures(plan, archive_figures / plan.published) for plan in archive),
         archive_figures=archive_figures,
+        census=() if names else _census(config, studies, claims, decided),
     )
+
+
+def _decided(plan: ReportPlan) -> Iterator[str]:
+    """The ids of all claims that a plan and its archive decide."""
+    for one in (plan, *plan.archive):
+        yield from (claim.id for study in one.studies for claim in study.claims)
+        yield from (claim.id for claim in (one.checks.claims if one.checks else ()))
+
+
+def _census(
+    config: Config,
+    studies: Iterable[Study],
+    checked: Mapping[str, tuple[str, PropertyClaim]],
+    decided: Collection[str],
+) -> tuple[UnrunClaim, ...]:
+    """The claims of the census, of studies and of checks that are not decided, and why not.
+
+    Raises:
+        InputError: when the census is damaged, or does not tell what nothing decides, or tells it twice.
+    """
+    path, census = config.study_folder.parent / CENSUS, config.census()
+    unrun = partial(UnrunClaim.taken_from, reason="neither run here nor published")
+    known = {
+        one.id: unrun(one, study=study.name)
+        for study in studies
+        for one in deciding(study, config.scale)["claims"]
+    }
+    known |= {name: unrun(one, study=file_of(module)) for name, (module, one) in checked.items()}
+    for claim in census:
+        if bool(claim.needs) == (claim.id in known):
+            home = f"is decided by {known[claim.id].study}; give its id alone" if claim.needs else ""
+            raise InputError(f"{path}: {claim.id}: {home or 'is decided by nothing; say what it needs'}")
+    without = (
+        UnrunClaim.taken_from(claim, reason=f"no study of it yet; needs {claim.needs}")
+        for claim in census
+        if claim.needs
+    )
+    return (*(claim for claim in known.values() if claim.id not in decided), *without)
 
 
 def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:
@@ -576,13 +623,15 @@ def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequen
     )
 
 
-def _property_claims(config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
+def _property_claims(
+    names: Sequence[str], config: Config, root: Path
+) -> dict[str, tuple[str, PropertyClaim]]:
     """The claims that property checks decide, with their modules, by id.
 
     None where each name that is asked for is a study's file: a broken module is then in nobody's way.
     """
     files = {path.stem for path in config.study_folder.glob("*.yaml")}
-    if config.studies and files.issuperset(config.studies):
+    if names and files.issuperset(names):
         return {}
     return claims_by_id(root / FOLDER.relative_to(ROOT))
 

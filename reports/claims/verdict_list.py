@@ -21,9 +21,11 @@ from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, claim_verdicts
 from reports.plan import claim_figure
 from reports.tables import tables_of
+from results.schema import CLAIMS
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
+IN_WORDS = ("shown", "range", "asks")  # of the effect of a comparison
 
 
 def read_verdicts(plan: ReportPlan) -> Verdicts:
@@ -97,14 +99,14 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 "others": others.filter(claim=row["claim"])
                 .select("variant", "backend", "verdict")
                 .to_dicts(),
-                "page": f"claims.html#claim-{formatting.slug(row['claim'])}",
+                "page": _place(row["claim"]),
                 "command": again_beside(row["claim"], plan)
                 if plan.published
                 else command_of(row["claim"], plan.scale, plan.folders),
                 "command_with_repeats": claim_with_repeats(row["claim"], plan),
                 "deciding": deciding.get("key"),
                 "decided_by": contest(deciding) if deciding else None,
-                **{name: deciding.get(name) for name in ("shown", "range", "asks")},
+                **{name: deciding.get(name) for name in IN_WORDS},
                 "beyond_seeds": any(
                     one["finding"] == "inconclusive" and one["beyond_seeds"] for one in own.values()
                 ),
@@ -113,11 +115,39 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     return verdicts
 
 
+def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
+    """The claims that are decided nowhere, in the form of `listed`."""
+    unknown = (*(NAMES.get(name, name) for name in CLAIMS), *IN_WORDS)
+    unknown = (*unknown, "figure", "command_with_repeats", "deciding", "decided_by")
+    return [
+        {
+            **dict.fromkeys(unknown),
+            **one.model_dump(),
+            "variant": "",
+            "scale": plan.scale,
+            "verdict": "not run",
+            "seeds": 0,
+            "published": "",
+            "comparisons": [],
+            "repeats": [],
+            "others": [],
+            "beyond_seeds": False,
+            "page": _place(one.id),
+            "command": command_of(one.id, plan.scale, plan.folders) if one.study else None,
+        }
+        for one in plan.census
+    ]
+
+
+def _place(claim: str) -> str:
+    return f"claims.html#claim-{formatting.slug(claim)}"
+
+
 def _effect_of(one: ClaimComparison) -> dict[str, Any]:
     """The key of a comparison and what is known of its median effect, in numbers and words."""
     found: dict[str, Any] = {"key": one.key._asdict()}
     if not len(one.gains):
-        unknown = dict.fromkeys(("at_least", "at_most", "shown", "range", "asks"))
+        unknown = dict.fromkeys(("at_least", "at_most", *IN_WORDS))
         return found | unknown | {"beyond_seeds": False}
     bounds = one.bounds
     shown, interval = bounds.words

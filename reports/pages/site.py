@@ -39,7 +39,7 @@ from reports.pages.study_pages import (
     when_and_where,
 )
 from reports.pages.summary import summary
-from reports.pages.versions import ShownStudy, checked_against, read_version, renamed_here
+from reports.pages.versions import ShownStudy, checked_against, read_version, renamed_here, unrun_entries
 from reports.plan import BOARD_FIGURES, figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST
@@ -93,7 +93,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     parity = parity_page(compared, parity_rows(compared)) if compared else None
     measured = [version.measures for version in versions if version.measures is not None]
     claims = claims_page(
-        [claim for _, own_claims in best for claim in own_claims],
+        [*(claim for _, own_claims in best for claim in own_claims), *unrun_entries(plan)],
         {machine for rows in measured for machine in rows["machine"]},
     )
     checked = checked_against(own.claims, (claim for version in published for claim in version.claims))

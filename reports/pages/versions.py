@@ -11,7 +11,7 @@ import polars as pl
 
 from documents.plan import ReportPlan, StudyPlan
 from reports.claims.page import check_rows, claim_entries
-from reports.claims.verdict_list import listed
+from reports.claims.verdict_list import listed, unrun
 from reports.claims.verdicts import claim_verdicts
 from reports.failures import failures_of, read_jobs
 from reports.pages.study_pages import Rows, read_figures
@@ -86,6 +86,12 @@ def read_version(plan: ReportPlan) -> Version:
     folder = f"{CLAIM_FIGURES}/{plan.published}" if plan.published else CLAIM_FIGURES
     claims = claim_entries(plan, measures, listed(plan, verdicts), drawn, folder)
     return Version(plan, studies, check_figures, folder, claims, measures)
+
+
+def unrun_entries(plan: ReportPlan) -> Rows:
+    """The claims that are decided nowhere, as the page shows them."""
+    alone = plan.model_copy(update={"studies": (), "checks": None})
+    return claim_entries(alone, None, unrun(plan), [], "")
 
 
 def renamed_here(each: ShownStudy) -> ShownStudy:

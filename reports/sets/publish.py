@@ -127,6 +127,7 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "checks": plan.checks and plan.checks.model_copy(update=checks),
             "kernels": None,
             "archive": (),
+            "census": (),
             "folders": {},  # of the publisher's machine
             "published": name,
             "waived": tuple(in_short(found)),

@@ -372,6 +372,56 @@ def test_a_property_claim_asks_for_the_job_of_its_module(config, toys):
         checks(config, toys, studies=("toy.men",))
 
 
+CENSUS = """claims:
+- tiny.claim
+- {id: tiny.other, sentence: It is so., source: 003 Fig. 1, needs: "a GPU"}
+"""
+
+
+def test_claims_that_nothing_decides_are_told_with_what_they_need(config, toys, tmp_path):
+    (tmp_path / "census.yaml").write_text(CENSUS)
+    (claim,) = make_plan(config, toys.root).report.census
+    assert (claim.id, claim.reason) == ("tiny.other", "no study of it yet; needs a GPU")
+    assert make_plan(changed(config, studies=("tiny",)), toys.root).report.census == ()
+    (tmp_path / "tour.yaml").write_text("studies: [toy.mean]")
+    census = make_plan(config, toys.root).report.census
+    found = {claim.id: (claim.reason, claim.study) for claim in census}
+    assert found.pop("tiny.other") == ("no study of it yet; needs a GPU", "")
+    assert found["tiny.claim"] == ("neither run here nor published", "tiny")
+    assert "toy.mean" not in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("- tiny.claim", "- tiny.clam", "tiny.clam: is decided by nothing; say what it needs"),
+        ("tiny.other", "toy.mean", r"toy.mean: is decided by .*toy.py; give its id alone"),
+        (", source: 003 Fig. 1", "", "give sentence, source and needs, or its id alone"),
+    ],
+)
+def test_a_census_that_is_not_so_is_refused(config, toys, tmp_path, old, new, told):
+    (tmp_path / "census.yaml").write_text(CENSUS.replace(old, new))
+    with pytest.raises(InputError, match=rf"census\.yaml: .*{told}"):
+        make_plan(config, toys.root)
+
+
+def test_every_claim_of_the_sources_is_shown():
+    config = read_config({})
+    names = [claim.id for claim in config.census()]
+    assert Counter(name.partition(".")[0] for name in names) == {
+        "egop": 30, "notes": 21, "spectral": 15, "symo": 14,
+    }  # fmt: skip
+    report = make_plan(config).report
+    shown = {claim.id for plan in (report, *report.archive) for claim in claims_in(plan)}
+    assert len(set(names)) == len(names)
+    assert shown.issuperset(names)
+
+
+def claims_in(plan):
+    checked = plan.checks.claims if plan.checks else ()
+    return (*(claim for study in plan.studies for claim in study.claims), *checked, *plan.census)
+
+
 def test_the_data_of_a_claim_are_part_of_its_job_and_without_them_it_is_skipped(
     config, toys, tmp_path, monkeypatch
 ):

@@ -13,11 +13,12 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.errors import InputError
-from documents.plan import ChecksPlan
+from documents.plan import ChecksPlan, UnrunClaim
 from reports.claims.page import check_measured, check_rows, claim_entries, claims_page, parts_of
-from reports.claims.verdict_list import listed, read_verdicts
+from reports.claims.verdict_list import listed, read_verdicts, unrun
 from reports.claims.verdicts import property_rows
 from reports.formatting import slug
+from reports.pages.versions import unrun_entries
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, changed_site, site_of
 from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, Shape, rules_of, write_plan
@@ -108,6 +109,16 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
     assert not convex["rule_changed"]
 
 
+def test_a_claim_that_nothing_decides_has_a_row_like_the_others(report: Report, page: dict[str, Any]):
+    needs = UnrunClaim(id="symo.mean", sentence="It is 0.", source="004 B", reason="no study of it yet")
+    plan = replace(report.plan, census=(needs, replace(needs, id="egop.late", study="late")))
+    by_needs, by_study = unrun_entries(plan)
+    assert {*by_needs} == {*page["claims"][0]}
+    assert (by_needs["verdict"], by_needs["reason"], by_needs["command"]) == ("not run", needs.reason, None)
+    assert "studies=egop.late " in by_study["command"]
+    assert {*unrun(plan)[0]} == {*listed(plan, read_verdicts(plan))[0]}, "programs get the same keys"
+
+
 def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, plan: ChecksPlan):
     rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
     with pytest.raises(InputError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
@@ -178,7 +189,7 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
         text = " ".join((report.site / name).read_text().split())
         assert "1 of them is misprinted in the source and counted as corrected; as printed 1 is not" in text
     assert rows["egop.fashion"].startswith("– not run")
-    assert rows["egop.fashion"].endswith("egop.fashion"), "nothing was estimated"
+    assert rows["egop.fashion"].endswith("Fashion-MNIST is not on this machine <b>yet</b>")
     assert rows[slug(HOSTILE)].startswith("✗ not reproduced")
     assert rows[slug(HOSTILE)].endswith("0 % of 400 instances hold")
     assert re.search(r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds$", rows["egop.digits_mlp"])
