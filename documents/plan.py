@@ -224,11 +224,12 @@ class ParityPlan(Document):
 
 
 class PartPlan(Document):
-    """A part of a claim, and how many instances are drawn of it."""
+    """A part of a claim, how many instances are drawn of it, and whether its measures are estimates."""
 
     part: str
     variant: str
     instances: int = Field(ge=1)
+    sampled: bool = False
 
 
 class ClaimPlan(Document):

@@ -7,14 +7,14 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 import numpy as np
 
 from documents.errors import InputError
-from results.verdicts import Relation, Variant, Verdict
+from results.verdicts import Relation, Variant, Verdict, holds, together
 from results.verdicts import verdicts as verdicts_of_parts
 
 PACKAGE = "benchmarks.claims"
@@ -34,6 +34,7 @@ class Measure:
         relation: how it must stand to the limit.
         limit: what the claim says.
         tolerance: by how much it may miss the limit, for rounding or sampling.
+        sampled: whether the value is an estimate, and the tolerance half of the length of its interval.
 
     Raises:
         ValueError: for an unknown relation, or what is no limit: the measure could not miss.
@@ -45,6 +46,7 @@ class Measure:
     relation: Relation
     limit: float
     tolerance: float = 0.0
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         for name in ("value", "limit", "tolerance"):  # whatever NumPy calculates them in
@@ -59,15 +61,9 @@ class Measure:
             )
 
     @property
-    def holds(self) -> bool:
-        """Whether it does; a value that is infinite or not a number never does."""
-        if not math.isfinite(self.value):
-            return False
-        if self.relation == "<=":
-            return bool(self.value <= self.limit + self.tolerance)
-        if self.relation == ">=":
-            return bool(self.value >= self.limit - self.tolerance)
-        return bool(abs(self.value - self.limit) <= self.tolerance)
+    def holds(self) -> bool | None:
+        """Whether it does; None where that cannot be told (results.verdicts)."""
+        return holds(self.value, self.relation, self.limit, self.tolerance, self.sampled)
 
 
 SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
@@ -126,6 +122,7 @@ class Check:
             it is printed well.
         by_scale: what measures instances in place of `measures` at the scales that it names, such as from
             fewer samples.
+        sampled: whether its measures are estimates, whose tolerances are half of the length of an interval.
 
     Raises:
         ValueError: for an unknown variant, or scales without instances.
@@ -137,6 +134,7 @@ class Check:
     instances: Mapping[str, int]
     variant: Variant = ""
     by_scale: Mapping[str, Measures] = field(default_factory=dict)
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
@@ -287,7 +285,8 @@ def part_results(claim: str, check: Check, scale: str) -> Iterator[Row | Trace]:
         if not measures:
             raise ValueError(f"instance {instance} has no measures; every instance must give one")
         for measure in measures:
-            yield Row(claim, check.part, check.variant, instance, measure, seconds)
+            own = replace(measure, sampled=check.sampled)
+            yield Row(claim, check.part, check.variant, instance, own, seconds)
         for series in traced:
             yield Trace(claim, check.part, check.variant, instance, series)
 
@@ -297,10 +296,10 @@ def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdic
 
     A part holds where each of its measures does, and there are some.
     """
-    holding: dict[tuple[str, Variant], list[bool]] = {
+    holding: dict[tuple[str, Variant], list[bool | None]] = {
         (check.part, check.variant): [] for check in claim.checks
     }
     for row in found:
         holding[row.part, row.variant].append(row.measure.holds)
-    parts = {part: bool(each) and all(each) for part, each in holding.items()}
+    parts = {part: together(each) for part, each in holding.items()}
     return verdicts_of_parts(parts, claim.at_most_partly)

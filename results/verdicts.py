@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from documents.plan import Deciding
@@ -47,15 +47,34 @@ def _order(condition: Mapping[str, Any]) -> str:
     return json.dumps({**condition, "metric": [metric["which"], metric["metric"]]}, sort_keys=True)
 
 
-def verdicts(holding: Mapping[tuple[str, Variant], bool], at_most_partly: str = "") -> dict[Variant, Verdict]:
+def holds(value: float, relation: Relation, limit: float, tolerance: float, sampled: bool) -> bool | None:
+    """Whether a measure holds; None where an estimate's interval holds the limit, so that it cannot be told.
+
+    Args:
+        sampled: whether the value is an estimate, and the tolerance half of the length of its interval.
+            Of what must equal its limit the interval need only hold that.
+    """
+    if not math.isfinite(value):
+        return False
+    if relation == "==":
+        return abs(value - limit) <= tolerance
+    if sampled and abs(value - limit) <= tolerance:
+        return None
+    return value <= limit + tolerance if relation == "<=" else value >= limit - tolerance
+
+
+def verdicts(
+    holding: Mapping[tuple[str, Variant], bool | None], at_most_partly: str = ""
+) -> dict[Variant, Verdict]:
     """The verdict by variant; by the empty one alone where nothing is misprinted.
 
-    All parts hold: reproduced; else not reproduced. As printed the misprinted parts
+    All parts hold: reproduced. One misses: not reproduced. Else some are None, which sampling does not
+    decide: underpowered. As printed the misprinted parts
     alone are judged, so that a false statement is not saved by true ones beside it; as corrected, the
     corrected parts and those that are printed well.
 
     Args:
-        holding: whether each part of a claim holds, by part and variant.
+        holding: whether each part of a claim holds, by part and variant; None where it cannot be told.
         at_most_partly: why the claim cannot be fully reproduced; empty where it can.
     """
     if not any(variant for _, variant in holding):
@@ -71,9 +90,17 @@ def verdicts(holding: Mapping[tuple[str, Variant], bool], at_most_partly: str = 
     return {variant: _verdict(each, at_most_partly) for variant, each in parts.items() if each}
 
 
-def _verdict(parts: list[bool], at_most_partly: str) -> Verdict:
-    if not parts or not all(parts):
-        return "not reproduced"
+def together(holding: Collection[bool | None]) -> bool | None:
+    """Whether all hold, and there are some; None where none misses, and of some it cannot be told."""
+    if not holding or False in holding:
+        return False
+    return None if None in holding else True
+
+
+def _verdict(parts: list[bool | None], at_most_partly: str) -> Verdict:
+    hold = together(parts)
+    if not hold:
+        return "not reproduced" if hold is False else "underpowered"
     return "partly reproduced" if at_most_partly else "reproduced"
 
 

@@ -16,7 +16,7 @@ from harness.progress import Progress
 from harness.stages.job import Job
 from harness.stages.supervision import failure_of
 from results import schema
-from results.verdicts import Variant, share_of_limit
+from results.verdicts import Variant, share_of_limit, together
 from results.writing import write_table
 
 
@@ -112,7 +112,7 @@ def columns(row: Row) -> dict[str, Any]:
         "part": row.part,
         "variant": row.variant,
         "instance": row.instance,
-        **asdict(row.measure),
+        **{name: value for name, value in asdict(row.measure).items() if name != "sampled"},
         "holds": row.measure.holds,
         "seconds": row.seconds,
     }
@@ -163,7 +163,8 @@ def summary(claim: PropertyClaim, scale: str, found: Checked) -> dict[str, Any]:
                 "source": part.source,
                 "instances": len({row.instance for row in measured}),
                 "seconds": sum({row.instance: row.seconds for row in measured}.values()),
-                "holds": None if failed else all(row.measure.holds for row in measured),
+                "failed": failed,
+                "holds": None if failed else together([row.measure.holds for row in measured]),
                 "worst": _measure(max(measured, key=_share)) if measured else None,
             }
         )
@@ -172,7 +173,7 @@ def summary(claim: PropertyClaim, scale: str, found: Checked) -> dict[str, Any]:
         "sentence": claim.sentence,
         "source": claim.source,
         "scale": scale,
-        "verdicts": {} if any(part["holds"] is None for part in parts) else verdicts(claim, own),
+        "verdicts": {} if any(part["failed"] for part in parts) else verdicts(claim, own),
         "parts": parts,
     }
 
@@ -192,7 +193,8 @@ def lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
     said = []
     for one in summaries:
         for part in one["parts"]:
-            verdict = {None: "not measured", True: "holds", False: "misses"}[part["holds"]]
+            words = {None: "inconclusive", True: "holds", False: "misses"}
+            verdict = "not measured" if part["failed"] else words[part["holds"]]
             worst = f" ({_worst(part)})" if part["worst"] else ""
             said.append(f"{one['claim']}: {_name(part['part'], part['variant'])}: {verdict}{worst}")
         for variant, verdict in one["verdicts"].items():

@@ -19,6 +19,7 @@ from results.verdicts import share_of_limit
 
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
+FINDINGS = {True: "supported", False: "refuted"}  # by whether all measures hold; else it cannot be told
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
@@ -63,10 +64,7 @@ def parts_of(rows: pl.DataFrame) -> Rows:
     counts = rows.group_by(PART, maintain_order=True).agg(
         pl.len().alias("measures"),
         (~pl.col("holds")).sum().alias("missed"),
-        pl.when(pl.col("holds").all())
-        .then(pl.lit("supported"))
-        .otherwise(pl.lit("refuted"))
-        .alias("finding"),
+        finding=pl.col("holds").all(ignore_nulls=False).replace_strict(FINDINGS, default="inconclusive"),
     )
     worst = worst.select(*PART, "source", "quantity", "value", "relation", "limit", "tolerance", "share")
     ordered = counts.join(worst, on=PART, maintain_order="left")

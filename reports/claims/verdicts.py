@@ -333,8 +333,10 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
     about = {claim.id: claim for claim in plan.claims}
     rows: list[dict[str, object]] = []
     for (claim,), own in checks.group_by(["claim"], maintain_order=True):
-        parts = own.group_by("part", "variant", maintain_order=True).agg(pl.col("holds").all())
-        holding: dict[tuple[str, Variant], bool] = {
+        parts = own.group_by("part", "variant", maintain_order=True).agg(
+            pl.col("holds").all(ignore_nulls=False)
+        )
+        holding: dict[tuple[str, Variant], bool | None] = {
             (part, variant): holds for part, variant, holds in parts.rows()
         }
         capped = about[claim].at_most_partly
@@ -342,8 +344,9 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             among = own.filter(
                 pl.col("variant").is_in([variant] if variant != "as corrected" else ["", variant])
             )
-            instances = among.group_by("part", "instance").agg(pl.col("holds").all())
+            instances = among.group_by("part", "instance").agg(pl.col("holds").all(ignore_nulls=False))
             held, count = int(instances["holds"].sum()), len(instances)
+            undecided = instances["holds"].null_count()
             share = share_interval(held, count)
             first = own.row(0, named=True)
             rows.append(
@@ -352,6 +355,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     "variant": variant,
                     "verdict": verdict,
                     "reason": f"all measures hold on {held} of {count} instances"
+                    + (f", and {undecided} are inconclusive" if undecided else "")
                     + (f"; partly at most, since {capped}" if capped and held == count else ""),
                     "source": about[claim].source,
                     "scale": first["scale"],

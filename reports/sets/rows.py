@@ -12,7 +12,6 @@ import polars as pl
 from documents.method import IDENTITY, Method
 from documents.plan import ChecksPlan, ParityPlan, ReportPlan, StudyPlan
 from documents.sets import PROVENANCE
-from reports.claims.page import with_share
 from reports.measures import settings_tried
 from reports.sets.files import CURVE_POINTS, SPECIAL
 from results.merging import KEYS
@@ -20,6 +19,7 @@ from results.outcomes import FINISHED
 from results.reading import with_method
 from results.schema import COMPARISONS, TUNING
 from results.tuning import setting_of
+from results.verdicts import holds
 
 ROWS = {  # what names a row
     **KEYS,
@@ -258,9 +258,15 @@ def _parity(plan: ParityPlan, rows: pl.DataFrame) -> Iterator[str]:
 
 def _checks(plan: ChecksPlan, rows: pl.DataFrame) -> Iterator[str]:
     """Measures that do not say what follows from their numbers, and instances that are not the plan's."""
-    right = with_share(rows).with_columns((pl.col("share") <= 1).alias("right holds"))
-    yield from _broken("checks/checks", ROWS["checks"], right, _unlike("holds"))
     part = ["claim", "part", "variant"]
+    sampled = {
+        (claim.id, one.part, one.variant) for claim in plan.claims for one in claim.parts if one.sampled
+    }
+    rows = rows.with_columns(pl.col("variant", "relation").cast(pl.String))
+    about = rows.select("value", "relation", "limit", "tolerance", *part).iter_rows()
+    told = [holds(*one[:4], sampled=one[4:] in sampled) for one in about]
+    right = rows.with_columns(pl.Series("right holds", told, dtype=pl.Boolean))
+    yield from _broken("checks/checks", ROWS["checks"], right, _unlike("holds"))
     planned = pl.DataFrame(
         [
             (claim.id, one.part, one.variant, list(range(one.instances)))

@@ -1,29 +1,25 @@
-"""Weight decay: the verdict of the claim, and that its checks notice wrong rules."""
+"""Weight decay: that the checks of the claim notice wrong rules."""
 
 import numpy as np
 import pytest
 
 from benchmarks.claims import notes_weight_decay
-from tests.benchmarks.claim_mutations import assert_noticed, failing, few, mutate, wrap
+from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, mutate, wrap
 
 CLAIM = notes_weight_decay.NOTES_WEIGHT_DECAY
 SENSITIVITY = "sensitivity to the learning rate"
 
 
-@pytest.mark.long
-def test_the_digits_network_is_no_less_sensitive_with_decoupled_decay():
-    assert_noticed(CLAIM, 1, SENSITIVITY)
-
-
-@pytest.mark.parametrize(("spread", "holds"), [(0.1, True), (3.0, False)])
+@pytest.mark.parametrize(("spread", "holds"), [(0.1, True), (3.0, False), (1.0, None)])
 def test_sensitivity_is_the_spread_of_losses(spread, holds, monkeypatch):
     def losses(seeds, rates, decays, options):
         distances = np.abs(np.log10(rates / 0.1))
-        noise = 1 + 0.01 * np.arange(len(seeds))
+        noise = 1 + 0.01 * np.resize([1.0, -1.0], len(seeds)) * (1 if options else -1)
         return 10 ** (-2 + noise[:, None] * (spread if options else 1) * distances)
 
     monkeypatch.setattr(notes_weight_decay, "_digits", losses)
-    assert (failing(few(CLAIM, 1, {SENSITIVITY})) == set()) == holds
+    found = found_rows(few(CLAIM, 1, {SENSITIVITY}))
+    assert [row.measure.holds for row in found] == [holds]
 
 
 def test_sensitivity_by_hand():

@@ -44,11 +44,7 @@ INSTANCES = {
 ELSEWHERE = {  # test_claims_egop_network_spectra.py, on spectra that are given
     *("egop.spectrum-digits", "egop.spectrum-sampling", "egop.spectrum-layers", "egop.eigenvector-density"),
 }
-TESTED_APART = {  # where a rule's default misses; where a network is trained
-    "Stiefel directions are tangent, default number of iterations",
-    "Stiefel steps are optimal, default number of iterations",
-    "sensitivity to the learning rate",
-}
+TESTED_APART = {"sensitivity to the learning rate"}  # a network is trained
 MISSED = {"notes.amsgrad": {("and little later, steady gradients", "")}}
 CLAIMS = {name: claim for name, (_, claim) in claims_by_id().items()}
 

@@ -128,6 +128,30 @@ def test_a_measure_holds_within_its_tolerance(value, relation, limit, tolerance,
     assert {type(number) for number in (numpy.value, numpy.limit, numpy.tolerance)} == {float}
 
 
+@pytest.mark.parametrize(
+    ("value", "relation", "holds"),
+    [
+        (0.8, "<=", True),
+        (0.95, "<=", None),
+        (1.05, ">=", None),
+        (1.2, "<=", False),
+        (0.8, ">=", False),
+        (1.05, "==", True),
+        (float("nan"), "<=", False),
+    ],
+)
+def test_an_estimate_whose_interval_holds_the_limit_decides_nothing(value, relation, holds):
+    def drawn(random: np.random.Generator) -> list[Measure]:
+        return [Measure("it", value, relation, 1.0, 0.1), Measure("sure", 0.0, "<=", 1.0)]
+
+    check = Check("it is", "none", drawn, {"paper": 1}, sampled=True)
+    claim = PropertyClaim("a.claim", "It is.", "none", "none", (check,))
+    found = list(rows(claim, "quick"))
+    assert [row.measure.holds for row in found] == [holds, True]
+    expected = {True: "reproduced", False: "not reproduced", None: "underpowered"}[holds]
+    assert verdicts(claim, found) == {"": expected}
+
+
 def test_instances_are_the_same_whatever_else_is_run_and_for_both_variants(toys):
     toys.write()
     (claim, _) = claims_of("toy")
