@@ -193,7 +193,7 @@ def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the judged metrics against the learning rate."""
     for metric, which in judged_metrics(cell.study, cell.workload):
         rates = sensitivity(study_values(cell.study, cell.runs, metric, which))
-        if len(rates):
+        if rates["learning_rate"].n_unique() > 1:
             yield _sensitivity(cell, metric, which, rates)
 
 

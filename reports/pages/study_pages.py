@@ -128,7 +128,7 @@ def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame) -> Rows:
-    """One row a method: its metrics, the headline first, targets and failures."""
+    """One row a method, those that join first: its metrics, the headline first, targets and failures."""
     final = final_runs(runs, workload.name, backend)
     shown = dict.fromkeys([(study.metric, study.which), *((name, "final") for name in workload.metrics)])
     columns = {which: median_by_method(study_values(study, final, *which)) for which in shown}
@@ -139,8 +139,11 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     totals = _by_method(outcome_counts(final))
     headline = columns[study.metric, study.which]
     best = best_methods(study, {method: value.median for method, value in headline.items()})
+    joined = {method for one in study.joining for method in one.methods}
     rows = []
-    for method in [method for method in study.methods if method in totals]:
+    for method in sorted(
+        totals.keys() & study.methods, key=lambda one: (one not in joined, study.methods.index(one))
+    ):
         total = totals[method]
         counted = total["count"] - total["missing"]
         rows.append(

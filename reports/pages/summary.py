@@ -64,4 +64,4 @@ def _agreement(checked: Sequence[ClaimAgreement]) -> str:
 
 def _next(plan: ReportPlan) -> str:
     wider = "scale=paper" if len(plan.studies) > NAMED and plan.scale == "quick" else "studies=all"
-    return f"{SNAKEMAKE} {wider}; how long that takes says curvebench estimate"
+    return f"source .venv/bin/activate; {SNAKEMAKE} {wider}; how long that takes says curvebench estimate"

@@ -585,6 +585,9 @@ def test_a_figure_that_is_wider_than_a_phone_says_so_and_scrolls_by_keyboard(pag
     frame.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.activeElement.scrollLeft > 0")
+    frame.evaluate("frame => frame.classList.add('narrow')")
+    assert frame.evaluate(told) == "none", "a figure of one panel fits"
+    assert frame.evaluate("frame => frame.scrollWidth == frame.clientWidth")
 
 
 def test_on_paper_pages_are_light_whole_and_without_navigation(page: Any, report: Report):

@@ -204,3 +204,7 @@ def test_every_metric_of_a_claim_has_its_sensitivity(tmp_path: Path):
     assert "digits_mlp.jax.sensitivity" in found
     best = found["digits_mlp.jax.sensitivity.best.validation_accuracy"]
     assert best.title == "Best validation accuracy against the learning rate"
+    first, *_ = cells(study, read_tables(study.tables), tmp_path / "drawn")
+    one_rate = first.runs.filter(pl.col("learning_rate") == first.runs["learning_rate"].min())
+    alone = replace(first, tables=replace(first.tables, runs=one_rate))
+    assert not list(draw_sensitivities(alone)), "one rate alone has no sensitivity"

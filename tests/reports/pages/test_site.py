@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
+from documents.archive import HERE
 from documents.plan import StudyPlan
-from reports.pages.study_pages import run_pages, settings_rows
+from reports.pages.study_pages import results_rows, run_pages, settings_rows
 from reports.tables import Tables, read_tables
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, changed_site, site_of, words_of
@@ -148,6 +149,21 @@ def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables
     assert said == "rate chosen among 4 tied on final training loss"
     (row,) = (row for row in settings_rows(study, "digits_mlp", "jax", even.runs) if row["method"] == "adam")
     assert row["tied"] == 4
+
+
+def test_methods_that_join_head_the_results(study: StudyPlan, tables: Tables):
+    new = study.model_copy(update={"optimizers": study.optimizers[-1:]})
+    joined = study.model_copy(update={"joined": {HERE: (new,)}})
+    found = [row["method"] for row in results_rows(joined, study.workloads[0], "jax", tables.runs)]
+    assert found == [*new.methods, *(one for one in study.methods if one not in new.methods)]
+
+
+def test_a_figure_of_one_panel_fits_a_phone():
+    shape = dict.fromkeys(("title", "workload", "backend", "name", "height", "alt", "caption"), "loss")
+    drawn = {
+        width: words_of("macros.html.jinja", "drawing", {**shape, "width": width}, "") for width in (528, 883)
+    }
+    assert [width for width, words in drawn.items() if 'class="frame narrow"' in words] == [528]
 
 
 def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(report: Report, tmp_path: Path):
