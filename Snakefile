@@ -102,12 +102,14 @@ rule publish:
         name=PLAN.config.name,
         folder=str(PLAN.published),
         waive=list(PLAN.config.waive),
+        replaces=list(PLAN.config.replaces),
         readme=PLAN.readme_option,
     message:
         "publish: {params.name}"
     shell:
         "python -m curvebench sets publish --plan {input.plan:q} --name {params.name:q}"
-        " --folder {params.folder:q} {params.readme:q} --waive {params.waive:q} 2>&1 | tee {log:q}"
+        " --folder {params.folder:q} {params.readme:q} --waive {params.waive:q}"
+        " --replaces {params.replaces:q} 2>&1 | tee {log:q}"
 
 
 rule bases:

@@ -72,11 +72,12 @@ def _decided_by_a_study(claim: str) -> str:
 )
 def verdicts(given: Namespace) -> None:
     """Tell the verdict on every claim of a report, where a published set has a better version from that."""
-    from documents.archive import shown_plans
+    from documents.archive import as_it_stands, shown_plans
     from documents.plan import read_plan
-    from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts, unrun
+    from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts, unrun, with_replaced
 
-    plans = shown_plans(read_plan(given.plan))
+    plan = as_it_stands(read_plan(given.plan))
+    plans = shown_plans(plan)
     listing = [verdict for plan in plans for verdict in listed(plan, read_verdicts(plan))]
-    listing += unrun(plans[-1])
+    listing = with_replaced(plan, [*listing, *unrun(plan)])
     print(as_json(listing) if given.json else as_text(listing))

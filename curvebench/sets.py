@@ -70,13 +70,15 @@ def _rerun(given: Namespace) -> int:
         metavar="KIND",
         help="publish in spite of: " + "; ".join(f"{kind} ({what})" for kind, what in WAIVERS.items()),
     ),
+    argument("--replaces", nargs="*", default=[], metavar="SET", help="sets beside it that no longer count"),
 )
 def publish(given: Namespace) -> None:
     """Write the tables of a report as a published set."""
     from documents.plan import read_plan
     from reports.sets import publish
 
-    folder = publish.publish(read_plan(given.plan), given.name, given.folder, given.waive, given.readme)
+    plan, told = read_plan(given.plan), (given.waive, given.readme)
+    folder = publish.publish(plan, given.name, given.folder, *told, replaces=given.replaces)
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 
 

@@ -278,6 +278,13 @@ class Publication(Document):
     machines: tuple[str, ...]
 
 
+class ReplacedSet(Document):
+    """A published set whose verdicts do not count any more: its folder, and the set that replaces it."""
+
+    folder: Path
+    by: str
+
+
 class ReportPlan(Document):
     """All studies of a report at one scale, and those left out.
 
@@ -290,8 +297,11 @@ class ReportPlan(Document):
         folders: those of the configuration that are not where they are by default, by their key.
         published: the name of the published set that it shows, else empty.
         waived: what was waived for it, sentence by sentence.
+        replaces: the sets that it replaces.
+        replaced_by: the set that replaces it, where one lies beside it; no part of the set.
         origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`documents.archive`); each names its set.
+        replaced: the published sets that no longer count.
         census: the claims that are decided nowhere; empty where only some are asked for.
         path: the file that it was read from; no part of the document.
     """
@@ -307,8 +317,11 @@ class ReportPlan(Document):
     folders: dict[str, str] = Field(default={})
     published: str = ""
     waived: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    replaced_by: str = ""
     origin: Publication | None = None
     archive: tuple[ReportPlan, ...] = ()
+    replaced: tuple[ReplacedSet, ...] = ()
     census: tuple[UnrunClaim, ...] = ()
     path: Annotated[Path, Field(exclude=True)] = Path()
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from documents.errors import InputError
+from documents.errors import InputError, unknown
 
 FOLDER = Path("results/published")
 PLAN, PROVENANCE = "plan.json", "provenance.json"
@@ -52,6 +52,18 @@ def check_letters(name: object) -> str:
             f"digits, and single dots or hyphens between them, {LONGEST_NAME} in all at most, {EXAMPLE}"
         )
     return name
+
+
+def check_replaced(names: Sequence[str], folder: Path) -> None:
+    """Check that the sets that a new one replaces lie beside it.
+
+    Raises:
+        InputError: for one that does not.
+    """
+    there = sorted(path.parent.name for path in folder.glob(f"*/{SUMS}"))
+    for name in names:
+        if name not in there:
+            raise InputError(f"replaces: {unknown(str(folder), 'set', name, there)}")
 
 
 def check_waivers(kinds: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from documents.archive import joined_here, with_figures
+from documents.archive import joined_here, replaced_sets, with_figures
 from documents.errors import InputError, by_reason, unknown
 from documents.job import (
     BasesSpec,
@@ -26,7 +26,8 @@ from documents.job import (
     training,
 )
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec
-from documents.plan import ChecksPlan, ReportPlan, SkippedStudy, StudyPlan, UnrunClaim
+from documents.plan import ChecksPlan, ReplacedSet, ReportPlan, SkippedStudy, StudyPlan, UnrunClaim
+from documents.sets import FOLDER as PUBLISHED
 from documents.study import Scale
 from documents.tuning import REFINED_RATES, TwoStageSweep
 from harness import ENTRIES
@@ -397,6 +398,7 @@ class Plan:
     reports_code: str
     kernels: tuple[Path, ...]  # the files of kernel speed
     archive: tuple[ReportPlan, ...]  # what is shown of published sets
+    replaced: tuple[ReplacedSet, ...]  # the published sets that no longer count
     census: tuple[UnrunClaim, ...]  # the claims that nothing of all that decides
     archive_figures: Path  # the folder of their figures
 
@@ -417,6 +419,7 @@ class Plan:
             kernels=stored_kernels(self.config.results) if self.kernels else None,
             folders=self.config.other_folders,
             archive=self.archive,
+            replaced=self.replaced,
             census=self.census,
         )
 
@@ -556,6 +559,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         kernels=_kernels(config.results),
         archive=tuple(with_figures(plan, archive_figures / plan.published) for plan in archive),
         archive_figures=archive_figures,
+        replaced=replaced_sets(config.results / PUBLISHED.name),
         census=() if names else _census(config, studies, claims, decided),
     )
 

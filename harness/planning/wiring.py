@@ -10,7 +10,7 @@ from typing import Protocol
 
 from documents.document import Document
 from documents.errors import InputError
-from documents.sets import FOLDER, check_name, check_page
+from documents.sets import FOLDER, check_name, check_page, check_replaced
 from harness.planning.config import Config
 from results.provenance import check_committed
 
@@ -123,11 +123,12 @@ class Wiring(Document):
 
         Raises:
             SystemExit: with the reason where it cannot be: the set's name is missing, has other letters than
-                it may, or is taken; the page has no place for a leaderboard; the files are not those of a
-                commit. Of errors Snakemake would show a traceback.
+                it may, or is taken; a set that it replaces is not there; the page has no place for a
+                leaderboard; the files are not those of a commit. Of errors Snakemake would show a traceback.
         """
         try:
             check_name(self.config.name, self.published)
+            check_replaced(self.config.replaces, self.published)
             if self.config.readme is not None:
                 check_page(self.config.readme)
             if "dirty" not in self.config.waive:

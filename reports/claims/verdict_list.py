@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +12,8 @@ import polars as pl
 import polars.selectors as cs
 
 from documents.claim import ComparisonKey
-from documents.plan import ReportPlan
-from documents.sets import FOLDER
+from documents.plan import ReportPlan, read_plan
+from documents.sets import FOLDER, PLAN
 from reports import formatting
 from reports.claims.comparison import ClaimComparison
 from reports.claims.page import check_rows
@@ -21,6 +21,7 @@ from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, claim_verdicts
 from reports.plan import claim_figure
 from reports.tables import tables_of
+from results.reading import read
 from results.schema import CLAIMS
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
@@ -44,19 +45,23 @@ def again_beside(claim: str, plan: ReportPlan) -> str:
     return f"curvebench sets reproduce {claim} --published {(FOLDER / plan.published).as_posix()}"
 
 
-def leading(plan: ReportPlan, found: Verdicts) -> pl.DataFrame:
-    """The rows that speak for a claim: on its study's first backend, and where misprinted as corrected."""
+def leading(plan: ReportPlan, claims: pl.DataFrame) -> pl.DataFrame:
+    """The rows that speak for a claim: on its study's first backend, and where misprinted as corrected.
+
+    Args:
+        claims: the table `claims`.
+    """
     first = {study.name: study.backends[0] for study in plan.studies}
     lead = pl.col("backend").is_null() | (
         pl.col("backend") == pl.col("study").replace_strict(first, default=None, return_dtype=pl.String)
     )
-    return found.claims.filter(lead & (pl.col("variant") != "as printed"))
+    return claims.filter(lead & (pl.col("variant") != "as printed"))
 
 
 def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
 
-    `published` is the set that it is of, empty for what was run here.
+    `published` is the set that it is of, empty for what was run here; `replaced_by` the one that replaces it.
 
     `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
     ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
@@ -69,7 +74,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     as printed, where a statement is misprinted, and those on other backends; `repeats` what became of the
     claim in other settings.
     """
-    rows = _without_enums(leading(plan, found))
+    rows = _without_enums(leading(plan, found.claims))
     others = _without_enums(found.claims).join(
         rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
     )
@@ -88,6 +93,8 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 **{NAMES.get(name, name): value for name, value in row.items()},
                 "sentence": sentences[row["claim"]],
                 "published": plan.published,
+                "replaced_by": plan.replaced_by,
+                "replaced": [],
                 "figure": claim_figure(row["claim"], row["study"], row["backend"])
                 if any(one["seeds"] for one in own.values())
                 else None,
@@ -128,6 +135,8 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
             "verdict": "not run",
             "seeds": 0,
             "published": "",
+            "replaced_by": "",
+            "replaced": [],
             "comparisons": [],
             "repeats": [],
             "others": [],
@@ -137,6 +146,24 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
         }
         for one in plan.census
     ]
+
+
+def with_replaced(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The list with the verdicts that no longer count, in `replaced`.
+
+    Each has its set (`published`) and the one that replaces that (`by`).
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    found: dict[str, list[dict[str, str]]] = {}
+    for one in plan.replaced:
+        own = read_plan(one.folder / PLAN)
+        rows = _without_enums(leading(own, read([one.folder / "claims.parquet"], "claims")))
+        for claim, verdict in rows.select("claim", "verdict").iter_rows():
+            about = {"published": own.published, "by": one.by, "verdict": verdict}
+            found.setdefault(claim, []).append(about)
+    return [{**each, "replaced": found.get(each["id"], [])} for each in verdicts]
 
 
 def _place(claim: str) -> str:
@@ -215,5 +242,10 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         why += "; its runs were planned without this claim, or under several rules"
     elif verdict["seeds"] and verdict["rule_of_runs"] != verdict["rule"]:
         why += "; the rule was changed after the runs were planned"
+    for old in verdict["replaced"]:
+        why += f"; {old['verdict']} in {old['published']}, which {old['by']} replaces"
+    said = verdict["verdict"]
+    if verdict["replaced_by"]:
+        said, why = f"~~{said}~~", f"{why}; this set is replaced by {verdict['replaced_by']}"
     p_value = formatting.NONE if verdict["p"] is None else formatting.p_value(verdict["p"])
-    return verdict["id"], verdict["verdict"], estimate, p_value, str(verdict["seeds"]), why
+    return verdict["id"], said, estimate, p_value, str(verdict["seeds"]), why

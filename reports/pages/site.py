@@ -19,6 +19,7 @@ from reports import formatting
 from reports.boards.leaderboard import by_family, leaderboards
 from reports.claims.page import claims_page
 from reports.claims.rerun import study_commands
+from reports.claims.verdict_list import with_replaced
 from reports.figures.study_figures import AXES
 from reports.pages.anytime import anytime_of
 from reports.pages.comparing import comparison_page
@@ -93,7 +94,9 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     parity = parity_page(compared, parity_rows(compared)) if compared else None
     measured = [version.measures for version in versions if version.measures is not None]
     claims = claims_page(
-        [*(claim for _, own_claims in best for claim in own_claims), *unrun_entries(plan)],
+        with_replaced(
+            plan, [*(claim for _, own_claims in best for claim in own_claims), *unrun_entries(plan)]
+        ),
         {machine for rows in measured for machine in rows["machine"]},
     )
     checked = checked_against(own.claims, (claim for version in published for claim in version.claims))

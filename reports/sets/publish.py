@@ -10,7 +10,16 @@ from typing import Any
 from documents.archive import alone
 from documents.errors import InputError
 from documents.plan import ReportPlan
-from documents.sets import PLAN, PROVENANCE, WAIVERS, between_markers, check_name, check_page, check_waivers
+from documents.sets import (
+    PLAN,
+    PROVENANCE,
+    WAIVERS,
+    between_markers,
+    check_name,
+    check_page,
+    check_replaced,
+    check_waivers,
+)
 from reports.claims.verdict_list import read_verdicts
 from reports.sets.checking import flaws
 from reports.sets.contents import Contents, gather, provenance_of
@@ -31,6 +40,7 @@ def publish(
     waive: Sequence[str] = (),
     readme: Path | None = None,
     code: Revision | None = None,
+    replaces: Sequence[str] = (),
 ) -> Path:
     """Write a report's tables and what follows from them as a published set.
 
@@ -44,15 +54,17 @@ def publish(
         readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
         code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
             it; None to ask git.
+        replaces: the sets below `folder` whose verdicts no longer count.
 
     Returns:
         The set's folder.
 
     Raises:
-        InputError: for a name, a waiver or a page that will not do.
+        InputError: for a name, a waiver, a set to replace or a page that will not do.
         InputError: when something stands in the way, or a table is missing or damaged.
     """
     name, waive = check_name(name, folder), check_waivers(waive)
+    check_replaced(replaces, folder)
     code = commit(PROJECT) if code is None else code
     if readme is not None:
         check_page(readme)
@@ -65,7 +77,8 @@ def publish(
     if refused := [each for each in found if each.kind not in waive]:
         raise InputError("\n".join(_refusal(name, refused)))
     with new_set(folder, name) as stage:
-        _write(stage, _moved(renewed, name, found), contents, _provenance(name, plan, contents, found, code))
+        moved = _moved(renewed, name, found).model_copy(update={"replaces": tuple(replaces)})
+        _write(stage, moved, contents, _provenance(name, plan, contents, found, code))
         if reasons := flaws(stage):
             raise InputError(
                 "\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons])
@@ -127,6 +140,7 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "checks": plan.checks and plan.checks.model_copy(update=checks),
             "kernels": None,
             "archive": (),
+            "replaced": (),
             "census": (),
             "folders": {},  # of the publisher's machine
             "published": name,

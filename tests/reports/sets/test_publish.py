@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvebench.__main__ import main
-from documents.archive import with_joined
+from documents.archive import read_archive, replaced_sets, with_figures, with_joined
 from documents.errors import InputError
-from documents.plan import read_plan
+from documents.plan import ReportPlan, read_plan
 from documents.sets import BEGIN, END
+from reports.claims.verdict_list import as_text, listed, read_verdicts, with_replaced
+from reports.figures.all_figures import draw_all
 from reports.sets.checking import alike, disagreements, flaws
 from reports.sets.contents import curves_of_claims, gather, thinned
 from reports.sets.derived import read_set, texts
@@ -392,6 +394,40 @@ def test_a_set_is_published_anew_from_its_own_tables(small: Path, tmp_path: Path
     about = json.loads((old / "provenance.json").read_text())
     (old / "provenance.json").write_text(json.dumps({**about, "thinned_curves": ["digits_mlp"]}))
     assert gather(read_plan(old / "plan.json")).thinned == ("digits_mlp",)
+
+
+def test_a_set_that_another_replaces_counts_no_longer(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    old = shutil.copytree(small, tmp_path / "small.quick")
+    plan = read_plan(old / "plan.json")
+    with pytest.raises(InputError, match=r"has no set 'smal'.*valid: small\.quick"):
+        publish(plan, "new.quick", tmp_path, code=CODE, replaces=["smal"])
+    made = publish(plan, "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
+    assert flaws(made) == disagreements(made) == flaws(old) == []
+    assert "- replaces: small.quick, whose" in (made / "README.md").read_text()
+    archive = tuple(with_figures(one, tmp_path / "figures") for one in read_archive(tmp_path))
+    assert [one.published for one in archive] == ["new.quick"]
+
+    report = ReportPlan(scale="quick", studies=(), archive=archive, replaced=replaced_sets(tmp_path))
+    (told,) = with_replaced(report, listed(archive[0], read_verdicts(archive[0])))
+    (gone,) = told["replaced"]
+    assert (gone["published"], gone["by"]) == ("small.quick", "new.quick")
+    assert f"{gone['verdict']} in small.quick, which new.quick replaces" in " ".join(as_text([told]).split())
+    draw_all(report, lambda told: None)
+    (tmp_path / "plan.json").write_text(report.to_json())
+    assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "all")]) == 0
+    assert f"<s>{gone['verdict']}</s> in small.quick" in (tmp_path / "all/claims.html").read_text()
+
+    for folder, struck in ((old, True), (made, False)):
+        capsys.readouterr()
+        assert main(["verdicts", "--plan", str(folder / "plan.json")]) == 0
+        assert (f"~~{gone['verdict']}~~" in capsys.readouterr().out) == struck
+        assert main(["site", "--plan", str(folder / "plan.json"), "--out", str(tmp_path / "own")]) == 0
+        for page in ("claims", "study_digits_mlp"):
+            text = (tmp_path / f"own/{page}.html").read_text()
+            assert ("<s><span" in text) == ("Replaced by <code>new.quick</code>" in text) == struck
+            assert ("it replaces small.quick" in text) != struck
 
 
 def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):
