@@ -21,6 +21,7 @@ Quantity = Literal[
     "best_learning_rate",
     "trend",
     "rates_won",
+    "share_of_gain",
 ]
 OF_TUNING = ("best_learning_rate", "trend", "rates_won")  # quantities that are of tuning runs
 TO_THRESHOLD = ("steps_to_stop", "steps_to_target")  # those that a run may end without
@@ -107,7 +108,12 @@ class Condition(Document):
     a cost, the shape of a curve or the tuning runs, or `at_equal` for another cost.
 
     Args:
+        gain_from, gain_to: of `share_of_gain`, for each method those between which the gain lies that it
+            keeps a share of, seed by seed: log(from / method) / log(from / to) of the metric.
         down_to: the value of the metric down to which `log_linearity` is of its curve.
+        floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only.
+        positive_control: where it is what the source says in passing, that sentence; the claim is decided
+            only where it is supported.
         workload: the only one it is about; None for all that have the metric.
         smallest_effect: the smallest share that matters; None where it is not given.
         at_equal: at what equal cost values are read.
@@ -125,6 +131,10 @@ class Condition(Document):
     effect: Effect | None = None
     test: Literal["sign", "wilcoxon"] = "sign"
     quantity: Quantity = "value"
+    gain_from: Methods | None = None
+    gain_to: Methods | None = None
+    floor: float | None = None
+    positive_control: str | None = None
     down_to: Annotated[float, Field(gt=0.0)] | None = None
     at_equal: Literal["steps", "gradients", "seconds"] = "steps"
 
@@ -160,9 +170,17 @@ class Condition(Document):
             "down_to: it is of quantity: log_linearity alone; leave it out": (
                 not straight and self.down_to is not None
             ),
-            f"than: a number is held against values and log_linearity, not with {asked}": (
-                number is not None and asked not in ("value", "log_linearity")
+            f"than: a number is held against values, log_linearity and share_of_gain, not with {asked}": (
+                number is not None and asked not in ("value", "log_linearity", "share_of_gain")
             ),
+            "gain_from and gain_to: share_of_gain has as many as methods, all else none": (
+                {len(methods or ()) for methods in (self.gain_from, self.gain_to)}
+                != {len(self.methods) if self.of_gain else 0}
+            ),
+            "than: a share of a gain is held against a number, such as 0.5, in `better`": self.of_gain
+            and (number is None or self.better is None),
+            "floor: it bounds values alone; leave it out": self.floor is not None
+            and asked not in ("value", "share_of_gain"),
             "pairs: a number is held against each method as it is; leave it out": (
                 number is not None and self.pairs == "all"
             ),
@@ -210,6 +228,11 @@ class Condition(Document):
         return None if isinstance(self.than, tuple) else self.than
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """All methods that it names."""
+        return (*self.methods, *self.controls, *(self.gain_from or ()), *(self.gain_to or ()))
+
+    @property
     def contests(self) -> tuple[tuple[str, str | None], ...]:
         """What is compared on a workload: each method with its control; None is the number."""
         if self.number is not None:
@@ -217,6 +240,11 @@ class Condition(Document):
         if self.pairs == "all":
             return tuple((method, other) for method in self.methods for other in self.controls)
         return tuple(zip(self.methods, self.controls, strict=True))
+
+    @property
+    def of_gain(self) -> bool:
+        """Whether it asks what share of a gain is kept."""
+        return self.quantity == "share_of_gain"
 
     @property
     def of_tuning(self) -> bool:
@@ -247,6 +275,12 @@ class Condition(Document):
     def reads(self, workload: HasMetrics) -> bool:
         """Whether runs on a workload are compared: it is about the workload, or holds methods against it."""
         return self.is_about(workload) or self.than_on == workload.name
+
+    def sides(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
+        """Workload and method of all runs that one of its comparisons is of."""
+        place = self.methods.index(key.treated)
+        others = [methods[place] for methods in (self.gain_from, self.gain_to) if methods]
+        return (*key.sides, *((key.workload, method) for method in others))
 
     def keys(self, claim: str, index: int, workload: str) -> tuple[ComparisonKey, ...]:
         """The keys of its comparisons on a workload.
@@ -289,7 +323,7 @@ class Claim(Document):
     @property
     def methods(self) -> frozenset[str]:
         """The methods that its conditions name."""
-        return frozenset(name for one in self.conditions for name in (*one.methods, *one.controls))
+        return frozenset(name for one in self.conditions for name in one.named)
 
     @property
     def written_rule(self) -> Mapping[str, Any]:

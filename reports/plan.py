@@ -12,6 +12,7 @@ QUANTITIES = {
     "trend": "trend over learning rates of the {}",
     "rates_won": "learning rates won less lost by the {}",
     "log_linearity": "log-linearity down to {down_to} of the",
+    "share_of_gain": "share of the logarithmic gain kept of the {}",
     "steps_to_stop": "steps until the run was stopped by the",
     "steps_to_target": "steps to the target of the {}",
     "seconds_to_nearly_best": f"seconds to {100 * NEARLY_BEST:g} % of the {{}}",

@@ -246,6 +246,7 @@ FINDINGS = _schema(
         "choices_agree": pl.Float64,  # share of the choices by resampled tuning seeds with the same finding
         "settings_not_run": pl.Int64,  # of those that tuning may have chosen
         "finding": pl.Enum(("supported", "refuted", "inconclusive")),
+        "positive_control": pl.String,  # what the source says in passing; null where it is the claim's own
         "seeds_needed": pl.Int64,
     }
 )

@@ -142,6 +142,7 @@ class Workload:
         missing: `missing(settings)` says what data is missing and how to get it, or None when all is there.
         check: `check(settings)` raises a ValueError where completed settings do not go together; `complete`
             calls it.
+        streams: the name of its random streams, where a label has taken its place in `name`.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Workload:
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
     check: Callable[[Settings], None] = lambda settings: None
+    streams: str = ""
 
     def __post_init__(self) -> None:
         in_pieces = self.streamed or self.evaluation_batch is not None

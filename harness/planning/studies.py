@@ -517,6 +517,8 @@ def _check_condition(
     if condition.metric not in metrics:
         return
     straight, direction = condition.quantity == "log_linearity", metrics[condition.metric].direction
+    if condition.of_gain and direction == "maximize":
+        report(f"{key}.quantity", f"{condition.metric} has no logarithm to gain; take one that is minimized")
     if straight and stop is not None and stop >= (condition.down_to or 0):
         report(f"{key}.down_to", f"runs stop at {stop:g} before they get there; give more than that")
     if straight and direction == "maximize":
@@ -527,14 +529,14 @@ def _check_condition(
     if straight and not 0 < condition.number < 1 - (condition.smallest_effect or 0.0):
         asked = f"{condition.number:g}, and better by the smallest effect, is no log-linearity to ask for"
         report(f"{key}.than", f"{asked}; both are between 0 and 1, and so is their sum")
-    elif ratio and not straight and condition.number <= 0:
+    elif ratio and not straight and not condition.of_gain and condition.number <= 0:
         remedy = "give a positive number, or effect: difference"
         report(f"{key}.than", f"a ratio to {condition.number:g} says nothing; {remedy}")
 
 
 def _named(condition: Condition) -> list[str]:
     """The methods that a condition names."""
-    return [*condition.controls, *condition.methods]
+    return [*condition.named]
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:

@@ -38,7 +38,7 @@ def estimate_bases(job: Job) -> list[str]:
     spec = job.spec
     assert isinstance(spec, BasesSpec)
     engine = job.engine("float64", backend="jax", device="cpu")
-    wanted = [basis for basis in spec.bases if bases()[basis.name].needs_gradients]
+    wanted = [basis for basis in spec.bases if bases()[basis.name].has_matrix]
     progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
     for number, (workload, basis) in enumerate(itertools.product(spec.workloads, wanted)):
         place = Lanes(number)
@@ -80,7 +80,7 @@ def _estimate_seeds(
             one = instance(workload_of(workload), workload.settings, seed)
         if sample is None:
             with job.clock.phase("compile"):
-                sample = sampler(sampling_of(basis, workload, one), engine, one.problem, one.random)
+                sample = _sampler(basis, workload, one, engine)
         with job.clock.phase("step"):
             arrays = estimate(basis, workload, one, sample)
         for name in [name for name in arrays if name.startswith("matrix")]:
@@ -88,6 +88,11 @@ def _estimate_seeds(
         check_unchanged(job.spec)
         with replacing(file) as temporary:
             np.savez(temporary, allow_pickle=False, **arrays)
+
+
+def _sampler(basis: BasisSpec, workload: WorkloadSpec, one: Instance, engine: Engine) -> Sampler:
+    what = sampling_of(basis, workload, one)
+    return sampler(what, engine, one.problem, one.random) if what.count else lambda *_: iter(())
 
 
 def estimate(

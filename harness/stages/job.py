@@ -103,7 +103,7 @@ class Instance:
 
 def instance(workload: Workload, settings: Mapping[str, Any], seed: int) -> Instance:
     """The problem of a seed."""
-    random = WorkloadRandom(workload.name, seed)
+    random = WorkloadRandom(workload.streams or workload.name, seed)
     return Instance(workload.problem(settings, random), random)
 
 
@@ -124,7 +124,7 @@ def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], 
         FailedBefore: when its estimation failed, or its file is missing or damaged: then as
             interrupted, which does not count against the method.
     """
-    if not bases()[basis.name].needs_gradients:
+    if not bases()[basis.name].has_matrix:
         return LoadedBasis({}, 0, [0.0] * len(seeds))
     folders = job.upstream("bases")
     stacks: dict[tuple[str, ...], list[np.ndarray]] = {}
@@ -222,8 +222,12 @@ class Cell:
 
 
 def workload_of(spec: WorkloadSpec) -> Workload:
-    """The workload that a spec names, under its label, by which tables and random streams know it."""
-    return replace(find_workload(spec.locator), name=spec.name)
+    """The workload that a spec names, under its label, by which tables know it.
+
+    Random streams know it by its own name, so that those that differ in a setting draw the same problems.
+    """
+    found = find_workload(spec.locator)
+    return replace(found, name=spec.name, streams=found.name)
 
 
 def precision_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> Precision:

@@ -264,7 +264,7 @@ EGOP = Basis(
             choice("carried", "restarted"),
         ),
     },
-    needs_gradients=True,
+    has_matrix=True,
     groups=_groups,
     samples=_samples,
     sampling=_sampling,

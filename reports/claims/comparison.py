@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from documents.claim import TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
-from documents.document import targets_on
+from documents.document import Direction, targets_on
 from documents.errors import InputError
 from documents.method import Method
 from documents.plan import StudyPlan, WorkloadPlan
@@ -32,7 +32,7 @@ from reports.claims.outcome_measures import (
     values_at_equal_cost,
 )
 from reports.formatting import plain, ratio, signed
-from reports.measures import settings_tried, steps_to_stop, steps_to_target, study_values, tuned_as
+from reports.measures import held_at, settings_tried, steps_to_stop, steps_to_target, study_values, tuned_as
 from reports.statistics.decisions import Question, tells_nothing
 from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
@@ -190,7 +190,7 @@ def comparisons(study: StudyPlan, claim: Claim, tables: Tables, backend: str) ->
                     continue
                 if condition.at_a_cost:
                     values = {workload.name: judged.filter(workload=workload.name)}
-                sides = _sides(study, tables, backend, values, key)
+                sides = _sides(study, tables, backend, values, condition.sides(key))
                 yield _compared(study, tables, backend, condition, key, sides)
 
 
@@ -199,16 +199,21 @@ class _Side:
     """The runs that judge a method on a workload, by their settings, and what tuning says of these."""
 
     at: Mapping[Setting, pl.DataFrame]
+    tuned_as: tuple[str, str, str]  # workload, method and backend whose tuning chooses for it
     tried: Tried | None  # None where no tuning run says anything
     final: pl.DataFrame  # those at the chosen setting
 
 
 def _sides(
-    study: StudyPlan, tables: Tables, backend: str, values: Mapping[str, pl.DataFrame], key: ComparisonKey
+    study: StudyPlan,
+    tables: Tables,
+    backend: str,
+    values: Mapping[str, pl.DataFrame],
+    methods: Sequence[tuple[str, str]],
 ) -> tuple[_Side, ...]:
     """The runs of a comparison; `values` of final runs and alternatives by workload."""
     found = []
-    for workload, method in key.sides:
+    for workload, method in methods:
         runs, optimizer = values[workload].filter(method=method), Method.of(method).optimizer
         names = study.tuned_names(optimizer)
         rows: dict[Setting, list[int]] = {}
@@ -218,7 +223,7 @@ def _sides(
         tuner, where = tuned_as(study, method, backend, tuning)
         tried = settings_tried(study, optimizer, tuning.filter(method=tuner, backend=where))
         at = {setting: runs[places] for setting, places in rows.items()}
-        found.append(_Side(at, tried, runs.filter(stage="final")))
+        found.append(_Side(at, (workload, tuner, where), tried, runs.filter(stage="final")))
     return tuple(found)
 
 
@@ -237,7 +242,7 @@ def _compared(
             equal = values_at_equal_cost(
                 study, tables, pl.concat(values), condition, key.treated, str(key.control)
             )
-            values = [equal.filter(method=method) for _, method in key.sides]
+            values = [equal.filter(method=method) for _, method in condition.sides(key)]
         return _of_finals(study, values, backend, condition, key)
 
     chosen = at([side.final for side in sides])
@@ -245,7 +250,11 @@ def _compared(
     if len(tried) < len(sides) or not len(chosen.gains):
         return chosen
     drawn = Counter(zip(*(each.drawn for each in tried), strict=True))
-    tied = set(product(*(each.tied for each in tried)))
+    choosers = {side.tuned_as: side.tried.tied for side in sides if side.tried is not None}
+    tied = {
+        tuple(dict(zip(choosers, each, strict=True))[side.tuned_as] for side in sides)
+        for each in product(*choosers.values())
+    }
     alternatives = []
     for settings in sorted(tied.union(drawn) - {tuple(each.chosen for each in tried)}):
         runs = [side.at.get(setting) for side, setting in zip(sides, settings, strict=True)]
@@ -279,7 +288,7 @@ def _values_by_workload(
     """What a condition compares of final runs at equal steps, by the workloads of both sides."""
     if condition.of_tuning or condition.at_a_cost:
         return {}
-    named = judged.filter(pl.col("method").is_in([*condition.methods, *condition.controls]))
+    named = judged.filter(pl.col("method").is_in(condition.named))
     return {
         name: _values(study, tables, named.filter(pl.col("workload") == name), condition)
         for name in dict.fromkeys((workload, condition.than_on or workload))
@@ -311,8 +320,9 @@ def _of_finals(
     Args:
         values: of each side, with columns seed and value.
     """
-    direction = condition.direction or study.direction_of(condition.metric)
-    effect = effect_of(condition.effect, direction)
+    of_metric = study.direction_of(condition.metric)
+    direction: Direction = "maximize" if condition.of_gain else condition.direction or of_metric
+    effect = "difference" if condition.of_gain else effect_of(condition.effect, direction)
     stop = _threshold(study, condition, key.workload)
     where = (
         f"study {study.name}: claim {key.claim}: {condition.metric} of {key.treated} and "
@@ -321,11 +331,15 @@ def _of_finals(
     sides = []
     for each in values:
         side = each.drop_nulls("value")
+        if condition.floor is not None:
+            side = side.with_columns(held_at(pl.col("value"), of_metric, condition.floor))
         if condition.quantity not in TO_THRESHOLD:
-            side = with_bounds(side, direction, stop)
+            side = with_bounds(side, of_metric if condition.of_gain else direction, stop)
         if side["seed"].is_duplicated().any():
             raise InputError(f"{where}: a seed has more than one final run; merge tables of one plan only")
         sides.append(side.select("seed", *COLUMNS))
+    if condition.of_gain:
+        sides = [_share_of_gain(*sides)]
     if key.control is None:  # no stop bounds a number
         number = pl.lit(condition.number, pl.Float64)
         sides.append(sides[0].with_columns(value=number, least=number, most=number))
@@ -343,9 +357,48 @@ def _of_finals(
     return ClaimComparison(key, study.name, backend, condition, effect, sign, sign * held.low, interval, stop)
 
 
+def _share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) -> pl.DataFrame:
+    """What share of the logarithmic gain from start to end a method keeps, by seed, and between what it lies.
+
+    Of a seed where there is no gain to keep, nothing is known.
+    """
+    of_start = (
+        start.join(method, on="seed", suffix=" kept").join(end, on="seed", suffix=" whole").sort("seed")
+    )
+
+    def log(column: str) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return np.log(np.maximum(of_start[column].to_numpy().astype(float), 0.0))
+
+    def share(least: str, most: str) -> np.ndarray:
+        """With the start's value from one column, and those that it is held against from the other."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = [
+                (log(first) - log(f"{kept} kept")) / (log(first) - log(f"{whole} whole"))
+                for first in (least, most)
+                for kept in (least, most)
+                for whole in (least, most)
+            ]
+        return np.array(shares)
+
+    gained = log("least") > log("most whole")
+    known, bounds = share("value", "value")[0], share("least", "most")
+    low, high = np.nan_to_num(bounds, nan=-inf).min(axis=0), np.nan_to_num(bounds, nan=inf).max(axis=0)
+    return pl.DataFrame(
+        {
+            "seed": of_start["seed"],
+            "value": np.where(gained, known, 0.0),
+            "least": np.where(gained, low, -inf),
+            "most": np.where(gained, high, inf),
+        }
+    )
+
+
 def _threshold(study: StudyPlan, condition: Condition, workload: str) -> float | None:
     """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
     if condition.quantity == "steps_to_target":
         return targets_on(study.targets, workload).get(condition.metric)
-    of_values = condition.quantity in ("value", "steps_to_stop")
+    if condition.floor is not None:
+        return condition.floor
+    of_values = condition.quantity in ("value", "steps_to_stop", "share_of_gain")
     return study.stop.get(condition.metric) if of_values else None

@@ -181,7 +181,7 @@ def gains_over_rates(
         condition: its quantity: `best_learning_rate` gives the logarithm of the ratio of the best rates, of
             equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it;
             `rates_won` the share of learning rates at which the treated method is better, less the share at
-            which it is worse, of those within a factor of ten of the control's best.
+            which it is worse; both of those within a factor of ten of the control's best.
 
     Returns:
         Shape (seeds,).
@@ -217,10 +217,7 @@ def _rates_won(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction
 
     Near ties count as ties. NaN where the right diverged everywhere, or too few rates are left.
     """
-    if not np.isfinite(right).any():
-        return float("nan")
-    near = np.abs(np.log(rates / _best_rate(rates, right, direction))) <= np.log(AROUND) * (1 + 1e-9)
-    near &= np.isfinite(left) | np.isfinite(right)
+    near = _near(rates, left, right, direction)
     if near.sum() < LEAST_RATES:
         return float("nan")
     less = (left < right) & ~tied(left, right)
@@ -228,12 +225,20 @@ def _rates_won(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction
     return float(np.mean(less[near]) - np.mean(more[near])) * (1 if direction == "minimize" else -1)
 
 
+def _near(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> np.ndarray:
+    """Which rates are near the right's best, and did not let both diverge; none where it always diverged."""
+    if not np.isfinite(right).any():
+        return np.zeros(len(rates), dtype=bool)
+    near = np.abs(np.log(rates / _best_rate(rates, right, direction))) <= np.log(AROUND) * (1 + 1e-9)
+    return near & (np.isfinite(left) | np.isfinite(right))
+
+
 def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """Kendall's tau-b of rates and gains; NaN where too few rates are left at which a run did not diverge."""
+    """Kendall's tau-b of rates and gains; NaN where too few rates are near the right's best."""
     from scipy.stats import kendalltau
 
-    some = np.isfinite(left) | np.isfinite(right)
-    rates, left, right = rates[some], left[some], right[some]
+    near = _near(rates, left, right, direction)
+    rates, left, right = rates[near], left[near], right[near]
     if len(rates) < LEAST_RATES:
         return float("nan")
     if direction == "maximize":

@@ -85,9 +85,10 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     test), and one that is refuted refutes the claim, so that refutations are corrected by Holm's method. His
     correction of the p-values for the relation says which comparisons hold together.
     """
-    claims: dict[tuple[str, str], list[ClaimComparison]] = {}
+    claims: dict[tuple[str, str, bool], list[ClaimComparison]] = {}
     for one in compared:
-        claims.setdefault((one.key.claim, one.backend), []).append(one)
+        of_control = one.condition.positive_control is not None
+        claims.setdefault((one.key.claim, one.backend, of_control), []).append(one)
     rows = {
         id(one): _finding_row(one, together, refuting, len(own))
         for own in claims.values()
@@ -113,6 +114,7 @@ def _finding_row(one: ClaimComparison, together: float, refuting: float, relatio
         "margin": one.as_effect(one.margin if condition.relation == "better" else -one.margin),
         "seeds": len(one.gains),
         "finding": "inconclusive",
+        "positive_control": condition.positive_control,
     }
     if not len(one.gains):
         return row
@@ -207,21 +209,26 @@ def _decided_row(
         compared: its comparisons, in the order of `findings`.
         weakest: the finding whose estimate, interval and p-value are the claim's.
     """
-    verdict, limits = combined(findings["finding"].to_list()), _limits(study, findings)
-    reasons = [_reason(findings), *_censoring(findings, compared), *_tuning(findings)]
+    own = findings.filter(pl.col("positive_control").is_null())
+    verdict, limits = combined(own["finding"].to_list()), _limits(study, findings)
+    unmet = list(_unmet(findings))
+    if unmet:
+        verdict = "underpowered"
+    reasons = [*unmet, _reason(own), *_censoring(findings, compared), *_tuning(findings)]
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
         reasons.append(f"partly at most, since {' and '.join(limits)}")
     elif verdict == "not reproduced" and limits:
         reasons.append(f"at this scale, since {' and '.join(limits)}")
-    needed = findings.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
+    needed = own.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
+    decidable = verdict == "underpowered" and not unmet and not needed.has_nulls()
     return {
         "verdict": verdict,
         "reason": "; ".join([*reasons, *map(str, repeats)]),
         **{name: weakest[name] for name in ("estimate", "low", "high")},
         "p_value": weakest["refuting_p_value" if weakest["finding"] == "refuted" else "p_value"],
         "seeds": findings["seeds"].min(),
-        "seeds_needed": needed.max() if verdict == "underpowered" and not needed.has_nulls() else None,
+        "seeds_needed": needed.max() if decidable else None,
     }
 
 
@@ -231,7 +238,8 @@ def _weakest(findings: pl.DataFrame) -> tuple[int, dict[str, object]] | None:
     Of those that are refuted it is the one with the smallest corrected p-value of that; else of those that
     are inconclusive, else of all, the one with the largest p-value, which is the claim's own.
     """
-    known = findings.with_row_index("place").filter(pl.col("seeds") > 0)
+    own = pl.col("positive_control").is_null()
+    known = findings.with_row_index("place").filter(own, pl.col("seeds") > 0)
     for kind in ("refuted", "inconclusive", "supported"):
         by = pl.col("refuting_p_value") if kind == "refuted" else -pl.col("p_value")
         for row in known.filter(finding=kind).sort(by).head(1).to_dicts():
@@ -255,6 +263,16 @@ def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> I
                 f"{one.key.treated} and {one.control} on {one.key.workload}: " if len(compared) > 1 else ""
             )
             yield about + one.censoring
+
+
+def _unmet(findings: pl.DataFrame) -> Iterator[str]:
+    """What the source says in passing and these runs do not bear out, so that they decide nothing."""
+    for row in findings.filter(pl.col("positive_control").is_not_null()).iter_rows(named=True):
+        if row["finding"] != "supported":
+            yield (
+                f"the positive control is {row['finding']} on {row['workload']} ({row['positive_control']}), "
+                "so that these runs are not the source's setting and decide nothing"
+            )
 
 
 def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:

@@ -95,7 +95,7 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
     named = with_method(runs).select("run", "workload", "method")
     found = [
         named.filter(workload=workload.name)
-        .filter(pl.col("method").is_in([*condition.methods, *condition.controls]))
+        .filter(pl.col("method").is_in(condition.named))
         .select("run", metric=pl.lit(condition.metric))
         for claim in (*study.claims, *study.repeated)
         for condition in claim.conditions

@@ -307,7 +307,7 @@ METRIC = "metric: final train_loss, better: [adam @ egop], than: [adam]"
         (METRIC.replace("[adam]", "[adam, sgd]"), "1 methods cannot be paired with the 2 of `than`"),
         (
             METRIC.replace("[adam]", "0.5, quantity: trend"),
-            "than: a number is held against values and log_lin",
+            "than: a number is held against values, log_lin",
         ),
         (METRIC.replace("[adam]", "0.5, pairs: all"), "pairs: a number is held against each method as it is"),
         (METRIC.replace("[adam]", "0"), "than: a ratio to 0 says nothing; give a positive number, or effect"),

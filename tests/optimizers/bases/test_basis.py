@@ -17,7 +17,7 @@ def test_identity_rotates_nothing() -> None:
     identity = bases()["identity"]
     assert identity.complete({}) == {}
     assert identity.groups({}, SHAPES, KINDS) == ()
-    assert not identity.needs_gradients
+    assert not identity.has_matrix
     assert identity.samples({}, 11) == 0
     with pytest.raises(OptionError, match="takes no gradients"):
         identity.estimator({}, Group(("x",), 2), np.random.default_rng(0))
@@ -139,3 +139,19 @@ def test_samples_and_sampling_of_egop() -> None:
     assert egop.sampling(egop.complete({"sampling": {"normal": 0.3}})) == Sampling("normal", 0.3)
     around = egop.complete({"sampling": {"normal_around_start": 0.3}})
     assert egop.sampling(around) == Sampling("normal", 0.3, around_start=True)
+
+
+def test_a_random_orthogonal_basis_is_uniform_and_takes_no_gradients() -> None:
+    basis, random = bases()["random_orthogonal"], np.random.default_rng(0)
+    options = basis.complete({"blocks": "weights"})
+    groups = basis.groups(options, SHAPES, KINDS)
+    assert [group.names for group in groups] == [("weight0",), ("weight1",)]
+    assert basis.samples(options, 11) == 0
+    draws = [basis.estimator(options, groups[0], random).result() for _ in range(400)]
+    matrices = np.stack([matrix for matrix, _ in draws])
+    identity = np.broadcast_to(np.eye(6), matrices.shape)
+    np.testing.assert_allclose(matrices @ matrices.swapaxes(1, 2), identity, atol=1e-12)
+    assert np.isnan([values for _, values in draws]).all()
+    # of a uniform one, entries have mean 0 and variance 1 / n, the first column's as well as the last's
+    assert np.abs(matrices.mean(0)).max() < 4 / np.sqrt(400 * 6)
+    assert np.abs((matrices**2).mean(0) - 1 / 6).max() < 4 * np.sqrt(2 / 36 / 400)

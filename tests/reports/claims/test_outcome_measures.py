@@ -12,7 +12,8 @@ import pytest
 
 from documents.claim import Claim
 from documents.plan import StudyPlan, read_plan
-from reports.claims.comparison import comparisons
+from reports.claims.censoring import with_bounds
+from reports.claims.comparison import _share_of_gain, comparisons
 from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best
 from reports.claims.verdicts import decided
 from reports.tables import Tables, read_tables
@@ -256,3 +257,21 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
     assert one.gains == pytest.approx([(2 - 1) / 4] * 3)
     (row,) = decided([one]).to_dicts()
     assert (row["which"], row["effect"]) == ("learning rates won less lost by the final", "difference")
+
+
+def test_the_share_of_a_gain_is_that_of_logarithms_and_bounded_where_runs_stopped():
+    def side(*values: float, stop: float | None = None) -> pl.DataFrame:
+        frame = pl.DataFrame({"seed": range(len(values)), "value": values}, schema_overrides={"value": float})
+        return with_bounds(frame, "minimize", stop)
+
+    start = side(1.0, 1.0, 1.0, 1.0)
+    whole = side(1e-4, 1e-4, 1e-8, 2.0, stop=1e-8)
+    method = side(1e-4, 1e-1, 1e-4, 1e-3, stop=1e-8)
+    found = _share_of_gain(method, start, whole)
+    np.testing.assert_allclose(found["value"][:2], [1.0, 0.25])
+    np.testing.assert_allclose(found["least"][:2], [1.0, 0.25])
+    assert found["least"][2] == 0, "the whole gain is at least what is known"
+    assert found["most"][2] == pytest.approx(0.5)
+    assert (found["least"][3], found["most"][3]) == (-np.inf, np.inf), "there is no gain to keep"
+    reached = _share_of_gain(side(1e-8, stop=1e-8), side(1.0), side(1e-8, stop=1e-8))
+    assert reached["most"][0] == np.inf, "both ended at the floor"

@@ -302,6 +302,20 @@ def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
     assert (RULE_VERSION, ALPHA, "".join(found)) == (5, 0.05, PINNED)
 
 
+def test_a_claim_is_decided_only_where_its_positive_control_is_met(report: Report):
+    study, claim, tables = stopping(report, [0.1] * 10, NOT, 0.1)
+    study = replace(study, stop={})
+    (own,) = claim.conditions
+    for held, verdict in (
+        (own, "reproduced"),
+        (replace(own, better=own.than, than=own.better), "underpowered"),
+    ):
+        control = replace(held, positive_control="Adam stalls")
+        row = judged(replace(study, claims=(replace(claim, conditions=(own, control)),)), tables)
+        assert row["verdict"] == verdict
+        assert ("Adam stalls" in row["reason"]) == (verdict == "underpowered")
+
+
 def test_a_cap_is_told(report: Report):
 
     plan = read_plan(report.plan_file)
