@@ -261,7 +261,9 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
 
 def test_the_share_of_a_gain_is_that_of_logarithms_and_bounded_where_runs_stopped():
     def side(*values: float, stop: float | None = None) -> pl.DataFrame:
-        frame = pl.DataFrame({"seed": range(len(values)), "value": values}, schema_overrides={"value": float})
+        frame = pl.DataFrame(
+            {"seed": range(len(values)), "value": values}, schema_overrides={"value": pl.Float64}
+        )
         return with_bounds(frame, "minimize", stop)
 
     start = side(1.0, 1.0, 1.0, 1.0)
