@@ -152,9 +152,10 @@ class ParitySpec(JobSpec):
 
 
 class ChecksSpec(JobSpec):
-    """Checks the claims of a module of benchmarks/claims."""
+    """Checks the claims of a module of benchmarks/claims; `claim_rules` are the hashes of their rules."""
 
     stage: Literal["checks"]
+    claim_rules: dict[str, str] = Field(default={})
 
 
 ANY = TypeAdapter[BasesSpec | RunsSpec | TimingSpec | ParitySpec | ChecksSpec](

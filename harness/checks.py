@@ -266,15 +266,16 @@ def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyCla
 # --- checking them -------------------------------------------------------------------------------
 
 
-def part_results(claim: str, check: Check, scale: str) -> Iterator[Row | Trace]:
+def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row | Trace]:
     """Every measure of every instance of one part of a claim, and the instance's series after them.
 
-    An instance is the same whatever else is run.
+    An instance is the same whatever else is run, and another one under another rule: what was changed in view
+    of some instances is checked on fresh ones.
 
     Raises:
         ValueError: for an instance that measures nothing: it could not miss.
     """
-    key = zlib.crc32(f"{claim} {check.part}".encode())  # printed and corrected see the same instances
+    key = zlib.crc32(f"{claim} {check.part} {rule}".encode())  # printed and corrected see the same instances
     draw = check.at(scale)
     for instance in range(check.count(scale)):
         began = time.perf_counter()

@@ -19,6 +19,7 @@ from documents.plan import (
     StudyPlan,
     WorkloadPlan,
 )
+from harness.check_rules import check_rule
 from harness.checks import claims_of, file_of
 from harness.planning.studies import Study, at_defaults, final_seeds, first_final_seed, missing_of, rule_of
 from harness.registry import find_workload
@@ -99,6 +100,7 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
         ClaimPlan.taken_from(
             claim,
             file=file_of(module),
+            rule=check_rule(claim),
             missing=missing_of(at_defaults(claim.workloads)) or "",
             parts=tuple(PartPlan.taken_from(one, instances=one.count(scale)) for one in claim.checks),
         )

@@ -33,6 +33,7 @@ from documents.tuning import REFINED_RATES, TwoStageSweep
 from harness import ENTRIES
 from harness.backends import BACKENDS
 from harness.backends import module_of as backend_module
+from harness.check_rules import check_rule
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from harness.interop.foreign import named_in
 from harness.paths import stored_kernels
@@ -377,6 +378,7 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
         workloads=workload_specs,
         sources={**_sources_of_checks(module, tree), **tree.data_files(workload_specs)},
         versions=tree.versions((*PACKAGES[ALL], "scipy")),
+        claim_rules={claim.id: check_rule(claim) for claim in claims},
     )
     lanes = sum(missing_of(at_defaults(claim.workloads)) is None for claim in claims)
     return PlannedJob(spec, results, lanes)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from documents.errors import by_reason
+from harness.check_rules import check_rule
 from harness.checks import PropertyClaim, Row, Trace, claims_of, part_results, verdicts
 from harness.planning.studies import at_defaults, missing_of
 from harness.progress import Progress
@@ -44,13 +45,13 @@ class Checked:
 
 def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
     """Measure every part of every claim; one that raises does not keep the others from being measured."""
-    parts = [(claim.id, part) for claim in claims for part in claim.checks]
-    progress = Progress(title, sum(part.count(scale) for _, part in parts), even=False)
+    parts = [(claim.id, part, check_rule(claim)) for claim in claims for part in claim.checks]
+    progress = Progress(title, sum(part.count(scale) for _, part, _ in parts), even=False)
     found = Checked()
-    for claim, part in parts:
+    for claim, part, rule in parts:
         total, begun = part.count(scale), 0
         try:
-            for row in part_results(claim, part, scale):
+            for row in part_results(claim, part, scale, rule):
                 if isinstance(row, Trace):
                     found.traces.append(row)
                     continue

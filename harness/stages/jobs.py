@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from documents.job import RunsSpec, read_spec
+from documents.job import ChecksSpec, RunsSpec, read_spec
 from harness.engine.execution import PHASES, Clock
 from harness.planning.wiring import TABLES
 from harness.sources import check_unchanged
@@ -169,7 +169,7 @@ def _interruptible(once: bool) -> Iterator[None]:
 
 def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
     spec, seconds, total = job.spec, job.clock.seconds, _total_seconds()
-    rules = spec.claim_rules if isinstance(spec, RunsSpec) else {}
+    rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     row = {
         **facts,
         "spec_hash": spec.hash,

@@ -25,10 +25,16 @@ FINDINGS = {True: "supported", False: "refuted"}  # by whether all measures hold
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
     """The measures of the plan's claims, with `share`, how much each takes of what its claim allows.
 
+    `rule_of_runs` is the hash of the claim's rule when they were planned, null where that was not noted.
+
     Raises:
         InputError: when a table is missing or damaged.
     """
     rows = with_share(read([folder / "checks.parquet" for folder in plan.tables], "checks"))
+    jobs = read([folder / "jobs.parquet" for folder in plan.tables], "jobs")
+    noted = jobs.select("spec_hash", "claim_rules").explode("claim_rules").unnest("claim_rules")
+    rules = noted.drop_nulls().rename({"rule": "rule_of_runs"}).unique()
+    rows = rows.join(rules, on=["spec_hash", "claim"], how="left", maintain_order="left")
     return rows.filter(pl.col("claim").is_in([claim.id for claim in plan.claims]))
 
 

@@ -345,7 +345,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
 
     Args:
         plan: which claims there are.
-        checks: the table `checks`.
+        checks: as `reports.claims.page.check_rows` gives them.
         scale: the plan's.
     """
     about = {claim.id: claim for claim in plan.claims}
@@ -382,8 +382,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     "low": share.low,
                     "high": share.high,
                     "seeds": count,
-                    "rule": first["spec_hash"],
-                    "rule_of_runs": first["spec_hash"],
+                    "rule": about[claim].rule or first["spec_hash"],
+                    "rule_of_runs": first["rule_of_runs"] if about[claim].rule else first["spec_hash"],
                 }
             )
     unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from harness.checks import Check, PropertyClaim, Row, part_results
 
 
-def rows(claim: PropertyClaim, scale: str) -> Iterator[Row]:
-    """Every measure of every instance of a claim."""
+def rows(claim: PropertyClaim, scale: str, rule: str = "") -> Iterator[Row]:
+    """Every measure of every instance of a claim; the same ones for the same rule."""
     for check in claim.checks:
-        yield from part_rows(claim.id, check, scale)
+        yield from part_rows(claim.id, check, scale, rule)
 
 
-def part_rows(claim: str, check: Check, scale: str) -> Iterator[Row]:
+def part_rows(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row]:
     """Every measure of every instance of one part of a claim."""
-    return (row for row in part_results(claim, check, scale) if isinstance(row, Row))
+    return (row for row in part_results(claim, check, scale, rule) if isinstance(row, Row))

@@ -14,6 +14,7 @@ from curvebench.__main__ import main
 from documents.errors import InputError
 from documents.job import job_folder, spec_file
 from documents.method import OptimizerSpec
+from harness.check_rules import check_rule
 from harness.checks import (
     CORRECTED,
     PRINTED,
@@ -51,6 +52,11 @@ SPEC = of_stage(
 @pytest.fixture
 def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
     return ToyClaims(tmp_path, monkeypatch)
+
+
+def ruled(claim: PropertyClaim, scale: str) -> list[Row]:
+    """The measures of the instances that its rule draws."""
+    return list(rows(claim, scale, check_rule(claim)))
 
 
 def run(results: Path) -> Path:
@@ -249,7 +255,7 @@ def test_a_job_writes_every_measure(toys, tmp_path):
         *("mean", "==", 1.0, 1e-12, False),
         "none, line 3",
     )
-    expected = [row.measure.value for claim in claims_of("toy") for row in rows(claim, "quick")]
+    expected = [row.measure.value for claim in claims_of("toy") for row in ruled(claim, "quick")]
     assert table["value"].to_list() == expected
     assert set(table["spec_hash"]) == {SPEC.hash}
     job = read(folder, "jobs").row(0, named=True)
@@ -358,7 +364,7 @@ def test_the_command_as_json_says_the_worst_measure_of_every_part(toys, capsys):
     assert other["verdicts"] == {"": "reproduced"}
     assert [part["instances"] for part in mean["parts"]] == [5, 5, 5]
     claim, _ = claims_of("toy")
-    means: list[Row] = [row for row in rows(claim, "paper") if row.variant == PRINTED]
+    means: list[Row] = [row for row in ruled(claim, "paper") if row.variant == PRINTED]
     assert mean["parts"][1]["worst"]["value"] == min(row.measure.value for row in means)
     assert mean["parts"][1]["holds"] is False
 
