@@ -89,7 +89,7 @@ class WorkloadSpec:
     """A workload with its settings completed.
 
     Args:
-        name: its label in the study, which tables use and by which its data are drawn.
+        name: its label in the study, which tables use.
         locator: where it is found (harness.registry); its name where none is given.
     """
 

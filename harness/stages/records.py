@@ -189,11 +189,10 @@ def _batch(cell: Cell, bundle: Bundle) -> int:
 
 def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dict[str, Any]:
     """What names a run: the lane of a seed and a setting, by their numbers, in the job's cell of a number."""
-    spec, settings = job.spec, len(cell.settings)
-    place = (number * len(spec.seeds) + seed) * settings + setting
+    spec = job.spec
     hyper = rule_of(cell.optimizer).complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
     return {
-        "run": f"{spec.hash[:12]}-{place:04d}",
+        "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
         "study": spec.study,
         "scale": spec.scale,
         "workload": cell.workload.name,

@@ -142,6 +142,26 @@ def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkey
     assert "keep_failed" in row["reason"]
 
 
+def test_runs_of_cells_with_other_settings_that_tuning_may_have_chosen_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mild = WorkloadSpec("mild", LEAST_SQUARES.settings, "least_squares")
+    sweep = SWEEP.changed(workloads=(LEAST_SQUARES, mild), seeds=(0, 1, 2), budget={"steps": 20})
+    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, compared=("identity",))
+    run(sweep, tmp_path)
+    least = np.zeros((2, 2, 1))
+    tied = Tried(((0.01,), (0.02,)), least, 0.0), Tried(((0.01,),), least[:, :1], 0.0)
+    groups = dict(zip((("least_squares", "identity"), ("mild", "identity")), tied, strict=True))
+    monkeypatch.setattr(tuning, "groups_tried", lambda *unused: groups)
+    runs = read(run(final, tmp_path), "runs")
+    assert runs["run"].n_unique() == len(runs) == 3 * 2 + 3
+    assert runs.group_by("workload", "stage").len().sort("workload", "stage").rows() == [
+        ("least_squares", "final", 3),
+        ("least_squares", "alternative", 3),
+        ("mild", "final", 3),
+    ]
+
+
 def test_a_disk_that_is_full_is_no_failure_of_a_method(tmp_path: Path):
     folder = job_folder(tmp_path, SWEEP)
     folder.mkdir(parents=True)
