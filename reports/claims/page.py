@@ -113,7 +113,6 @@ def claim_entries(
                 "deciding": next(
                     (each for each in verdict["comparisons"] if each["key"] == verdict["deciding"]), None
                 ),
-                "rule_changed": verdict["rule_of_runs"] not in (None, verdict["rule"]),
                 "as_printed": next(
                     (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),
                     None,

@@ -94,6 +94,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 "sentence": sentences[row["claim"]],
                 "published": plan.published,
                 "replaced_by": plan.replaced_by,
+                "exploratory": exploratory(row),
                 "replaced": [],
                 "figure": claim_figure(row["claim"], row["study"], row["backend"])
                 if any(one["seeds"] for one in own.values())
@@ -136,6 +137,7 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
             "seeds": 0,
             "published": "",
             "replaced_by": "",
+            "exploratory": "",
             "replaced": [],
             "comparisons": [],
             "repeats": [],
@@ -164,6 +166,15 @@ def with_replaced(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> li
             about = {"published": own.published, "by": one.by, "verdict": verdict}
             found.setdefault(claim, []).append(about)
     return [{**each, "replaced": found.get(each["id"], [])} for each in verdicts]
+
+
+def exploratory(row: Mapping[str, Any]) -> str:
+    """Why a row of `claims` is on runs that may have suggested its rule; empty where it is not."""
+    if not row["seeds"] or row["rule_of_runs"] == row["rule"]:
+        return ""
+    if row["rule_of_runs"] is not None:
+        return "the rule was changed after the runs were planned"
+    return "its runs were planned without this claim, or under several rules" if row["backend"] else ""
 
 
 def _place(claim: str) -> str:
@@ -238,10 +249,8 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         why += f"; the estimate is of {of}, of which the claim asks {verdict['asks']}"
     if verdict["seeds_needed"] is not None:
         why += f"; about {verdict['seeds_needed']} seeds would be needed to confirm or refute it"
-    if verdict["seeds"] and verdict["rule_of_runs"] is None:
-        why += "; its runs were planned without this claim, or under several rules"
-    elif verdict["seeds"] and verdict["rule_of_runs"] != verdict["rule"]:
-        why += "; the rule was changed after the runs were planned"
+    if verdict["exploratory"]:
+        why += f"; exploratory: {verdict['exploratory']}"
     for old in verdict["replaced"]:
         why += f"; {old['verdict']} in {old['published']}, which {old['by']} replaces"
     said = verdict["verdict"]

@@ -106,7 +106,7 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
     assert by_id[REGRET]["took"] == pytest.approx(2 * 0.002 * INSTANCES)
     convex = by_id["egop.convex"]
     assert convex["deciding"]["holm_p_value"] == max(each["holm_p_value"] for each in convex["comparisons"])
-    assert not convex["rule_changed"]
+    assert not convex["exploratory"]
 
 
 def test_a_claim_that_nothing_decides_has_a_row_like_the_others(report: Report, page: dict[str, Any]):
@@ -241,7 +241,10 @@ def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):
     text = (changed / "claims.html").read_text()
     told, rule = section(text, "egop.digits_mlp"), rules_of(Shape())["egop.digits_mlp"]
     assert f"{'cd' * 8} , changed after the runs were planned (then {rule} )" in told
-    assert "rule changed after the runs" in rows_of(text)["egop.digits_mlp"]
+    why = "the rule was changed after the runs were planned"
+    assert f"exploratory : {why}" in rows_of(text)["egop.digits_mlp"]
+    assert f"<strong>Exploratory</strong>: {why}." in (changed / "study_digits_mlp.html").read_text()
+    assert "xploratory" not in (changed / "study_convex.html").read_text()
 
 
 def test_the_parts_show_value_limit_tolerance_and_share(report: Report):
