@@ -224,12 +224,21 @@ class ParityPlan(Document):
 
 
 class PartPlan(Document):
-    """A part of a claim, how many instances are drawn of it, and whether its measures are estimates."""
+    """A part of a claim, how many instances are drawn of it, and whether its measures are estimates.
+
+    Of a bound there is an instance more, which a search found.
+    """
 
     part: str
     variant: str
     instances: int = Field(ge=1)
     sampled: bool = False
+    bound: bool = False
+
+    @property
+    def measured(self) -> int:
+        """How many instances are measured."""
+        return self.instances + self.bound
 
 
 class ClaimPlan(Document):

@@ -33,7 +33,7 @@ def check_rule(claim: PropertyClaim) -> str:
 def _part(check: Check, seen: dict[str, str]) -> tuple[str, ...]:
     scales = sorted(check.by_scale)
     measured = [_written(one, seen) for one in (check.measures, *(check.by_scale[name] for name in scales))]
-    return check.part, check.variant, str(check.sampled), *scales, *measured
+    return check.part, check.variant, str(check.sampled), str(check.bound), *scales, *measured
 
 
 def _written(value: Any, seen: dict[str, str]) -> str:

@@ -8,13 +8,15 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 import numpy as np
 
 from documents.errors import InputError
-from results.verdicts import Relation, Variant, Verdict, holds, together
+from harness.searching import nearest
+from results.verdicts import TESTED, Relation, Variant, Verdict, bound_share, holds, together
 from results.verdicts import verdicts as verdicts_of_parts
 
 PACKAGE = "benchmarks.claims"
@@ -22,6 +24,7 @@ FOLDER = Path(__file__).resolve().parent.parent.joinpath(*PACKAGE.split("."))
 DEFAULT_SCALE = "paper"
 PRINTED: Final = "as printed"
 CORRECTED: Final = "as corrected"
+TRIES = 60  # least number of instances that a search draws
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ class Check:
         by_scale: what measures instances in place of `measures` at the scales that it names, such as from
             fewer samples.
         sampled: whether its measures are estimates, whose tolerances are half of the length of an interval.
+        bound: whether it is a bound that a search tries to break, from the instance that comes nearest to its
+            limit (harness.searching); what it finds is an instance more.
 
     Raises:
         ValueError: for an unknown variant, or scales without instances.
@@ -135,6 +140,7 @@ class Check:
     variant: Variant = ""
     by_scale: Mapping[str, Measures] = field(default_factory=dict)
     sampled: bool = False
+    bound: bool = False
 
     def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
@@ -150,6 +156,10 @@ class Check:
     def count(self, scale: str) -> int:
         """How many instances are drawn at a scale."""
         return self.instances.get(scale, self.instances[DEFAULT_SCALE])
+
+    def measured(self, scale: str) -> int:
+        """How many instances are measured: those that are drawn, and the one that a search finds."""
+        return self.count(scale) + self.bound
 
     def at(self, scale: str) -> Measures:
         """What measures an instance at a scale."""
@@ -276,10 +286,15 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
         ValueError: for an instance that measures nothing: it could not miss.
     """
     key = zlib.crc32(f"{claim} {check.part} {rule}".encode())  # printed and corrected see the same instances
-    draw = check.at(scale)
-    for instance in range(check.count(scale)):
+    draw, shares = check.at(scale), list[float]()
+    for instance in range(check.measured(scale)):
         began = time.perf_counter()
-        found = list(draw(np.random.default_rng([key, instance])))
+        if instance < check.count(scale):
+            random = np.random.default_rng([key, instance])
+        else:
+            random = nearest(partial(_share, draw), [key, int(np.argmax(shares))], max(TRIES, instance))
+        found = list(draw(random))
+        shares.append(_bound_share(found))
         seconds = time.perf_counter() - began
         measures = [each for each in found if isinstance(each, Measure)]
         traced = [each for each in found if isinstance(each, Series)]
@@ -290,6 +305,15 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
             yield Row(claim, check.part, check.variant, instance, own, seconds)
         for series in traced:
             yield Trace(claim, check.part, check.variant, instance, series)
+
+
+def _share(draw: Measures, random: np.random.Generator) -> float:
+    return _bound_share(draw(random))
+
+
+def _bound_share(found: Iterable[Measure | Series]) -> float:
+    measures = [each for each in found if isinstance(each, Measure)]
+    return bound_share((each.value, each.relation, each.limit, each.tolerance) for each in measures)
 
 
 def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdict]:
@@ -303,4 +327,9 @@ def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdic
     for row in found:
         holding[row.part, row.variant].append(row.measure.holds)
     parts = {part: together(each) for part, each in holding.items()}
-    return verdicts_of_parts(parts, claim.at_most_partly)
+    bounds = [(check.part, check.variant) for check in claim.checks if check.bound]
+    shares = {
+        part: _bound_share(row.measure for row in found if (row.part, row.variant) == part) for part in bounds
+    }
+    untested = [part for part, share in shares.items() if share < TESTED]
+    return verdicts_of_parts(parts, claim.at_most_partly, untested)

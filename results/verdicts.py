@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from documents.plan import Deciding
@@ -15,6 +15,7 @@ Variant = Literal["", "as printed", "as corrected"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for each comparison that must hold, and for all refutations of a claim together
 KEPT = 0.95  # of the choices that other tuning seeds would lead to, those at which a finding must be the same
+TESTED = 0.3  # of its limit: a bound that no instance brought so near is held, and not tested
 RULE_VERSION = 5  # raised when the way from runs to a verdict changes (tests/reports/claims/test_verdicts.py)
 
 
@@ -63,31 +64,51 @@ def holds(value: float, relation: Relation, limit: float, tolerance: float, samp
     return value <= limit + tolerance if relation == "<=" else value >= limit - tolerance
 
 
+def bound_share(
+    measures: Iterable[tuple[float, Relation, float, float]],
+) -> float:
+    """The greatest share of a limit that measures (value, relation, limit, tolerance) of a bound take.
+
+    Those are of a bound that must stay below a number above 0; 0 where none must.
+    """
+    shares = [
+        share_of_limit(value, relation, limit, tolerance)
+        for value, relation, limit, tolerance in measures
+        if relation == "<=" and limit > 0
+    ]
+    return max(shares, default=0.0)
+
+
 def verdicts(
-    holding: Mapping[tuple[str, Variant], bool | None], at_most_partly: str = ""
+    holding: Mapping[tuple[str, Variant], bool | None],
+    at_most_partly: str = "",
+    untested: Collection[tuple[str, str]] = (),
 ) -> dict[Variant, Verdict]:
     """The verdict by variant; by the empty one alone where nothing is misprinted.
 
-    All parts hold: reproduced. One misses: not reproduced. Else some are None, which sampling does not
-    decide: underpowered. As printed the misprinted parts
-    alone are judged, so that a false statement is not saved by true ones beside it; as corrected, the
-    corrected parts and those that are printed well.
+    All parts hold: reproduced, and partly where some are not tested. One misses: not reproduced. Else some
+    are None, which sampling does not decide: underpowered. As printed the misprinted parts alone are judged,
+    so that a false statement is not saved by true ones beside it; as corrected, the corrected parts and those
+    that are printed well.
 
     Args:
         holding: whether each part of a claim holds, by part and variant; None where it cannot be told.
         at_most_partly: why the claim cannot be fully reproduced; empty where it can.
+        untested: the parts that hold and are bounds that nothing came near.
     """
     if not any(variant for _, variant in holding):
-        return {"": _verdict(list(holding.values()), at_most_partly)}
+        return {"": _verdict(list(holding.values()), bool(at_most_partly or untested))}
     judged: dict[Variant, tuple[Variant, ...]] = {
         "as printed": ("as printed",),
         "as corrected": ("", "as corrected"),
     }
-    parts = {
-        variant: [holds for (_, own), holds in holding.items() if own in among]
-        for variant, among in judged.items()
-    }
-    return {variant: _verdict(each, at_most_partly) for variant, each in parts.items() if each}
+    found: dict[Variant, Verdict] = {}
+    for variant, among in judged.items():
+        parts = [holds for (_, own), holds in holding.items() if own in among]
+        if parts:
+            weak = any(own in among for _, own in untested)
+            found[variant] = _verdict(parts, bool(at_most_partly) or weak)
+    return found
 
 
 def together(holding: Collection[bool | None]) -> bool | None:
@@ -97,7 +118,7 @@ def together(holding: Collection[bool | None]) -> bool | None:
     return None if None in holding else True
 
 
-def _verdict(parts: list[bool | None], at_most_partly: str) -> Verdict:
+def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
     hold = together(parts)
     if not hold:
         return "not reproduced" if hold is False else "underpowered"

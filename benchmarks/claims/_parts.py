@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,11 @@ def part(
         case: what it is measured for, such as a rule.
     """
     return Check(name, source, partial(measures, **case), {"quick": quick, "paper": 10 * quick}, variant)
+
+
+def bounds(*checks: Check) -> tuple[Check, ...]:
+    """Parts that are bounds, which a search tries to break."""
+    return tuple(replace(check, bound=True) for check in checks)
 
 
 def parts_for(

@@ -9,7 +9,7 @@ import numpy as np
 
 import harness
 from benchmarks.claims._measures import at_least, at_most, equals
-from benchmarks.claims._parts import Random, part, parts_for
+from benchmarks.claims._parts import Random, bounds, part, parts_for
 from benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
@@ -97,8 +97,10 @@ SMOOTHNESS_BOUND = PropertyClaim(
         "beta_1) by up to sqrt(2)."
     ),
     checks=(
-        part("2 sr / (d beta_1), quadratics", "000 Thm. A.1, eq. A.5 with H = 0", _quadratics, 40),
-        part("eq. A.5 and Theorem A.1, logistic regression", "000 Thm. A.1, eq. A.5", _in_general, 20),
+        *bounds(
+            part("2 sr / (d beta_1), quadratics", "000 Thm. A.1, eq. A.5 with H = 0", _quadratics, 40),
+            part("eq. A.5 and Theorem A.1, logistic regression", "000 Thm. A.1, eq. A.5", _in_general, 20),
+        ),
         part(
             "sr / (d beta_1) is exceeded without a constant", "000 Sec. 3, l. 239-240", _constant_needed, 20
         ),
@@ -232,8 +234,10 @@ ADAGRAD_BOUND = PropertyClaim(
         "with the constant 2 of Theorem A.1."
     ),
     checks=(
-        *parts_for("eq. 3.4 in both bases, {}", "000 eq. 3.4, Lemma A.8", _averages, 20, drawn=DRAWN),
-        part("eq. 3.3 in the EGOP basis, quadratics", "000 Thm. 3.1, eq. 3.3", _by_the_spectrum, 20),
+        *bounds(
+            *parts_for("eq. 3.4 in both bases, {}", "000 eq. 3.4, Lemma A.8", _averages, 20, drawn=DRAWN),
+            part("eq. 3.3 in the EGOP basis, quadratics", "000 Thm. 3.1, eq. 3.3", _by_the_spectrum, 20),
+        ),
     ),
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.claims._matrices import relative_error, with_singular_values
 from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
+from benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
 from benchmarks.claims._spectra import densities
 from harness.checks import Check, Measure, PropertyClaim
 from optimizers.bases.estimators import egop_matrix
@@ -179,7 +179,9 @@ SPECTRAL_RATIO = PropertyClaim(
         "has the covariance I."
     ),
     checks=(
-        *parts_for("the ratios of eigenvalues, {}", "000 Lemma A.10", _spectral, 15, loss=LOSSES),
+        *bounds(
+            *parts_for("the ratios of eigenvalues, {}", "000 Lemma A.10", _spectral, 15, loss=LOSSES),
+        ),
         part("the bound is attained", "000 Lemma A.10", _attained, 15),
     ),
 )

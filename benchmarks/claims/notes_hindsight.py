@@ -10,7 +10,7 @@ from benchmarks.claims._matrices import power
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves
 from benchmarks.claims._online_games import draw_features
-from benchmarks.claims._parts import Random, part, printed_and_corrected
+from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9  # of ratios: roots of matrices with condition numbers up to 1e6
@@ -265,8 +265,10 @@ NOTES_HINDSIGHT = PropertyClaim(
         "order gives equality (and writes G G^T for the G^T G of its proof)."
     ),
     checks=(
-        part("Fact 2.1", "002 Fact 2.1", _fact, 40),
-        part("Fact 2.1 for numbers", "002 Fact 2.1", _scalar_fact, 15),
+        *bounds(
+            part("Fact 2.1", "002 Fact 2.1", _fact, 40),
+            part("Fact 2.1 for numbers", "002 Fact 2.1", _scalar_fact, 15),
+        ),
         *printed_and_corrected("the step of Fact 2.1's proof", "002 Fact 2.1", _proof_step, 40),
         part("eq. 37 is the best diagonal", "002 eqs. 36-38", _diagonal_optimum, 15),
         part("eq. 38 is at most eq. 32", "002 eqs. 32, 38", _diagonal_below_norm, 40),
@@ -275,9 +277,11 @@ NOTES_HINDSIGHT = PropertyClaim(
         part("eq. 41 is at most eq. 42", "002 eqs. 41-42, Lemma S.1", _full_below_diagonal, 40),
         part("and less unless O_T is diagonal", "002 Lemma S.1", _full_equal_diagonal, 40),
         *printed_and_corrected("equality for diagonal O_T", "002 Lemma S.1", _diagonal_order, 40),
-        part("1.5 times the best learning rate", "002 eqs. 32-34", _norm_factor, 40),
-        part("1.5 times the best diagonal", "002 eqs. 38-39", _diagonal_factor, 40),
-        part("1.5 times the best matrix", "002 eqs. 41, 43", _full_factor, 40),
+        *bounds(
+            part("1.5 times the best learning rate", "002 eqs. 32-34", _norm_factor, 40),
+            part("1.5 times the best diagonal", "002 eqs. 38-39", _diagonal_factor, 40),
+            part("1.5 times the best matrix", "002 eqs. 41, 43", _full_factor, 40),
+        ),
     ),
 )
 

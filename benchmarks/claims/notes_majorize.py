@@ -11,7 +11,7 @@ import numpy as np
 import harness
 from benchmarks.claims._matrices import orthonormal, semidefinite
 from benchmarks.claims._measures import at_most, equals, vanishes
-from benchmarks.claims._parts import Random, part
+from benchmarks.claims._parts import Random, bounds, part
 from harness.checks import Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
@@ -252,7 +252,9 @@ MAJORIZE = PropertyClaim(
     checks=(
         part("the loss never rises and stays under its surrogate", "002 App. P, eqs. 137-140", _descent, 15),
         part("(132) = (133) => (134), quadratics", "002 Lemmas S.17 and S.18", _constants, 30),
-        part("(132) = (133) => (134), cosines and limits", "002 Lemmas S.17 and S.18", _limits, 20),
+        *bounds(
+            part("(132) = (133) => (134), cosines and limits", "002 Lemmas S.17 and S.18", _limits, 20),
+        ),
         part("(134) is weaker outside the Euclidean norm", "002 App. O", _strict, 10),
     ),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.claims._measures import at_most, vanishes
 from benchmarks.claims._moves import stepped
 from benchmarks.claims._online_games import OBLIVIOUS, ROUNDING, Game, Play, draw_features, draw_game, play
-from benchmarks.claims._parts import Random, part, printed_and_corrected
+from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
 COMPARATORS = 20
@@ -172,8 +172,10 @@ NOTES_MIRROR = PropertyClaim(
         part("eq. 91 solves the proximal step", "002 eqs. 90-91", _proximal, 20),
         part("eq. 91 leaves no duality gap", "002 eqs. 90-91", _certified, 60),
         part("gradient step and projection", "002 eqs. 1-3", _projected, 90),
-        part("regret on the simplex", "002 eq. 8, App. D", _entropy_regret, 20),
-        part("regret with projections", "002 eq. 20", _euclidean_regret, 20),
+        *bounds(
+            part("regret on the simplex", "002 eq. 8, App. D", _entropy_regret, 20),
+            part("regret with projections", "002 eq. 20", _euclidean_regret, 20),
+        ),
         *printed_and_corrected("the policy with the best expected reward", "002 App. D", _policy, 60),
     ),
 )

@@ -27,7 +27,7 @@ from benchmarks.claims._online_games import (
     play,
     weighted_clipping,
 )
-from benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
+from benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 from harness.engine.schedules import multipliers
 
@@ -230,18 +230,25 @@ NOTES_REGRET = PropertyClaim(
         "steps."
     ),
     checks=(
-        part("gradient descent at a constant rate", "002 eq. 22", _constant_rate, 10),
-        part("gradient descent at the best constant rate", "002 eq. 23", _best_constant_rate, 10),
-        part("gradient descent at the rate 1 / sqrt(t)", "002 eq. 24", _falling_rate, 10),
-        part("AdaGrad with one norm", "002 eqs. 33-34", _adagrad_norm, 10),
-        *printed_and_corrected(
-            "diagonal AdaGrad, widths of coordinates", "002 eq. 39, Secs. 3 and 3.3", _adagrad_diagonal, 10
+        *bounds(
+            part("gradient descent at a constant rate", "002 eq. 22", _constant_rate, 10),
+            part("gradient descent at the best constant rate", "002 eq. 23", _best_constant_rate, 10),
+            part("gradient descent at the rate 1 / sqrt(t)", "002 eq. 24", _falling_rate, 10),
+            part("AdaGrad with one norm", "002 eqs. 33-34", _adagrad_norm, 10),
+            *printed_and_corrected(
+                "diagonal AdaGrad, widths of coordinates",
+                "002 eq. 39, Secs. 3 and 3.3",
+                _adagrad_diagonal,
+                10,
+            ),
         ),
         *printed_and_corrected("AdaGrad's first step", "002 Sec. 3.3", _first_step, 10),
-        part("diagonal AdaGrad, Euclidean diameter", "002 Sec. 3.1.1", _adagrad_euclidean, 10),
-        part("full AdaGrad", "002 eq. 43", _adagrad_full, 10),
-        part("Shampoo", "002 Sec. 5", _shampoo, 10),
-        *printed_and_corrected("heavy ball at the rate of the proof", "002 Lemma S.3", _heavy_ball, 10),
+        *bounds(
+            part("diagonal AdaGrad, Euclidean diameter", "002 Sec. 3.1.1", _adagrad_euclidean, 10),
+            part("full AdaGrad", "002 eq. 43", _adagrad_full, 10),
+            part("Shampoo", "002 Sec. 5", _shampoo, 10),
+            *printed_and_corrected("heavy ball at the rate of the proof", "002 Lemma S.3", _heavy_ball, 10),
+        ),
         *parts_for(
             "the random environment against {}", "002 App. B", _random_environment, 1, optimizer=LEARNERS
         ),

@@ -11,7 +11,7 @@ import harness
 from benchmarks.claims._matrices import OPS
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import path
-from benchmarks.claims._parts import Random, part, printed_and_corrected
+from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from harness.checks import Check, Measure, PropertyClaim
 from optimizers import rules
 
@@ -274,9 +274,11 @@ NOTES_RATES = PropertyClaim(
         "entered, where Theorem A.1 has 2^(-2^T); (16/81)^T is below 4^(-T)."
     ),
     checks=(
-        part("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, 25),
-        part("Nesterov's method", "002 A.1", _nesterov, 25),
-        part("Newton's method in its ball", "002 Theorem A.1, Lemma S.6", _newton, 25),
+        *bounds(
+            part("gradient descent", "002 A.1, Lemma S.5", _gradient_descent, 25),
+            part("Nesterov's method", "002 A.1", _nesterov, 25),
+            part("Newton's method in its ball", "002 Theorem A.1, Lemma S.6", _newton, 25),
+        ),
         part("Newton's method on w^4 / 4", "002 A.2.1", _quartic, 5),
         *printed_and_corrected(
             "Newton's method on w^4 / 4 has no quadratic phase", "002 A.2.1", _no_quadratic_phase, 5

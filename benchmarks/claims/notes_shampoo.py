@@ -26,7 +26,7 @@ from benchmarks.claims._online_games import (
     play,
     weighted_clipping,
 )
-from benchmarks.claims._parts import Random, part, printed_and_corrected
+from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude
@@ -298,13 +298,17 @@ SHAMPOO = PropertyClaim(
         "notes assume."
     ),
     checks=(
-        part(
-            "O^1/2 <= sqrt(r) L^1/4 (x) R^1/4, the preconditioner of the rule's step",
-            "002 eqs. 54-56",
-            _preconditioner,
-            60,
+        *bounds(
+            part(
+                "O^1/2 <= sqrt(r) L^1/4 (x) R^1/4, the preconditioner of the rule's step",
+                "002 eqs. 54-56",
+                _preconditioner,
+                60,
+            ),
+            part(
+                "the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4", "002 Sec. 5, after eq. 55", _regret, 15
+            ),
         ),
-        part("the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4", "002 Sec. 5, after eq. 55", _regret, 15),
         part(
             "the power 1/2 is one step of power iteration from the identity",
             "002 Sec. 6.2, eq. 63",

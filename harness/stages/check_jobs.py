@@ -46,10 +46,10 @@ class Checked:
 def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
     """Measure every part of every claim; one that raises does not keep the others from being measured."""
     parts = [(claim.id, part, check_rule(claim)) for claim in claims for part in claim.checks]
-    progress = Progress(title, sum(part.count(scale) for _, part, _ in parts), even=False)
+    progress = Progress(title, sum(part.measured(scale) for _, part, _ in parts), even=False)
     found = Checked()
     for claim, part, rule in parts:
-        total, begun = part.count(scale), 0
+        total, begun = part.measured(scale), 0
         try:
             for row in part_results(claim, part, scale, rule):
                 if isinstance(row, Trace):

@@ -11,11 +11,12 @@ import polars as pl
 from documents.errors import InputError
 from documents.plan import ChecksPlan, ReportPlan, StudyPlan
 from documents.sources import OTHER, source_of, sources
+from reports.claims.verdicts import untested
 from reports.failures import failed_check, reasons_of
 from reports.plan import figure_folder
 from results.reading import read
 from results.schema import VERDICTS
-from results.verdicts import share_of_limit
+from results.verdicts import TESTED, share_of_limit
 
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
@@ -98,6 +99,11 @@ def claim_entries(
     for verdict in verdicts:
         about = checked.get(verdict["id"])
         own = [part for part in parts if part["claim"] == verdict["id"]]
+        weak = untested(about, rows.filter(claim=about.id)) if about and rows is not None else ()
+        own = [
+            part | {"finding": "untested"} if (part["part"], part["variant"]) in weak else part
+            for part in own
+        ]
         backends = [verdict["backend"], *(other["backend"] for other in verdict["others"])]
         drawn = {
             figure["backend"]: figure
@@ -147,6 +153,7 @@ def claims_page(claims: Rows, machines: Iterable[str]) -> dict[str, Any]:
         "counts": {verdict: tally[verdict] for verdict in VERDICTS},
         "printed": {verdict: printed[verdict] for verdict in VERDICTS if printed[verdict]},
         "machines": sorted(machines),
+        "tested": TESTED,
     }
 
 

@@ -19,7 +19,7 @@ from reports.statistics.decisions import Finding, Question, decide, holm, seeds_
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
-from results.verdicts import ALPHA, KEPT, Variant, Verdict, verdicts
+from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
 
 
 @dataclass(frozen=True)
@@ -357,10 +357,13 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         holding: dict[tuple[str, Variant], bool | None] = {
             (part, variant): holds for part, variant, holds in parts.rows()
         }
-        capped = about[claim].at_most_partly
-        for variant, verdict in verdicts(holding, capped).items():
-            among = own.filter(
-                pl.col("variant").is_in([variant] if variant != "as corrected" else ["", variant])
+        capped, weak = about[claim].at_most_partly, untested(about[claim], own)
+        drawn = own.join(_searched(about[claim]), on=["part", "variant", "instance"], how="anti")
+        for variant, verdict in verdicts(holding, capped, weak).items():
+            judged = [variant] if variant != "as corrected" else ["", variant]
+            among, loose = (
+                drawn.filter(pl.col("variant").is_in(judged)),
+                sum(one in judged for _, one in weak),
             )
             instances = among.group_by("part", "instance").agg(pl.col("holds").all(ignore_nulls=False))
             held, count = int(instances["holds"].sum()), len(instances)
@@ -374,6 +377,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     "verdict": verdict,
                     "reason": f"all measures hold on {held} of {count} instances"
                     + (f", and {undecided} are inconclusive" if undecided else "")
+                    + (f"; {loose} bounds are held, not tested" if loose else "")
                     + (f"; partly at most, since {capped}" if capped and held == count else ""),
                     "source": about[claim].source,
                     "scale": first["scale"],
@@ -389,6 +393,26 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
     unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]
     reasons = {} if all(claim.missing for claim in unmeasured) else reasons_of(plan)
     return rows + [_unmeasured(claim, scale, reasons) for claim in unmeasured]
+
+
+def _searched(claim: ClaimPlan) -> pl.DataFrame:
+    """The instances that searches found."""
+    found = [(one.part, one.variant, one.instances) for one in claim.parts if one.bound]
+    schema = {"part": pl.String, "variant": pl.String, "instance": pl.Int64}
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def untested(claim: ClaimPlan, rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """The parts of a claim, with variants, that are bounds which no instance in `rows` came near."""
+    found = []
+    for one in claim.parts:
+        own = rows.filter(part=one.part, variant=one.variant) if one.bound else rows.clear()
+        share = bound_share(
+            own.select("value", pl.col("relation").cast(pl.String), "limit", "tolerance").iter_rows()
+        )
+        if len(own) and share < TESTED:
+            found.append((one.part, one.variant))
+    return found
 
 
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:

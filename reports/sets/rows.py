@@ -272,7 +272,7 @@ def _checks(plan: ChecksPlan, rows: pl.DataFrame) -> Iterator[str]:
     yield from _broken("checks/checks", ROWS["checks"], right, _unlike("holds"))
     planned = pl.DataFrame(
         [
-            (claim.id, one.part, one.variant, list(range(one.instances)))
+            (claim.id, one.part, one.variant, list(range(one.measured)))
             for claim in plan.claims
             if not claim.missing
             for one in claim.parts
