@@ -285,7 +285,9 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
     Raises:
         ValueError: for an instance that measures nothing: it could not miss.
     """
-    key = zlib.crc32(f"{claim} {check.part} {rule}".encode())  # printed and corrected see the same instances
+    key = zlib.crc32(
+        f"{claim} {check.part} {rule}".rstrip().encode()
+    )  # printed and corrected see the same instances
     draw, shares = check.at(scale), list[float]()
     for instance in range(check.measured(scale)):
         began = time.perf_counter()

@@ -27,8 +27,7 @@ def test_with_another_basis_of_the_null_space(claim, monkeypatch):
         rotation = ortho_group.rvs(null, random_state=len(turned))
         return values, np.concatenate([vectors[:, :-null], vectors[:, -null:] @ rotation], axis=1)
 
+    before = verdicts_of(few(claim, 20))
     monkeypatch.setattr(Ball, "spectrum", property(another))
-    corrected = {"as corrected": "reproduced", "as printed": "not reproduced"}
-    expected = corrected if claim is HESSIAN_SANDWICH else {"": "reproduced"}
-    assert verdicts_of(few(claim, 20)) == expected
+    assert verdicts_of(few(claim, 20)) == before
     assert len(turned) >= 5
