@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-import harness
-from benchmarks.claims._matrices import orthonormal, relative_error
+from benchmarks.claims._matrices import OPS, orthonormal, relative_error
 from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
 from benchmarks.claims._moves import path, stepped
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
+from optimizers.bases import CHANGES
 from optimizers.bases.estimators import eigenbasis
 
 EXACT = 1e-12  # of products of a few orthogonal matrices
@@ -147,9 +147,14 @@ class LinearLayer:
         return np.asarray((errors.swapaxes(-1, -2) @ self.inputs).reshape(entries.shape))
 
 
-def reconstructed(basis: np.ndarray, leading: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """V_r theta_r + (I - V_r V_r^T) theta_d (000 l. 1246)."""
-    return np.asarray(basis @ leading + rest - basis @ (basis.T @ rest))
+def in_parameters(change: str, matrix: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+    """J c, (d,), by one of the changes of coordinates that runs take, made of V (n, r)."""
+    return np.asarray(CHANGES[change].to_parameters(OPS, matrix[None], coordinates[None, None])[0, 0])
+
+
+def in_coordinates(change: str, matrix: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+    """J^T theta, or J^T g, by the same."""
+    return np.asarray(CHANGES[change].to_coordinates(OPS, matrix[None], parameters[None, None])[0, 0])
 
 
 def _draw_layer(random: Random, least: int = 1) -> tuple[LinearLayer, np.ndarray, np.ndarray]:
@@ -167,47 +172,48 @@ def _exact_for_every_rank(random: Random) -> Iterator[Measure]:
     errors, outputs, forward = [], [], []
     for rank in range(1, len(start) + 1):
         leading = basis[:, :rank]
-        first = leading.T @ start
-        rest = start - leading @ first
-        found = reconstructed(leading, first, rest)
+        held = in_coordinates("auxiliary", leading, start)
+        found = in_parameters("auxiliary", leading, held)
         errors.append(relative_error(found, start))
         outputs.append(relative_error(layer.outputs(found), layer.outputs(start)))
-        # line 5 of Alg. D.1, at any parameters
-        first, rest = first + 1.0, rest - start + 2.0
-        expected = reconstructed(leading, first, rest)
-        forward.append(relative_error(rest + leading @ (first - leading.T @ rest), expected))
+        held = random.standard_normal(len(held))  # l. 1246, at any parameters
+        first, rest = held[:rank], held[rank:]
+        expected = leading @ first + rest - leading @ (leading.T @ rest)
+        forward.append(relative_error(in_parameters("auxiliary", leading, held), expected))
     yield vanishes("theta_0 reconstructed less theta_0, relative, every r", max(errors), EXACT)
     yield vanishes("outputs of the layer, relative, every r", max(outputs), EXACT)
-    yield vanishes("Alg. D.1's forward pass, relative, every r", max(forward), EXACT)
+    yield vanishes("theta less V_r theta_r + (I - V_r V_r^T) theta_d, relative, every r", max(forward), EXACT)
 
 
 def _reduced(random: Random) -> Iterator[Measure]:
     _, start, basis = _draw_layer(random, least=2)
-    leading = basis[:, :-1]
-    error = relative_error(leading @ (leading.T @ start), start)
-    yield at_least("V_r V_r^T theta_0 less theta_0, relative, r = d - 1", error, 1e-8)
-    yield agrees("V_r V_r^T theta_0 less theta_0, relative, r = d", basis @ (basis.T @ start), start, EXACT)
+
+    def error(leading: np.ndarray) -> float:
+        held = in_coordinates("reduced", leading, start)
+        return relative_error(in_parameters("reduced", leading, held), start)
+
+    yield at_least("V_r V_r^T theta_0 less theta_0, relative, r = d - 1", error(basis[:, :-1]), 1e-8)
+    yield vanishes("V_r V_r^T theta_0 less theta_0, relative, r = d", error(basis), EXACT)
 
 
 def _descends(random: Random) -> Iterator[Measure]:
-    """SGD on theta_r and theta_d, with gradients V_r^T g and (I - V_r V_r^T) g, against SGD on theta."""
+    """SGD on theta_r and theta_d, whose gradients the change of coordinates gives, against SGD on theta."""
     layer, start, basis = _draw_layer(random)
-    leading = basis[:, : int(random.integers(1, len(start) + 1))]
+    rank = int(random.integers(1, len(start) + 1))
+    leading = basis[:, :rank]
     largest = float(np.linalg.norm(layer.inputs, 2)) ** 2
     hyper = {"learning_rate": float(random.uniform(0.1, 1)) / largest}
-    first = leading.T @ start
-    parts = harness.Online("sgd", {"theta_r": first, "theta_d": start - leading @ first}, hyper)
-    whole = harness.Online("sgd", {"theta": start}, hyper)
-    for _ in range(10):
-        held = parts.params
-        gradient = layer.gradients(reconstructed(leading, held["theta_r"], held["theta_d"]))
-        along = leading.T @ gradient
-        parts.step({"theta_r": along, "theta_d": gradient - leading @ along})
-        whole.step({"theta": layer.gradients(whole.params["theta"])})
-    held = parts.params
-    found = reconstructed(leading, held["theta_r"], held["theta_d"])
-    yield agrees("theta after 10 steps of SGD, relative", found, whole.params["theta"], FOLLOWED)
-    leak = float(np.linalg.norm(leading.T @ held["theta_d"]) / np.linalg.norm(start))
+
+    def gradient(held: np.ndarray) -> np.ndarray:
+        return in_coordinates(
+            "auxiliary", leading, layer.gradients(in_parameters("auxiliary", leading, held))
+        )
+
+    held = stepped("sgd", in_coordinates("auxiliary", leading, start), [gradient] * 10, hyper)
+    whole = stepped("sgd", start, [layer.gradients] * 10, hyper)
+    found = in_parameters("auxiliary", leading, held)
+    yield agrees("theta after 10 steps of SGD, relative", found, whole, FOLLOWED)
+    leak = float(np.linalg.norm(leading.T @ held[rank:]) / np.linalg.norm(start))
     yield vanishes("theta_d's part in the span of V_r over |theta_0|", leak, FOLLOWED)
 
 
@@ -220,10 +226,10 @@ AUXILIARY_EXACT = PropertyClaim(
     source="000 App. D.1.1, l. 1246-1256, Alg. D.1",
     setting=(
         "Linear layers with up to 6 inputs and outputs, V_r the leading eigenvectors of an EGOP of up to 2 d "
-        "gradients, every r from 1 to d; starts V_r^T theta_0 and (I - V_r V_r^T) theta_0. The algebra is "
-        "written out in the check, apart from the bases that runs take. 10 steps of SGD on both parts are "
-        "those of SGD on theta, since J J^T g is g. The reduced form is exact for r = d only; for r = d - 1 "
-        "it leaves one of theta_0's coordinates, which must be more than rounding."
+        "gradients, every r from 1 to d; parts, gradients and theta are changed into each other by "
+        "the forms `auxiliary` and `reduced` of the project's bases, and the steps are those of its SGD: 10 "
+        "on both parts are those on theta, since J J^T g is g. The reduced form is exact for r = d only; for "
+        "r = d - 1 it leaves one of theta_0's coordinates, which must be more than rounding."
     ),
     checks=(
         part("exact for every r", "000 l. 1252-1256, Alg. D.1", _exact_for_every_rank, 20),
@@ -300,11 +306,6 @@ def shared_basis(gradients: np.ndarray) -> np.ndarray:
     return eigenbasis(gradients.reshape(-1, int(np.prod(gradients.shape[2:]))))[0]
 
 
-def change_filter_basis(basis: np.ndarray, filters: np.ndarray) -> np.ndarray:
-    """V flatten(W_j) of every filter, in the shape of the filters (000 Alg. D.2 line 25)."""
-    return np.asarray((filters.reshape(len(filters), -1) @ basis.T).reshape(filters.shape))
-
-
 def whole_basis(bases: list[np.ndarray]) -> np.ndarray:
     """The block-diagonal matrix of one V for each filter, I (x) V where all are the same."""
     from scipy.linalg import block_diag
@@ -324,7 +325,7 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
         basis = shared_basis(gradients[layer])
         filters = params[layer]
         matrix = np.kron(np.eye(len(filters)), basis)
-        other[layer] = change_filter_basis(basis, filters)
+        other[layer] = in_parameters("shared", basis, filters.ravel()).reshape(filters.shape)
         whole[layer] = (matrix @ filters.ravel()).reshape(filters.shape)
         error = relative_error(other[layer], whole[layer])
         yield vanishes(f"V of every filter less I (x) V, relative, {layer} layer", error, EXACT)
@@ -345,8 +346,10 @@ def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """The same with a rule for each filter, in a basis of its entries."""
-    return np.concatenate([_at_once(own, basis) for own in gradients.swapaxes(0, 1)])
+    """The same in the coordinates that the change with one V for all filters gives."""
+    given = [in_coordinates("shared", basis, gradient.ravel()) for gradient in gradients]
+    moved = stepped("adam", np.zeros(len(given[0])), given, {"learning_rate": 0.1})
+    return in_parameters("shared", basis, moved)
 
 
 def _one_each(random: Random) -> Iterator[Measure]:
@@ -388,11 +391,11 @@ SHARED_FILTERS = PropertyClaim(
     setting=(
         "Networks of two convolutions (3 filters of 2 x 2 and of 3 channels), tanh, a mean over the image "
         "and a linear layer, weights N(0, 2 / fan-in), gradients by PyTorch. Adam's 20 steps on the "
-        "gradients of 20 initializations are those of a rule for each filter. One V a filter, each from its "
+        "gradients of 20 initializations, in the coordinates of the form `shared` of the project's bases, "
+        "are those in its rotation by I (x) V. One V a filter, each from its "
         "own 60 gradients, gives other steps. Covariances are compared by u^T g g^T u for 10 random u, for "
         "each pair of filters over 400 initializations: filters are exchangeable, so that differences over "
-        "their root of squares exceed 6 with a probability of at most 3e-8. The algebra is written out in "
-        "the check, apart from the bases that runs take."
+        "their root of squares exceed 6 with a probability of at most 3e-8."
     ),
     checks=(
         part("one V for all filters is I (x) V", "000 l. 1303-1308", _one_for_all, 5),

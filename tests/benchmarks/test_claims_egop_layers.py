@@ -1,4 +1,6 @@
-"""The basis of a layer: the verdicts of the claims, and that their checks notice wrong algebra."""
+"""The basis of a layer: that the checks of the claims notice wrong forms of bases, rules and products."""
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import pytest
 from benchmarks.claims import egop_layers
 from benchmarks.claims._matrices import orthonormal
 from benchmarks.claims.egop_layers import AUXILIARY_EXACT, FIRST_LAYER_DATA, SHARED_FILTERS, TwoLayers
+from optimizers.bases import CHANGES
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 FIRST_LAYER = "the first layer's basis is a rotation of the data"
@@ -34,9 +37,49 @@ def test_the_nearest_rotation_of_a_product_is_its_factor():
     )
 
 
+def change(monkeypatch, name, **wrong):
+    """Let a form of the project's bases be another one."""
+    monkeypatch.setitem(CHANGES, name, dataclasses.replace(CHANGES[name], **wrong))
+
+
 def test_parts_that_are_not_projected_are_noticed(monkeypatch):
-    monkeypatch.setattr(egop_layers, "reconstructed", lambda basis, leading, rest: basis @ leading + rest)
+    def unprojected(ops, matrix, flat):
+        leading, rest = flat[..., : matrix.shape[-1]], flat[..., matrix.shape[-1] :]
+        return ops.from_basis(matrix, leading) + rest
+
+    change(monkeypatch, "auxiliary", to_parameters=unprojected)
     assert_noticed(AUXILIARY_EXACT, 3, EXACT)
+
+
+def test_gradients_that_are_not_parted_are_noticed(monkeypatch):
+    def unparted(ops, matrix, flat):
+        return ops.concatenate([ops.to_basis(matrix, flat), flat], -1)
+
+    change(monkeypatch, "auxiliary", to_coordinates=unparted)
+    assert_noticed(AUXILIARY_EXACT, 3, DESCENDS)
+
+
+def test_a_reduced_form_that_keeps_the_rest_is_noticed(monkeypatch):
+    change(monkeypatch, "reduced", to_parameters=lambda ops, matrix, flat: flat)
+    change(monkeypatch, "reduced", to_coordinates=lambda ops, matrix, flat: flat)
+    assert_noticed(AUXILIARY_EXACT, 3, REDUCED)
+
+
+@pytest.mark.parametrize("way", ["to_parameters", "to_coordinates"])
+def test_filters_that_are_turned_the_other_way_are_noticed(way, monkeypatch):
+    right = getattr(CHANGES["shared"], way)
+    change(monkeypatch, "shared", **{way: lambda ops, matrix, flat: right(ops, matrix.swapaxes(1, 2), flat)})
+    assert_noticed(SHARED_FILTERS, 1, SHARED)
+
+
+def test_another_rule_on_the_filters_is_noticed(monkeypatch):
+    wrap(
+        monkeypatch,
+        egop_layers,
+        "stepped",
+        lambda right, rule, *rest, basis=None: right(rule if basis is None else "sgd", *rest, basis=basis),
+    )
+    assert_noticed(SHARED_FILTERS, 1, SHARED)
 
 
 def test_a_reduced_form_that_loses_nothing_or_all_is_noticed(monkeypatch):
