@@ -277,7 +277,8 @@ def _unmet(findings: pl.DataFrame) -> Iterator[str]:
 
 def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
     """Why what these runs say is not the last word."""
-    not_run = max(findings["settings_not_run"].drop_nulls().to_list(), default=0)
+    unknown = findings.filter(pl.col("ties_agree").is_null())["settings_not_run"].drop_nulls()
+    not_run = max(unknown.to_list(), default=0)
     unchecked = (
         f"up to {not_run} settings that tuning may have chosen as well were not run" if not_run else ""
     )
