@@ -260,6 +260,8 @@ def _compared(
         runs = [side.at.get(setting) for side, setting in zip(sides, settings, strict=True)]
         known = [each for each in runs if each is not None]
         interval = at(known).interval if len(known) == len(runs) else None
+        if interval is not None and not len(interval.low):  # such as of runs whose curves were not published
+            interval = None
         alternatives.append(Alternative(drawn[settings] / drawn.total(), settings in tied, interval))
     return replace(chosen, alternatives=tuple(alternatives))
 
