@@ -178,7 +178,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         "versions": {},
     }
     upstream: dict[str, tuple[str, ...]] = {}
-    if bases()[basis.name].has_matrix:
+    if bases()[basis.name].estimated:
         first = BasesSpec(stage="bases", study=study.name, backend="host", **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}

@@ -74,7 +74,9 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
             defined = origin(RULES, name)
             files = [*(f"{module.replace('.', '/')}.py" for module in defined.modules)]
             files += [str(path) for path in defined.files.values()]
-            said = error if isinstance(error, InputError) else f"a step fails ({_told(error)})"
+            said = (
+                error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
+            )
             problems.append(f"{files[0]}: {rule.name}: {said}")
     if problems:
         raise InputError("\n".join(problems))
@@ -118,10 +120,6 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
             values = {**optimizer.hyperparameters, **least}
             precision = study.precision or workload.dtype
             try_steps(optimizer.locator, rule_of(optimizer), parameters, roles, values, precision)
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ Quantity = Literal[
     "steps_to_stop",
     "steps_to_target",
     "seconds_to_nearly_best",
+    "training_seconds_to_nearly_best",
     "log_linearity",
     "best_learning_rate",
     "trend",
@@ -25,7 +26,8 @@ Quantity = Literal[
 ]
 OF_TUNING = ("best_learning_rate", "trend", "rates_won")  # quantities that are of tuning runs
 TO_THRESHOLD = ("steps_to_stop", "steps_to_target")  # those that a run may end without
-COSTS = (*TO_THRESHOLD, "seconds_to_nearly_best")  # those that are costs of final runs: less is better
+TO_NEARLY_BEST = ("seconds_to_nearly_best", "training_seconds_to_nearly_best")  # with and without the basis
+COSTS = (*TO_THRESHOLD, *TO_NEARLY_BEST)  # those that are costs of final runs: less is better
 
 
 class HasMetrics(Protocol):
@@ -144,7 +146,7 @@ class Condition(Document):
         asked = "at_equal" if self.at_a_cost else quantity
         pairs = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
         straight, shared = quantity == "log_linearity", other is not None
-        of_end, of_best = ("steps_to_stop", "log_linearity"), ("steps_to_target", "seconds_to_nearly_best")
+        of_end, of_best = ("steps_to_stop", "log_linearity"), ("steps_to_target", *TO_NEARLY_BEST)
         refused = {
             "give exactly one of better, no_worse and same": (
                 sum(methods is not None for methods in (self.better, self.no_worse, self.same)) != 1
@@ -259,7 +261,7 @@ class Condition(Document):
     @property
     def of_curves(self) -> bool:
         """Whether more is read of final runs than what they are at their end, at their best or at targets."""
-        return self.quantity in ("log_linearity", "seconds_to_nearly_best") or self.at_a_cost
+        return self.quantity in ("log_linearity", *TO_NEARLY_BEST) or self.at_a_cost
 
     @property
     def direction(self) -> Direction | None:

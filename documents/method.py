@@ -59,6 +59,12 @@ class OptimizerSpec:
         return LIBRARIES.get(library) if colon else None
 
     @property
+    def given_name(self) -> str:
+        """What `curvebench try` takes: a file's library is known from what is in it."""
+        _, _, place = self.locator.partition(":")
+        return place if ".py:" in place else self.locator
+
+    @property
     def chosen(self) -> dict[str, Any]:
         """All that a study says of it: where it is found, options, hyperparameters, factors, space."""
         return {
@@ -72,16 +78,29 @@ class OptimizerSpec:
 
 @dataclass(frozen=True)
 class BasisSpec:
-    """A basis under the label that tables use, with its options completed."""
+    """A basis under the label that tables use, with its options completed.
+
+    Args:
+        optimizers: the labels of those that take it; empty for all.
+    """
 
     label: str
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    optimizers: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """All that a study says of it: its name and options."""
-        return {"name": self.name, **self.options}
+        """All that a study says of it: its name, options and optimizers."""
+        return {
+            "name": self.name,
+            **self.options,
+            **({"optimizers": list(self.optimizers)} if self.optimizers else {}),
+        }
+
+    def is_of(self, optimizer: str) -> bool:
+        """Whether an optimizer takes it, by its label."""
+        return not self.optimizers or optimizer in self.optimizers
 
 
 @dataclass(frozen=True)
@@ -104,4 +123,4 @@ class WorkloadSpec:
 def methods(optimizers: Iterable[OptimizerSpec], bases: Iterable[BasisSpec]) -> tuple[str, ...]:
     """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
     contestants = [one.label for one in optimizers]
-    return tuple(Method(one, basis.label).label for basis in bases for one in contestants)
+    return tuple(Method(one, basis.label).label for basis in bases for one in contestants if basis.is_of(one))

@@ -96,6 +96,16 @@ class Contestant(Named):
     space: dict[str, Axis] = Field(default={})
 
 
+class NamedBasis(Named):
+    """A basis of a study with its options.
+
+    Args:
+        optimizers: the labels of those that take it; None for all.
+    """
+
+    optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+
+
 NamedItems = Annotated[tuple[Named, ...], Field(strict=False, min_length=1)]
 
 
@@ -221,7 +231,9 @@ class StudyFile(Document):
         NamedItems, BeforeValidator(as_list), Field(validation_alias=AliasChoices("workloads", "workload"))
     ]
     optimizers: Annotated[tuple[Contestant, ...], Field(strict=False, min_length=1)]
-    bases: NamedItems = (Named.model_validate("identity"),)
+    bases: Annotated[tuple[NamedBasis, ...], Field(strict=False, min_length=1)] = (
+        NamedBasis.model_validate("identity"),
+    )
     tuning: Tuning
     schedule: Schedule = Schedule()
     stop: Stop = Stop()

@@ -25,11 +25,11 @@ class WorkloadRandom:
     """The generators that a workload draws one problem from (the `Random` protocol of workloads)."""
 
     def __init__(self, workload: str, seed: int) -> None:
-        self._workload, self._seed = workload, seed
+        self._workload, self.seed = workload, seed
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
         """A fresh generator for a purpose; `shared` gives every seed the same one."""
-        return generator(self._workload, "shared" if shared else self._seed, purpose)
+        return generator(self._workload, "shared" if shared else self.seed, purpose)
 
 
 def batch_order(

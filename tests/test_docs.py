@@ -242,6 +242,7 @@ def test_the_reference_of_study_files_leaves_no_part_out():
     }
     shorthand = {
         study.Named,
+        study.NamedBasis,
         study.Contestant,
         study.FinalSeeds,
         tuning.Protocol,

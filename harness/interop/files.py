@@ -33,7 +33,7 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
-def told(error: Exception, path: Path) -> str:
+def error_at(error: Exception, path: Path) -> str:
     """What a file raises, and at which of its lines."""
     lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if Path(one.filename) == path]
     return f"{type(error).__name__}: {error}" + (f", line {lines[-1]}" if lines else "")

@@ -18,7 +18,7 @@ import numpy as np
 from documents.errors import InputError, nearest, unknown
 from documents.method import LIBRARIES
 from harness.engine.layout import KINDS
-from harness.interop.files import FILE, load_file, told
+from harness.interop.files import FILE, error_at, load_file
 from harness.interop.needed_arguments import ADAMW, NEEDED
 from optimizers.needs import Need
 from optimizers.options import Option, OptionError, Options, complete
@@ -443,7 +443,7 @@ def _load(locator: str) -> Any:
     except InputError:
         raise
     except Exception as error:  # whatever a module raises
-        raise InputError(f"{locator}: {at.module} cannot be imported ({told(error, path)})") from error
+        raise InputError(f"{locator}: {at.module} cannot be imported ({error_at(error, path)})") from error
     if not hasattr(module, at.name):
         raise InputError(f"{locator}: {at.module} has no {at.name!r}{nearest(at.name, dir(module))}")
     return getattr(module, at.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -79,10 +81,12 @@ class TorchContestant:
                 raise
             except Exception as error:  # whatever another library raises
                 what = f"step {self.steps + 1} fails" if self.steps else "takes no step"
+                refused = not self.steps and isinstance(error, TypeError | AssertionError)
                 hint = "; one that evaluates the loss itself wants closure: true"
+                at = extract_tb(error.__traceback__)[-1]
                 raise InputError(
-                    f"{self.name}: {what} ({type(error).__name__}: {error})"
-                    f"{'' if with_closure or self.steps else hint}"
+                    f"{self.name}: {what} ({type(error).__name__}: {error}, {Path(at.filename).name} line "
+                    f"{at.lineno}){hint if refused and not with_closure else ''}"
                 ) from error
         self.steps += 1
         self._settle()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,9 +29,9 @@ from harness.stages.job import (
     Cell,
     Instance,
     Job,
+    basis_of,
     bundle_of,
     instance,
-    load_basis,
     precision_of,
     reestimation_of,
     steps_of,
@@ -161,8 +161,9 @@ class _Meter:
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
         """One basis of all seeds."""
         done: Job = self.once(self.estimated, workload, basis)
+        one, _ = self.once(_made, workload)
         seeds, seconds = len(spec.seeds), done.clock.seconds
-        gradients = load_basis(done, workload.name, basis, [SEED], "float64").gradient_evaluations
+        gradients = basis_of(done, workload, basis, [one], "float64").gradient_evaluations
         taken = seeds * (seconds["data"] + seconds["step"]) + seconds["compile"]
         return Cost(gradients=seeds * gradients, process_seconds=taken)
 
@@ -213,11 +214,10 @@ class _Meter:
         one, made = self.once(_made, workload)
         dtype = precision_of(spec, workload_of(workload))
         job = Job(spec, self.folder, Clock(), 1, machine="")
-        loaded = load_basis(
-            self.once(self.estimated, workload, basis), workload.name, basis, spec.seeds, dtype
-        )
+        loaded = basis_of(self.once(self.estimated, workload, basis), workload, basis, [one], dtype)
+        stacks = {group: np.repeat(each, len(spec.seeds), 0) for group, each in loaded.matrices.items()}
         cell = Cell(workload_of(workload), workload, optimizer, basis, spec.settings or ())
-        whole = bundle_of(job, cell, [one] * len(spec.seeds), loaded)
+        whole = bundle_of(job, cell, [one] * len(spec.seeds), replace(loaded, matrices=stacks))
         size = lanes_per_bundle(whole, np.dtype(dtype).itemsize, spec.bundle_memory_bytes)
         marks: list[dict[str, float]] = []
         clock, part = Clock(), whole.part(slice(size[0]), slice(size[1]))

@@ -12,7 +12,7 @@ from typing import Any
 from documents.errors import InputError, unknown
 from documents.study import LETTERS, Contribution, Named, StudyFile, read_study_file
 from harness.interop import foreign
-from harness.interop.files import FILE, load_file, told
+from harness.interop.files import FILE, error_at, load_file
 from harness.planning.config import Config
 from harness.registry import RULES, find_rule
 from results.temporary import write_texts
@@ -70,7 +70,7 @@ def located(name: str) -> str:
     except InputError:
         raise
     except Exception as error:  # whatever the file raises
-        raise InputError(f"{match['path']}: cannot be imported ({told(error, path)})") from error
+        raise InputError(f"{match['path']}: cannot be imported ({error_at(error, path)})") from error
     if item not in defined and RULES.constant in defined:
         return f"{path}:{item}" if item else str(path)
     own = [key for key, one in defined.items() if getattr(one, "__module__", "") == defined["__name__"]]

@@ -25,7 +25,7 @@ from documents.job import (
     spec_file,
     training,
 )
-from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec
+from documents.method import BasisSpec, Method, OptimizerSpec, methods
 from documents.plan import ChecksPlan, ReplacedSet, ReportPlan, SkippedStudy, StudyPlan, UnrunClaim
 from documents.sets import FOLDER as PUBLISHED
 from documents.study import Scale
@@ -57,6 +57,7 @@ from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
 from harness.stages.supervision import FAILED
 from optimizers import rules
 from optimizers.bases import KIND as BASES
+from optimizers.bases import bases as known_bases
 from results.temporary import write_texts
 from workloads.data import FOLDER_VARIABLE
 
@@ -204,8 +205,8 @@ class Planner:
         )
 
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
-        """The job that computes bases for some seeds; none where there is only the identity."""
-        bases = tuple(basis for basis in among if basis.name != IDENTITY)
+        """The job that computes bases for some seeds; none where no basis is estimated."""
+        bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
         if not bases:
             return ()
         spec = BasesSpec(
@@ -221,7 +222,7 @@ class Planner:
     ) -> tuple[PlannedJob, ...]:
         """The sweep, and its refinement where the protocol has one."""
         study, seeds = self.study, tuning_seeds(self.size)
-        tuning, tried = study.tuning_of(optimizer), study.tried_bases
+        tuning, tried = study.tuning_of(optimizer), _bases_of(optimizer, study.tried_bases)
         settings = tuning.settings(generator(study.name, tuning.protocol))
         cells = len(study.workloads[self.scale]) * len(tried) * len(seeds)
         common = {**self._common(backend, (optimizer,), seeds, bases, tried), **self._running(backend)}
@@ -243,7 +244,7 @@ class Planner:
             tuning=self.study.tuning_of(optimizer),
             compared=self._compared(optimizer),
             claim_rules=deciding(self.study, self.scale)["rules"],
-            **self._common(backend, (optimizer,), seeds, upstream),
+            **self._common(backend, (optimizer,), seeds, upstream, _bases_of(optimizer, self.study.bases)),
             **self._running(backend),
         )
         return PlannedJob(spec, self.results, len(spec.workloads) * len(spec.bases) * len(seeds), upstream)
@@ -262,8 +263,8 @@ class Planner:
         spec = TimingSpec(
             stage="timing", **training(self.study, self.size), **common, **self._running(backend)
         )
-        methods = len(spec.bases) * len(spec.optimizers)
-        return PlannedJob(spec, self.results, len(spec.workloads) * methods, upstream)
+        count = len(methods(spec.optimizers, spec.bases))
+        return PlannedJob(spec, self.results, len(spec.workloads) * count, upstream)
 
     def _common(
         self,
@@ -310,6 +311,11 @@ class Planner:
         """Where and in what memory a backend runs methods."""
         device = self.size.backends[backend].device
         return {"device": device, "bundle_memory_bytes": self.size.bundle_memory_bytes}
+
+
+def _bases_of(optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[BasisSpec, ...]:
+    """Those that an optimizer takes."""
+    return tuple(basis for basis in bases if basis.is_of(optimizer.label))
 
 
 def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:

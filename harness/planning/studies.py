@@ -139,6 +139,7 @@ def first_final_seed(study: Study, scale: str) -> int:
     decisive = {
         "rules": [rule_hash(claim.written_rule, size.at_most_partly) for claim in claims],
         "budget": size.budget,
+        "tuning_seeds": size.seeds.tuning,
         "workloads": study.workloads[scale],
         "bases": study.bases,
         "optimizers": [one for one in study.optimizers if one.label in compared],
@@ -238,7 +239,7 @@ def read_study(path: Path) -> Study:
         report("claims", f"the id {claim!r} is given twice; ids must differ")
     known = _known_workloads(file, path.parent, report)
     optimizers_ = _optimizers(file, path.parent, report)
-    bases_ = _bases(file, report)
+    bases_ = _bases(file, optimizers_, report)
     if not problems:  # else a name that lacks is no claim's fault
         labels = methods(optimizers_, bases_)
         metrics = _shared_metrics(workload for _, _, workload in known.values())
@@ -246,7 +247,7 @@ def read_study(path: Path) -> Study:
         _check_ties(file, report)
         for key, condition in _conditions(file.claims):
             _check_condition(key, condition, file, metrics, report)
-            for name in _named(condition):
+            for name in condition.named:
                 if name not in labels:
                     report(key, unknown("the study", "method", name, labels))
         _check_workloads(file, known.keys(), report)
@@ -392,8 +393,8 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     )
 
 
-def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
-    specs = []
+def _bases(file: StudyFile, optimizers_: Sequence[OptimizerSpec], report: Report) -> tuple[BasisSpec, ...]:
+    specs, contestants = [], [one.label for one in optimizers_]
     for entry in file.bases:
         if entry.name not in bases():
             report("bases", unknown("the suite", "basis", entry.name, bases()))
@@ -406,9 +407,15 @@ def _bases(file: StudyFile, report: Report) -> tuple[BasisSpec, ...]:
             )
             continue
         try:
-            specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(entry.options)))
+            options = bases()[entry.name].complete(entry.options)
+            specs.append(BasisSpec(label, entry.name, options, entry.optimizers or ()))
         except OptionError as error:
             report(f"bases.{label}", error)
+        for one in entry.optimizers or ():
+            if one not in contestants:
+                report(f"bases.{label}.optimizers", unknown("the study", "optimizer", one, contestants))
+        if entry.optimizers and label == IDENTITY:
+            report("bases.identity.optimizers", "all run in original coordinates; leave it out")
     for label in _repeated(spec.label for spec in specs):
         report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
     tried, known = file.tuning.tried_in, [spec.label for spec in specs]
@@ -507,7 +514,7 @@ def _check_condition(
 ) -> None:
     """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
     stop = file.stop.model_dump().get(condition.metric)
-    untried = [name for name in sorted(_named(condition)) if not file.tuning.tries(Method.of(name).basis)]
+    untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
     if condition.of_tuning and untried:
         report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
     if condition.quantity == "steps_to_stop" and stop is None:
@@ -532,11 +539,6 @@ def _check_condition(
     elif ratio and not straight and not condition.of_gain and condition.number <= 0:
         remedy = "give a positive number, or effect: difference"
         report(f"{key}.than", f"a ratio to {condition.number:g} says nothing; {remedy}")
-
-
-def _named(condition: Condition) -> list[str]:
-    """The methods that a condition names."""
-    return [*condition.named]
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:

@@ -19,6 +19,7 @@ from harness.paths import basis_file
 from harness.progress import Progress
 from harness.sources import check_unchanged
 from harness.stages.job import (
+    BASIS_STREAM,
     Instance,
     Job,
     basis_name,
@@ -38,7 +39,7 @@ def estimate_bases(job: Job) -> list[str]:
     spec = job.spec
     assert isinstance(spec, BasesSpec)
     engine = job.engine("float64", backend="jax", device="cpu")
-    wanted = [basis for basis in spec.bases if bases()[basis.name].has_matrix]
+    wanted = [basis for basis in spec.bases if bases()[basis.name].estimated]
     progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
     for number, (workload, basis) in enumerate(itertools.product(spec.workloads, wanted)):
         place = Lanes(number)
@@ -80,7 +81,8 @@ def _estimate_seeds(
             one = instance(workload_of(workload), workload.settings, seed)
         if sample is None:
             with job.clock.phase("compile"):
-                sample = _sampler(basis, workload, one, engine)
+                what = sampling_of(basis, workload, one)
+                sample = sampler(what, engine, one.problem, one.random)
         with job.clock.phase("step"):
             arrays = estimate(basis, workload, one, sample)
         for name in [name for name in arrays if name.startswith("matrix")]:
@@ -88,11 +90,6 @@ def _estimate_seeds(
         check_unchanged(job.spec)
         with replacing(file) as temporary:
             np.savez(temporary, allow_pickle=False, **arrays)
-
-
-def _sampler(basis: BasisSpec, workload: WorkloadSpec, one: Instance, engine: Engine) -> Sampler:
-    what = sampling_of(basis, workload, one)
-    return sampler(what, engine, one.problem, one.random) if what.count else lambda *_: iter(())
 
 
 def estimate(
@@ -103,7 +100,7 @@ def estimate(
     `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart.
     """
     start = time.perf_counter()
-    kind, random = bases()[basis.name], one.random("egop basis")
+    kind, random = bases()[basis.name], one.random(BASIS_STREAM)
     groups = groups_of(basis, workload, one)
     found, count = estimated(
         groups,

@@ -32,6 +32,7 @@ from harness.stages.supervision import FAILED, Attendance, FailedBefore, Failure
 from optimizers.bases import CHANGES, Change, Group, bases
 from workloads.workload import Problem, Workload
 
+BASIS_STREAM = "egop basis"  # of random numbers
 PARTS = "parts"  # in a job's folder: the tables of lanes that are done, as long as others are not
 
 
@@ -117,15 +118,28 @@ class LoadedBasis:
     changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
 
 
-def load_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: str) -> LoadedBasis:
-    """Read the matrices that the bases job wrote.
+def basis_of(
+    job: Job, workload: WorkloadSpec, basis: BasisSpec, instances: Sequence[Instance], dtype: str
+) -> LoadedBasis:
+    """The matrices of some instances: those that the bases job wrote, or drawn anew.
 
     Raises:
         FailedBefore: when its estimation failed, or its file is missing or damaged: then as
             interrupted, which does not count against the method.
     """
-    if not bases()[basis.name].has_matrix:
-        return LoadedBasis({}, 0, [0.0] * len(seeds))
+    if bases()[basis.name].estimated:
+        return _read_basis(job, workload.name, basis, [one.random.seed for one in instances], dtype)
+    stacks: dict[Group, list[np.ndarray]] = {}
+    for one in instances:
+        random = one.random(BASIS_STREAM)
+        for group in groups_of(basis, workload, one):
+            matrix, _ = bases()[basis.name].estimator(basis.options, group, random).result()
+            stacks.setdefault(group, []).append(matrix.astype(dtype))
+    matrices = {group.names: np.stack(stack) for group, stack in stacks.items()}
+    return LoadedBasis(matrices, 0, [0.0] * len(instances), {group.names: group.change for group in stacks})
+
+
+def _read_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: str) -> LoadedBasis:
     folders = job.upstream("bases")
     stacks: dict[tuple[str, ...], list[np.ndarray]] = {}
     changes: dict[tuple[str, ...], Change] = {}

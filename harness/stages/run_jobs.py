@@ -25,9 +25,9 @@ from harness.stages.job import (
     Instance,
     Job,
     LoadedBasis,
+    basis_of,
     bundle_of,
     instance,
-    load_basis,
     precision_of,
     workload_of,
 )
@@ -182,9 +182,9 @@ class _CellRun:
     def _built(self) -> tuple[Bundle, LoadedBasis]:
         job, cell = self.job, self.cell
         with job.clock.phase("data"):
-            dtype = precision_of(job.training, cell.workload)
-            basis = load_basis(job, cell.workload.name, cell.basis, job.spec.seeds, dtype)
-            return bundle_of(job, cell, self.instances_of(cell), basis), basis
+            dtype, instances = precision_of(job.training, cell.workload), self.instances_of(cell)
+            basis = basis_of(job, cell.workload_spec, cell.basis, instances, dtype)
+            return bundle_of(job, cell, instances, basis), basis
 
     def _attempt(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> list[RunTables]:
         """The rows of some lanes: read where they are stored, else run together, else setting by setting."""

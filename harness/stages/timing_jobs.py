@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from harness.engine.execution import PHASES, Bundle
 from harness.progress import Progress
-from harness.stages.job import Cell, Instance, Job, bundle_of, instance, load_basis, precision_of, workload_of
+from harness.stages.job import Cell, Instance, Job, basis_of, bundle_of, instance, precision_of, workload_of
 from harness.stages.supervision import failure_of
 from harness.timing.clocks import pinned
 from harness.timing.step_times import NULL, Measured, Memory, Timing, measure_methods
@@ -33,7 +33,7 @@ def time_study(job: Job) -> list[str]:
     finals = pl.concat([read(folder, "runs") for folder in job.upstream("final")]).filter(finished())
     progress = Progress(
         f"{spec.study} timing on {spec.backend}",
-        len(spec.workloads) * (1 + len(spec.optimizers) * len(spec.bases)),
+        len(spec.workloads) * (1 + len(methods(spec.optimizers, spec.bases))),
     )
     timings: list[dict[str, Any]] = []
     memory: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def _bundle(
     }
     cell = Cell(workload_of(workload), workload, optimizer, basis, [setting])
     dtype = precision_of(job.training, cell.workload)
-    loaded = load_basis(job, workload.name, basis, job.spec.seeds[:1], dtype)
+    loaded = basis_of(job, workload, basis, [one], dtype)
     return bundle_of(job, cell, [one], loaded)
 
 

@@ -84,7 +84,8 @@ class Basis:
         source: file and equation of the seed document.
         description: one line for `curvebench list`.
         options: the choices that it takes, by name.
-        has_matrix: whether it has a V for each problem, which a job of its own makes.
+        estimated: whether V is made from gradients, by a job of its own that stores it; else it is drawn
+            from the seed wherever it is needed.
         groups: `groups(options, shapes, kinds)`: what is changed together; `kinds` gives the kind of each
             parameter's role, such as "weight" or "bias". Raises OptionError.
         samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all
@@ -98,7 +99,7 @@ class Basis:
     source: str
     description: str
     options: Mapping[str, Option] = field(default_factory=dict)
-    has_matrix: bool = False
+    estimated: bool = False
     groups: Callable[[Options, Shapes, Mapping[str, str]], tuple[Group, ...]] = (
         lambda options, shapes, kinds: ()
     )

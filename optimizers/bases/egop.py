@@ -264,7 +264,7 @@ EGOP = Basis(
             choice("carried", "restarted"),
         ),
     },
-    has_matrix=True,
+    estimated=True,
     groups=_groups,
     samples=_samples,
     sampling=_sampling,

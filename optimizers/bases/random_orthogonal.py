@@ -39,7 +39,6 @@ RANDOM_ORTHOGONAL = Basis(
     source="none",
     description="a uniformly random rotation of the blocks of egop, which costs no gradients",
     options={name: EGOP.options[name] for name in ("blocks", "filters", "rows")},
-    has_matrix=True,
     groups=_groups,
     estimator=_estimator,
 )

@@ -25,8 +25,8 @@ from results.outcomes import failed
 
 Standing = Literal["beats", "cannot be told from", "loses to"]
 HEAD = (
-    f"{'problem':<20}{'final loss':>12}{'x best':>9}  {'best method':<20}"
-    f"{'at target':>10}{'gradients':>11}{'rate':>11}"
+    f"{'problem':<20} {'final loss':>11} {'x best':>11}  {'best method':<20}"
+    f" {'at target':>9} {'gradients':>10} {'rate':>10}"
 )
 
 
@@ -63,7 +63,7 @@ class Placed:
         backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
         row: its row, without rank and score where all its final runs failed.
-        methods: how many the board has.
+        methods, field_problems: how many the board has.
         standing: how it stands to every other method, by its name; empty where all its final runs failed.
     """
 
@@ -75,6 +75,7 @@ class Placed:
     command: str
     row: MethodRow
     methods: int
+    field_problems: int
     problems: tuple[ProblemResult, ...]
     standing: Mapping[str, Standing]
 
@@ -143,6 +144,7 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
                     command=_command(optimizer, [one.name for one in joined.workloads], place),
                     row=replace(row, rank=None, score=None, mean_rank=None) if lost else row,
                     methods=len(rows),
+                    field_problems=len(study.workloads),
                     problems=tuple(_problems(board, row, chosen)),
                     standing={} if lost else standings(study, tables, method),
                 )
@@ -156,7 +158,7 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> s
     about = {"factors": optimizer.factors, "space": optimizer.space}
     options = {**given, **optimizer.hyperparameters, **{name: one for name, one in about.items() if one}}
     label = optimizer.label if place == HERE else f"{optimizer.label}-again"
-    words = ["curvebench", "try", optimizer.locator, "--label", label]
+    words = ["curvebench", "try", optimizer.given_name, "--label", label]
     words += ["--options", json.dumps(options)] if options else []
     words += ["--problems", ",".join(problems)] if place == HERE else []
     return shlex.join(words)
@@ -200,9 +202,9 @@ def _lost(lost: pl.DataFrame) -> str:
     counts = lost["outcome"].value_counts(sort=True)
     outcomes = listed([f"{count} {name.replace('_', ' ')}" for name, count in counts.iter_rows()])
     steps = lost["outcome_step"].drop_nulls().sort()
-    when = f", the first at step {steps[0]}, half by step {steps[len(steps) // 2]}" if len(steps) else ""
-    reason = next(iter(lost["reason"].drop_nulls()), "the loss is not finite")
-    return f"every run on {lost['workload'][0]} failed ({outcomes}){when}: {reason}"
+    seen = f" (half of them by step {steps[len(steps) // 2]})" if len(steps) else ""
+    reason = next(iter(lost["reason"].drop_nulls()), f"the loss is not finite{seen}")
+    return f"every run on {lost['workload'][0]} failed ({outcomes}): {reason}"
 
 
 # --- what is printed -----------------------------------------------------------------------------
@@ -211,7 +213,9 @@ def _lost(lost: pl.DataFrame) -> str:
 def as_text(found: Placed) -> str:
     """The result for people."""
     row, by = found.row, found.by_standing
-    lines = [f"{row.method} next to {found.methods - 1} methods of {found.field}:"]
+    some = f", on {len(found.problems)} of its {found.field_problems} problems"
+    some = some if len(found.problems) < found.field_problems else ""
+    lines = [f"{row.method} next to {found.methods - 1} methods of {found.field}{some}:"]
     if row.rank and row.score:
         lines.append(
             f"  rank {_with_interval(row.rank, plain)} of {found.methods}, score {_with_interval(row.score)}"
@@ -227,8 +231,8 @@ def as_text(found: Placed) -> str:
     for one in found.problems:
         share = f"{one.reached} of {one.seeds}"
         lines.append(
-            f"{one.problem:<20}{number(one.median):>12}{number(one.ratio):>9}  {one.best:<20}{share:>10}"
-            f"{number(one.evaluations):>11}{number(one.learning_rate):>11}"
+            f"{one.problem:<20} {number(one.median):>11} {number(one.ratio):>11}  {one.best:<20} {share:>9}"
+            f" {number(one.evaluations):>10} {number(one.learning_rate):>10}"
         )
     lost = int(row.diverged.successes)
     lines += (

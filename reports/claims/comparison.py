@@ -11,7 +11,7 @@ from math import inf, log
 import numpy as np
 import polars as pl
 
-from documents.claim import TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
+from documents.claim import TO_NEARLY_BEST, TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
 from documents.document import Direction, targets_on
 from documents.errors import InputError
 from documents.method import Method
@@ -303,8 +303,9 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
         return steps_to_stop(study, final, condition.metric)
     if condition.quantity == "steps_to_target":
         return steps_to_target(final, condition.metric)
-    if condition.quantity == "seconds_to_nearly_best":
-        return seconds_to_nearly_best(study, tables, final, condition.metric)
+    if condition.quantity in TO_NEARLY_BEST:
+        charged = condition.quantity == "seconds_to_nearly_best"
+        return seconds_to_nearly_best(study, tables, final, condition.metric, charged)
     if condition.quantity == "log_linearity":
         return log_linearity(tables, final, condition.metric, condition.down_to or 0.0)
     return study_values(study, final, condition.metric, condition.which)

@@ -98,9 +98,9 @@ def _recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def seconds_to_nearly_best(
-    study: StudyPlan, tables: Tables, final: pl.DataFrame, metric: str
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, metric: str, charged: bool = True
 ) -> pl.DataFrame:
-    """Seconds, those of the basis included, until a run first has 99.5 % of its own best value (000 App. B).
+    """Seconds until a run first has 99.5 % of its own best value (000 App. B).
 
     Of a metric that is minimized that is the best value over 0.995. The seconds are modelled: steps times the
     timed step. A run that failed did not converge: infinite.
@@ -109,6 +109,7 @@ def seconds_to_nearly_best(
         tables: the study's.
         final: the final runs on one workload and backend, with `method`.
         metric: one that is nowhere negative.
+        charged: whether the seconds of the basis are included.
 
     Returns:
         The rows of `final` that are not missing with a column `value`, null where no step was timed.
@@ -119,8 +120,10 @@ def seconds_to_nearly_best(
         near = value * NEARLY_BEST <= value.min().over("run")
     steps = _recorded(tables, final, metric).filter(near).group_by("run").agg(first=pl.col("step").min())
     joined = _timed(tables, final.filter(~missing())).join(steps, on="run", how="left", maintain_order="left")
-    charged = pl.col("first") * pl.col("each") + pl.col("basis_seconds").fill_null(0)
-    took = pl.when(failed()).then(pl.lit(float("inf"))).otherwise(charged)
+    seconds = pl.col("first") * pl.col("each")
+    if charged:
+        seconds += pl.col("basis_seconds").fill_null(0)
+    took = pl.when(failed()).then(pl.lit(float("inf"))).otherwise(seconds)
     return joined.with_columns(value=took).drop("first", "each")
 
 

@@ -136,8 +136,8 @@ def _matchups(
 def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
     """What the page of comparisons shows.
 
-    Where a report is so large that the page would not stay below 2 MB, whole contests are left out from the
-    end.
+    Where a report is so large that the page would not stay below 2 MB, whole contests are left out, of the
+    studies with fewest methods first.
 
     Args:
         shown: methods to begin with, the first two that there are.
@@ -146,7 +146,7 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence
         `data` for the script (texts only), `left_out` of it, `methods`, and `comparisons` for what their
         intervals cover.
     """
-    found = contests(studies)
+    found = contests(sorted(studies, key=lambda each: -len(each[0].methods)))
     methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
     held = list(accumulate(len(contest.meetings) for contest in found))
     fits = sum(pairs <= MOST_PAIRS for pairs in held)

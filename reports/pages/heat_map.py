@@ -91,7 +91,7 @@ def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
 def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
     """The map of one answer a problem; rows of one method are left out.
 
-    So are columns of one problem, but of methods that join.
+    So are columns of one problem of several, but of methods that join.
 
     Args:
         board: the one that comes first.
@@ -100,7 +100,8 @@ def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
     counts = Counter(method for own in costs for method in own)
     joining = {one.label for answer in answers for other in answer.study.joining for one in other.optimizers}
     joined = [method for method in counts if Method.of(method).optimizer in joining]
-    often = (method for method, count in counts.most_common() if count >= LEAST_PROBLEMS)
+    least = min(LEAST_PROBLEMS, len(answers))
+    often = (method for method, count in counts.most_common() if count >= least)
     others = [method for method in often if method not in joined]
     ranked = [row.method for row in board.rows if row.method in others] if board else others
     methods = tuple(dict.fromkeys((*joined, *ranked, *others)))

@@ -48,7 +48,7 @@ class Contents:
 
 
 def gather(plan: ReportPlan) -> Contents:
-    """The tables that a report shows, the curves of final runs only.
+    """The tables that a report shows; of curves those of final runs, and of alternatives what decides claims.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -63,10 +63,14 @@ def gather(plan: ReportPlan) -> Contents:
                 f"study {study.name}: a set keeps a folder of that name; rename the study's file"
             )
         own = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
-        final = own["runs"].filter(pl.col("stage") == "final").select("run").lazy()
+        runs = {stage: own["runs"].filter(stage=stage) for stage in ("final", "alternative")}
+        wanted = runs["final"].select("run"), curves_of_claims(study, runs["alternative"])
         with naming_damage(table_files(study.tables, "curves")):
-            every = scan(study.tables, "curves").join(final, on="run", how="semi", maintain_order="left")
-            curves = every.collect(engine="streaming")
+            every = scan(study.tables, "curves")
+            kept = (
+                every.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
+            )
+            curves = pl.concat(kept).collect(engine="streaming")
         own["curves"] = thinned(curves, curves_of_claims(study, own["runs"]))
         cut += [study.name] * (study.name in before or len(own["curves"]) < len(curves))
         frames[study.name] = own

@@ -153,7 +153,7 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     assert (first["backend"], second["backend"], first["field_backend"]) == ("torch", "jax", "jax")
     assert (first["runs"], first["failed"]) == (10, 0)
     assert first["rank"]["workloads"] == first["score"]["workloads"] == 2
-    again = "curvebench try torch:my_lion.py:Lion --label torch-lion --problems least_squares,mild"
+    again = "curvebench try my_lion.py:Lion --label torch-lion --problems least_squares,mild"
     assert first["command"] == again
     page = Path(first["page"]).read_text()
     assert "It ran on torch, the field's methods on jax" in page
@@ -184,7 +184,7 @@ def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
     assert said["standing"] == {}
     line = lost.stderr.splitlines()[-1]
     assert line.startswith("broken.py:Later (torch-later): every run on mild failed (")
-    assert "11 diverged and 2 error), the first at step 4, half by step 4: " in line
+    assert "11 diverged and 2 error): " in line
     assert "ValueError: too fast" in line
     assert "Next:" not in lost.stdout + lost.stderr
     assert "Select jobs" not in lost.stderr
@@ -319,8 +319,8 @@ def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():
     )
     named = runs.with_columns(method=pl.lit("lion"))
     assert hopeless(named, "Lion", "lion") == (
-        "Lion (lion): every run on mild failed (2 diverged), the first at step 6, half by step 8: "
-        "the loss is not finite\n"
+        "Lion (lion): every run on mild failed (2 diverged): "
+        "the loss is not finite (half of them by step 8)\n"
         "Lion (lion): every run on big failed (1 out of memory): needs 80 GB"
     )
     assert hopeless(named.filter(workload="fine"), "Lion", "lion") is None

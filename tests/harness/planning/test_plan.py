@@ -107,6 +107,19 @@ def test_jobs_depend_on_what_they_read(config):
     assert final.upstream == (sweep, refine, final_bases)
 
 
+def test_a_basis_is_run_by_the_optimizers_that_take_it(config):
+    given = ("sampling: {normal: 1.0}}}", "sampling: {normal: 1.0}, optimizers: [adam]}}")
+    write_study(config.study_folder, given, ("shared_across: bases", "shared_across: none"))
+    plan = make_plan(config)
+    for stage in ("sweep", "refine", "final"):
+        for job in by_name(plan, stage, backend="jax"):
+            bases = {"sgd": ["identity"], "adam": ["identity", "egop"]}[job.spec.optimizers[0].name]
+            assert [basis.label for basis in job.spec.bases] == bases
+    assert [job.lanes for job in by_name(plan, "timing")] == [3, 3]
+    (study,) = plan.report.studies
+    assert study.methods == ("sgd", "adam", "adam @ egop")
+
+
 def test_every_method_gets_the_same_budget(config):
     lanes: dict[str, int] = {}
     for job in make_plan(config).jobs:
@@ -125,9 +138,13 @@ def test_a_search_has_no_refinement_and_the_same_points_for_all(config):
     assert len(sgd.spec.settings) == 5
 
 
-def test_the_identity_alone_needs_no_basis_job(config):
+@pytest.mark.parametrize(
+    ("bases", "method"),
+    [("identity", "sgd"), ("identity, {random_orthogonal: {}}", "adam @ random_orthogonal")],
+)
+def test_what_is_not_estimated_needs_no_basis_job(bases: str, method: str, config):
     egop = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
-    write_study(config.study_folder, (egop, "bases: [identity]"), ("adam @ egop", "sgd"))
+    write_study(config.study_folder, (egop, f"bases: [{bases}]"), ("adam @ egop", method))
     plan = make_plan(config)
     assert not by_name(plan, "bases")
     assert all("bases" not in job.spec.upstream for job in plan.jobs)

@@ -20,7 +20,7 @@ from harness.planning.studies import (
 from harness.stages.job import workload_of
 from optimizers import rules
 from optimizers.bases import bases
-from tests.harness.tiny import write_study
+from tests.harness.tiny import TINY, write_study
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -89,6 +89,18 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     assert workload_of(second).name == "slow"  # what tables and random streams know it by
 
 
+def test_a_basis_names_optimizers_of_the_study_and_the_identity_none(tmp_path):
+    empty = ("[identity, {egop: {blocks: all,", "[identity, {egop: {optimizers: [], blocks: all,")
+    with pytest.raises(InputError, match=r"bases.egop.optimizers: is empty or too short; give at least 1"):
+        read_study(write_study(tmp_path / "empty", empty))
+    given = "[{identity: {optimizers: [adam]}}, {egop: {optimizers: [adma]}}]"
+    path = write_study(tmp_path, (TINY[TINY.index("bases: ") :].partition("\n")[0], f"bases: {given}"))
+    with pytest.raises(InputError) as caught:
+        read_study(path)
+    assert "bases.identity.optimizers: all run in original coordinates; leave it out" in str(caught.value)
+    assert "bases.egop.optimizers: the study has no optimizer 'adma'" in str(caught.value)
+
+
 def test_final_seeds_have_not_tuned(tmp_path):
     study = read_study(write_study(tmp_path))
     first = first_final_seed(study, "quick")
@@ -98,7 +110,9 @@ def test_final_seeds_have_not_tuned(tmp_path):
     assert final_seeds(study, "quick", "torch") == (first, first + 1)
 
 
-@pytest.mark.parametrize("change", [("5 %", "6 %"), ("steps: 20", "steps: 24"), ("1e-1]", "1]")])
+@pytest.mark.parametrize(
+    "change", [("5 %", "6 %"), ("steps: 20", "steps: 24"), ("1e-1]", "1]"), ("tuning: 2", "tuning: 3")]
+)
 def test_a_changed_rule_or_setting_is_judged_on_fresh_seeds(tmp_path, change: tuple[str, str]):
     before = read_study(write_study(tmp_path / "before"))
     after = read_study(write_study(tmp_path / "after", change))
@@ -138,7 +152,7 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert asked.items() <= digits.bases[1].options.items()
     assert convex.scales["paper"].steps == 1000
     # the paper has 5 trials, which decide neither rates nor comparisons
-    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 10, "final": 20}
+    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 40, "final": 20}
     assert convex.stop == {"gradient_norm": 1e-8}
     assert convex.bases[1].options["samples"] == "5.0 d"
     assert convex.tuning.shared_across == "none"

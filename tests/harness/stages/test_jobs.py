@@ -120,6 +120,22 @@ def test_runs_have_the_precision_that_is_asked_for(tmp_path):
     assert (single != losses["float64"].to_numpy()).any()
 
 
+def test_a_random_rotation_needs_no_job_and_turns_what_is_not_equivariant(tmp_path: Path):
+    random = BasisSpec("random", "random_orthogonal", bases()["random_orthogonal"].complete({}))
+    rates = ({"learning_rate": 0.01},)
+    short = SWEEP.changed(bases=(SWEEP.bases[0], random), budget={"steps": 20}, settings=rates)
+    losses = {}
+    for name in ("momentum", "adam"):
+        runs = read(run(short.changed(optimizers=(OptimizerSpec(name, {}),)), tmp_path), "runs")
+        assert set(runs["basis_gradient_evaluations"]) == {0}
+        frame = runs.with_columns(named("train_loss", "final_metrics")).sort("seed")
+        losses[name] = [
+            frame.filter(basis=label)["train_loss"].to_numpy() for label in ("identity", "random")
+        ]
+    np.testing.assert_allclose(losses["momentum"][0], losses["momentum"][1], rtol=1e-9)
+    assert (np.abs(losses["adam"][0] / losses["adam"][1] - 1) > 1e-3).all()
+
+
 Spec = TypeVar("Spec", bound=JobSpec)
 
 

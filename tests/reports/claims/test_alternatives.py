@@ -43,26 +43,15 @@ def findings(
 
 @pytest.mark.parametrize("ties", [1, 3, 7])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_gain_at_all_tied_settings_but_one_is_seldom_supported(ties: int, size: int):
+@pytest.mark.parametrize(
+    ("at_one", "at_others", "seldom"), [(0.0, CLEAR, "supported"), (MARGIN, -CLEAR, "refuted")]
+)
+def test_one_of_the_tied_settings_is_enough_to_leave_a_finding_open(
+    at_one: float, at_others: float, seldom: Finding, size: int, ties: int
+):
     random, shares = np.random.default_rng(size), np.full(ties, 1 / ties)
-    assert_rare(
-        [
-            found == "supported"
-            for found in findings(random, np.array([0.0, *[CLEAR] * (ties - 1)]), shares, True, size)
-        ]
-    )
-
-
-@pytest.mark.parametrize("ties", [1, 3, 7])
-@pytest.mark.parametrize("size", SIZES)
-def test_a_gain_at_the_margin_of_one_tied_setting_is_seldom_refuted(ties: int, size: int):
-    random, shares = np.random.default_rng(size), np.full(ties, 1 / ties)
-    assert_rare(
-        [
-            found == "refuted"
-            for found in findings(random, np.array([MARGIN, *[-CLEAR] * (ties - 1)]), shares, True, size)
-        ]
-    )
+    medians = np.array([at_one, *[at_others] * (ties - 1)])
+    assert_rare([found == seldom for found in findings(random, medians, shares, True, size)])
 
 
 @pytest.mark.parametrize("share", [0.06, 0.5])

@@ -85,17 +85,26 @@ def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
     assert not len(one.gains), "without a timed step nothing can be said"
 
 
-def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float) -> float:
+def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float, charged: bool) -> float:
     """Seconds to the first checkpoint whose loss times 0.995 is at most the least one, by a loop."""
     curves = pl.read_parquet(list(tables.curves)).filter(run=run["run"], metric="train_loss")
     points = sorted(curves.select("step", "value").iter_rows())
     least = min(value for _, value in points)
     first = next(step for step, value in points if 0.995 * value <= least)
-    return float(first * pace + (run["basis_seconds"] or 0.0))
+    return float(first * pace + (charged * (run["basis_seconds"] or 0.0)))
 
 
-def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(report: Report):
-    study, claim, tables = asking(report, quantity="seconds_to_nearly_best", which="best")
+@pytest.mark.parametrize(
+    ("quantity", "charged", "words"),
+    [
+        ("seconds_to_nearly_best", True, "seconds to 99.5 % of the best"),
+        ("training_seconds_to_nearly_best", False, "seconds of training to 99.5 % of the best"),
+    ],
+)
+def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
+    quantity: str, charged: bool, words: str, report: Report
+):
+    study, claim, tables = asking(report, quantity=quantity, which="best")
     slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
     timings = tables.timings.with_columns(seconds=pl.col("steps") * slower)
     tables = replace(tables, timings=timings)
@@ -103,12 +112,12 @@ def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(report: R
     final = tables.runs.filter(stage="final", backend="jax").sort("seed")
     treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
     expected = [
-        np.log(seconds_by_hand(tables, right, 1.0)) - np.log(seconds_by_hand(tables, left, 2.0))
+        np.log(seconds_by_hand(tables, right, 1.0, charged) / seconds_by_hand(tables, left, 2.0, charged))
         for left, right in zip(treated.to_dicts(), control.to_dicts(), strict=True)
     ]
     assert one.gains == pytest.approx(expected)
     assert max(expected) < 0 < treated["basis_seconds"].min()  # type: ignore[operator]
-    assert decided([one])["which"].item() == "seconds to 99.5 % of the best"
+    assert decided([one])["which"].item() == words
     untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"

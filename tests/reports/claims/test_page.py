@@ -154,6 +154,23 @@ def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(plan: ChecksPlan):
     assert "few digits" not in str(told[HOSTILE, ""][1])
 
 
+def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(plan: ChecksPlan):
+    (claim,) = (claim for claim in plan.claims if claim.id == REGRET)
+    part = claim.parts[0].part
+    parts = tuple(
+        replace(one, bound=True, instances=INSTANCES - 1) if one.part == part else one for one in claim.parts
+    )
+    searched = replace(plan, claims=(replace(claim, parts=parts),))
+    found = (pl.col("part") == part) & (pl.col("instance") == INSTANCES - 1)
+    rows = check_rows(plan).filter(claim=REGRET)
+    broken = rows.with_columns(holds=pl.when(found).then(pl.lit(value=False)).otherwise(pl.col("holds")))
+    for given, verdict in ((rows, "reproduced"), (broken, "not reproduced")):
+        (row,) = property_rows(searched, given, "quick")
+        assert row["verdict"] == verdict
+        assert row["estimate"] == 1.0
+        assert str(row["reason"]).startswith(f"all measures hold on {2 * INSTANCES - 1} of")
+
+
 def plain_text(markup: str) -> str:
     """A piece of a page without its tags."""
     return html.unescape(" ".join(re.sub(r"<.*?>", " ", markup).split()))

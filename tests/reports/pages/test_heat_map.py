@@ -38,7 +38,8 @@ def test_cells_are_ratios_to_the_best_and_misses(found: list[Answer]):
     lonely = _of(found[0], "three", {"adam": 1.0, "other": 2.0}, ("adam",))
     heat = heat_map([one, two, lonely])
     assert [row.answer.workload.name for row in heat.rows] == ["one", "two"]
-    assert heat.methods == ("adam", "sgd", "muon"), "a method on one problem has no column"
+    assert heat.methods == ("adam", "sgd", "muon"), "a method on one problem of several has no column"
+    assert heat_map([one]).methods == ("adam", "sgd", "muon", "alone")
     assert heat.rows[0].cells == (
         HeatCell(1.0, 0, True),
         HeatCell(1.09, 0, True),

@@ -136,6 +136,7 @@ def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
 def test_the_overview_and_the_summary_say_whether_both_agree(rendered: Rendered):
     overview = (rendered.site / "index.html").read_text()
     assert "1 of 1 claim that was run here came out as published" in overview
+    assert "<summary>1 claim that does not differ</summary>" in overview
     assert "Published: 1 of 1 claim agrees with the published sets\n" in rendered.said
 
 

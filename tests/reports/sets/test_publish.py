@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import numpy as np
@@ -31,6 +32,7 @@ from reports.sets.files import new_set, seal
 from reports.sets.objections import Objection, changed_rules, in_short, objections
 from reports.sets.publish import publish
 from reports.tables import read_tables
+from results.reading import read, with_method
 from results.schema import TABLES
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
@@ -451,6 +453,28 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
     lengths = {(method, metric): length for method, metric, length in longest.iter_rows()}
     assert lengths["adam", "train_loss"] == 8
     assert lengths["adam", "validation_accuracy"] == lengths["adagrad", "train_loss"] == 3
+
+
+def test_of_alternatives_only_curves_that_decide_claims_are_published(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+):
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    asked = replace(claim, conditions=(replace(claim.conditions[0], at_equal="gradients"),))
+    stage = pl.when(pl.col("seed") % 2 == 0).then(pl.lit("alternative")).otherwise(pl.col("stage"))
+
+    def as_alternatives(folders: Any, table: str) -> pl.DataFrame:
+        rows = read(folders, table)
+        return rows.with_columns(stage=stage) if table == "runs" else rows
+
+    monkeypatch.setattr("reports.sets.contents.read", as_alternatives)
+    contents = gather(replace(report.plan, studies=(replace(study, claims=(asked,)),)))
+    tables = contents.frames["digits_mlp"]
+    curves = tables["curves"].join(with_method(tables["runs"]), on="run").filter(stage="alternative")
+    assert set(curves.select("method", "metric").unique().rows()) == {
+        ("adam", "train_loss"),
+        ("adam @ egop", "train_loss"),
+    }
 
 
 def test_the_readme_links_to_the_set_from_where_it_lies(tmp_path: Path):
