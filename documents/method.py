@@ -59,12 +59,6 @@ class OptimizerSpec:
         return LIBRARIES.get(library) if colon else None
 
     @property
-    def given_name(self) -> str:
-        """What `curvebench try` takes: a file's library is known from what is in it."""
-        _, _, place = self.locator.partition(":")
-        return place if ".py:" in place else self.locator
-
-    @property
     def chosen(self) -> dict[str, Any]:
         """All that a study says of it: where it is found, options, hyperparameters, factors, space."""
         return {

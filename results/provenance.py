@@ -86,9 +86,11 @@ def commit(folder: Path) -> tuple[str | None, bool | None]:
     if top is None or Path(top).resolve() != folder.resolve():
         return None, None
     revision = _output(["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"])
-    status = ["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"]
-    changes = _output([*status, "--", ".", ":(exclude,glob)*.py"])  # a user's own optimizers lie at the top
-    return revision, None if changes is None else bool(changes)
+    changes = _output(["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"])
+    if changes is None:
+        return revision, None
+    # files of Python at the top that were never added are a user's own optimizers
+    return revision, any(not re.fullmatch(r"\?\? [^/]+\.py", line) for line in changes.splitlines())
 
 
 def check_committed(file: Path | None = None, otherwise: str = "") -> None:
@@ -107,7 +109,7 @@ def check_committed(file: Path | None = None, otherwise: str = "") -> None:
             "the code that runs jobs and computes verdicts is not what a commit has (git status); commit it "
             f"first{otherwise}"
         )
-    if file and _output(["git", "-C", str(PROJECT), "ls-files", "--error-unmatch", str(file)]) is None:
+    if file and not _output(["git", "-C", str(PROJECT), "ls-tree", "HEAD", "--", str(file)]):
         raise InputError(f"{file}: no commit of {PROJECT} has this file; move it there and commit it first")
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 import torch
 
 from documents.errors import InputError
+from harness.interop.files import last_place
 
 Tensors = Sequence[torch.Tensor]
 Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # the loss and gradients where the leaves are now
@@ -81,12 +80,14 @@ class TorchContestant:
                 raise
             except Exception as error:  # whatever another library raises
                 what = f"step {self.steps + 1} fails" if self.steps else "takes no step"
-                refused = not self.steps and isinstance(error, TypeError | AssertionError)
+                refused = not self.steps and (
+                    isinstance(error, TypeError | AssertionError)
+                    or "closure" in f"{type(error)}{error}".lower()
+                )
                 hint = "; one that evaluates the loss itself wants closure: true"
-                at = extract_tb(error.__traceback__)[-1]
                 raise InputError(
-                    f"{self.name}: {what} ({type(error).__name__}: {error}, {Path(at.filename).name} line "
-                    f"{at.lineno}){hint if refused and not with_closure else ''}"
+                    f"{self.name}: {what} ({type(error).__name__}: {error}, {last_place(error)})"
+                    f"{hint if refused and not with_closure else ''}"
                 ) from error
         self.steps += 1
         self._settle()

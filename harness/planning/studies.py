@@ -141,7 +141,7 @@ def first_final_seed(study: Study, scale: str) -> int:
         "budget": size.budget,
         "tuning_seeds": size.seeds.tuning,
         "workloads": study.workloads[scale],
-        "bases": study.bases,
+        "bases": [{"label": one.label, "name": one.name, "options": one.options} for one in study.bases],
         "optimizers": [one for one in study.optimizers if one.label in compared],
         "tuning": study.tuning,
         "schedule": study.schedule,
@@ -414,6 +414,8 @@ def _bases(file: StudyFile, optimizers_: Sequence[OptimizerSpec], report: Report
         for one in entry.optimizers or ():
             if one not in contestants:
                 report(f"bases.{label}.optimizers", unknown("the study", "optimizer", one, contestants))
+        for one in _repeated(entry.optimizers or ()):
+            report(f"bases.{label}.optimizers", f"{one!r} stands here twice; name it once")
         if entry.optimizers and label == IDENTITY:
             report("bases.identity.optimizers", "all run in original coordinates; leave it out")
     for label in _repeated(spec.label for spec in specs):

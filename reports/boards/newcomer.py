@@ -158,7 +158,11 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> s
     about = {"factors": optimizer.factors, "space": optimizer.space}
     options = {**given, **optimizer.hyperparameters, **{name: one for name, one in about.items() if one}}
     label = optimizer.label if place == HERE else f"{optimizer.label}-again"
-    words = ["curvebench", "try", optimizer.given_name, "--label", label]
+    library, _, where = optimizer.locator.partition(":")
+    named = (
+        where if library == "torch" and ".py:" in where else optimizer.locator
+    )  # a class of PyTorch is known
+    words = ["curvebench", "try", named, "--label", label]
     words += ["--options", json.dumps(options)] if options else []
     words += ["--problems", ",".join(problems)] if place == HERE else []
     return shlex.join(words)

@@ -217,9 +217,9 @@ def _decided_row(
     reasons = [*unmet, _reason(own), *_censoring(findings, compared), *_tuning(findings)]
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
-        reasons.append(f"partly at most, since {'; and '.join(limits)}")
+        reasons.append(f"partly at most, since {' and '.join(limits)}")
     elif verdict == "not reproduced" and limits:
-        reasons.append(f"at this scale, since {'; and '.join(limits)}")
+        reasons.append(f"at this scale, since {' and '.join(limits)}")
     needed = own.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
     decidable = verdict == "underpowered" and not unmet and not needed.has_nulls()
     return {

@@ -146,7 +146,9 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence
         `data` for the script (texts only), `left_out` of it, `methods`, and `comparisons` for what their
         intervals cover.
     """
-    found = contests(sorted(studies, key=lambda each: -len(each[0].methods)))
+    found = contests(studies)
+    if sum(len(contest.meetings) for contest in found) > MOST_PAIRS:
+        found = contests(sorted(studies, key=lambda each: -len(each[0].methods)))
     methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
     held = list(accumulate(len(contest.meetings) for contest in found))
     fits = sum(pairs <= MOST_PAIRS for pairs in held)

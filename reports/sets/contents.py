@@ -70,9 +70,10 @@ def gather(plan: ReportPlan) -> Contents:
             kept = (
                 every.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
             )
-            curves = pl.concat(kept).collect(engine="streaming")
-        own["curves"] = thinned(curves, curves_of_claims(study, own["runs"]))
-        cut += [study.name] * (study.name in before or len(own["curves"]) < len(curves))
+            final, decisive = pl.collect_all(kept, engine="streaming")
+        shown = thinned(final, curves_of_claims(study, runs["final"]))
+        cut += [study.name] * (study.name in before or len(shown) < len(final))
+        own["curves"] = pl.concat([shown, decisive])
         frames[study.name] = own
     for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:

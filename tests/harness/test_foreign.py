@@ -66,6 +66,11 @@ class Raising(torch.optim.SGD):
         raise RuntimeError("two\\nlines")
 
 
+class Unclosed(Raising):
+    def step(self, closure=None):
+        raise RuntimeError("a closure is needed")
+
+
 class Rateless(torch.optim.Optimizer):
     def __init__(self, params, lr):
         super().__init__(params, {"speed": lr})
@@ -353,6 +358,7 @@ REFUSED = {
     "torch:own.py:Undefined": "is not finite after a step at learning_rate = 0.01",
     "torch:own.py:Reshaping": "changes the shape of a parameter from (4,) to (3, 3)",
     "torch:own.py:Raising": "takes no step (RuntimeError: two lines, own.py line ",
+    "torch:own.py:Unclosed": "); one that evaluates the loss itself wants closure: true",
     "torch:own.py:Rateless": "has no lr in its parameter groups",
     "torch:broken.py:Any": "cannot be imported (ModuleNotFoundError: No module named 'nowhere', line 1)",
     "optax:own.py:reshaping": "changes the shape of a parameter from (4,) to (3, 4)",

@@ -93,11 +93,12 @@ def test_a_basis_names_optimizers_of_the_study_and_the_identity_none(tmp_path):
     empty = ("[identity, {egop: {blocks: all,", "[identity, {egop: {optimizers: [], blocks: all,")
     with pytest.raises(InputError, match=r"bases.egop.optimizers: is empty or too short; give at least 1"):
         read_study(write_study(tmp_path / "empty", empty))
-    given = "[{identity: {optimizers: [adam]}}, {egop: {optimizers: [adma]}}]"
+    given = "[{identity: {optimizers: [adam, adam]}}, {egop: {optimizers: [adma]}}]"
     path = write_study(tmp_path, (TINY[TINY.index("bases: ") :].partition("\n")[0], f"bases: {given}"))
     with pytest.raises(InputError) as caught:
         read_study(path)
     assert "bases.identity.optimizers: all run in original coordinates; leave it out" in str(caught.value)
+    assert "bases.identity.optimizers: 'adam' stands here twice; name it once" in str(caught.value)
     assert "bases.egop.optimizers: the study has no optimizer 'adma'" in str(caught.value)
 
 
@@ -108,6 +109,9 @@ def test_final_seeds_have_not_tuned(tmp_path):
     assert first >= 1000
     assert final_seeds(study, "quick", "jax") == (first, first + 1, first + 2)
     assert final_seeds(study, "quick", "torch") == (first, first + 1)
+    assert first == 785506000, (
+        "published sets were run on seeds of this rule; where it changes, theirs move too"
+    )
 
 
 @pytest.mark.parametrize(
