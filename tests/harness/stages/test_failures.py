@@ -387,7 +387,7 @@ SAID = {
     5: ("interrupted", "SIGKILL: the process was killed"),
     6: ("out_of_memory", "MemoryError"),
     7: ("error", "SIGSEGV: the process crashed"),
-    8: ("out_of_time", "took more than 0.2 minutes"),
+    8: ("out_of_time", "took more than 0.4 minutes"),
 }
 
 
@@ -405,17 +405,18 @@ def test_a_job_outlives_its_process(project: Path, activated: dict[str, str]):
             WorkloadSpec(f"d{d}", {**LEAST_SQUARES.settings, "d": d}, "least_squares") for d in SAID
         ),
         settings=({"learning_rate": 0.1},),
+        seeds=SWEEP.seeds[:1],
     )
     path = spec_file(project / "results", spec)
     path.parent.mkdir(parents=True)
     path.write_text(spec.to_json())
     done = subprocess.run(
         [
-            *(*LIMITED, sys.executable, "-m", "harness.stages.supervision", "--minutes", "0.2", "run"),
+            *(*LIMITED, sys.executable, "-m", "harness.stages.supervision", "--minutes", "0.4", "run"),
             *(str(path), "--results", str(project / "results")),
         ],
         cwd=project, env=activated, text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     runs = read(job_folder(project / "results", spec), "runs").select("workload", "outcome", "reason")
-    assert runs.rows() == [(f"d{d}", *said) for d, said in SAID.items() for _seed in (0, 1)]
+    assert runs.rows() == [(f"d{d}", *said) for d, said in SAID.items()]
