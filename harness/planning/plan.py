@@ -189,9 +189,8 @@ class Planner:
                 key = tuner, optimizer.label
                 if key not in tuned:
                     tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
-                finals.setdefault(backend, []).append(
-                    self._final(backend, optimizer, (*tuned[key], *final_bases))
-                )
+                upstream = (*tuned[key], *final_bases)
+                finals.setdefault(backend, []).extend(self._finals(backend, optimizer, upstream))
         timed = (
             finals if self.size.timing and not self.study.joins else {}
         )  # seconds are those of one machine
@@ -234,27 +233,33 @@ class Planner:
         spec = runs_spec(self.study, self.size, stage="refine", tuning=tuning, **common)
         return sweep, PlannedJob(spec, self.results, cells * REFINED_RATES, (sweep, *bases))
 
-    def _final(self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
+    def _finals(
+        self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]
+    ) -> Iterator[PlannedJob]:
+        """The final job of an optimizer, or where the scale says so one for each of its bases."""
         seeds = final_seeds(self.study, self.scale, backend)
         assert not set(seeds).intersection(tuning_seeds(self.size)), "final seeds must not have tuned"
-        spec = runs_spec(
-            self.study,
-            self.size,
-            stage="final",
-            tuning=self.study.tuning_of(optimizer),
-            compared=self._compared(optimizer),
-            claim_rules=deciding(self.study, self.scale)["rules"],
-            **self._common(backend, (optimizer,), seeds, upstream, _bases_of(optimizer, self.study.bases)),
-            **self._running(backend),
-        )
-        return PlannedJob(spec, self.results, len(spec.workloads) * len(spec.bases) * len(seeds), upstream)
+        own = _bases_of(optimizer, self.study.bases)
+        for bases in [(basis,) for basis in own] if self.size.final_jobs == "basis" else [own]:
+            spec = runs_spec(
+                self.study,
+                self.size,
+                stage="final",
+                tuning=self.study.tuning_of(optimizer),
+                compared=self._compared(optimizer, bases),
+                claim_rules=deciding(self.study, self.scale)["rules"],
+                **self._common(backend, (optimizer,), seeds, upstream, bases),
+                **self._running(backend),
+            )
+            lanes = len(spec.workloads) * len(bases) * len(seeds)
+            yield PlannedJob(spec, self.results, lanes, upstream)
 
-    def _compared(self, optimizer: OptimizerSpec) -> tuple[str, ...]:
-        """The bases in which claims of the study compare final runs of a method."""
+    def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
+        """Those of some bases in which claims of the study compare final runs of a method."""
         if not self.size.alternatives:
             return ()
         compared = frozenset[str]().union(*(one.methods for one in self.study.claims if not one.repeats))
-        labels = [basis.label for basis in self.study.bases]
+        labels = [basis.label for basis in bases]
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:

@@ -179,8 +179,13 @@ def _reestimation(options: Options) -> Reestimation | None:
     return Reestimation(int(count), unit, options["state"] == "carried")
 
 
+def rank_of(options: Options, group: Group) -> int:
+    """How many leading columns V has for a group, by the option `rank`."""
+    return group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
+
+
 def _estimator(options: Options, group: Group, random: np.random.Generator) -> Estimator:
-    rank = group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
+    rank = rank_of(options, group)
     leading = ESTIMATORS[options["estimator"]](group.size, rank, random)
     completes = rank < group.size and not group.change.leading
     found = Changed(leading, completed, random) if completes else leading

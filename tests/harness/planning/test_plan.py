@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from documents.errors import InputError
-from documents.job import ANY, job_folder, read_spec, spec_file
+from documents.job import ANY, RunsSpec, job_folder, read_spec, spec_file
 from documents.plan import BackendPlan, PartPlan, ReportPlan
 from harness.planning.config import Config, read_config
-from harness.planning.plan import make_plan, prepare, write_specs
+from harness.planning.plan import PlannedJob, make_plan, prepare, write_specs
 from harness.planning.wiring import tables_in
 from harness.stages.parity_problems import CORE, PROBLEMS
 from optimizers import rules
@@ -248,6 +248,32 @@ def test_specs_are_written_once_and_can_be_read_back(config):
     write_specs(plan)
     assert all(job.spec_path.stat().st_mtime == 1 for job in plan.jobs)
     assert json.loads(plan.report_path.read_text())["studies"][0]["name"] == "tiny"
+
+
+def test_each_basis_has_a_final_job_of_its_own_where_the_scale_says_so(config):
+    def finals() -> list[PlannedJob]:
+        return [job for job in make_plan(config).jobs if job.spec.stage == "final"]
+
+    def cells(jobs: list[PlannedJob]) -> list[tuple[str, str, str, tuple[int, ...]]]:
+        specs = [job.spec for job in jobs]
+        return [
+            (spec.backend, spec.optimizers[0].label, basis.label, spec.seeds)
+            for spec in specs
+            for basis in spec.bases
+        ]
+
+    def compared(jobs: list[PlannedJob]) -> set[str]:
+        return {label for job in jobs if isinstance(job.spec, RunsSpec) for label in job.spec.compared}
+
+    whole = finals()
+    path = config.study_folder / "tiny.yaml"
+    path.write_text(path.read_text().replace("evaluations: 4", "evaluations: 4\n    final_jobs: basis"))
+    cut = finals()
+    assert all(len(job.spec.bases) == 1 for job in cut)
+    assert len(cut) > len(whole)
+    assert cells(cut) == cells(whole)
+    assert compared(cut) == compared(whole)
+    assert sum(job.lanes for job in cut) == sum(job.lanes for job in whole)
 
 
 def test_the_report_is_told_what_it_shows(config):

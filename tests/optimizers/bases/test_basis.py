@@ -155,3 +155,13 @@ def test_a_random_orthogonal_basis_is_uniform_and_takes_no_gradients() -> None:
     # of a uniform one, entries have mean 0 and variance 1 / n, the first column's as well as the last's
     assert np.abs(matrices.mean(0)).max() < 4 / np.sqrt(400 * 6)
     assert np.abs((matrices**2).mean(0) - 1 / 6).max() < 4 * np.sqrt(2 / 36 / 400)
+
+
+def test_random_orthonormal_columns_take_the_place_of_leading_ones() -> None:
+    basis, random = bases()["random_orthogonal"], np.random.default_rng(0)
+    for complement, change, columns in (("auxiliary", "auxiliary", 2), ("random", "rotation", 6)):
+        options = basis.complete({"blocks": ["weight0"], "rank": 2, "complement": complement})
+        (group,) = basis.groups(options, SHAPES, KINDS)
+        matrix, values = basis.estimator(options, group, random).result()
+        assert (group.change, matrix.shape, values.shape) == (CHANGES[change], (6, columns), (columns,))
+        np.testing.assert_allclose(matrix.T @ matrix, np.eye(columns), atol=1e-12)
