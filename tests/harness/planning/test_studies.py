@@ -156,7 +156,7 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert asked.items() <= digits.bases[1].options.items()
     assert convex.scales["paper"].steps == 1000
     # the paper has 5 trials, which decide neither rates nor comparisons
-    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 40, "final": 20}
+    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 160, "final": 20}
     assert convex.stop == {"gradient_norm": 1e-8}
     assert convex.bases[1].options["samples"] == "5.0 d"
     assert convex.tuning.shared_across == "none"
@@ -169,7 +169,7 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert linear.schedule.name == "cosine"
     assert linear.bases[1].options["samples"] == "2.0 d"
     assert linear.workloads["paper"][0].settings["widths"] == [10, 50, 30, 10]
-    for study in (digits, linear):
+    for study in (digits, convex, linear):
         assert [one.name for one in study.optimizers] == ["sgd", "momentum", "adagrad", "adam"]
         assert missing_of(study.workloads["quick"]) is None
 
