@@ -107,6 +107,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 "others": others.filter(claim=row["claim"])
                 .select("variant", "backend", "verdict")
                 .to_dicts(),
+                "agreement": _agreement(row, others),
                 "page": _place(row["claim"]),
                 "command": again_beside(row["claim"], plan)
                 if plan.published
@@ -138,6 +139,7 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
             "published": "",
             "replaced_by": "",
             "exploratory": "",
+            "agreement": "",
             "replaced": [],
             "comparisons": [],
             "repeats": [],
@@ -175,6 +177,15 @@ def exploratory(row: Mapping[str, Any]) -> str:
     if row["rule_of_runs"] is not None:
         return "the rule was changed after the runs were planned"
     return "its runs were planned without this claim, or under several rules" if row["backend"] else ""
+
+
+def _agreement(row: Mapping[str, Any], others: pl.DataFrame) -> str:
+    """Whether the other backends say the same of a claim; empty where there is none."""
+    found = others.filter(claim=row["claim"], variant=row["variant"]).drop_nulls("backend")
+    return ", ".join(
+        f"{backend} agrees" if verdict == row["verdict"] else f"{backend} says {verdict}"
+        for backend, verdict in found.select("backend", "verdict").iter_rows()
+    )
 
 
 def _place(claim: str) -> str:
@@ -249,6 +260,8 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         why += f"; the estimate is of {of}, of which the claim asks {verdict['asks']}"
     if verdict["seeds_needed"] is not None:
         why += f"; about {verdict['seeds_needed']} seeds would be needed to confirm or refute it"
+    if verdict["agreement"]:
+        why += f"; {verdict['agreement']}"
     if verdict["exploratory"]:
         why += f"; exploratory: {verdict['exploratory']}"
     for old in verdict["replaced"]:
