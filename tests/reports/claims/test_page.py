@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import re
@@ -209,7 +210,8 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
     assert rows["egop.fashion"].endswith("Fashion-MNIST is not on this machine <b>yet</b>")
     assert rows[slug(HOSTILE)].startswith("✗ not reproduced")
     assert rows[slug(HOSTILE)].endswith("0 % of 400 instances hold")
-    assert re.search(r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds$", rows["egop.digits_mlp"])
+    estimate = r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds · torch agrees$"
+    assert re.search(estimate, rows["egop.digits_mlp"])
 
 
 def test_every_claim_is_closed_and_the_index_counts_verdicts_and_papers(report: Report):
@@ -252,6 +254,24 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     assert all(f'id="{anchor}"' in runs for anchor in linked)
     assert body.count("data-label=") == 8  # every cell has its column's name on a phone
     assert "Fashion-MNIST is not on this machine <b>yet</b>" in section(text, "egop.fashion")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [("reproduced", "torch agrees"), ("not reproduced", "torch says not reproduced"), (None, "")],
+)
+def test_a_verdict_says_whether_the_other_backend_agrees(report: Report, verdict: str | None, said: str):
+    plan = report.plan
+    found = read_verdicts(plan)
+    on_torch = pl.col("backend") == "torch"
+    claims = found.claims.with_columns(
+        verdict=pl.when(on_torch)
+        .then(pl.lit(verdict, pl.String))
+        .otherwise(pl.col("verdict").cast(pl.String))
+    ).drop_nulls("verdict")
+    verdicts = dataclasses.replace(found, claims=claims.cast({"verdict": found.claims.schema["verdict"]}))
+    (row,) = [one for one in listed(plan, verdicts) if one["id"] == "egop.digits_mlp"]
+    assert (row["verdict"], row["agreement"]) == ("reproduced", said)
 
 
 def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):
