@@ -143,6 +143,9 @@ class Rule:
             parameters themselves.
         backend: the only backend that it runs on; None for all.
         needs: what `hyper` holds besides, evaluated at that point (optimizers/needs.py).
+        for_model: `for_model(shapes, roles) -> Rule`, the rule for the parameters of one model, each by name,
+            where its functions depend on the model's layers (optimizers/layers.py); of scope `named`, in the
+            original coordinates alone; None where they do not.
         first_moments: the fields of its state that change with the coordinates like a gradient, so that it
             can go on in others where all else stays; None where it cannot.
         part: `part(role, shape) -> Part` for one parameter's role and shape, where not all leaves are updated
@@ -165,6 +168,7 @@ class Rule:
     evaluated_at: Callable[[Ops, State, Any], Any] | None = None
     backend: str | None = None
     needs: tuple[Need, ...] = ()
+    for_model: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, ParameterRole]], Rule] | None = None
     first_moments: tuple[str, ...] | None = None
     part: Callable[[ParameterRole, tuple[int, ...]], Part] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)

@@ -37,7 +37,7 @@ def _log_probabilities(ops: Ops, params: Arrays, split: Arrays) -> Array:
     scores = split["features"]
     layers = len(params) // 2
     for layer in range(1, layers + 1):
-        scores = scores @ ops.swapaxes(params[f"W{layer}"], 0, 1) + params[f"b{layer}"]
+        scores = ops.linear(scores, params[f"W{layer}"], params[f"b{layer}"])
         if layer < layers:
             scores = ops.relu(scores)
     return ops.log_softmax(scores, axis=-1)

@@ -126,6 +126,11 @@ class Ops:
         """V^T x of each seed's lanes, (S, K, r), for x (S, K, n)."""
         return self.einsum("sij,ski->skj", bases, vectors)
 
+    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        """x W^T + b, (..., outputs), for x (..., inputs), W (outputs, inputs) and b (outputs,)."""
+        product = x @ self.swapaxes(weight, 0, 1)
+        return product if bias is None else product + bias
+
     def attention(self, query: Array, key: Array, value: Array, causal: bool = False) -> Array:
         """Scaled dot product attention on (..., tokens, dim).
 

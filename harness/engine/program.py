@@ -108,6 +108,21 @@ class Update:
     layout: Layout
 
     @cached_property
+    def bound(self) -> Rule:
+        """The rule for these parameters.
+
+        Raises:
+            OptionError: where they are not those of a model that it is for.
+        """
+        if self.rule.for_model is None:
+            return self.rule
+        if self.layout.blocks:
+            raise OptionError(
+                f"{self.rule.name}: sees the layers of a network, which no basis keeps; run it without a basis"
+            )
+        return self.rule.for_model(self.layout.shapes, self.layout.roles)
+
+    @cached_property
     def pieces(self) -> tuple[Piece, ...]:
         """What is updated at once, in buffer order.
 
@@ -129,7 +144,7 @@ class Update:
         if uniform or self.rule.scope == "model":
             return (Piece(Part(self.rule), None),)
         if self.rule.scope == "named":
-            return (Piece(Part(self.rule), None, self.layout),)
+            return (Piece(Part(self.bound), None, self.layout),)
         whole = Part(self.rule)
         part_of = self.rule.part or (lambda role, shape: whole)
         pieces = []

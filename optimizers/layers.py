@@ -1,0 +1,80 @@
+"""The layers of a network by the roles of its parameters: each weight with the bias that is added after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optimizers.options import OptionError
+
+LAYER_KINDS = ("weight", "convolution")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer or a convolution.
+
+    Args:
+        weight: the name of W, (outputs, inputs) or, of a convolution, (outputs, channels, height, width).
+        bias: the name of b, (outputs,), or None.
+        shape: of W.
+        number: the layer's number in the model, 0 nearest to the input.
+    """
+
+    weight: str
+    bias: str | None
+    shape: tuple[int, ...]
+    number: int
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers leave the layer (at each position)."""
+        return self.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        """How many numbers enter an output: the columns of W as a matrix."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of W and, where there is one, b."""
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+
+def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> tuple[Layer, ...]:
+    """The layers of a model, nearest to the input first.
+
+    A weight is a parameter of the kind `weight` or `convolution` with two axes or more; its bias is that of
+    kind `bias` in the same layer with an entry an output. Where a layer has several weights of as many
+    outputs, it has as many such biases or none, in the same order.
+
+    Args:
+        shapes: by parameter name.
+        roles: `kind` and `layer` of each (workloads.workload.Role).
+
+    Raises:
+        OptionError: where it cannot be told to which weight a bias belongs.
+    """
+    weights = [name for name in shapes if roles[name].kind in LAYER_KINDS and len(shapes[name]) > 1]
+    bias_of: dict[str, str] = {}
+    for number, outputs in dict.fromkeys((roles[name].layer, shapes[name][0]) for name in weights):
+        owners = [name for name in weights if (roles[name].layer, shapes[name][0]) == (number, outputs)]
+        biases = [
+            name
+            for name in shapes
+            if (roles[name].kind, roles[name].layer, tuple(shapes[name])) == ("bias", number, (outputs,))
+        ]
+        if biases and len(biases) != len(owners):
+            raise OptionError(
+                f"the biases {', '.join(biases)} of layer {number} may belong to each of {', '.join(owners)}; "
+                "give every weight with a bias a layer of its own in the workload's roles"
+            )
+        bias_of |= dict(zip(owners, biases, strict=False))
+    layers = [
+        Layer(name, bias_of.get(name), tuple(map(int, shapes[name])), roles[name].layer) for name in weights
+    ]
+    return tuple(sorted(layers, key=lambda layer: layer.number))
+
