@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from harness.backends.ops import Ops
-from harness.engine.program import updated, where_lanes
+from harness.engine.program import Work, updated, where_lanes
 from optimizers.rule import Part
 
 Stepper = Callable[[torch.Tensor, Any, torch.Tensor, Mapping[str, torch.Tensor], torch.Tensor | None], None]
@@ -45,13 +45,13 @@ def require_compiler(compiler: str, device: str) -> None:
         raise NoCompiler("torch.compile finds no C++ compiler on this machine") from error
 
 
-def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper:
+def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
     """The update of leaves in place: `step(grad, state, param, values, held)`.
 
     Args:
         ops: the table of the backend.
         part: the rule; `values` are its optimizer's hyperparameters, `step` and `schedule`.
-        refresh: the amortized work that is done before.
+        work: the amortized work that is done before.
         compiler: of torch.compile, which then makes one graph of it or fails; None for eager.
 
     Returns:
@@ -66,11 +66,11 @@ def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper
         values: Mapping[str, torch.Tensor],
         held: torch.Tensor | None,
     ) -> None:
-        new, new_state = updated(ops, part, grad, state, param, values, refresh)
+        new, new_state = updated(ops, part, grad, state, param, values, work)
         if held is not None:
             new, new_state = where_lanes(ops, held, (param, state), (new, new_state))
         # Fresh tensors cost more than the update itself: everything is written where it was.
-        olds, leaves = [param, *pytree.tree_leaves(state)], [new, *pytree.tree_leaves(new_state)]
+        olds, leaves = pytree.tree_leaves((param, state)), pytree.tree_leaves((new, new_state))
         for old, leaf in zip(olds, without_aliases(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:
                 old.copy_(leaf)
