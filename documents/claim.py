@@ -111,7 +111,8 @@ class Condition(Document):
 
     Args:
         gain_from, gain_to: of `share_of_gain`, for each method those between which the gain lies that it
-            keeps a share of, seed by seed: log(from / method) / log(from / to) of the metric.
+            keeps a share of, seed by seed: log(from / method) / log(from / to).
+        gain_in: of what that is: the metric's value, or the steps to its target.
         down_to: the value of the metric down to which `log_linearity` is of its curve.
         floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only.
         positive_control: where it is what the source says in passing, that sentence; the claim is decided
@@ -135,8 +136,9 @@ class Condition(Document):
     quantity: Quantity = "value"
     gain_from: Methods | None = None
     gain_to: Methods | None = None
-    floor: float | None = None
-    positive_control: str | None = None
+    gain_in: Literal["value", "steps_to_target"] = "value"
+    floor: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    positive_control: Annotated[str, Field(min_length=1)] | None = None
     down_to: Annotated[float, Field(gt=0.0)] | None = None
     at_equal: Literal["steps", "gradients", "seconds"] = "steps"
 
@@ -147,6 +149,7 @@ class Condition(Document):
         pairs = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
         straight, shared = quantity == "log_linearity", other is not None
         of_end, of_best = ("steps_to_stop", "log_linearity"), ("steps_to_target", *TO_NEARLY_BEST)
+        gains = list(zip(self.methods, self.gain_from or (), self.gain_to or (), strict=False))
         refused = {
             "give exactly one of better, no_worse and same": (
                 sum(methods is not None for methods in (self.better, self.no_worse, self.same)) != 1
@@ -161,7 +164,7 @@ class Condition(Document):
             f"metric: {quantity} is of runs to their end; say final": (
                 quantity in of_end and self.which != "final"
             ),
-            f"metric: {quantity} is of the best value; say best": quantity in of_best
+            f"metric: {self.counted} is of the best value; say best": self.counted in of_best
             and self.which != "best",
             f"quantity: {quantity} is of a gain; name the methods in `better`": (
                 quantity in ("trend", "rates_won") and self.better is None
@@ -179,10 +182,21 @@ class Condition(Document):
                 {len(methods or ()) for methods in (self.gain_from, self.gain_to)}
                 != {len(self.methods) if self.of_gain else 0}
             ),
-            "than: a share of a gain is held against a number, such as 0.5, in `better`": self.of_gain
-            and (number is None or self.better is None),
+            "than: a share of a gain is held against a number above 0, such as 0.5, in `better`": self.of_gain
+            and (number is None or number <= 0 or self.better is None),
+            "gain_in: it is of quantity: share_of_gain alone; leave it out": not self.of_gain
+            and self.gain_in != "value",
+            "gain_to: a method gains nothing over itself; name another": any(
+                start == end for _, start, end in gains
+            ),
+            "better: a method stands here twice, of two gains; give each a condition of its own": (
+                self.of_gain and len(set(self.methods)) < len(self.methods)
+            ),
             "floor: it bounds values alone; leave it out": self.floor is not None
-            and asked not in ("value", "share_of_gain"),
+            and (asked not in ("value", "share_of_gain") or self.gain_in != "value"),
+            f"than: {number} is beyond the floor, {self.floor}, which no run is known to pass": (
+                number is not None and self.floor is not None and not self.of_gain and number <= self.floor
+            ),
             "pairs: a number is held against each method as it is; leave it out": (
                 number is not None and self.pairs == "all"
             ),
@@ -247,6 +261,11 @@ class Condition(Document):
     def of_gain(self) -> bool:
         """Whether it asks what share of a gain is kept."""
         return self.quantity == "share_of_gain"
+
+    @property
+    def counted(self) -> Quantity:
+        """The quantity that is read of each run: of a share of a gain that which is gained in."""
+        return self.gain_in if self.of_gain else self.quantity
 
     @property
     def of_tuning(self) -> bool:
@@ -320,6 +339,10 @@ class Claim(Document):
     def _says_what(self) -> Claim:
         if bool(self.repeats) != bool(self.changed) or (self.bases and not self.repeats):
             raise ValueError("repeats, changed and bases: a claim that repeats another says what is changed")
+        if all(one.positive_control for one in self.conditions):
+            raise ValueError(
+                "holds_if: all conditions are positive controls; give what decides the claim too"
+            )
         return self
 
     @property
@@ -332,7 +355,7 @@ class Claim(Document):
         """Its id and conditions in plain JSON types, without what is not given, for the hash of its rule."""
         dumped = self.model_dump(mode="json", exclude_none=True, include={"id", "conditions"})
         for condition in dumped["holds_if"]:
-            for key, usual in (("quantity", "value"), ("at_equal", "steps")):
+            for key, usual in (("quantity", "value"), ("at_equal", "steps"), ("gain_in", "value")):
                 if condition[key] == usual:  # rules that do not say so are those of before it could be said
                     del condition[key]
         return dumped

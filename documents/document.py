@@ -176,10 +176,15 @@ def _fields(part: type[BaseModel], location: tuple[str | int, ...]) -> list[str]
         if step in _TAGS:
             candidates = [model for model in candidates if step in _protocols(model)]
             continue
-        held = [model.model_fields[step] for model in candidates if step in model.model_fields]
+        held = [
+            field
+            for model in candidates
+            for name, field in model.model_fields.items()
+            if step in (name, field.alias)
+        ]
         if held:  # an index or the key of a mapping leads no further down
             candidates = [model for field in held for model in _models(field.annotation)]
-    return [name for model in candidates for name in model.model_fields]
+    return [field.alias or name for model in candidates for name, field in model.model_fields.items()]
 
 
 def _protocols(model: type[BaseModel]) -> tuple[str, ...]:

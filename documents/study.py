@@ -318,7 +318,6 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
     conditions = [dict(one) for one in as_list(rule.get("holds_if")) if isinstance(one, Mapping)]
     met: set[str] = set()
     for condition in conditions:
-        condition.pop("family", None)  # it must not count in another claim's correction
         for key in ("better", "no_worse", "same", "than"):
             if isinstance(condition.get(key), list):
                 parts = [Method.of(str(method)) for method in condition[key]]

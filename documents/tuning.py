@@ -40,7 +40,7 @@ class Protocol(Document):
     """
 
     choose: CriterionWords
-    floor: float | None = None
+    floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
     ties: (
         Annotated[
             TieCriterion,
@@ -52,6 +52,15 @@ class Protocol(Document):
     tried_in: Annotated[
         Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None, BeforeValidator(_as_list)
     ] = None
+
+    @model_validator(mode="after")
+    def _ties_apart(self) -> Protocol:
+        ties = self.ties
+        if ties is None and self.floor is not None:
+            raise ValueError("ties: is missing; say what decides between settings that tie at the floor")
+        if ties is not None and (ties.which, ties.metric) == (self.choose.which, self.choose.metric):
+            raise ValueError("ties: is what settings tie by; give another criterion")
+        return self
 
     def tries(self, basis: str) -> bool:
         """Whether settings are tried in a basis."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from documents.study import (
     read_yaml,
 )
 from documents.tuning import Search, Tuning
-from documents.values import completed
+from documents.values import Given, completed
 from harness.backends import BACKENDS
 from harness.basis_estimation.transformed_inputs import check_inputs
 from harness.engine.layout import layout
@@ -128,30 +128,64 @@ def final_seeds(study: Study, scale: str, backend: str) -> tuple[int, ...]:
 def first_final_seed(study: Study, scale: str) -> int:
     """The first seed that methods are judged on; of a study with claims that of a block of its own.
 
-    Which block follows from all that decides the claims (their rules, and the settings of what they
-    compare), so that whatever is changed after runs are known is judged on seeds that nobody has seen.
+    Which block follows from all that decides the claims (their rules, what they compare, where it is
+    evaluated and on how many seeds), so that whatever is changed after runs are known is judged on seeds that
+    nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
+    moves no block.
     """
     claims = [claim for claim in study.claims if not claim.repeats]
     if not claims:
         return FIRST_FINAL_SEED
     size = study.scales[scale]
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
+    met = {one.metric for claim in claims for one in claim.conditions if one.counted == "steps_to_target"}
+    if study.tuning.ties is not None and study.tuning.ties.which == "steps_to_target":
+        met.add(study.tuning.ties.metric)
     decisive = {
         "rules": [rule_hash(claim.written_rule, size.at_most_partly) for claim in claims],
         "budget": size.budget,
-        "tuning_seeds": size.seeds.tuning,
-        "workloads": study.workloads[scale],
-        "bases": [{"label": one.label, "name": one.name, "options": one.options} for one in study.bases],
-        "optimizers": [one for one in study.optimizers if one.label in compared],
+        "evaluations": size.evaluations,
+        "seeds": size.seeds,
+        "backends": {name: one.seeds for name, one in size.backends.items() if one.seeds},
+        "workloads": [
+            {
+                "name": one.name,
+                "locator": one.locator,
+                "settings": _said(one.settings, find_workload(one.locator).settings),
+            }
+            for one in study.workloads[scale]
+        ],
+        "bases": [
+            {
+                "label": one.label,
+                "name": one.name,
+                "options": _said(one.options, bases()[one.name].options),
+            }
+            for one in study.bases
+        ],
+        "optimizers": [
+            replace(
+                one,
+                options=_said(one.options, rule_of(one).options),
+                hyperparameters=_said(one.hyperparameters, rule_of(one).hyperparameters),
+            )
+            for one in study.optimizers
+            if one.label in compared
+        ],
         "tuning": study.tuning,
+        "targets": {metric: study.targets.get(metric) for metric in sorted(met)},
         "schedule": study.schedule,
         "stop": study.stop,
         "precision": study.precision,
     }
-    digest = hashlib.sha256(
-        json.dumps(TypeAdapter(Any).dump_python(decisive, mode="json"), sort_keys=True).encode()
-    ).digest()
+    plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
+    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
+
+
+def _said(given: Mapping[str, Any], known: Mapping[str, Given]) -> dict[str, Any]:
+    """What is not as it would be if nothing were given."""
+    return {name: value for name, value in given.items() if name not in known or value != known[name].default}
 
 
 def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
@@ -521,12 +555,12 @@ def _check_condition(
         report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
     if condition.quantity == "steps_to_stop" and stop is None:
         report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
-    if condition.quantity == "steps_to_target" and condition.metric not in file.targets:
+    if condition.counted == "steps_to_target" and condition.metric not in file.targets:
         report(f"{key}.quantity", f"there is no target of {condition.metric}; give it in targets")
     if condition.metric not in metrics:
         return
     straight, direction = condition.quantity == "log_linearity", metrics[condition.metric].direction
-    if condition.of_gain and direction == "maximize":
+    if condition.of_gain and condition.gain_in == "value" and direction == "maximize":
         report(f"{key}.quantity", f"{condition.metric} has no logarithm to gain; take one that is minimized")
     if straight and stop is not None and stop >= (condition.down_to or 0):
         report(f"{key}.down_to", f"runs stop at {stop:g} before they get there; give more than that")

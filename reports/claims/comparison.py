@@ -137,7 +137,7 @@ class ClaimComparison:
     def censoring(self) -> str:
         """What is censored of the gains and keeps them from deciding, in words; empty where nothing is."""
         unknown, of, where = self.interval.unknown, len(self.gains), plain(self.stop or 0)
-        if unknown and self.condition.quantity in TO_THRESHOLD:
+        if unknown and self.condition.counted in TO_THRESHOLD:
             words = (
                 f"{unknown} of {of} pairs met {where} in neither run, which the steps to it cannot tell apart"
             )
@@ -299,9 +299,9 @@ def _values_by_workload(
 
 def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition) -> pl.DataFrame:
     """What a condition compares of final runs on one workload and backend, at equal steps."""
-    if condition.quantity == "steps_to_stop":
+    if condition.counted == "steps_to_stop":
         return steps_to_stop(study, final, condition.metric)
-    if condition.quantity == "steps_to_target":
+    if condition.counted == "steps_to_target":
         return steps_to_target(final, condition.metric)
     if condition.quantity in TO_NEARLY_BEST:
         charged = condition.quantity == "seconds_to_nearly_best"
@@ -336,7 +336,7 @@ def _of_finals(
         side = each.drop_nulls("value")
         if condition.floor is not None:
             side = side.with_columns(held_at(pl.col("value"), of_metric, condition.floor))
-        if condition.quantity not in TO_THRESHOLD:
+        if condition.counted not in TO_THRESHOLD:
             side = with_bounds(side, of_metric if condition.of_gain else direction, stop)
         if side["seed"].is_duplicated().any():
             raise InputError(f"{where}: a seed has more than one final run; merge tables of one plan only")
@@ -399,7 +399,7 @@ def _share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame)
 
 def _threshold(study: StudyPlan, condition: Condition, workload: str) -> float | None:
     """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
-    if condition.quantity == "steps_to_target":
+    if condition.counted == "steps_to_target":
         return targets_on(study.targets, workload).get(condition.metric)
     if condition.floor is not None:
         return condition.floor

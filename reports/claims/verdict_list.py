@@ -107,7 +107,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 "others": others.filter(claim=row["claim"])
                 .select("variant", "backend", "verdict")
                 .to_dicts(),
-                "agreement": _agreement(row, others),
+                "agreement": _agreement(row, others, compared),
                 "page": _place(row["claim"]),
                 "command": again_beside(row["claim"], plan)
                 if plan.published
@@ -179,13 +179,27 @@ def exploratory(row: Mapping[str, Any]) -> str:
     return "its runs were planned without this claim, or under several rules" if row["backend"] else ""
 
 
-def _agreement(row: Mapping[str, Any], others: pl.DataFrame) -> str:
-    """Whether the other backends say the same of a claim; empty where there is none."""
+def _agreement(
+    row: Mapping[str, Any],
+    others: pl.DataFrame,
+    compared: Mapping[tuple[str, str], Mapping[ComparisonKey, Mapping[str, Any]]],
+) -> str:
+    """Whether other backends say the same of each comparison of a claim; empty where there is none.
+
+    They run at the same rates and on the same instances: that is a check of the backends, not of the claim.
+    """
     found = others.filter(claim=row["claim"], variant=row["variant"]).drop_nulls("backend")
-    return ", ".join(
-        f"{backend} agrees" if verdict == row["verdict"] else f"{backend} says {verdict}"
-        for backend, verdict in found.select("backend", "verdict").iter_rows()
-    )
+    own, said = compared.get((row["claim"], row["backend"]), {}), []
+    for backend, verdict in found.select("backend", "verdict").iter_rows():
+        theirs = compared.get((row["claim"], backend), {})
+        alike = sum(one["finding"] == theirs[key]["finding"] for key, one in own.items() if key in theirs)
+        if verdict != row["verdict"]:
+            said.append(f"{backend} says {verdict}")
+        else:
+            said.append(
+                f"{backend} agrees" + ("" if alike == len(own) else f" in {alike} of {len(own)} parts")
+            )
+    return ", ".join(said) + (" at the same rates" if said else "")
 
 
 def _place(claim: str) -> str:

@@ -14,12 +14,15 @@ from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedS
 from reports.claims.comparison import Alternative, ClaimComparison, comparisons
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
+from reports.formatting import counted
 from reports.plan import reading
 from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
+
+FEWEST_TUNING_SEEDS = 5  # by which other choices can be drawn: of 5 seeds 126 draws differ
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,8 @@ def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict
     others = one.alternatives
     not_run = sum(other.interval is None for other in others)
     told: dict[str, Any] = {"ties": sum(other.tied for other in others), "settings_not_run": not_run}
-    if others and not_run == len(others):
+    matter = told["ties"] or sum(other.share for other in others) > 1 - KEPT
+    if matter and not_run == len(others):
         return told
     same = [other for other in others if _finding_at(other, one.question, relations) == found]
     differing = sum(other.share for other in others) - sum(other.share for other in same)
@@ -282,7 +286,12 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
     unchecked = (
         f"up to {not_run} settings that tuning may have chosen as well were not run" if not_run else ""
     )
-    return [why for why in (study.at_most_partly, unchecked) if why]
+    few = ""
+    chooses = study.tuning.trials > 1 and study.seeds.tuning < FEWEST_TUNING_SEEDS
+    if chooses and findings["ties"].is_not_null().any():
+        seeds = counted(study.seeds.tuning, "tuning seeds")
+        few = f"rates were chosen by {seeds}, too few to draw other choices"
+    return [why for why in (study.at_most_partly, unchecked, few) if why]
 
 
 def _tuning(findings: pl.DataFrame) -> Iterator[str]:

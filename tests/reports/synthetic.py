@@ -47,7 +47,7 @@ class Shape:
     bases: tuple[str, ...] = ("identity", "egop")
     backends: tuple[str, ...] = ("jax", "torch")
     seeds: tuple[int, ...] = tuple(range(FIRST_FINAL_SEED, FIRST_FINAL_SEED + 10))
-    tuning_seeds: tuple[int, ...] = (0, 1, 2)
+    tuning_seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     machines: tuple[str, ...] = ("m1",)
 
 

@@ -80,7 +80,7 @@ def test_below_its_floor_a_criterion_ties_and_another_one_decides():
         run("d", 1e-3, 0.4, targets=at(10)),
     )
     assert of(table).tied == ((0.8,),)
-    assert of(table, floor=1e-20).tied == ((0.1,), (0.2,), (0.8,))
+    assert of(table, floor=1e-20, ties="median final train_accuracy").tied == ((0.1,), (0.2,), (0.8,))
     assert of(table, floor=1e-20, ties="median steps_to_target train_loss").tied == ((0.2,),)
 
 
@@ -92,6 +92,35 @@ def test_fewest_steps_to_a_stop_decide_between_runs_that_met_it():
         run("c", 2e-8, 0.4, steps=50),
     )
     assert of(table, floor=1e-8, stop=1e-8, ties="median steps_to_stop train_loss").tied == ((0.2,),)
+
+
+def test_a_run_that_met_no_stop_needs_more_steps_than_any_that_did():
+    table = rows("runs", run("a", 1e-6, 0.1, steps=5), run("b", 0.5e-8, 0.2, steps=100))
+    changes = {"floor": 1e-3, "stop": 1e-8, "ties": "median steps_to_stop train_loss"}
+    assert of(table, **changes).tied == ((0.2,),)
+
+
+def test_more_than_rounding_is_no_tie_and_a_floor_of_what_is_maximized_is_a_ceiling():
+    assert of(rows("runs", run("a", 1.0, 0.1), run("b", 1.0 + 1e-9, 0.2))).tied == ((0.1,),)
+    table = rows("runs", run("a", 0.97, 0.1), run("b", 0.99, 0.2), run("c", 0.9, 0.3))
+    ceiling = {"floor": 0.95, "direction": "maximize", "ties": "median best train_loss"}
+    best = [{"name": "train_loss", "value": 0.97}]
+    table = table.with_columns(best_metrics=pl.Series([best, best, best]))
+    assert of(table, **ceiling).tied == ((0.1,), (0.2,))
+
+
+def test_settings_that_tie_are_likely_whatever_is_drawn():
+    """The second rate ties and is the larger one, so that no draw takes it."""
+    table = rows(
+        "runs",
+        *(
+            run(f"{name}{seed}", 1.0, rate, seed=seed)
+            for name, rate in (("a", 0.1), ("b", 0.2))
+            for seed in range(3)
+        ),
+    )
+    assert set(of(table).drawn) == {(0.1,)}
+    assert of(table).likely == ((0.1,), (0.2,))
 
 
 def test_what_other_seeds_would_choose():

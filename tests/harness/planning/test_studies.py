@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from documents.errors import InputError
+from documents.values import Option
 from harness.paths import STUDY_FOLDER
+from harness.planning import studies
 from harness.planning.studies import (
     Study,
     final_seeds,
@@ -109,13 +112,32 @@ def test_final_seeds_have_not_tuned(tmp_path):
     assert first >= 1000
     assert final_seeds(study, "quick", "jax") == (first, first + 1, first + 2)
     assert final_seeds(study, "quick", "torch") == (first, first + 1)
-    assert first == 785506000, (
+    assert first == 56023000, (
         "published sets were run on seeds of this rule; where it changes, theirs move too"
     )
 
 
+def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monkeypatch):
+    path = write_study(tmp_path)
+    first = first_final_seed(read_study(path), "quick")
+    egop = bases()["egop"]
+    newer = {**egop.options, "newer": Option(3, "a new choice", lambda value: value)}
+    monkeypatch.setattr(studies, "bases", lambda: {**bases(), "egop": replace(egop, options=newer)})
+    study = read_study(path)
+    assert study.bases[1].options["newer"] == 3
+    assert first_final_seed(study, "quick") == first
+
+
 @pytest.mark.parametrize(
-    "change", [("5 %", "6 %"), ("steps: 20", "steps: 24"), ("1e-1]", "1]"), ("tuning: 2", "tuning: 3")]
+    "change",
+    [
+        ("5 %", "6 %"),
+        ("steps: 20", "steps: 24"),
+        ("1e-1]", "1]"),
+        ("tuning: 2", "tuning: 3"),
+        ("final: 3", "final: 4"),
+        ("evaluations: 4", "evaluations: 5"),
+    ],
 )
 def test_a_changed_rule_or_setting_is_judged_on_fresh_seeds(tmp_path, change: tuple[str, str]):
     before = read_study(write_study(tmp_path / "before"))

@@ -120,7 +120,7 @@ def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
     study: StudyPlan, tables: Tables, digits: Any
 ):
     rows = {row.method: row for row in digits.rows}
-    runs = len(RATES) * 3
+    runs = len(RATES) * 5
     assert {row.tuning.runs for row in digits.rows} == {runs}
     assert digits.tuned_equally
     paid = rows["adam @ egop"].tuning.evaluations - rows["adam"].tuning.evaluations

@@ -69,8 +69,36 @@ def test_what_was_not_run_agrees_with_nothing_and_is_counted():
     gains = np.linspace(0.4, 0.6, 10)
     one = compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN)
     run = Alternative(0.01, False, Interval(gains, gains))
+    rare = Alternative(0.04, False, None)
+    for others in ((rare,), (rare, run)):
+        (row,) = decided([replace(one, alternatives=others)]).to_dicts()
+        assert (row["finding"], row["choices_agree"]) == ("supported", pytest.approx(0.96)), "enough draws"
     for unknown in (Alternative(0.06, False, None), Alternative(0.0, True, None)):
         (row,) = decided([replace(one, alternatives=(unknown,))]).to_dicts()
         assert (row["finding"], row["choices_agree"]) == ("supported", None), "of what nothing is known of"
         (row,) = decided([replace(one, alternatives=(unknown, run))]).to_dicts()
         assert row["finding"] == "inconclusive"
+
+
+def test_refutations_are_corrected_at_the_chosen_settings_and_at_others():
+    """Seven seeds against: 1 / 128 is below 5 % / 6, and not below 5 % / 7."""
+    against = np.full(7, -0.5)
+    losing = compared(against, effect="difference", sign=1.0, smallest_effect=MARGIN)
+    winning = compared(-against, effect="difference", sign=1.0, smallest_effect=MARGIN)
+    assert decided([losing, *[winning] * 5])["finding"].to_list() == ["refuted", *["supported"] * 5]
+    assert decided([losing, *[winning] * 6])["finding"][0] == "inconclusive"
+    for relations, agree in ((6, 1.0), (7, 0.9)):
+        other = Alternative(0.1, False, Interval(against, against))
+        one = replace(losing, alternatives=(other,))
+        assert finding_of(one, 0.0, relations)[1]["choices_agree"] == pytest.approx(agree)
+
+
+def test_a_positive_control_is_in_no_correction_of_the_claim():
+    """With the control among them, seven seeds could not refute one of six."""
+    losing = compared(np.full(7, -0.5), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    winning = compared(np.full(7, 0.5), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    condition = losing.condition.model_copy(update={"positive_control": "Adam stalls"})
+    control = replace(winning, condition=condition)
+    found = decided([losing, *[winning] * 5, control])
+    assert found["finding"].to_list() == ["refuted", *["supported"] * 6]
+    assert found["holm_p_value"][6] == pytest.approx(1 / 128)

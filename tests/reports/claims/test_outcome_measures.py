@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from documents.claim import Claim
+from documents.claim import Claim, Condition
 from documents.plan import StudyPlan, read_plan
 from reports.claims.censoring import with_bounds
 from reports.claims.comparison import _share_of_gain, comparisons
@@ -231,9 +231,9 @@ def test_the_best_learning_rates_of_sweeps_are_compared_seed_by_seed(report: Rep
     )
     study, claim, _ = asking(report, quantity="best_learning_rate", relation="no_worse")
     (one,) = comparisons(study, claim, tables, "jax")
-    assert np.exp(one.gains) == pytest.approx([1.0, 10.0, 10.0])
+    assert np.exp(one.gains) == pytest.approx([1.0, *[10.0] * 4])
     (row,) = decided([one]).to_dicts()
-    assert (row["estimate"], row["seeds"]) == (pytest.approx(10.0), 3)
+    assert (row["estimate"], row["seeds"]) == (pytest.approx(10.0), 5)
     assert row["which"] == "learning rate of the best final"
     assert (row["margin"], row["effect"]) == (pytest.approx(0.95), "ratio")
 
@@ -249,7 +249,7 @@ def test_a_trend_is_the_rank_correlation_of_rate_and_gain(report: Report, power:
     )
     study, claim, _ = asking(report, quantity="trend")
     (one,) = comparisons(study, claim, tables, "jax")
-    assert one.gains == pytest.approx([tau] * 3)
+    assert one.gains == pytest.approx([tau] * 5)
     assert one.as_effect(0.5) == 0.5
 
 
@@ -263,7 +263,7 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
     )
     study, claim, _ = asking(report, quantity="rates_won", smallest_effect=0.2)
     (one,) = comparisons(study, claim, tables, "jax")
-    assert one.gains == pytest.approx([(2 - 1) / 4] * 3)
+    assert one.gains == pytest.approx([(2 - 1) / 4] * 5)
     (row,) = decided([one]).to_dicts()
     assert (row["which"], row["effect"]) == ("learning rates won less lost by the final", "difference")
 
@@ -286,3 +286,35 @@ def test_the_share_of_a_gain_is_that_of_logarithms_and_bounded_where_runs_stoppe
     assert (found["least"][3], found["most"][3]) == (-np.inf, np.inf), "there is no gain to keep"
     reached = _share_of_gain(side(1e-8, stop=1e-8), side(1.0), side(1e-8, stop=1e-8))
     assert reached["most"][0] == np.inf, "both ended at the floor"
+
+
+def test_the_share_of_a_gain_in_steps_to_a_target(report: Report):
+    """100 steps in original coordinates, 25 in the whole basis, 50 in a part of it: half of the gain."""
+    study, claim, tables = asking(report)
+    (own,) = claim.conditions
+    given = {
+        "metric": f"best {own.metric}",
+        "quantity": "share_of_gain",
+        "gain_in": "steps_to_target",
+        "better": ["adam @ egop"],
+        "than": 0.25,
+        "gain_from": ["sgd"],
+        "gain_to": ["adam"],
+    }
+    condition = Condition.model_validate(given)
+    steps = {"sgd": 100, "adam": 25, "adam @ egop": 50}
+    reached = [
+        [{"metric": own.metric, "threshold": 1.0, "steps": steps.get(method, 1)}]
+        for method in tables.runs["method"]
+    ]
+    runs = tables.runs.with_columns(targets=pl.Series(reached, dtype=tables.runs.schema["targets"]))
+    study = replace(study, targets={own.metric: 1.0})
+    asked = replace(claim, conditions=(condition,))
+    (one,) = comparisons(study, asked, replace(tables, runs=runs), "jax")
+    assert one.gains == pytest.approx([0.5 - 0.25] * len(one.gains))
+    assert (len(one.gains), one.effect) == (10, "difference")
+    missed = replace(
+        tables, runs=runs.with_columns(targets=pl.Series([[]] * len(runs), dtype=runs.schema["targets"]))
+    )
+    (one,) = comparisons(study, asked, missed, "jax")
+    assert one.beyond_seeds, "nobody reached it: there is no gain to keep"

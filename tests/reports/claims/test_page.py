@@ -210,7 +210,7 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
     assert rows["egop.fashion"].endswith("Fashion-MNIST is not on this machine <b>yet</b>")
     assert rows[slug(HOSTILE)].startswith("✗ not reproduced")
     assert rows[slug(HOSTILE)].endswith("0 % of 400 instances hold")
-    estimate = r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds · torch agrees$"
+    estimate = r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds · torch agrees at the same rates$"
     assert re.search(estimate, rows["egop.digits_mlp"])
 
 
@@ -258,7 +258,11 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
 
 @pytest.mark.parametrize(
     ("verdict", "said"),
-    [("reproduced", "torch agrees"), ("not reproduced", "torch says not reproduced"), (None, "")],
+    [
+        ("reproduced", "torch agrees at the same rates"),
+        ("not reproduced", "torch says not reproduced at the same rates"),
+        (None, ""),
+    ],
 )
 def test_a_verdict_says_whether_the_other_backend_agrees(report: Report, verdict: str | None, said: str):
     plan = report.plan
@@ -272,6 +276,17 @@ def test_a_verdict_says_whether_the_other_backend_agrees(report: Report, verdict
     verdicts = dataclasses.replace(found, claims=claims.cast({"verdict": found.claims.schema["verdict"]}))
     (row,) = [one for one in listed(plan, verdicts) if one["id"] == "egop.digits_mlp"]
     assert (row["verdict"], row["agreement"]) == ("reproduced", said)
+
+
+def test_backends_agree_part_by_part(report: Report):
+    """The same word of the claim is no agreement where its comparisons say otherwise."""
+    found = read_verdicts(report.plan)
+    mine = (pl.col("claim") == "egop.digits_mlp") & (pl.col("backend") == "torch")
+    finding = pl.when(mine).then(pl.lit("inconclusive")).otherwise(pl.col("finding").cast(pl.String))
+    findings = found.findings.with_columns(finding.cast(found.findings.schema["finding"]).alias("finding"))
+    changed = dataclasses.replace(found, findings=findings)
+    (row,) = [one for one in listed(report.plan, changed) if one["id"] == "egop.digits_mlp"]
+    assert row["agreement"] == "torch agrees in 0 of 1 parts at the same rates"
 
 
 def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):

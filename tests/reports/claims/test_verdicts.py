@@ -417,3 +417,14 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
         list(comparisons(study, absent, tables, "jax"))
     (again,) = comparisons(study, replace(absent, repeats="egop.other"), tables, "jax")
     assert not len(again.gains), "a claim may be repeated on some of its workloads"
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(5, "reproduced"), (4, "partly reproduced")])
+def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(report: Report, seeds: int, verdict: str):
+    plan = read_plan(report.plan_file)
+    study = plan.study("digits_mlp")
+    study = replace(study, seeds=replace(study.seeds, tuning=seeds))
+    only = replace(plan, studies=(study,), checks=None)
+    first = claim_verdicts(only, {study.name: read_tables(study.tables)}, None).claims.row(0, named=True)
+    assert first["verdict"] == verdict
+    assert ("rates were chosen by 4 tuning seeds" in first["reason"]) == (seeds == 4)

@@ -241,7 +241,7 @@ def where(said: pl.Expr, **values: Any) -> Change:
 FINAL, SECOND = pl.col("stage") == "final", pl.col("optimizer") == "adagrad"
 STRANGER = "jobs.parquet has no job"
 FLAWS: dict[str, tuple[str, Change, str]] = {
-    "a run of no job": ("runs", one(spec_hash="f" * 16), f"run run-00015: {STRANGER} ffffffffffffffff"),
+    "a run of no job": ("runs", one(spec_hash="f" * 16), f"run run-00025: {STRANGER} ffffffffffffffff"),
     "a timing of another machine": ("timings", one(machine="m9"), STRANGER),
     "a point twice": ("curves", lambda frame: pl.concat([frame, frame[:1]]), "has more than one row"),
     "another study": ("runs", one(study="mnist"), "is of mnist, scale quick"),
