@@ -35,7 +35,7 @@ from harness.backends import BACKENDS
 from harness.basis_estimation.transformed_inputs import check_inputs
 from harness.engine.layout import layout
 from harness.engine.program import Update
-from harness.engine.schedules import SHAPES
+from harness.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from harness.interop.foreign import is_foreign
 from harness.paths import STUDY_FOLDER
 from harness.registry import canonical, canonical_in, find_rule, find_workload
@@ -108,9 +108,9 @@ class Study:
         return methods(self.optimizers, self.bases)
 
 
-def rule_of(spec: OptimizerSpec) -> Rule:
-    """The rule that a spec names, with its options."""
-    return find_rule(spec.locator).choose(spec.options)
+def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
+    """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
+    return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
 def tuning_seeds(scale: Scale) -> tuple[int, ...]:
@@ -369,11 +369,14 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
         if name in tuned:
             raise InputError(f"{name}: is tuned by this study; remove it here or there")
     given: dict[str, Any] = {}
+    if is_foreign(locator) and file.schedule.name == EXPONENTIAL:
+        raise InputError("an exponential schedule is of this project's own rules; take another schedule")
     if is_foreign(locator):
         rule = rule.choose({"arguments": entry.options, "tuned": list(tuned)})
     else:
         given = {name: value for name, value in entry.options.items() if name not in rule.options}
         rule = rule.choose({name: value for name, value in entry.options.items() if name in rule.options})
+        rule = scheduled(rule, file.schedule.name)
     valid = [*rule.hyperparameters, *rule.options, *Contestant.model_fields]
     for name in given:
         if name not in valid:
@@ -521,8 +524,9 @@ def _check_condition(
         report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
     if condition.quantity == "steps_to_stop" and stop is None:
         report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
-    if condition.quantity == "steps_to_target" and condition.metric not in file.targets:
-        report(f"{key}.quantity", f"there is no target of {condition.metric}; give it in targets")
+    to_target = condition.quantity == "steps_to_target" and condition.target is None
+    if to_target and condition.metric not in file.targets:
+        report(f"{key}.quantity", f"there is no target of {condition.metric}; give it here or in targets")
     if condition.metric not in metrics:
         return
     straight, direction = condition.quantity == "log_linearity", metrics[condition.metric].direction
