@@ -8,7 +8,7 @@ from optimizers.matrix_functions.basis_tracking import estimated_eigenvalues
 from optimizers.matrix_functions.scaling import normalized
 
 
-def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cutoff: float = 0.0) -> Any:
+def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cutoff: Any = 0.0) -> Any:
     """(A + epsilon I)^(-exponent) by eigendecomposition, as Shampoo needs (002 eq. 53; 1/2 in eq. 63).
 
     Eigenvalues below 0 are rounding and count as 0. What is 0 after damping stays 0 in the inverse, so that
@@ -18,8 +18,8 @@ def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cut
         matrix: A, (..., n, n); its symmetric part is taken.
         exponent: above 0, such as 1/4.
         epsilon: damping, added to each eigenvalue before the root: a number or (..., 1, 1).
-        cutoff: eigenvalues of at most this times the largest, both damped, have the inverse 0; rank_cutoff
-            gives the size of rounding.
+        cutoff: eigenvalues of at most this times the largest, both damped, have the inverse 0, a number or
+            (..., 1, 1); rank_cutoff gives the size of rounding.
 
     Returns:
         (..., n, n), symmetric up to rounding.
@@ -42,7 +42,7 @@ def inverse_root_in_basis(
     return _inverse_root(ops, values, basis, exponent, epsilon, cutoff)
 
 
-def _inverse_root(ops: Any, values: Any, vectors: Any, exponent: float, epsilon: Any, cutoff: float) -> Any:
+def _inverse_root(ops: Any, values: Any, vectors: Any, exponent: float, epsilon: Any, cutoff: Any) -> Any:
     """V diag(values + epsilon)^(-exponent) V^T, values in any order."""
     damped = ops.maximum(values, 0.0)[..., None, :] + epsilon
     # what is not a number counts: a lane that diverged must not go on as if its roots were 0
