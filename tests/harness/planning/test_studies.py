@@ -315,7 +315,7 @@ METRIC = "metric: final train_loss, better: [adam @ egop], than: [adam]"
         (f"{METRIC}, quantity: seconds_to_nearly_best", "is of the best value; say best"),
         (
             METRIC.replace("final train_loss", "best gradient_norm") + ", quantity: steps_to_target",
-            "there is no target of gradient_norm; give it in targets",
+            "there is no target of gradient_norm; give it here or in targets",
         ),
         (METRIC.replace("better", "same") + ", quantity: trend", "trend is of a gain; name the methods"),
         (
@@ -347,6 +347,7 @@ METRIC = "metric: final train_loss, better: [adam @ egop], than: [adam]"
             "than_on: the study has no workload 'log_sum'",
         ),
         (f"{METRIC}, quantity: log_linearity", "down_to: is missing; log_linearity is of curves down to"),
+        (f"{METRIC}, target: 1e-9", "target: it is of quantity: steps_to_target alone; leave it out"),
         (f"{METRIC}, down_to: 1e-9", "down_to: it is of quantity: log_linearity alone; leave it out"),
     ],
 )
