@@ -1,4 +1,4 @@
-"""Networks without biases, linear and tanh, that learn the answers of another one of their own architecture."""
+"""Networks without biases, linear and tanh, that learn what another one of their architecture answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spectrum(inputs: int) -> np.ndarray:
 
 
 def sample_features(eigenvectors: np.ndarray, examples: int, generator: np.random.Generator) -> np.ndarray:
-    """Normal inputs (examples, inputs) of mean 0 whose covariance has that spectrum and those eigenvectors."""
+    """Normal inputs (examples, inputs) of mean 0 whose covariance has that spectrum, and these eigenvectors."""
     inputs = len(eigenvectors)
     return (generator.normal(size=(examples, inputs)) * np.sqrt(spectrum(inputs))) @ eigenvectors.T
 

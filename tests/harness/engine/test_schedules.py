@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.engine.execution import execute
-from harness.backends.engine import engine
 from harness.engine.layout import layout
 from harness.engine.program import Update
 from harness.engine.schedules import multipliers, scheduled
@@ -160,6 +160,8 @@ def test_lanes_have_factors_of_their_own(backend: str) -> None:
     )
     found = execute(bundle, engine(backend, "float64")).metrics["train_loss"]
     for lane, factor in enumerate(factors):
-        plain = make_bundle(rule=rules()["adam"], rates=(0.1,), basis=False, schedule=factor ** np.arange(steps))
+        plain = make_bundle(
+            rule=rules()["adam"], rates=(0.1,), basis=False, schedule=factor ** np.arange(steps)
+        )
         wanted = execute(plain, engine(backend, "float64")).metrics["train_loss"]
         np.testing.assert_allclose(found[..., lane], wanted[..., 0], rtol=1e-11)
