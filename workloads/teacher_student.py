@@ -43,7 +43,7 @@ def spectrum(inputs: int) -> np.ndarray:
 
 
 def sample_features(eigenvectors: np.ndarray, examples: int, generator: np.random.Generator) -> np.ndarray:
-    """Normal inputs (examples, inputs) of mean 0 whose covariance has that spectrum, and these eigenvectors."""
+    """Normal inputs (examples, inputs) of mean 0, by the eigenvectors and spectrum of their covariance."""
     inputs = len(eigenvectors)
     return (generator.normal(size=(examples, inputs)) * np.sqrt(spectrum(inputs))) @ eigenvectors.T
 

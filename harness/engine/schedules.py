@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a multiplier for every step, the same for all methods of a study or tuned for each."""
+"""Learning-rate schedules: a multiplier for every step, the same for all methods or tuned for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Teachers and students: sizes, spectrum of the inputs, laws of the weights, targets, loss and gradient by hand."""
+"""Teachers and students: sizes, spectrum of the inputs, laws of weights, targets, loss and gradient."""
 
 from __future__ import annotations
 
