@@ -1,4 +1,4 @@
-"""SymO: the inverse square root of the gradient's covariance, of the form that a network's symmetries give it."""
+"""SymO: the inverse root of the gradient's covariance, in the form that a network's symmetries give it."""
 
 from __future__ import annotations
 
@@ -77,26 +77,28 @@ class _Network:
         shapes of AMBIGUITIES 23 and 50), of second moments: one model has no mean to subtract (AMBIGUITIES
         24).
         """
-        kept, step = _beside_matrices(ops, hyper["factor_decay"]), _beside_matrices(ops, hyper["step"])
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
+        kept, step, cutoff = (
+            _beside(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
+        )
         moments = tuple(
             kept * before + (1 - kept) * block.second_moment(ops, matrix)
             for block, before, matrix in zip(self.blocks, state.moments, matrices, strict=True)
         )
         corrected = [moment / (1 - kept**step) for moment in moments]
-        cutoff = _beside_matrices(ops, hyper["cutoff"])
         direction = parameters_of(
             ops, self.blocks, preconditioned(ops, self.blocks, corrected, matrices, cutoff)
         )
-        rate = hyper["learning_rate"]
-        rates = {rate.ndim: rate, rate.ndim + 1: _beside_matrices(ops, rate)}  # of biases and of weights
-        moved = {name: array - rates[array.ndim] * direction[name] for name, array in param.items()}
+        moved = {
+            name: array - _beside(ops, hyper["learning_rate"], array) * direction[name]
+            for name, array in param.items()
+        }
         return moved, BlockMoments(moments)
 
 
-def _beside_matrices(ops: Ops, value: Array) -> Array:
-    """A hyperparameter (*lanes, 1) as one that broadcasts against matrices (*lanes, m, n)."""
-    return ops.reshape(value, (*value.shape, 1))
+def _beside(ops: Ops, value: Array, array: Array) -> Array:
+    """A hyperparameter (*lanes, 1) as one that broadcasts against an array (*lanes, ...)."""
+    return ops.reshape(value, (*value.shape, *(1,) * (array.ndim - value.ndim)))
 
 
 def _without_network(*_: Any) -> Any:
