@@ -193,9 +193,9 @@ def test_steps_are_those_of_the_dense_covariance(
 ) -> None:
     """Three steps with momentum, by the average of g g^T over every element of the group."""
     params, grads = instance(network_shapes(widths, biases), seed=5, steps=3)
-    options = {"group": group, "cross_layers": cross_layers}
-    expected = list(symo(params, grads, ALL, **options, precision="float64"))
-    assert_paths_close(moved(params, grads, options), expected, 1e-10)
+    expected = list(symo(params, grads, ALL, group, cross_layers, "float64"))
+    found = moved(params, grads, {"group": group, "cross_layers": cross_layers})
+    assert_paths_close(found, expected, 1e-10)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
