@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from documents.values import choice, flag
 from optimizers.isotypic import GROUPS, IsotypicBlock, chain_of_layers, isotypic_blocks, parameters_of
 from optimizers.layers import Layer
-from optimizers.matrix_functions import inverse_root, rank_cutoff
+from optimizers.matrix_functions import inverse_root_product, rank_cutoff
 from optimizers.options import Option, OptionError, Options
 from optimizers.rule import (
     LEARNING_RATE,
@@ -48,7 +48,7 @@ def preconditioned(
     found = []
     for block, factor, matrix in zip(blocks, factors, matrices, strict=True):
         least = ops.maximum(cutoff + ops.zeros((1, 1)), rank_cutoff(ops, block.copies))
-        found.append(inverse_root(ops, factor, 0.5, cutoff=least) @ matrix)
+        found.append(inverse_root_product(ops, factor, matrix, 0.5, least))
     return tuple(found)
 
 
@@ -157,8 +157,7 @@ def symo(chosen: Options) -> Rule:
             "learning_rate": LEARNING_RATE,
             "factor_decay": share("beta_h, the share of the factors kept", 0.95),
             "cutoff": Hyperparameter(
-                "the share of its block's largest eigenvalue up to which one counts as 0, where it is not "
-                "less than rounding",
+                "the share of its block's largest up to which an eigenvalue counts as 0; at least rounding",
                 1e-10,
                 0.0,
                 1.0,
