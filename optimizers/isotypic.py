@@ -58,7 +58,8 @@ class Component:
     @property
     def copies(self) -> int:
         """How many rows it has in the block: the product of its axes of inputs and outputs."""
-        return math.prod(size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer)
+        # lists, since torch.compile takes no generators here
+        return math.prod([size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer])
 
     @property
     def _turned(self) -> bool:
@@ -89,7 +90,7 @@ class Component:
         leading = tuple(coordinates.shape[:-2])
         if self._turned:
             coordinates = ops.swapaxes(coordinates, -1, -2)
-        scale = math.prod(full / size for full, size in zip(self.shape, sizes, strict=True))
+        scale = math.prod([full / size for full, size in zip(self.shape, sizes, strict=True)])
         return ops.reshape(coordinates, (*leading, *sizes)) / math.sqrt(scale)
 
 
@@ -119,7 +120,7 @@ class IsotypicBlock:
     @property
     def copies(self) -> int:
         """The rows of M."""
-        return sum(component.copies for component in self.components)
+        return sum([component.copies for component in self.components])
 
     def coordinates(self, ops: Ops, arrays: Arrays) -> Array:
         """M, (..., copies, columns), of arrays (..., *shape) by name; a column for each unit."""

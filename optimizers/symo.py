@@ -78,13 +78,13 @@ class _Network:
         24).
         """
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
-        kept, step, cutoff = (
+        kept, step, cutoff = [
             _beside(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
-        )
-        moments = tuple(
+        ]
+        moments = [
             kept * before + (1 - kept) * block.second_moment(ops, matrix)
             for block, before, matrix in zip(self.blocks, state.moments, matrices, strict=True)
-        )
+        ]
         corrected = [moment / (1 - kept**step) for moment in moments]
         direction = parameters_of(
             ops, self.blocks, preconditioned(ops, self.blocks, corrected, matrices, cutoff)
@@ -93,7 +93,7 @@ class _Network:
             name: array - _beside(ops, hyper["learning_rate"], array) * direction[name]
             for name, array in param.items()
         }
-        return moved, BlockMoments(moments)
+        return moved, BlockMoments(tuple(moments))
 
 
 def _beside(ops: Ops, value: Array, array: Array) -> Array:
