@@ -461,7 +461,7 @@ def _check_layouts(
                 continue
             anew = bases()[basis.name].reestimation(basis.options)
             carried = anew is not None and anew.carries_state
-            for optimizer in optimizers_:
+            for optimizer in (one for one in optimizers_ if basis.is_of(one.label)):
                 _check_leaves(optimizer, spec.name, shapes, roles, groups, carried, report)
 
 
