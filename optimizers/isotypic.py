@@ -1,21 +1,21 @@
 """The isotypic blocks of a multilayer network's parameters under permutations of its hidden units.
 
-A symmetry group of the network (004 Sec. 2.2) acts on hidden layer l by matrices V_l on each axis that counts
-the layer's units: b_l -> V_l b_l, W_l -> V_l W_l V_(l-1)^T (004 eqs. 6-7; the identity at inputs and outputs).
-Parameter space is the direct sum of blocks (copies x multiplicity space): the group acts irreducibly on the
-second and leaves the first alone, another way in each block. A matrix that commutes with the group, such as
-the gradient's covariance Sigma (004 eq. 14), is C kron I on each block (Schur's lemma), with one C of copies x
-copies; so is each function of it: Sigma^(-1/2) g is C^(-1/2) M where M, (copies, multiplicity), are the
-coordinates of g in the block. 004 has the C's as factors (eqs. 29-36 and 118-142) and, end to end, as the
-surrogate Lambda (Sec. L).
+A symmetry group of the network (004 Sec. 2.2) acts on hidden layer l by matrices V_l, on each axis that
+counts the layer's units: b_l -> V_l b_l, W_l -> V_l W_l V_(l-1)^T (004 eqs. 6-7; the identity at inputs and
+outputs). Parameter space is the direct sum of blocks (copies x multiplicity space): the group acts
+irreducibly on the second and leaves the first alone, another way in each block. A matrix that commutes with
+the group, as the gradient's covariance Sigma does (004 eq. 14), is C kron I on each block, by Schur's lemma,
+with one C of copies x copies. So is each function of it: Sigma^(-1/2) g is C^(-1/2) M, where M, (copies,
+multiplicity), are the coordinates of g in the block. 004 has the entries of the C's as factors (eqs. 29-36
+and 118-142) and, put together, as the surrogate Lambda (Sec. L).
 
 Two groups, by the activation:
 
 - `signed`: signed permutations, for odd or linear ones; the orthogonal group has the same blocks. V_l is
   irreducible, and a parameter lies in the block of the hidden layers that its axes count.
-- `permutations`, for others such as ReLU: V_l is the trivial representation, along (1, ..., 1) / sqrt(d_l), and
-  the standard one, of sum 0; a weight between hidden layers has a part in four blocks. A vector of the standard
-  representation is kept as d_l numbers of sum 0, since products over copies do not ask for a basis.
+- `permutations`, for others such as ReLU: V_l is the trivial representation, along (1, ..., 1) / sqrt(d_l),
+  and the standard one, of sum 0; a weight between hidden layers has a part in four blocks. A vector of the
+  standard representation is kept as d_l numbers of sum 0: products over copies do not ask for a basis.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Component:
     @property
     def copies(self) -> int:
         """How many rows it has in the block: the product of its axes of inputs and outputs."""
-        return math.prod(size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer)
+        # lists, since torch.compile takes no generators here
+        return math.prod([size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer])
 
     @property
     def _turned(self) -> bool:
@@ -89,7 +90,7 @@ class Component:
         leading = tuple(coordinates.shape[:-2])
         if self._turned:
             coordinates = ops.swapaxes(coordinates, -1, -2)
-        scale = math.prod(full / size for full, size in zip(self.shape, sizes, strict=True))
+        scale = math.prod([full / size for full, size in zip(self.shape, sizes, strict=True)])
         return ops.reshape(coordinates, (*leading, *sizes)) / math.sqrt(scale)
 
 
@@ -119,7 +120,7 @@ class IsotypicBlock:
     @property
     def copies(self) -> int:
         """The rows of M."""
-        return sum(component.copies for component in self.components)
+        return sum([component.copies for component in self.components])
 
     def coordinates(self, ops: Ops, arrays: Arrays) -> Array:
         """M, (..., copies, columns), of arrays (..., *shape) by name; a column for each unit."""
@@ -176,8 +177,8 @@ def chain_of_layers(
 
     def refused(what: str) -> OptionError:
         return OptionError(
-            f"{owner}: takes the parameters of a multilayer network alone, a weight (outputs, inputs) in each "
-            f"of two layers or more, with its bias or without; {what}"
+            f"{owner}: takes the parameters of a multilayer network alone, a weight (outputs, inputs) in "
+            f"each of two layers or more, with its bias or without; {what}"
         )
 
     layers = layers_of(shapes, roles)
@@ -215,11 +216,11 @@ def isotypic_blocks(
 ) -> tuple[IsotypicBlock, ...]:
     """The blocks of a multilayer network of two layers or more, by any of its layers.
 
-    With biases and L layers, `signed` has the C's of 004 Theorem 3.1: for L = 2 the rows W_1^T, b_1 and W_2 of
-    one block, (d_0 + 1 + d_2) copies, and b_2; for L > 2 (W_1, b_1), (W_L, b_(L-1)), each other weight and
-    bias alone, and b_L. `permutations` has those of Theorem 3.2: a trivial block of d_0 + 2 d_L + 2 L - 3
-    copies, a block for each hidden layer, and one for each weight between two. Of L >= 3, b_1 with W_1 and
-    b_(L-1) with W_L (AMBIGUITIES 48).
+    With biases and L layers, `signed` has the C's of 004 Theorem 3.1: for L = 2 one of W_1^T, b_1 and W_2,
+    d_0 + 1 + d_2 copies, and one of b_2; for L > 2 those of (W_1, b_1), of (W_L, b_(L-1)), of each other
+    weight and bias, and of b_L. `permutations` has those of Theorem 3.2: one of what transforms trivially,
+    d_0 + 2 d_L + 2 L - 3 copies, one for each hidden layer, and one for each weight between two. The first
+    has b_1 with W_L for L > 2 too, which eq. 142 leaves out (AMBIGUITIES 48).
 
     Args:
         layers: from inputs to outputs.
@@ -255,14 +256,10 @@ def _representations(hidden: Sequence[int], group: str) -> tuple[tuple[int, ...]
     layers = tuple(sorted(layer for layer in hidden if layer))
     if group == "signed":
         return (layers,)
-    return tuple(
-        kept for count in range(len(layers) + 1) for kept in itertools.combinations(layers, count)
-    )
+    return tuple(kept for count in range(len(layers) + 1) for kept in itertools.combinations(layers, count))
 
 
-def parameters_of(
-    ops: Ops, blocks: Sequence[IsotypicBlock], matrices: Sequence[Array]
-) -> dict[str, Array]:
+def parameters_of(ops: Ops, blocks: Sequence[IsotypicBlock], matrices: Sequence[Array]) -> dict[str, Array]:
     """Arrays (..., *shape) by name of all blocks' coordinates M, the inverse of `coordinates`."""
     parts: dict[str, list[Array]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -275,7 +272,9 @@ def parameters_of(
             start += component.copies
     found = {}
     for name, arrays in parts.items():
-        total = sum(arrays[1:], arrays[0])
+        total = arrays[0]
+        for array in arrays[1:]:
+            total = total + array
         whole = (*total.shape[: total.ndim - len(shapes[name])], *shapes[name])
         found[name] = total if tuple(total.shape) == whole else ops.broadcast_to(total, whole)
     return found

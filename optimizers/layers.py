@@ -77,4 +77,3 @@ def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> 
         Layer(name, bias_of.get(name), tuple(map(int, shapes[name])), roles[name].layer) for name in weights
     ]
     return tuple(sorted(layers, key=lambda layer: layer.number))
-

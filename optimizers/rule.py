@@ -177,6 +177,11 @@ class Rule:
     chosen: Options = field(default_factory=dict)
     build: Callable[[Options], Rule] | None = None
 
+    @property
+    def sees_model(self) -> bool:
+        """Whether it sees all parameters of a model together."""
+        return self.scope in ("model", "named")
+
     def choose(self, given: Options) -> Rule:
         """The rule with the given options, the others at their defaults.
 
@@ -193,10 +198,10 @@ class Rule:
             OptionError: where it does not.
         """
         if dtype not in self.dtypes:
-            allowing = "; or set its option precision: any" if "precision" in self.options else ""
+            allowing = ", or set its option precision: any" if "precision" in self.options else ""
             raise OptionError(
-                f"{self.name}: runs in {' or '.join(self.dtypes)}, and this is {dtype}; set the study's "
-                f"precision: {self.dtypes[0]}{allowing}"
+                f"{self.name}: runs in {' or '.join(self.dtypes)}, and this is {dtype}; give it "
+                f"{self.dtypes[0]}, in a study by precision: {self.dtypes[0]}{allowing}"
             )
 
     def complete(self, given: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""SymO: the inverse square root of the gradient's covariance, of the form that a network's symmetries give it."""
+"""SymO: the inverse root of the gradient's covariance, in the form that a network's symmetries give it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from documents.values import choice, flag
 from optimizers.isotypic import GROUPS, IsotypicBlock, chain_of_layers, isotypic_blocks, parameters_of
 from optimizers.layers import Layer
-from optimizers.matrix_functions import inverse_root, rank_cutoff
+from optimizers.matrix_functions import inverse_root_product, rank_cutoff
 from optimizers.options import Option, OptionError, Options
 from optimizers.rule import (
     LEARNING_RATE,
@@ -48,7 +48,7 @@ def preconditioned(
     found = []
     for block, factor, matrix in zip(blocks, factors, matrices, strict=True):
         least = ops.maximum(cutoff + ops.zeros((1, 1)), rank_cutoff(ops, block.copies))
-        found.append(inverse_root(ops, factor, 0.5, cutoff=least) @ matrix)
+        found.append(inverse_root_product(ops, factor, matrix, 0.5, least))
     return tuple(found)
 
 
@@ -77,26 +77,28 @@ class _Network:
         shapes of AMBIGUITIES 23 and 50), of second moments: one model has no mean to subtract (AMBIGUITIES
         24).
         """
-        kept, step = _beside_matrices(ops, hyper["factor_decay"]), _beside_matrices(ops, hyper["step"])
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
-        moments = tuple(
+        kept, step, cutoff = [
+            _beside(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
+        ]
+        moments = [
             kept * before + (1 - kept) * block.second_moment(ops, matrix)
             for block, before, matrix in zip(self.blocks, state.moments, matrices, strict=True)
-        )
+        ]
         corrected = [moment / (1 - kept**step) for moment in moments]
-        cutoff = _beside_matrices(ops, hyper["cutoff"])
         direction = parameters_of(
             ops, self.blocks, preconditioned(ops, self.blocks, corrected, matrices, cutoff)
         )
-        rate = hyper["learning_rate"]
-        rates = {rate.ndim: rate, rate.ndim + 1: _beside_matrices(ops, rate)}  # of biases and of weights
-        moved = {name: array - rates[array.ndim] * direction[name] for name, array in param.items()}
-        return moved, BlockMoments(moments)
+        moved = {
+            name: array - _beside(ops, hyper["learning_rate"], array) * direction[name]
+            for name, array in param.items()
+        }
+        return moved, BlockMoments(tuple(moments))
 
 
-def _beside_matrices(ops: Ops, value: Array) -> Array:
-    """A hyperparameter (*lanes, 1) as one that broadcasts against matrices (*lanes, m, n)."""
-    return ops.reshape(value, (*value.shape, 1))
+def _beside(ops: Ops, value: Array, array: Array) -> Array:
+    """A hyperparameter (*lanes, 1) as one that broadcasts against an array (*lanes, ...)."""
+    return ops.reshape(value, (*value.shape, *(1,) * (array.ndim - value.ndim)))
 
 
 def _without_network(*_: Any) -> Any:
@@ -155,8 +157,7 @@ def symo(chosen: Options) -> Rule:
             "learning_rate": LEARNING_RATE,
             "factor_decay": share("beta_h, the share of the factors kept", 0.95),
             "cutoff": Hyperparameter(
-                "the share of its block's largest eigenvalue up to which one counts as 0, where it is not "
-                "less than rounding",
+                "the share of its block's largest up to which an eigenvalue counts as 0; at least rounding",
                 1e-10,
                 0.0,
                 1.0,

@@ -279,8 +279,8 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
     """The roles of parameters by what is known of them: their kinds, else their numbers of axes, and order.
 
     Weights and convolutions are the layers, in their order. Where there are as many biases, the first belongs
-    to the first of them and so on; any other parameter, and where biases are fewer they too, to the one before
-    it.
+    to the first of them and so on. Any other parameter, and a bias where there are fewer, belongs to the one
+    before it.
 
     Args:
         shapes: by parameter name, inputs to outputs.

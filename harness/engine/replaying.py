@@ -216,9 +216,9 @@ def replay(
             order and laid end to end in the order of `params`; or such a matrix by parameter name. Columns
             are the basis vectors: the optimizer sees V^T theta (000 Alg. 2.1).
         options: the optimizer's options by name; what is left out has its default.
-        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`, or the role itself
-            with its layer; what is left out is what the number of axes suggests, and layers are numbered in
-            the order of `params` (harness.engine.layout.roles_of).
+        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`, or the role
+            itself, with its layer; what is left out is what the number of axes suggests, and layers are
+            numbered in the order of `params` (harness.engine.layout.roles_of).
         factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind.
         hessians: one (d, d) a step, in the order of a basis for all parameters, where the optimizer needs
             them.

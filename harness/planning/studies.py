@@ -256,7 +256,7 @@ def read_study(path: Path) -> Study:
         _check_scale(f"scales.{name}", scale, report)
     workloads = {name: _workloads(file, known, name, report) for name in file.scales}
     for specs in workloads.values():
-        _check_layouts(specs, optimizers_, bases_, report)
+        _check_layouts(specs, optimizers_, bases_, file.precision, report)
     if file.schedule.name not in SHAPES:
         report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
     if problems:
@@ -440,11 +440,17 @@ def _check_layouts(
     specs: Iterable[WorkloadSpec],
     optimizers_: Sequence[OptimizerSpec],
     bases_: Iterable[BasisSpec],
+    precision: Precision | None,
     report: Report,
 ) -> None:
-    """Check that workloads have the parameters that bases rotate and that have rates of their own."""
+    """Check that workloads have the precision and the parameters that bases and optimizers ask for."""
     for spec in specs:
         workload = find_workload(spec.locator)
+        for optimizer in optimizers_:
+            try:
+                rule_of(optimizer).check_dtype(precision or workload.dtype)
+            except OptionError as error:
+                report(f"optimizers.{optimizer.label}", f"{spec.name}: {error}")
         roles = workload.roles(spec.settings)
         kinds = {name: role.kind for name, role in roles.items()}
         drawn = workload.sample_parameters(spec.settings, np.random.default_rng(0))
@@ -458,7 +464,7 @@ def _check_layouts(
                 continue
             anew = bases()[basis.name].reestimation(basis.options)
             carried = anew is not None and anew.carries_state
-            for optimizer in optimizers_:
+            for optimizer in (one for one in optimizers_ if basis.is_of(one.label)):
                 _check_leaves(optimizer, spec.name, shapes, roles, groups, carried, report)
 
 

@@ -46,7 +46,7 @@ class Entry:
         optimizer: the rule's name, with which its label in the table begins; the table fills it in.
     """
 
-    loop: Callable[..., Iterator[np.ndarray]]
+    loop: Callable[..., Iterator[Any]]
     hyper: Hyper
     symmetry: Symmetry | None = None
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -1,10 +1,11 @@
-"""SymO: the battery's network, and the rule in the dense view: averages over the whole group, p x p matrices."""
+"""SymO: the battery's network, and the rule as averages of p x p matrices over the whole group."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def of_axes(shapes: Shapes, matrix: Mapping[int, np.ndarray]) -> np.ndarray:
     """The p x p matrix that takes each axis of a hidden layer by that layer's matrix (004 eqs. 6-7, 17)."""
     blocks = []
     for name in shapes:
-        block = np.ones((1, 1))
+        block: np.ndarray = np.ones((1, 1))
         for size, layer in axes_of(name, shapes):
             block = np.kron(block, matrix[layer] if layer else np.eye(size))
         blocks.append(block)
@@ -87,7 +88,9 @@ def elements(shapes: Shapes, group: str) -> np.ndarray:
     """Every element of the group, (elements, p, p) (004 Sec. 2.2)."""
     hidden = hidden_widths(shapes)
     each = [permutation_matrices(size, group == "signed") for size in hidden.values()]
-    return np.array([of_axes(shapes, dict(zip(hidden, one, strict=True))) for one in itertools.product(*each)])
+    return np.array(
+        [of_axes(shapes, dict(zip(hidden, one, strict=True))) for one in itertools.product(*each)]
+    )
 
 
 def average(group: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -100,10 +103,10 @@ def average(group: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 def projections(shapes: Shapes, group: str, cross_layers: bool = True) -> list[np.ndarray]:
     """The orthogonal projections on the isotypic blocks, whose sum is I: characters, axis by axis."""
-    found: dict[tuple[object, ...], np.ndarray] = {}
+    found: dict[Any, np.ndarray] = {}
     size, start = sum(map(math.prod, shapes.values())), 0
     for name in shapes:
-        choices = []
+        choices: list[list[tuple[tuple[int, ...], np.ndarray]]] = []
         for length, layer in axes_of(name, shapes):
             mean = np.full((length, length), 1 / length)
             if not layer:
@@ -114,8 +117,9 @@ def projections(shapes: Shapes, group: str, cross_layers: bool = True) -> list[n
                 choices.append([((), mean), ((layer,), np.eye(length) - mean)])
         stop = start + math.prod(shapes[name])
         for one in itertools.product(*choices):
-            key = (tuple(sorted(sum((layers for layers, _ in one), ()))), None if cross_layers else name)
-            block = np.ones((1, 1))
+            layers = sorted(layer for layers, _ in one for layer in layers)
+            key = (tuple(layers), None if cross_layers else name)
+            block: np.ndarray = np.ones((1, 1))
             for _, factor in one:
                 block = np.kron(block, factor)
             found.setdefault(key, np.zeros((size, size)))[start:stop, start:stop] += block
@@ -149,7 +153,8 @@ def symo(
     """Sigma is the running mean of the averages of g g^T over the group."""
     shapes = {name: value.shape for name, value in params.items()}
     every, kept = elements(shapes, group), hyper["factor_decay"]
-    theta, sigma = vector(params, shapes), 0.0
+    theta = vector(params, shapes)
+    sigma = np.zeros((theta.size, theta.size))
     for step, grad in enumerate(grads, start=1):
         g = vector(grad, shapes)
         now = average(every, np.outer(g, g))
