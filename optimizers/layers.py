@@ -1,4 +1,4 @@
-"""The layers of a network by the roles of its parameters: each weight with the bias that is added after it."""
+"""The layers of a network by the roles of its parameters: each weight with the bias that follows it."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> 
         ]
         if biases and len(biases) != len(owners):
             raise OptionError(
-                f"the biases {', '.join(biases)} of layer {number} may belong to each of {', '.join(owners)}; "
-                "give every weight with a bias a layer of its own in the workload's roles"
+                f"the biases {', '.join(biases)} of layer {number} may belong to each of "
+                f"{', '.join(owners)}; give every weight with a bias a layer of its own in the roles"
             )
         bias_of |= dict(zip(owners, biases, strict=False))
     layers = [

@@ -2,15 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 Array = Any
 Ops = Any
+Arrays = Mapping[str, Array]
 Function = Callable[[Array], Array]  # of vectors
+
+
+class Likelihood(Protocol):
+    """The distribution of targets by a model's outputs, whose mean negative logarithm the loss is."""
+
+    @property
+    def family(self) -> str:
+        """`categorical`, outputs being logits, or `gaussian`, means with unit variance."""
+
+    @property
+    def scale(self) -> float:
+        """What the mean negative log-likelihood is multiplied with in the loss."""
+
+
+class Derivatives(Protocol):
+    """A backend's automatic differentiation of functions of one run."""
+
+    def grad(self, function: Function) -> Function:
+        """The gradient of a scalar function of a tree of arrays."""
+
+    def hessian(self, function: Function) -> Function:
+        """The Hessian of a scalar function of a vector."""
+
+    def vjp(self, function: Callable[[Any], tuple[Any, Any]], point: Any) -> tuple[Any, Function, Any]:
+        """`(value, pullback, others)` of `function(point) -> (value, others)`.
+
+        `pullback` takes a cotangent of the value to that of the point.
+        """
+
+
+@dataclass(frozen=True)
+class Model:
+    """The parameters of one run.
+
+    Args:
+        shapes, roles: by parameter name, in the order of the layout.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    roles: Mapping[str, Any]
+
+    @property
+    def dimension(self) -> int:
+        """The number of all entries."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
 
 
 @dataclass(frozen=True)
@@ -19,17 +66,30 @@ class LossAtPoint:
 
     Args:
         ops: the backend's array functions.
+        model: shapes and roles of the parameters.
         point: all parameters (d,), each raveled in row-major order, end to end in the layout's order.
+        parameters: the same by name.
         loss: a scalar, of parameters (d,).
-        grad: gives the gradient of a scalar function.
-        hessian: gives the Hessian of a scalar function of a vector.
+        loss_by: a scalar, of a table of array functions and parameters by name.
+        outputs: the model's outputs (examples, ..., C) for the minibatch, of a table and parameters by name;
+            None where the workload does not say them.
+        likelihood: of targets by outputs; None there too.
+        draws: what targets are drawn with, of the outputs' shape; None where the need draws nothing.
+        examples: in the minibatch.
+        derivatives: of functions of one run.
     """
 
     ops: Ops
+    model: Model
     point: Array
+    parameters: Arrays
     loss: Function
-    grad: Callable[[Function], Function]
-    hessian: Callable[[Function], Function]
+    loss_by: Callable[[Ops, Arrays], Array]
+    outputs: Callable[[Ops, Arrays], Array] | None
+    likelihood: Likelihood | None
+    draws: Array | None
+    examples: int
+    derivatives: Derivatives
 
 
 @dataclass(frozen=True)
@@ -39,22 +99,29 @@ class Need:
     Args:
         name: its key.
         description: as in `needs <description> of the loss`.
-        evaluate: `evaluate(loss) -> value` of one run; the engine maps it over lanes.
-        gradient_evaluations: `f(d)`: what evaluating it costs for d parameters beside the gradient.
-        entries: `f(d)`: how many numbers one run's value has.
-        example: `f(d)`: a value on the host, of the shape that values have.
+        evaluate: `evaluate(loss) -> value` of one run, an array or nested mappings of arrays; the engine maps
+            it over lanes.
+        gradient_evaluations: `f(model)`: what evaluating it costs beside the gradient.
+        entries: `f(model)`: how many numbers one run's value has.
+        example: `f(model)`: a value on the host, of the shapes that values have.
         change_basis: `change_basis(ops, to_coordinates, values) -> values` of lanes (S, K, ...), in
             coordinates into which `to_coordinates` takes gradients (S, any number, d); None where a value
             cannot be taken to others, so that the rule runs in the original coordinates alone.
+        amortized: whether it is evaluated only at the steps that the rule's `observe_every` says, and is
+            there for `observe` alone.
+        draw: `draw(likelihood, generator, shape) -> array` draws on the host what targets of the shape of a
+            model's outputs are made of; None where nothing is drawn.
     """
 
     name: str
     description: str
-    evaluate: Callable[[LossAtPoint], Array]
-    gradient_evaluations: Callable[[int], int]
-    entries: Callable[[int], int]
-    example: Callable[[int], np.ndarray]
+    evaluate: Callable[[LossAtPoint], Any]
+    gradient_evaluations: Callable[[Model], int]
+    entries: Callable[[Model], int]
+    example: Callable[[Model], Any]
     change_basis: Callable[[Ops, Function, Array], Array] | None = None
+    amortized: bool = False
+    draw: Callable[[Likelihood, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
 
 
 def _change_both_sides(ops: Ops, to_coordinates: Function, matrices: Array) -> Array:
@@ -69,9 +136,9 @@ def _change_both_sides(ops: Ops, to_coordinates: Function, matrices: Array) -> A
 HESSIAN = Need(
     name="hessian",
     description="the Hessian",
-    evaluate=lambda at: at.hessian(at.loss)(at.point),
-    gradient_evaluations=lambda dimension: dimension,  # one for each row
-    entries=lambda dimension: dimension**2,
-    example=np.eye,
+    evaluate=lambda at: at.derivatives.hessian(at.loss)(at.point),
+    gradient_evaluations=lambda model: model.dimension,  # one for each row
+    entries=lambda model: model.dimension**2,
+    example=lambda model: np.eye(model.dimension),
     change_basis=_change_both_sides,
 )

@@ -10,7 +10,7 @@ from documents.values import choice
 from optimizers.adam import ADAM, ADAMW
 from optimizers.gradient_descent import MOMENTUM, SGD
 from optimizers.options import Option
-from optimizers.rule import LEARNING_RATE, ParameterRole, Part, Rule
+from optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Part, Rule
 
 OTHERS = {rule.name: rule for rule in (ADAMW, ADAM, MOMENTUM, SGD)}
 OTHERS_LEARNING_RATE = 1e-3
@@ -19,6 +19,12 @@ OTHERS_LEARNING_RATE = 1e-3
 def others_option(left: str) -> Option:
     """The choice of the rule of `left`, the leaves that are meant."""
     return Option("adamw", f"the rule of {left}: {', '.join(OTHERS)}", choice(*OTHERS))
+
+
+def others_hyperparameters(other: Rule) -> dict[str, Hyperparameter]:
+    """The other rule's hyperparameters as `others_<name>`, its learning rate with a default."""
+    numbers = {f"others_{name}": spec for name, spec in other.hyperparameters.items()}
+    return numbers | {"others_learning_rate": replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)}
 
 
 def with_fallback(
@@ -36,8 +42,7 @@ def with_fallback(
     """
     other = OTHERS[others]
     names = {name: f"others_{name}" for name in other.hyperparameters}
-    numbers = {names[name]: spec for name, spec in other.hyperparameters.items()}
-    numbers["others_learning_rate"] = replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)
+    numbers = others_hyperparameters(other)
     rest, own = Part(other, names), cache(lambda order: Part(rule(order)))
     whole = rule(2)
     return replace(

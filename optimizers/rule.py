@@ -135,6 +135,9 @@ class Rule:
             done with the step's gradient before the update of some steps; the host decides which.
             What it returns goes to that step's update alone, which may be told more than a state holds.
         refresh_every: k for the steps 1, k + 1, 2 k + 1, ...; None for the first step alone.
+        observe: `observe(ops, grad, state, hyper) -> state`, which takes up amortized needs, before any other
+            work of steps 1, k + 1, 2 k + 1, ...
+        observe_every: that k.
         start: `start(ops, grad, state, hyper) -> state`, the work before the first update where it is not
             that of `refresh`.
         gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for
@@ -164,6 +167,8 @@ class Rule:
     scope: Literal["entry", "leaf", "model", "named"] = "entry"
     refresh: Callable[[Ops, Array, State, Hyper], State] | None = None
     refresh_every: int | None = 1
+    observe: Callable[[Ops, Array, State, Hyper], State] | None = None
+    observe_every: int = 1
     start: Callable[[Ops, Array, State, Hyper], State] | None = None
     gradient_at: Callable[[Ops, State, Array, Hyper], Array] | None = None
     evaluated_at: Callable[[Ops, State, Any], Any] | None = None

@@ -17,6 +17,7 @@ from workloads.data import (
 )
 from workloads.initialization import uniform_bias, xavier_normal
 from workloads.relu_network import (
+    RELU_LIKELIHOOD,
     relu_evaluate,
     relu_loss,
     relu_metrics,
@@ -81,6 +82,7 @@ DIGITS_MLP = Workload(
     problem=_problem,
     sample_parameters=_sample_parameters,
     loss=relu_loss,
+    likelihood=RELU_LIKELIHOOD,
     evaluate=relu_evaluate,
     missing=lambda settings: missing_optdigits() if settings["source"] == "full" else None,
     files=lambda settings: FILES[settings["source"]](),

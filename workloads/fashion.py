@@ -13,6 +13,7 @@ from workloads.data import random_parts
 from workloads.idx import fashion_files, missing_fashion, read_fashion
 from workloads.initialization import torch_default_bias, torch_default_weight
 from workloads.relu_network import (
+    RELU_LIKELIHOOD,
     relu_evaluate,
     relu_loss,
     relu_metrics,
@@ -108,6 +109,7 @@ def _workload(name: str, description: str, source: str, family: _ImageFamily, po
         problem=family.problem,
         sample_parameters=family.sample_parameters,
         loss=relu_loss,
+        likelihood=RELU_LIKELIHOOD,
         evaluate=relu_evaluate,
         missing=lambda settings: missing_fashion(),
         files=lambda settings: fashion_files(),

@@ -13,6 +13,7 @@ from workloads.matrices import power_law_matrix
 from workloads.workload import (
     Array,
     Arrays,
+    Likelihood,
     Metric,
     Ops,
     Problem,
@@ -88,6 +89,14 @@ def _mean_squared_error(ops: Ops, params: Arrays, split: Arrays) -> Array:
     return ops.sum(ops.square(residuals)) / split["targets"].shape[0]
 
 
+def _outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays) -> Array:
+    """W3 W2 W1 a of each example, layer by layer."""
+    hidden = split["features"]
+    for layer in range(1, len(params) + 1):
+        hidden = ops.linear(hidden, params[f"W{layer}"])
+    return hidden
+
+
 LINEAR_NETWORK = Workload(
     name="linear_network",
     description="3-layer linear network 10-50-30-10 that learns a random linear map (d = 2300)",
@@ -115,6 +124,7 @@ LINEAR_NETWORK = Workload(
     problem=_problem,
     sample_parameters=_sample_parameters,
     loss=loss_of(_mean_squared_error),
+    likelihood=Likelihood(_outputs, "gaussian", scale=2.0),
     evaluate=lambda ops, params, state, split: {"loss": _mean_squared_error(ops, params, split)},
     check=lambda settings: require_batch(settings, settings["train_examples"]),
 )

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from workloads.workload import Array, Arrays, Metric, Ops, Role
+from workloads.workload import Array, Arrays, Likelihood, Metric, Ops, Role
 
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]  # of (outputs, inputs, generator)
 
@@ -32,15 +32,23 @@ def sample_relu_parameters(
     return parameters
 
 
-def _log_probabilities(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """The network's log-probabilities (examples, classes) (000 C.2)."""
+def _logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays) -> Array:
+    """The network's outputs (examples, classes) (000 C.2)."""
     scores = split["features"]
     layers = len(params) // 2
     for layer in range(1, layers + 1):
         scores = ops.linear(scores, params[f"W{layer}"], params[f"b{layer}"])
         if layer < layers:
             scores = ops.relu(scores)
-    return ops.log_softmax(scores, axis=-1)
+    return scores
+
+
+RELU_LIKELIHOOD = Likelihood(_logits, "categorical")
+
+
+def _log_probabilities(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """The network's log-probabilities (examples, classes)."""
+    return ops.log_softmax(_logits(ops, params, {}, split, {}), axis=-1)
 
 
 def _negative_log_likelihood(ops: Ops, log_probabilities: Array, labels: Array) -> Array:

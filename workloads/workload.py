@@ -90,6 +90,22 @@ def loss_of(objective: Callable[[Ops, Arrays, Arrays], Array]) -> Loss:
 
 
 @dataclass(frozen=True)
+class Likelihood:
+    """The distribution of targets by a model's outputs, whose mean negative logarithm the loss is.
+
+    Args:
+        outputs: `outputs(ops, params, state, batch, noise) -> (examples, ..., C)`.
+        family: `categorical`, outputs being logits; or `gaussian`, means of targets with unit variance, whose
+            negative log-likelihood is half the squared error.
+        scale: what the mean over examples of the negative log-likelihood is multiplied with in the loss.
+    """
+
+    outputs: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], Array]
+    family: Literal["categorical", "gaussian"]
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
 class Problem:
     """One instance of a workload on the host: NumPy arrays, float64 where they are real.
 
@@ -127,6 +143,8 @@ class Workload:
             distribution that initial parameters come from (EGOP's realistic sampling).
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
+        likelihood: how targets are drawn from the model, for rules that need its Fisher matrix; None where
+            that is not said.
         noise: `noise(settings, generator, batch_size) -> arrays` draws what one step of one seed needs, such
             as masks of dropout and shifts of augmentation, on the host; None where a loss takes none.
         linear_input: the weight (outputs, inputs) and the field (examples, inputs) of every split that enter
@@ -157,6 +175,7 @@ class Workload:
     sample_parameters: Callable[[Settings, np.random.Generator], dict[str, np.ndarray]]
     loss: Loss
     evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
+    likelihood: Likelihood | None = None
     noise: Callable[[Settings, np.random.Generator, int], dict[str, np.ndarray]] | None = None
     linear_input: tuple[str, str] | None = None
     mapped: bool = True

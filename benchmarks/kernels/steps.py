@@ -12,7 +12,7 @@ import numpy as np
 
 from harness import replay
 from harness.backends.engine import engine
-from harness.engine.derivatives import StepInfo
+from harness.engine.derivatives import StepInfo, map_arrays, model_of
 from harness.engine.execution import state_entries
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Constants, Inputs, Program, Update
@@ -57,7 +57,9 @@ def start(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
     return params, {name: representable(generator, shape) for name, shape in shapes.items()}
 
 
-def _given(params: Any, model: Any, batch: Any, noise: Any, *, loss: Any, needs: Any) -> StepInfo:
+def _given(
+    params: Any, model: Any, batch: Any, noise: Any, observes: bool, *, loss: Any, needs: Any
+) -> StepInfo:
     """The evaluation of a program whose batch is the gradient."""
     return StepInfo(loss, batch, model, needs)
 
@@ -93,7 +95,10 @@ def optimizer_step(
         def lane(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
             return {name: ops.asarray(array[None, None]) for name, array in arrays.items()}
 
-        needs = {need.name: ops.asarray(need.example(lay.total)[None, None]) for need in rule.needs}
+        def need_of(value: np.ndarray) -> Any:
+            return ops.asarray(value[None, None])
+
+        needs = {need.name: map_arrays(need_of, need.example(model_of(lay))) for need in rule.needs}
         given_info = partial(_given, loss=ops.zeros((1, 1)), needs=needs)
         program = Program(ops, Update(rule, lay), given_info, stop_gradient_norm=None)
         constants = Constants(

@@ -14,7 +14,7 @@ from documents.errors import InputError
 from harness.backends.engine import NO_GPU
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
-from harness.engine.program import Carry, Constants, Inputs, Program, step_of
+from harness.engine.program import Carry, Constants, Inputs, Program, Work, step_of
 
 
 class JaxEngine:
@@ -43,6 +43,10 @@ class JaxEngine:
 
     def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.hessian(function)
+
+    def vjp(self, function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
+        value, pullback, others = jax.vjp(function, point, has_aux=True)
+        return value, lambda cotangent: pullback(cotangent)[0], others
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
@@ -92,17 +96,17 @@ class _Loop:
     def __init__(self, program: Program, carry: Carry, constants: Constants, inputs: Inputs) -> None:
         self.update = program.update
 
-        def compiled(refresh: int) -> Any:
+        def compiled(work: Work) -> Any:
             def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
-                return program.step(carry, constants, step_of(inputs, index), refresh)
+                return program.step(carry, constants, step_of(inputs, index), work)
 
             return jax.jit(step, donate_argnums=0).lower(carry, constants, inputs, np.int32(0)).compile()
 
-        self.programs = {refresh: compiled(refresh) for refresh in program.update.cadence}
+        self.programs = {work: compiled(work) for work in program.update.cadence}
 
     def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         for index, number in enumerate(np.asarray(inputs.step).tolist()):
-            step = self.programs[self.update.refreshes(round(number))]
+            step = self.programs[self.update.work_of(round(number))]
             carry = step(carry, constants, inputs, np.int32(index))
         return carry
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -59,6 +61,22 @@ def _products_of_tall(transposed: tuple[jax.Array, ...], lanes: jax.Array) -> ja
     return jax.lax.optimization_barrier(jnp.stack(products))
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _tap(observe: Callable[[jax.Array], jax.Array], y: jax.Array, slot: jax.Array) -> jax.Array:
+    return y
+
+
+def _tap_forward(observe: Any, y: jax.Array, slot: jax.Array) -> tuple[jax.Array, None]:
+    return y, None
+
+
+def _tap_backward(observe: Any, _: None, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return gradient, observe(gradient)
+
+
+_tap.defvjp(_tap_forward, _tap_backward)
+
+
 @dataclass(frozen=True)
 class JaxOps(Ops):
     """The table with a CPU's fastest products of bases.
@@ -68,6 +86,9 @@ class JaxOps(Ops):
     """
 
     device: str = "cpu"
+
+    def tap(self, observe: Callable[[Array], Array], y: Array, slot: Array) -> Array:
+        return _tap(observe, y, slot)
 
     def bases(self, matrices: Any) -> Any:
         copies = separate_copies(*matrices.shape[1:])

@@ -131,6 +131,10 @@ class Ops:
         product = x @ self.swapaxes(weight, 0, 1)
         return product if bias is None else product + bias
 
+    def tap(self, observe: Callable[[Array], Array], y: Array, slot: Array) -> Array:
+        """y; by its gradient g `slot` has the gradient observe(g), of its shape. Without gradients, y."""
+        return y
+
     def attention(self, query: Array, key: Array, value: Array, causal: bool = False) -> Array:
         """Scaled dot product attention on (..., tokens, dim).
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from harness.backends.ops import Ops
-from harness.engine.program import updated, where_lanes
+from harness.engine.program import Work, updated, where_lanes
 from optimizers.rule import Part
 
 Seen = torch.Tensor | Mapping[str, torch.Tensor]  # what a rule sees of parameters, by name or as one array
@@ -46,13 +46,13 @@ def require_compiler(compiler: str, device: str) -> None:
         raise NoCompiler("torch.compile finds no C++ compiler on this machine") from error
 
 
-def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper:
+def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
     """The update of leaves in place: `step(grad, state, param, values, held)`.
 
     Args:
         ops: the table of the backend.
         part: the rule; `values` are its optimizer's hyperparameters, `step` and `schedule`.
-        refresh: the amortized work that is done before.
+        work: the amortized work that is done before.
         compiler: of torch.compile, which then makes one graph of it or fails; None for eager.
 
     Returns:
@@ -67,7 +67,7 @@ def stepper(ops: Ops, part: Part, refresh: int, compiler: str | None) -> Stepper
         values: Mapping[str, torch.Tensor],
         held: torch.Tensor | None,
     ) -> None:
-        new, new_state = updated(ops, part, grad, state, param, values, refresh)
+        new, new_state = updated(ops, part, grad, state, param, values, work)
         if held is not None:
             new, new_state = where_lanes(ops, held, (param, state), (new, new_state))
         # Fresh tensors cost more than the update itself: everything is written where it was.

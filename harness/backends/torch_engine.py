@@ -24,7 +24,7 @@ from harness.backends.torch_compiled import (
 )
 from harness.backends.torch_native import Native, native_of
 from harness.backends.torch_ops import torch_ops
-from harness.engine.derivatives import StepInfo
+from harness.engine.derivatives import StepInfo, map_arrays, model_of
 from harness.engine.program import (
     Carry,
     Constants,
@@ -97,6 +97,10 @@ class TorchEngine:
         # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
         return torch.func.jacrev(torch.func.jacrev(function))
 
+    def vjp(self, function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
+        value, pullback, others = torch.func.vjp(function, point, has_aux=True)
+        return value, lambda cotangent: pullback(cotangent)[0], others
+
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
@@ -133,7 +137,7 @@ class TorchEngine:
     def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:
         """A piece's update, with each kind of amortized work and without."""
         cadence = program.update.cadence
-        return {refresh: stepper(self.ops, piece.part, refresh, compiler) for refresh in cadence}
+        return {work: stepper(self.ops, piece.part, work, compiler) for work in cadence}
 
     def _compiler_for(self, rule: str, entries: int) -> str | None:
         """What a rule's updates are compiled with; None, and a note, where they are eager."""
@@ -294,7 +298,8 @@ class _Foreign:
             def evaluate() -> tuple[torch.Tensor, list[torch.Tensor]]:
                 with torch.no_grad():
                     point = program.parameters(carry.coordinates, moment.constants.matrices)
-                    info = program.evaluate(point, moment.model, moment.constants, moment.inputs)
+                    work = program.update.work_of(moment.number)
+                    info = program.evaluate(point, moment.model, moment.constants, moment.inputs, work)
                     flat = program.coordinates(info.gradient, moment.constants.matrices)
                     return info.loss[0, 0], by_leaf(flat)
 
@@ -321,8 +326,8 @@ class _Written:
 
         def update(moment: _Moment) -> None:
             taken = self.piece.take(program.ops, moment.flat)
-            refresh = program.update.refreshes(moment.number)
-            self.steppers[refresh](taken, state, param, self.piece.values(moment.values), moment.held)
+            work = program.update.work_of(moment.number)
+            self.steppers[work](taken, state, param, self.piece.values(moment.values), moment.held)
 
         return update
 
@@ -338,11 +343,12 @@ def _warm(
 ) -> None:
     """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
     ops = program.ops
-    lanes, entries = carry.coordinates.shape[:2], carry.coordinates.shape[-1]
-    needed = {
-        need.name: ops.broadcast_to(ops.asarray(value := need.example(entries)), (*lanes, *value.shape))
-        for need in piece.rule.needs
-    }
+    lanes, model = carry.coordinates.shape[:2], model_of(program.update.layout)
+
+    def on_lanes(value: Any) -> torch.Tensor:
+        return ops.broadcast_to(ops.asarray(value), (*lanes, *value.shape))
+
+    needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
     values = piece.values({**program.values(constants, step_of(inputs, 0)), **needed})
     held = (
         None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
@@ -405,7 +411,8 @@ def _segment(
         numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
         for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
             point = program.point(carry, constants, one) if held.params is None else held.params
-            info = program.evaluate(point, carry.model, constants, one)
+            work = program.update.work_of(round(number))
+            info = program.evaluate(point, carry.model, constants, one, work)
             losses.append(info.loss)
             moment = _Moment(program, constants, one, round(number), multiplier, info, carry.model, None)
             carry = apply(held, carry, moment)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from harness.backends.ops import Array, Ops
 from harness.engine.layout import Layout, by_name, end_to_end
-from optimizers.needs import LossAtPoint, Need
+from optimizers.needs import Likelihood, LossAtPoint, Model, Need
 
 Function = Callable[..., Any]
 
@@ -18,10 +19,12 @@ class StepInfo(NamedTuple):
     loss: Array  # (S, K)
     gradient: dict[str, Array]  # each (S, K, *shape), in the original coordinates
     model: dict[str, Array]  # model state after the loss, each (S, K, ...)
-    needs: dict[str, Array]  # what the rule needs besides, each (S, K, ...), original coordinates too
+    # what the rule needs besides, each (S, K, ...) or nested mappings of such, in the original coordinates
+    needs: dict[str, Any]
 
 
-Evaluation = Callable[[Any, Any, Any, Any], StepInfo]  # of params, model, batch and noise
+# of params, model, batch and noise, and whether amortized needs are evaluated
+Evaluation = Callable[[Any, Any, Any, Any, bool], StepInfo]
 
 
 class Derivatives(Protocol):
@@ -44,6 +47,9 @@ class Derivatives(Protocol):
     def hessian(self, function: Function) -> Function:
         """The Hessian of a scalar function of a vector."""
 
+    def vjp(self, function: Function, point: Any) -> tuple[Any, Function, Any]:
+        """`(value, pullback, others)` of `function(point) -> (value, others)`, a tree of arrays."""
+
 
 def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: bool) -> Function:
     """`one(params, model, batch)`, or with noise, mapped over settings and then seeds.
@@ -54,6 +60,46 @@ def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: b
     """
     mapped = derivatives.vmap(one, (0, 0, None, *(None,) * noise))
     return derivatives.vmap(mapped, (0, 0, 0 if per_seed else None, *(0,) * noise))
+
+
+def over_lanes_or_alone(
+    derivatives: Derivatives, one: Callable[[bool], Function], per_seed: bool
+) -> Function:
+    """`one(alone)(params, model, batch, noise)` mapped over lanes, or of a single one.
+
+    A single run need not pay for mapping: a mapped convolution is a grouped one, which is slower.
+    """
+    mapped, single = over_lanes(derivatives, one(False), per_seed, noise=True), one(True)
+
+    def evaluated(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+        if _first(params).shape[:2] != (1, 1):
+            return mapped(params, model, batch, noise)
+        batch = _at(batch, 0) if per_seed else batch
+        found = single(_at(params, (0, 0)), _at(model, (0, 0)), batch, _at(noise, 0))
+        return map_arrays(lambda array: array[None, None], found)
+
+    return evaluated
+
+
+def _first(params: Any) -> Array:
+    return next(iter(params.values())) if isinstance(params, Mapping) else params
+
+
+def _at(arrays: Any, index: Any) -> Any:
+    return map_arrays(lambda array: array[index], arrays)
+
+
+def map_arrays(function: Function, tree: Any, *others: Any) -> Any:
+    """A function of the arrays of nested mappings and tuples, and of their like in others."""
+    if isinstance(tree, Mapping):
+        return {
+            name: map_arrays(function, value, *(other[name] for other in others))
+            for name, value in tree.items()
+        }
+    if isinstance(tree, tuple):
+        parts = [map_arrays(function, *each) for each in zip(tree, *others, strict=True)]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return function(tree, *others)
 
 
 def lane_gradient(derivatives: Derivatives, loss: Function, per_seed: bool) -> Function:
@@ -70,49 +116,77 @@ def lane_gradient(derivatives: Derivatives, loss: Function, per_seed: bool) -> F
 
         return of_one
 
-    mapped, single = over_lanes(derivatives, one(False), per_seed, noise=True), one(True)
-
-    def gradient(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        if next(iter(params.values())).shape[:2] != (1, 1):
-            return mapped(params, model, batch, noise)
-        # A single run need not pay for mapping: a mapped convolution is a grouped one, which is slower.
-        batch = _at(batch, 0) if per_seed else batch
-        value, grads, new_model = single(_at(params, (0, 0)), _at(model, (0, 0)), batch, _at(noise, 0))
-        return value[None, None], _as_lane(grads), _as_lane(new_model)
-
-    return gradient
+    return over_lanes_or_alone(derivatives, one, per_seed)
 
 
-def _at(arrays: Mapping[str, Array], index: Any) -> dict[str, Array]:
-    return {name: array[index] for name, array in arrays.items()}
+DRAWS = "drawn targets"  # among noise, what a need draws targets with
 
 
-def _as_lane(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: array[None, None] for name, array in arrays.items()}
+@dataclass(frozen=True)
+class Evaluated:
+    """What a workload says of its loss.
+
+    Args:
+        loss: the workload's.
+        outputs: `outputs(ops, params, model, batch, noise)`, or None.
+        likelihood: of targets by outputs, or None.
+    """
+
+    loss: Function
+    outputs: Function | None = None
+    likelihood: Likelihood | None = None
+
+
+def model_of(lay: Layout) -> Model:
+    """The parameters of a layout as a need sees them."""
+    return Model(lay.parameters, lay.roles)
 
 
 def step_evaluation(
-    derivatives: Derivatives, loss: Function, lay: Layout, per_seed: bool, needs: Sequence[Need]
+    derivatives: Derivatives, of: Evaluated, lay: Layout, per_seed: bool, needs: Sequence[Need]
 ) -> Evaluation:
     """The evaluation of a step: the gradient of every lane, and what a rule needs besides."""
     ops = derivatives.ops
 
     def value_of(need: Need) -> Function:
-        def one(flat: Any, model: Any, batch: Any, noise: Any) -> Any:
-            def value(vector: Any) -> Any:
-                return loss(ops, by_name(ops, lay.parameters, vector), model, batch, noise)[0]
+        def one(flat: Any, state: Any, batch: Any, noise: Any) -> Any:
+            own = {name: value for name, value in noise.items() if name != DRAWS}
 
-            return need.evaluate(LossAtPoint(ops, flat, value, derivatives.grad, derivatives.hessian))
+            def loss_by(table: Ops, params: Any) -> Any:
+                return of.loss(table, params, state, batch, own)[0]
 
-        return over_lanes(derivatives, one, per_seed, noise=True)
+            def outputs(table: Ops, params: Any) -> Any:
+                assert of.outputs is not None, "given only where there are some"
+                return of.outputs(table, params, state, batch, own)
 
-    gradient = lane_gradient(derivatives, loss, per_seed)
+            return need.evaluate(
+                LossAtPoint(
+                    ops=ops,
+                    model=model_of(lay),
+                    point=flat,
+                    parameters=by_name(ops, lay.parameters, flat),
+                    loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
+                    loss_by=loss_by,
+                    outputs=outputs if of.outputs else None,
+                    likelihood=of.likelihood,
+                    draws=noise.get(DRAWS),
+                    examples=next(iter(batch.values())).shape[0],
+                    derivatives=derivatives,
+                )
+            )
+
+        return over_lanes_or_alone(derivatives, lambda alone: one, per_seed)
+
+    gradient = lane_gradient(derivatives, of.loss, per_seed)
     needed = {need.name: value_of(need) for need in needs}
+    amortized = {need.name for need in needs if need.amortized}
 
-    def evaluate(params: Any, model: Any, batch: Any, noise: Any) -> StepInfo:
-        value, grads, new_model = gradient(params, model, batch, noise)
-        flat = end_to_end(ops, lay.parameters, params, 2) if needed else None
-        found = {name: function(flat, model, batch, noise) for name, function in needed.items()}
+    def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
+        own = {name: value for name, value in noise.items() if name != DRAWS}
+        value, grads, new_model = gradient(params, model, batch, own)
+        due = {name: one for name, one in needed.items() if observes or name not in amortized}
+        flat = end_to_end(ops, lay.parameters, params, 2) if due else None
+        found = {name: function(flat, model, batch, noise) for name, function in due.items()}
         return StepInfo(value, grads, new_model, found)
 
     return evaluate

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,19 @@ from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.backends.ops import Ops, separate_copies
 from harness.basis_estimation.reestimation import RenewalPlan, renewal
-from harness.engine.derivatives import lane_evaluation, lane_gradient, step_evaluation
+from harness.engine.derivatives import (
+    DRAWS,
+    Evaluated,
+    lane_evaluation,
+    lane_gradient,
+    model_of,
+    step_evaluation,
+)
 from harness.engine.layout import Layout, end_to_end, layout
 from harness.engine.program import Carry, Constants, Inputs, Program, Update
 from harness.interop.foreign import TorchRule, closure_evaluations
 from optimizers.bases import Change
+from optimizers.needs import Need
 from optimizers.rule import Rule
 from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
 
@@ -83,6 +92,8 @@ class Bundle:
     def __post_init__(self) -> None:
         if self.workload.noise is not None and len(self.randoms) != len(self.problems):
             raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
+        if any(need.draw for need in self.rule.needs) and len(self.randoms) != len(self.problems):
+            raise ValueError(f"{self.rule.name} draws targets: randoms needs a generator a problem")
         if self.workload.streamed and self.orders is None:
             raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
         if self.reestimation is not None and len(self.randoms) != len(self.problems):
@@ -100,15 +111,57 @@ class Bundle:
         }
         return layout(shapes, roles, tuple(self.matrices), self.factors, changes)
 
-    @property
-    def gradients_per_step(self) -> int:
-        """Gradient evaluations that a step costs, with those of what the rule needs besides."""
-        return 1 + sum(need.gradient_evaluations(self.layout.entries) for need in self.rule.needs)
+    @cached_property
+    def update(self) -> Update:
+        """Its rule bound to its layout."""
+        return Update(self.rule, self.layout)
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """What the rule needs of the loss besides its gradient."""
+        return self.update.bound.needs
+
+    def own_evaluations(self, steps: Any) -> Any:
+        """The gradient evaluations of so many steps, a number or an array, with those of needs."""
+        found, model = steps, model_of(self.layout)
+        for need in self.needs:
+            times = self.update.observations(steps) if need.amortized else steps
+            found = found + times * need.gradient_evaluations(model)
+        return found
 
     def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
         """The gradient evaluations of a run that has taken the gradients of so many steps."""
-        own = steps * self.gradients_per_step
+        own: np.ndarray = self.own_evaluations(steps)
         return own if self.reestimation is None else own + self.reestimation.evaluations(steps)
+
+    @cached_property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the model's outputs for a minibatch, (examples, ..., C)."""
+        likelihood, problem = self.workload.likelihood, self.problems[0]
+        assert likelihood is not None, "a need draws only from a likelihood"
+        one = {name: values[:1] for name, values in problem.splits["train"].items()}
+        draw = self.workload.noise
+        noise = {} if draw is None else draw(self.settings, np.random.default_rng(0), 1)
+        found = likelihood.outputs(numpy_ops(), problem.parameters, problem.state, one, noise)
+        return (self.batch_size, *found.shape[1:])
+
+    def draws(self, seed: int, step: int) -> dict[str, np.ndarray]:
+        """What the loss and the needs of a step draw from for one seed: of each step its own generator."""
+        found: dict[str, np.ndarray] = {}
+        if self.workload.noise is not None:
+            generator = self.randoms[seed](f"noise of step {step}")
+            found |= self.workload.noise(self.settings, generator, self.batch_size)
+        likelihood = self.workload.likelihood
+        for need in self.needs:
+            if need.draw is not None and likelihood is not None:
+                generator = self.randoms[seed](f"{need.name} of step {step}")
+                found[DRAWS] = need.draw(likelihood, generator, self.output_shape)
+        return found
+
+    @property
+    def is_random(self) -> bool:
+        """Whether steps draw anything."""
+        return self.workload.noise is not None or any(need.draw for need in self.needs)
 
     @property
     def points(self) -> tuple[int, ...]:
@@ -184,7 +237,7 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
     total = bundle.layout.total
     lane = 4 * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
-    lane += sum(need.entries(total) for need in bundle.rule.needs)
+    lane += sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
     data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
     fixed = itemsize * (basis + data)
     fitting = max(1, min(settings, (memory_limit_bytes - fixed) // (itemsize * lane)))
@@ -242,6 +295,12 @@ def _stacked(bundle: Bundle, split: str, examples: Any = slice(None)) -> dict[st
     }
 
 
+def evaluated_of(workload: Workload) -> Evaluated:
+    """What a workload says of its loss."""
+    likelihood = workload.likelihood
+    return Evaluated(workload.loss, likelihood.outputs if likelihood else None, likelihood)
+
+
 def load(bundle: Bundle, engine: Engine) -> Loaded:
     """Move a bundle to its device and build its program; call inside the engine's context."""
     ops, lay, workload = engine.ops, bundle.layout, bundle.workload
@@ -250,8 +309,8 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
     per_seed = bundle.orders is not None or not shared
     program = Program(
         ops=ops,
-        update=Update(bundle.rule, lay),
-        evaluation=step_evaluation(engine, workload.loss, lay, per_seed, bundle.rule.needs),
+        update=bundle.update,
+        evaluation=step_evaluation(engine, evaluated_of(workload), lay, per_seed, bundle.needs),
         stop_gradient_norm=bundle.stop_gradient_norm,
     )
     splits = {
@@ -409,19 +468,13 @@ def _minibatches(bundle: Bundle, order: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _noise(bundle: Bundle, engine: Engine, start: int, length: int) -> dict[str, Any] | None:
-    """What the losses of a stretch draw from, (steps, S, ...) by name: of each step its own generator."""
-    draw = bundle.workload.noise
-    if draw is None:
+    """What a stretch draws from, (steps, S, ...) by name."""
+    if not bundle.is_random:
         return None
-    drawn = [
-        [
-            draw(bundle.settings, random(f"noise of step {step}"), bundle.batch_size)
-            for random in bundle.randoms
-        ]
-        for step in range(start + 1, start + length + 1)
-    ]
+    seeds = range(len(bundle.problems))
+    drawn = [[bundle.draws(seed, step) for seed in seeds] for step in range(start + 1, start + length + 1)]
     return {
-        name: engine.ops.asarray(np.stack([np.stack([one[name] for one in seeds]) for seeds in drawn]))
+        name: engine.ops.asarray(np.stack([np.stack([one[name] for one in each]) for each in drawn]))
         for name in drawn[0][0]
     }
 
@@ -434,9 +487,8 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
         one = order.nbytes
         if bundle.workload.streamed:
             one += sum(array.nbytes for array in _minibatches(bundle, order).values())
-    if bundle.workload.noise is not None:
-        drawn = bundle.workload.noise(bundle.settings, np.random.default_rng(0), bundle.batch_size)
-        one += sum(array.nbytes for array in drawn.values()) * len(bundle.problems)
+    if bundle.is_random:
+        one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * len(bundle.problems)
     return stretches(length, math.ceil(length * one / SENT_BYTES) or 1)
 
 
@@ -549,7 +601,7 @@ def prefetch_inputs(bundle: Bundle, engine: Engine, lengths: Sequence[int]) -> I
         with engine.context():
             return stretch_inputs(bundle, engine, int(starts[number]), lengths[number])
 
-    if not bundle.workload.streamed and bundle.workload.noise is None:
+    if not bundle.workload.streamed and not bundle.is_random:
         yield map(make, range(len(lengths)))
         return
 

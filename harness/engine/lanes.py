@@ -11,8 +11,10 @@ import numpy as np
 
 from documents.errors import InputError
 from harness.backends.numpy_ops import numpy_ops
+from harness.engine.derivatives import map_arrays, model_of
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Update
+from optimizers.needs import Model
 from optimizers.rule import Hyperparameter, Rule
 
 SHAPE = (2, 3)
@@ -80,7 +82,7 @@ def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
     shapes = dict.fromkeys(PARAMETERS[: start.shape[2]], start.shape[3:])
     update = Update(rule, layout(shapes, roles_of(shapes)))
     lanes = start.shape[:2]
-    values = _values(rule, lanes, update.layout.total)
+    values = _values(rule, lanes, model_of(update.layout))
     with np.errstate(all="ignore"):
         flat = start.reshape(*lanes, -1).view(Traced)
         state = update.init(ops, flat)
@@ -88,19 +90,20 @@ def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
             values["step"] = np.full((1, 1, 1), float(number)).view(Traced)
             update.point(ops, state, flat, values)
             given = grad.reshape(*lanes, -1).view(Traced)
-            flat, state = update.apply(ops, given, state, flat, values, update.refreshes(number))
+            flat, state = update.apply(ops, given, state, flat, values, update.work_of(number))
     return np.asarray(flat).reshape(start.shape)
 
 
-def _values(rule: Rule, lanes: tuple[int, ...], entries: int) -> dict[str, Any]:
+def _values(rule: Rule, lanes: tuple[int, ...], model: Model) -> dict[str, Any]:
     """The hyperparameters, and what the rule needs besides, but for the number of the step."""
     given = {name: _inside(one) for name, one in rule.hyperparameters.items() if one.default is None}
     numbers: Mapping[str, float] = {**rule.complete(given), "schedule": 1.0}
     values = {name: np.full((1, lanes[1], 1), value).view(Traced) for name, value in numbers.items()}
-    for need in rule.needs:
-        example = need.example(entries)
-        values[need.name] = np.broadcast_to(example, (*lanes, *example.shape)).view(Traced)
-    return values
+
+    def on_lanes(example: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(example, (*lanes, *example.shape)).view(Traced)
+
+    return values | {need.name: map_arrays(on_lanes, need.example(model)) for need in rule.needs}
 
 
 def _inside(one: Hyperparameter) -> float:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntFlag
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,12 +18,13 @@ from optimizers.options import OptionError
 from optimizers.rule import Part, Rule
 
 
-class Work(IntEnum):
+class Work(IntFlag):
     """The amortized work before the update of a step."""
 
     NONE = 0
     REFRESH = 1
     START = 2  # of the first step, where a rule begins otherwise than it goes on
+    OBSERVE = 4  # a rule takes up amortized needs, which are evaluated at such steps alone
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
     Args:
         part: the rule, and what the optimizer calls its hyperparameters.
         values: arrays (*lanes, 1) by the optimizer's names, `step` and `schedule` among them; and what the
-            rule needs besides, (*lanes, ...).
+            rule needs besides, (*lanes, ...), but for amortized needs at steps that do not observe.
         axes: how many axes the rule's arrays have.
     """
     names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
@@ -80,7 +81,7 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
     numbers = {
         name: ops.reshape(value, (*value.shape, *(1,) * (axes - value.ndim))) for name, value in given.items()
     }
-    return numbers | {need.name: values[need.name] for need in part.rule.needs}
+    return numbers | {need.name: values[need.name] for need in part.rule.needs if need.name in values}
 
 
 def updated(
@@ -90,14 +91,17 @@ def updated(
     state: Any,
     param: Array,
     values: Mapping[str, Array],
-    refresh: int,
+    work: Work,
 ) -> tuple[Array, Any]:
     """A rule's update of what it sees, after its amortized work where this is a step for it."""
-    hyper = hyper_of(ops, part, values, 0 if part.rule.scope == "named" else param.ndim)
-    work = part.rule.start if refresh == Work.START and part.rule.start else part.rule.refresh
-    if refresh and work is not None:
-        state = work(ops, grad, state, hyper)
-    return part.rule.update(ops, grad, state, param, hyper)
+    rule = part.rule
+    hyper = hyper_of(ops, part, values, 0 if rule.scope == "named" else param.ndim)
+    if work & Work.OBSERVE and rule.observe is not None:
+        state = rule.observe(ops, grad, state, hyper)
+    refresh = rule.start if work & Work.START and rule.start else rule.refresh
+    if work & (Work.REFRESH | Work.START) and refresh is not None:
+        state = refresh(ops, grad, state, hyper)
+    return rule.update(ops, grad, state, param, hyper)
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Update:
             return self.rule
         if self.layout.blocks:
             raise OptionError(
-                f"{self.rule.name}: sees the layers of a network, which no basis keeps; run it without a basis"
+                f"{self.rule.name}: sees the layers of a network, which no basis keeps; run it without one"
             )
         return self.rule.for_model(self.layout.shapes, self.layout.roles)
 
@@ -130,7 +134,7 @@ class Update:
             OptionError: for an option that is wrong for a shape, factors or a basis that the rule cannot
                 take, or a part's need that the whole rule does not declare.
         """
-        for need in self.rule.needs:
+        for need in self.bound.needs:
             if self.layout.blocks and need.change_basis is None:
                 raise OptionError(
                     f"{self.rule.name}: needs {need.description} of the loss, which is known in the original "
@@ -207,22 +211,31 @@ class Update:
     @property
     def amortizes(self) -> bool:
         """Whether any rule has work that is not done at every step alike."""
-        return any(piece.rule.refresh or piece.rule.start for piece in self.pieces)
+        return any(piece.rule.refresh or piece.rule.start or piece.rule.observe for piece in self.pieces)
 
     @property
     def cadence(self) -> frozenset[Work]:
         """The amortized work that steps differ by."""
-        return frozenset(map(self.refreshes, (1, 2, 1 + (self.rule.refresh_every or 1))))
+        refresh, observe = self.bound.refresh_every or 1, self.bound.observe_every
+        steps = (1, 2, 1 + refresh, 1 + observe, 1 + math.lcm(refresh, observe))
+        return frozenset(map(self.work_of, steps))
 
-    def refreshes(self, step: int) -> Work:
+    def work_of(self, step: int) -> Work:
         """The amortized work that is done before the update of a step, from 1."""
-        every = self.rule.refresh_every
-        if not self.amortizes:
-            return Work.NONE
+        work = Work.NONE
+        if any(piece.rule.observe for piece in self.pieces) and (step - 1) % self.bound.observe_every == 0:
+            work |= Work.OBSERVE
         if step == 1 and any(piece.rule.start for piece in self.pieces):
-            return Work.START
+            return work | Work.START
+        every = self.bound.refresh_every
         due = step == 1 if every is None else (step - 1) % every == 0
-        return Work.REFRESH if due else Work.NONE
+        if due and any(piece.rule.refresh or piece.rule.start for piece in self.pieces):
+            work |= Work.REFRESH
+        return work
+
+    def observations(self, steps: Any) -> Any:
+        """How many of so many first steps observe, whole numbers or arrays of them."""
+        return -(-steps // self.bound.observe_every)
 
     @property
     def looks_ahead(self) -> bool:
@@ -265,13 +278,13 @@ class Update:
         state: Sequence[Any],
         flat: Array,
         values: Mapping[str, Array],
-        refresh: int = Work.NONE,
+        work: Work = Work.NONE,
     ) -> tuple[Array, tuple[Any, ...]]:
         """One update; `values` as in `hyper_of`, each number (*lanes, 1)."""
         flats, states = [], []
         for piece, held in zip(self.pieces, state, strict=True):
             param, own = piece.take(ops, flat), piece.values(values)
-            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, refresh)
+            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, work)
             flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
             states.append(new_state)
         return side_by_side(ops, flats), tuple(states)
@@ -347,8 +360,8 @@ class Program:
     Args:
         ops: the backend's array functions.
         update: the rule on its layout.
-        evaluation: `evaluation(params, model, batch, noise) -> StepInfo` of lanes; a minibatch and noise have
-            the seeds as their first axis.
+        evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo` of lanes; a minibatch and
+            noise have the seeds as their first axis.
         stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
     """
 
@@ -398,7 +411,7 @@ class Program:
 
         return {
             need.name: need.change_basis(ops, to_coordinates, info.needs[need.name])
-            for need in self.update.rule.needs
+            for need in self.update.bound.needs
             if need.change_basis is not None
         }
 
@@ -429,10 +442,16 @@ class Program:
         return self.parameters(coordinates, constants.matrices)
 
     def evaluate(
-        self, point: Mapping[str, Array], model: Mapping[str, Array], constants: Constants, inputs: Inputs
+        self,
+        point: Mapping[str, Array],
+        model: Mapping[str, Array],
+        constants: Constants,
+        inputs: Inputs,
+        work: Work,
     ) -> StepInfo:
         """What a step learns there of the loss of its minibatch."""
-        return self.evaluation(point, model, pick(constants, inputs), inputs.noise or {})
+        observes = bool(work & Work.OBSERVE)
+        return self.evaluation(point, model, pick(constants, inputs), inputs.noise or {}, observes)
 
     def apply(
         self,
@@ -440,14 +459,12 @@ class Program:
         info: StepInfo,
         constants: Constants,
         inputs: Inputs,
-        refresh: int = Work.NONE,
+        work: Work = Work.NONE,
     ) -> Carry:
         """The carry after the rule's update, which a lane that stops does not take."""
         grad = self.coordinates(info.gradient, constants.matrices)
         values = {**self.values(constants, inputs), **self.needed(info, constants.matrices)}
-        coordinates, state = self.update.apply(
-            self.ops, grad, carry.state, carry.coordinates, values, refresh
-        )
+        coordinates, state = self.update.apply(self.ops, grad, carry.state, carry.coordinates, values, work)
         model, stopped_at = info.model, self.stopped_at(carry, info, inputs)
         if self.stop_gradient_norm is not None:
             held = (carry.coordinates, carry.state, carry.model)
@@ -471,8 +488,8 @@ class Program:
         is_new = (carry.diverged_at == 0) & ops.isfinite(first)
         return carry._replace(diverged_at=ops.where(is_new, first, carry.diverged_at))
 
-    def step(self, carry: Carry, constants: Constants, inputs: Inputs, refresh: int = Work.NONE) -> Carry:
+    def step(self, carry: Carry, constants: Constants, inputs: Inputs, work: Work = Work.NONE) -> Carry:
         """One optimization step of every lane (000 Alg. 2.1 lines 5-6 where there is a basis)."""
-        info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs)
-        carry = self.apply(carry, info, constants, inputs, refresh)
+        info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs, work)
+        carry = self.apply(carry, info, constants, inputs, work)
         return self.diverged(carry, info.loss[..., None], inputs.step[None])

@@ -14,9 +14,9 @@ from documents.errors import InputError, unknown
 from harness.backends import BACKENDS
 from harness.backends.numpy_ops import numpy_ops
 from harness.backends.ops import Array, Ops
-from harness.engine.derivatives import StepInfo
+from harness.engine.derivatives import StepInfo, map_arrays, model_of
 from harness.engine.layout import layout, roles_of
-from harness.engine.program import Constants, Inputs, Program, Update
+from harness.engine.program import Constants, Inputs, Program, Update, Work
 from harness.interop import FLOATS, chosen, completed
 from optimizers.options import Options
 from workloads.workload import Role
@@ -125,9 +125,7 @@ class Online:
         with self._context():
             return self._named(self._program.point(self._carry, self._constants, self._inputs(schedule)))
 
-    def step(
-        self, grads: Mapping[str, Any], schedule: float = 1.0, **needed: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def step(self, grads: Mapping[str, Any], schedule: float = 1.0, **needed: Any) -> dict[str, np.ndarray]:
         """The parameters after an update.
 
         Args:
@@ -141,13 +139,13 @@ class Online:
         """
         program, number = self._program, self._steps + 1
         arrays = _checked(grads, self._start, number)
-        refresh = program.update.refreshes(number)
+        work = program.update.work_of(number)
         with self._context():
-            info = StepInfo(self._ops.zeros((1, 1)), self._lane(arrays), {}, self._needed(needed))
+            info = StepInfo(self._ops.zeros((1, 1)), self._lane(arrays), {}, self._needed(needed, work))
             arguments = (self._carry, info, self._constants, self._inputs(schedule))
-            if refresh not in self._moves:
-                self._moves[refresh] = self._compile(partial(program.apply, refresh=refresh), *arguments)
-            self._carry = self._moves[refresh](*arguments)
+            if work not in self._moves:
+                self._moves[work] = self._compile(partial(program.apply, work=work), *arguments)
+            self._carry = self._moves[work](*arguments)
             self._steps = number
             return self.params
 
@@ -160,27 +158,43 @@ class Online:
             name: self._ops.asarray(np.asarray(arrays[name], self._dtype)[None, None]) for name in self._start
         }
 
-    def _needed(self, given: Mapping[str, np.ndarray]) -> dict[str, Array]:
+    def _needed(self, given: Mapping[str, Any], work: Work) -> dict[str, Any]:
         """What the rule needs besides the gradient, (1, 1, ...) in the order of the layout."""
         update, asarray = self._program.update, self._ops.asarray
         places = dict(zip(self._start, _places(self._start), strict=True))
         order = np.concatenate([places[name] for name in update.layout.parameters])
         found = {}
-        for need in update.rule.needs:
-            value, shape = given.get(need.name), need.example(len(order)).shape
-            if value is None or np.shape(value) != shape:
+        for need in update.bound.needs:
+            if need.amortized and not work & Work.OBSERVE:
+                continue
+            value, example = given.get(need.name), need.example(model_of(update.layout))
+            if not _alike(value, example):
                 raise InputError(
-                    f"{update.rule.name} needs {need.description} of shape {shape} at every step, and got "
-                    f"{'none' if value is None else np.shape(value)}"
+                    f"{update.rule.name} needs {need.description} of shape {_shapes(example)} at every step"
+                    f"{' that observes' if need.amortized else ''}, and got "
+                    f"{'none' if value is None else _shapes(value)}"
                 )
-            lane = np.asarray(value, np.float64)[None, None]
+            lane = map_arrays(lambda array: np.asarray(array, np.float64)[None, None], value)
             if need.change_basis is not None:
                 lane = need.change_basis(numpy_ops(), lambda flat: flat[..., order], lane)
-            found[need.name] = asarray(np.asarray(lane, self._dtype))
+            found[need.name] = map_arrays(lambda array: asarray(np.asarray(array, self._dtype)), lane)
         return found
 
     def _named(self, params: Mapping[str, Array]) -> dict[str, np.ndarray]:
         return {name: np.array(self._ops.to_numpy(params[name])[0, 0]) for name in self._start}
+
+
+def _shapes(value: Any) -> Any:
+    """The shape of an array, or those of nested mappings of arrays."""
+    return map_arrays(np.shape, value)
+
+
+def _alike(value: Any, example: Any) -> bool:
+    """Whether a value has the names and shapes of an example."""
+    if isinstance(example, Mapping):
+        same = isinstance(value, Mapping) and set(value) == set(example)
+        return same and all(_alike(value[name], one) for name, one in example.items())
+    return value is not None and not isinstance(value, Mapping) and np.shape(value) == np.shape(example)
 
 
 def _places(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:

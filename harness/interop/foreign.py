@@ -33,9 +33,9 @@ LOSS = Need(
     name="loss",
     description="the value",
     evaluate=lambda at: at.loss(at.point),
-    gradient_evaluations=lambda entries: 0,  # it is known with the gradient
-    entries=lambda entries: 1,
-    example=lambda entries: np.zeros(()),
+    gradient_evaluations=lambda model: 0,  # it is known with the gradient
+    entries=lambda model: 1,
+    example=lambda model: np.zeros(()),
     change_basis=lambda ops, to_coordinates, values: values,
 )
 

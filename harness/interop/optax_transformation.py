@@ -210,7 +210,7 @@ class _Seen:
             return [change for change, _ in pairs], [state for _, state in pairs]
 
         every = self.whole.rule.refresh_every or 1
-        works = [self.whole.refreshes(step) for step in range(1, every + 2)]  # then again from the second on
+        works = [self.whole.work_of(step) for step in range(1, every + 2)]  # then again from the second on
         distinct = sorted(set(works))
         with jax.default_matmul_precision("highest"):
             if len(distinct) == 1:

@@ -470,7 +470,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             (pytree.tree_unflatten(olds, form.spec),),
             flat,
             batch.values,
-            update.refreshes(batch.step),
+            update.work_of(batch.step),
         )
         # Parameters are overwritten here and gradients by the caller: no state may be a view of them. A view
         # of a stack would keep, and save, all of it.

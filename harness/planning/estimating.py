@@ -76,10 +76,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Lanes of a bundle that are run together: seconds to start them, of a step and of an evaluation."""
+    """Lanes of a bundle that are run together: seconds to start them, of a step and of an evaluation.
+
+    `evaluations` gives the gradient evaluations of so many steps of one of them.
+    """
 
     lanes: int
-    gradients_per_step: int
+    evaluations: Callable[[int], int]
     start: float
     step: float
     evaluation: float
@@ -206,7 +209,7 @@ class _Meter:
         taken += bundles * (steps * found.step + (spec.evaluations + 1) * found.evaluation)
         renewal = reestimation_of(basis, workload, one, steps)
         anew = int(renewal.evaluations(np.array(steps))) if renewal else 0
-        return Cost(0, runs, runs * steps, runs * (steps * found.gradients_per_step + anew), taken)
+        return Cost(0, runs, runs * steps, runs * (found.evaluations(steps) + anew), taken)
 
     def measured(self, spec: RunsSpec) -> _Measured:
         """The first lanes of the spec's one cell that fit into its memory, run for its few steps."""
@@ -226,7 +229,7 @@ class _Meter:
         stretched, evaluation = later["data"] + later["step"], later["evaluation"]
         return _Measured(
             lanes=math.prod(part.lanes),
-            gradients_per_step=whole.gradients_per_step,
+            evaluations=whole.own_evaluations,
             start=len(spec.seeds) * made + max(0.0, sum(marks[0].values()) - stretched - 2 * evaluation),
             step=stretched * STRETCHES / len(part.schedule),
             evaluation=evaluation,

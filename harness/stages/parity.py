@@ -13,6 +13,7 @@ import polars as pl
 from harness.backends import BACKENDS
 from harness.backends.engine import Engine, engine
 from harness.basis_estimation.gradients import sampler
+from harness.engine.derivatives import map_arrays
 from harness.engine.execution import Bundle, Clock, load, stretch_inputs
 from harness.engine.program import Update, step_of
 from harness.engine.replaying import Online
@@ -202,7 +203,8 @@ def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
                 if made.ops.backend == "torch":
                     one = step_of(inputs, 0)
                     point = program.point(carry, constants, one)
-                    info = program.evaluate(point, carry.model, constants, one)
+                    work = program.update.work_of(step + 1)
+                    info = program.evaluate(point, carry.model, constants, one, work)
                     found.gradients.append(_host(made, info.gradient))
                     found.needs.append(_host(made, info.needs))
                 carry = segment(carry, constants, inputs)
@@ -235,8 +237,8 @@ def _by_step(measure: Any, one: Sequence[Mapping[str, np.ndarray]], other: Seque
     ]
 
 
-def _host(made: Engine, arrays: Mapping[str, Any]) -> Arrays:
-    return {name: np.array(made.ops.to_numpy(value)[0, 0], np.float64) for name, value in arrays.items()}
+def _host(made: Engine, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return map_arrays(lambda value: np.array(made.ops.to_numpy(value)[0, 0], np.float64), arrays)
 
 
 def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:

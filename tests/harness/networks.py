@@ -70,7 +70,7 @@ def _dropout(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarr
 
 def _head_loss(ops: Ops, params: Arrays, features: Array, labels: Array) -> Array:
     """The mean negative log-likelihood of the linear layer that both end with."""
-    logits = features @ ops.matrix_transpose(params["head"]) + params["bias"]
+    logits = ops.linear(features, params["head"], params["bias"])
     return -ops.mean(ops.take_along_axis(ops.log_softmax(logits, -1), labels[:, None], -1))
 
 
@@ -172,11 +172,11 @@ def _attended(ops: Ops, params: Arrays, tokens: Array) -> Array:
     """Attention after a norm and added to its input, and the mean over tokens."""
     normal = ops.layer_norm(tokens, params["scale"], params["shift"], EPSILON)
     heads = [
-        ops.swapaxes(ops.reshape(normal @ params[part], (-1, TOKENS, HEADS, DIM // HEADS)), 1, 2)
+        ops.swapaxes(ops.reshape(ops.linear(normal, params[part]), (-1, TOKENS, HEADS, DIM // HEADS)), 1, 2)
         for part in ("query", "key", "value")
     ]
     seen = ops.reshape(ops.swapaxes(ops.attention(*heads), 1, 2), (-1, TOKENS, DIM))
-    return ops.mean(tokens + ops.gelu(seen @ params["output"]), axis=1)
+    return ops.mean(tokens + ops.gelu(ops.linear(seen, params["output"])), axis=1)
 
 
 def _attention_loss(

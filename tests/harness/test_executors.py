@@ -377,7 +377,7 @@ def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backen
         losses = run(bundle, backend).metrics["train_loss"][:, 0]
         assert losses[1, 0] < 1e-9 * losses[0, 0]
         np.testing.assert_allclose(losses[1, 1], losses[0, 1] / 4, rtol=1e-6)
-        assert bundle.gradients_per_step == 1 + size
+        assert bundle.evaluations_of(np.array([0, 7])).tolist() == [0, 7 * (1 + size)]
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

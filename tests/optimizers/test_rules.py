@@ -16,7 +16,7 @@ from harness import replay
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.engine.layout import layout, roles_of
-from harness.engine.program import Update
+from harness.engine.program import Update, Work
 from harness.engine.replaying import Online
 from optimizers import rules
 from tests.optimizers.entry import Entry
@@ -311,21 +311,21 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
         curvatures = entry.hessians(lay.unflatten(OPS, start[0, 0]), LANE_STEPS)
         flat = ops.asarray(start)
         state = update.init(ops, flat)
-        applied: dict[int, Any] = {}
+        applied: dict[Work, Any] = {}
         for step in range(1, LANE_STEPS + 1):
             numbers = {"step": ops.zeros((1, 1, 1)) + step, "schedule": ops.zeros((1, 1, 1)) + 1}
             if curvatures is not None:
                 of_all = ops.asarray(curvatures[step - 1])
                 numbers["hessian"] = ops.broadcast_to(of_all, (SEEDS, SETTINGS, lay.total, lay.total))
-            refresh = update.refreshes(step)
+            work = update.work_of(step)
 
-            def apply(grad: Any, state: Any, flat: Any, values: Any, refresh: int = refresh) -> Any:
-                return update.apply(ops, grad, state, flat, values, refresh)
+            def apply(grad: Any, state: Any, flat: Any, values: Any, work: Work = work) -> Any:
+                return update.apply(ops, grad, state, flat, values, work)
 
             arguments = (ops.asarray(given[step - 1]), state, flat, {**hyper, **numbers})
-            if refresh not in applied:
-                applied[refresh] = apply if made is None else made.compiled(apply, *arguments)
-            flat, state = applied[refresh](*arguments)
+            if work not in applied:
+                applied[work] = apply if made is None else made.compiled(apply, *arguments)
+            flat, state = applied[work](*arguments)
         found = np.array(ops.to_numpy(flat))
         kinds = {str(ops.to_numpy(array).dtype) for array in (flat, *leaves(state))}
     assert kinds == {dtype}

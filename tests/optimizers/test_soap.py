@@ -119,5 +119,5 @@ def test_the_first_step_decomposes_and_the_others_iterate(every: int | None, wor
     rule = rules()["soap"].choose({"refresh_every": every})
     for shape in ((3, 2), (3,)):
         update = Update(rule, layout({"w": shape}, {"w": Role("weight")}))
-        assert [update.refreshes(step) for step in (1, 2, 3, 4)] == works
+        assert [update.work_of(step) for step in (1, 2, 3, 4)] == works
         assert update.cadence == set(works)

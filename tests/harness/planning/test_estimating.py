@@ -54,7 +54,9 @@ def test_seconds_are_those_of_lanes_and_steps_and_equal_cells_are_measured_once(
     def pretended(meter: Any, spec: RunsSpec) -> Any:
         measured.append(spec)
         lanes = len(spec.seeds) * len(spec.settings or ())
-        return estimating._Measured(lanes, gradients_per_step=1, start=1.0, step=2.0, evaluation=3.0)
+        return estimating._Measured(
+            lanes, evaluations=lambda steps: steps, start=1.0, step=2.0, evaluation=3.0
+        )
 
     monkeypatch.setattr(estimating._Meter, "measured", pretended)
     monkeypatch.setattr(estimating._Meter, "basis", lambda *_: estimating.Cost(gradients=8))

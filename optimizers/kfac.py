@@ -1,0 +1,290 @@
+"""K-FAC: each layer's gradient between the inverses of the two Kronecker factors of its Fisher matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from documents.values import choice, number, whole
+from optimizers.layer_statistics import FISHERS, layers_need
+from optimizers.layers import Layer, layers_of
+from optimizers.matrix_functions import inverse_root, rank_cutoff
+from optimizers.options import Option, OptionError, Options
+from optimizers.others import OTHERS, others_hyperparameters, others_option
+from optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Hyperparameter,
+    Ops,
+    ParameterRole,
+    Rule,
+    State,
+    configured,
+    share,
+)
+
+
+class Factors(NamedTuple):
+    inputs: Array  # A or its inverse, (..., n, n); n counts a bias
+    gradients: Array  # G or its inverse, (..., m, m)
+
+
+class KFACState(NamedTuple):
+    factors: Mapping[str, Factors]  # by weight: running sums of A and G, start at 0
+    share: Array  # of statistics in these sums, (..., 1), starts at 0: what the running means are divided by
+    inverses: Mapping[str, Factors]  # by weight: damped inverses, start at 0
+    velocities: Mapping[str, Array]  # by weight, (..., m, n), start at 0
+    others: Mapping[str, State]  # of the parameters that belong to no layer
+
+
+def damped_inverses(ops: Ops, factors: Factors, damping: Array, kind: str) -> Factors:
+    """(A + a I)^-1 and (G + g I)^-1 with a g = lambda.
+
+    Args:
+        factors: A (..., n, n) and G (..., m, m).
+        damping: lambda, (..., 1, 1).
+        kind: `factored`: a = pi sqrt(lambda) and g = sqrt(lambda) / pi with pi^2 the mean eigenvalue of A
+            over that of G (Martens and Grosse 2015, Sec. 6.3); `plain`: a = g = lambda; `none`:
+            pseudo-inverses.
+    """
+    if kind == "none":
+        found = (inverse_root(ops, f, 1.0, 0.0, rank_cutoff(ops, f.shape[-1])) for f in factors)
+        return Factors(*found)
+    added = (damping, damping)
+    if kind == "factored":
+        # An average of 0, as where no gradient has come through, gives pi = 1.
+        means = [ops.mean(ops.diagonal(factor), axis=-1, keepdims=True)[..., None] for factor in factors]
+        known = (means[0] > 0) & (means[1] > 0)
+        pi = ops.sqrt(ops.where(known, means[0], 1.0) / ops.where(known, means[1], 1.0))
+        added = (pi * ops.sqrt(damping), ops.sqrt(damping) / pi)
+    inverses = []
+    for factor, shift in zip(factors, added, strict=True):
+        identity = ops.eye(factor.shape[-1])
+        inverses.append(ops.solve(factor + shift * identity, ops.zeros_like(factor) + identity))
+    return Factors(*inverses)
+
+
+@dataclass(frozen=True)
+class _KFAC:
+    """The functions of the rule for one model.
+
+    Args:
+        layers: of the model.
+        damping: as in `damped_inverses`.
+        norm_constraint: kappa, the most that lr^2 g^T F^-1 g may be, or None.
+        other: the rule of the parameters that belong to no layer.
+    """
+
+    layers: Sequence[Layer]
+    damping: str
+    norm_constraint: float | None
+    other: Rule
+
+    def rest(self, param: Mapping[str, Array]) -> list[str]:
+        """The parameters that belong to no layer."""
+        owned = {name for layer in self.layers for name in layer.parameters}
+        return [name for name in param if name not in owned]
+
+    def joined(self, ops: Ops, layer: Layer, arrays: Mapping[str, Array]) -> Array:
+        """W as outputs x inputs with b as its last column, (..., m, n)."""
+        weight = arrays[layer.weight]
+        lanes = weight.shape[: weight.ndim - len(layer.shape)]
+        matrix = ops.reshape(weight, (*lanes, layer.outputs, layer.inputs))
+        return matrix if layer.bias is None else ops.concatenate([matrix, arrays[layer.bias][..., None]], -1)
+
+    def parted(self, ops: Ops, layer: Layer, matrix: Array) -> dict[str, Array]:
+        """The inverse of `joined`."""
+        weight = ops.reshape(matrix[..., : layer.inputs], (*matrix.shape[:-2], *layer.shape))
+        return {layer.weight: weight} | ({} if layer.bias is None else {layer.bias: matrix[..., -1]})
+
+    def init(self, ops: Ops, param: Mapping[str, Array]) -> KFACState:
+        joined = {layer.weight: ops.zeros_like(self.joined(ops, layer, param)) for layer in self.layers}
+        lanes = next(iter(joined.values())).shape[:-2]
+
+        def squares() -> dict[str, Factors]:
+            return {
+                name: Factors(*(ops.zeros((*lanes, size, size)) for size in matrix.shape[:-3:-1]))
+                for name, matrix in joined.items()
+            }
+
+        others = {name: self.other.init(ops, param[name]) for name in self.rest(param)}
+        return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), joined, others)
+
+    def observe(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
+        """Running sums of A and G, each decay times the old and 1 - decay times the new."""
+        kept = hyper["factor_decay"]
+        decay = kept[..., None]
+        factors = {
+            name: Factors(
+                decay * old.inputs + (1 - decay) * hyper["layers"][name]["inputs"],
+                decay * old.gradients + (1 - decay) * hyper["layers"][name]["gradients"],
+            )
+            for name, old in state.factors.items()
+        }
+        return state._replace(factors=factors, share=kept * state.share + (1 - kept))
+
+    def refresh(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
+        """The damped inverses of the running means."""
+        share = state.share[..., None]
+        inverses = {
+            name: damped_inverses(
+                ops,
+                Factors(factors.inputs / share, factors.gradients / share),
+                hyper["damping"][..., None],
+                self.damping,
+            )
+            for name, factors in state.factors.items()
+        }
+        return state._replace(inverses=inverses)
+
+    def update(
+        self, ops: Ops, grad: Mapping[str, Array], state: KFACState, param: Mapping[str, Array], hyper: Hyper
+    ) -> tuple[dict[str, Array], KFACState]:
+        """[W b] <- [W b] - eta v with v <- mu v + G^-1 [dW db] A^-1 (Martens and Grosse 2015, Sec. 6)."""
+        rate, decay = hyper["learning_rate"][..., None], hyper["weight_decay"][..., None]
+        new: dict[str, Array] = {}
+        velocities = {}
+        gradients = {layer.weight: self.joined(ops, layer, grad) for layer in self.layers}
+        natural = {
+            name: state.inverses[name].gradients @ gradient @ state.inverses[name].inputs
+            for name, gradient in gradients.items()
+        }
+        scale = self._scale(ops, gradients, natural, hyper["learning_rate"])
+        for layer in self.layers:
+            velocity = hyper["momentum"][..., None] * state.velocities[layer.weight]
+            velocity = velocity + scale * natural[layer.weight]
+            velocities[layer.weight] = velocity
+            joined = self.joined(ops, layer, param) * (1 - rate * decay)
+            new |= self.parted(ops, layer, joined - rate * velocity)
+        others = {}
+        for name in self.rest(param):
+            own = self._others_hyper(ops, hyper, param[name])
+            new[name], others[name] = self.other.update(ops, grad[name], state.others[name], param[name], own)
+        return {name: new[name] for name in param}, state._replace(velocities=velocities, others=others)
+
+    def _scale(
+        self, ops: Ops, gradients: Mapping[str, Array], natural: Mapping[str, Array], rate: Array
+    ) -> Any:
+        """min(1, sqrt(kappa / (eta^2 g^T F^-1 g))), (..., 1, 1), or 1 (Ba et al. 2017, Sec. 5)."""
+        if self.norm_constraint is None:
+            return 1.0
+        products = [
+            ops.sum(gradients[name] * natural[name], axis=(-2, -1), keepdims=True) for name in natural
+        ]
+        squared = rate[..., None] ** 2 * sum(products)
+        is_long = squared > self.norm_constraint
+        return ops.sqrt(ops.where(is_long, self.norm_constraint / ops.where(is_long, squared, 1.0), 1.0))
+
+    def _others_hyper(self, ops: Ops, hyper: Hyper, param: Array) -> dict[str, Array]:
+        """The other rule's hyperparameters, with as many axes as a parameter."""
+        given = {name: hyper[f"others_{name}"] for name in self.other.hyperparameters}
+        given["learning_rate"] = given["learning_rate"] * hyper["schedule"]
+        given |= {"step": hyper["step"], "schedule": hyper["schedule"]}
+        return {
+            name: ops.reshape(value, (*value.shape[:-1], *(1,) * (param.ndim - value.ndim + 1)))
+            for name, value in given.items()
+        }
+
+
+def _without_model(*arguments: Any) -> Any:
+    raise OptionError("the rule is for the layers of a network: bind it by `for_model`")
+
+
+OPTIONS = {
+    "fisher": Option(
+        "sampled",
+        "whose gradients make G: sampled, of targets drawn from the model; expected, of all of them, by a "
+        "backward pass for each output; empirical, of the data's targets; empirical_of_mean, the same for "
+        "the mean loss, 1 / N^2 of it for N examples",
+        choice(*FISHERS),
+    ),
+    "damping": Option(
+        "factored",
+        "factored: sqrt(damping) times the identity on both factors, balanced by their traces; plain: "
+        "damping times the identity on both; none: pseudo-inverses",
+        choice("factored", "plain", "none"),
+    ),
+    "factors_every": Option(1, "steps between two statistics of the layers", whole(1)),
+    "inverses_every": Option(1, "steps between two computations of the inverses", whole(1)),
+    "norm_constraint": Option(
+        None,
+        "the most that the squared learning rate times g^T F^-1 g may be, beyond which the step is "
+        "shortened; null: no limit",
+        lambda value: None if value is None else number(0.0, low_open=True)(value),
+    ),
+    "others": others_option("parameters that belong to no linear layer or convolution"),
+}
+
+
+def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float) -> Rule:
+    other = OTHERS[chosen["others"]]
+
+    def for_model(shapes: Mapping[str, tuple[int, ...]], roles: Mapping[str, ParameterRole]) -> Rule:
+        layers = layers_of(shapes, roles)
+        if not layers:
+            raise OptionError(
+                f"{name}: the model has no weight matrix and no convolution ({', '.join(shapes)}); it is for "
+                "networks whose parameters have the roles weight, bias and convolution"
+            )
+        functions = _KFAC(layers, chosen["damping"], chosen["norm_constraint"], other)
+        return replace(
+            whole_rule,
+            init=functions.init,
+            update=functions.update,
+            observe=functions.observe,
+            refresh=functions.refresh,
+        )
+
+    whole_rule = Rule(
+        name=name,
+        source=source,
+        hyperparameters={
+            "learning_rate": LEARNING_RATE,
+            "damping": Hyperparameter("lambda, added to the factors as the option damping says", 1e-3, 0.0),
+            "factor_decay": share("the share of the factors kept at a step that observes", decay),
+            "momentum": share("mu, the share of the velocity kept", momentum),
+            "weight_decay": Hyperparameter("multiplied by the learning rate", 0.0, 0.0),
+            **others_hyperparameters(other),
+        },
+        init=_without_model,
+        update=_without_model,
+        observe=_without_model,
+        refresh=_without_model,
+        observe_every=chosen["factors_every"],
+        refresh_every=chosen["inverses_every"],
+        scope="named",
+        needs=(layers_need(chosen["fisher"]),),
+        for_model=for_model,
+    )
+    return whole_rule
+
+
+@configured("kfac", OPTIONS)
+def kfac(chosen: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    A and G are those of `layer_statistics`; running means are divided by the share of statistics in them, so
+    that the first is whole. State: 2 m^2 + 2 n^2 + m n numbers for an m x n layer.
+    """
+    return _rule("kfac", "004 Sec. 4, Table 2; Martens and Grosse 2015", chosen, 0.95, 0.9)
+
+
+AS_004 = {
+    "fisher": Option("empirical_of_mean", OPTIONS["fisher"].description, choice(*FISHERS)),
+    "damping": Option("plain", OPTIONS["damping"].description, choice("factored", "plain", "none")),
+    **{name: OPTIONS[name] for name in ("factors_every", "inverses_every", "norm_constraint", "others")},
+}
+
+
+@configured("kfac_as_004", AS_004)
+def kfac_as_004(chosen: Options) -> Rule:
+    """K-FAC as the figures of 004 ran it: empirical, its G from gradients of the mean loss.
+
+    That G is N^-2 of the usual one for N examples, so that the damping outweighs it.
+    """
+    return _rule("kfac_as_004", "004 Figs. 5, 6, Table 2 (their public notebooks)", chosen, 0.9, 0.0)
+
+
+RULES = (kfac({}), kfac_as_004({}))

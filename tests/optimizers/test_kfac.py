@@ -1,0 +1,173 @@
+"""K-FAC against an independent NumPy path, example by example; its options, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.backends.engine import engine
+from harness.engine.execution import Bundle, load, stretch_inputs
+from harness.seeding import WorkloadRandom
+from optimizers import rules
+from optimizers.kfac import Factors, damped_inverses
+from optimizers.options import OptionError
+from workloads import workloads
+
+STEPS, BATCH = 4, 24
+NUMBERS = {
+    "learning_rate": 0.01,
+    "damping": 1e-2,
+    "factor_decay": 0.8,
+    "momentum": 0.9,
+    "weight_decay": 0.1,
+}
+
+
+def bundle_of(name: str, options: dict[str, Any], numbers: dict[str, float], seeds: int = 1) -> Bundle:
+    """Runs of a rule on the digits in float64: so many seeds, and two learning rates."""
+    workload = dataclasses.replace(workloads()["digits_mlp"], dtype="float64")
+    settings = workload.complete({"batch_size": BATCH})
+    randoms = [WorkloadRandom("digits_mlp", seed) for seed in range(seeds)]
+    rule = rules()[name].choose(options)
+    complete = rule.complete(numbers)
+    return Bundle(
+        workload=workload,
+        rule=rule,
+        problems=[workload.problem(settings, random) for random in randoms],
+        orders=np.random.default_rng(0).integers(0, 1000, (STEPS, seeds, BATCH)),
+        hyperparameters={key: np.array([value, value]) for key, value in complete.items()}
+        | {"learning_rate": np.array([1.0, 0.5]) * complete["learning_rate"]},
+        schedule=np.linspace(1.0, 0.5, STEPS),
+        evaluations=1,
+        settings=settings,
+        randoms=randoms,
+    )
+
+
+def parameters_of(bundle: Bundle, backend: str) -> dict[str, np.ndarray]:
+    """The parameters (S, K, ...) after all steps."""
+    made = engine(backend, "float64")
+    with made.context():
+        loaded = load(bundle, made)
+        inputs = stretch_inputs(bundle, made, 0, STEPS)
+        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, STEPS)
+        carry = segment(loaded.carry, loaded.constants, inputs)
+        found = loaded.program.parameters(carry.coordinates, ())
+        return {name: np.array(made.ops.to_numpy(value)) for name, value in found.items()}
+
+
+# --- an independent path ----------------------------------------------------------------------------------
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    shifted = np.exp(scores - scores.max())
+    return shifted / shifted.sum()
+
+
+def reference(bundle: Bundle, seed: int, setting: int, fisher: str, damping: str, every: int, inverses: int):
+    """The parameters after all steps, one example after the other."""
+    numbers = {name: float(values[setting]) for name, values in bundle.hyperparameters.items()}
+    problem = bundle.problems[seed]
+    w = {name: value.copy() for name, value in problem.parameters.items()}
+    train = problem.splits["train"]
+    sums = {1: [0.0, 0.0], 2: [0.0, 0.0]}
+    share, velocity, inverse = 0.0, {1: 0.0, 2: 0.0}, {}
+    for step in range(STEPS):
+        chosen = bundle.orders[step, seed]
+        gradient = {1: 0.0, 2: 0.0}
+        a_mean, g_mean = {1: 0.0, 2: 0.0}, {1: 0.0, 2: 0.0}
+        draws = bundle.draws(seed, step + 1)
+        for number, place in enumerate(chosen):
+            x, label = train["features"][place], train["labels"][place]
+            hidden = w["W1"] @ x + w["b1"]
+            active = np.maximum(hidden, 0)
+            shares = softmax(w["W2"] @ active + w["b2"])
+            entering = {1: np.append(x, 1.0), 2: np.append(active, 1.0)}
+
+            def backward(r: np.ndarray, hidden: np.ndarray = hidden) -> dict[int, np.ndarray]:
+                return {2: r, 1: (w["W2"].T @ r) * (hidden > 0)}
+
+            of_data = backward(shares - np.eye(10)[label])
+            if fisher == "sampled":
+                scores = np.log(shares) + draws["drawn targets"][number]
+                residuals = [shares - np.eye(10)[np.argmax(scores)]]
+            elif fisher == "expected":
+                residuals = [np.sqrt(shares[c]) * (shares - np.eye(10)[c]) for c in range(10)]
+            else:
+                residuals = [shares - np.eye(10)[label]]
+            for layer in (1, 2):
+                gradient[layer] = gradient[layer] + np.outer(of_data[layer], entering[layer]) / BATCH
+                a_mean[layer] = a_mean[layer] + np.outer(entering[layer], entering[layer]) / BATCH
+                for r in residuals:
+                    g = backward(r)[layer]
+                    g_mean[layer] = g_mean[layer] + np.outer(g, g) / BATCH
+        decay = numbers["factor_decay"]
+        if step % every == 0:
+            share = decay * share + 1 - decay
+            for layer in (1, 2):
+                g = g_mean[layer] / BATCH**2 if fisher == "empirical_of_mean" else g_mean[layer]
+                sums[layer] = [
+                    decay * sums[layer][0] + (1 - decay) * a_mean[layer],
+                    decay * sums[layer][1] + (1 - decay) * g,
+                ]
+        rate = numbers["learning_rate"] * bundle.schedule[step]
+        for layer in (1, 2):
+            if step % inverses == 0:
+                a, g = sums[layer][0] / share, sums[layer][1] / share
+                if damping == "none":
+                    inverse[layer] = [np.linalg.pinv(m, rcond=1e-13, hermitian=True) for m in (a, g)]
+                else:
+                    pi = np.sqrt((np.trace(a) / len(a)) / (np.trace(g) / len(g)))
+                    root = np.sqrt(numbers["damping"])
+                    shifts = (pi * root, root / pi) if damping == "factored" else 2 * (numbers["damping"],)
+                    inverse[layer] = [
+                        np.linalg.inv(m + shift * np.eye(len(m)))
+                        for m, shift in zip((a, g), shifts, strict=True)
+                    ]
+            natural = inverse[layer][1] @ gradient[layer] @ inverse[layer][0]
+            velocity[layer] = numbers["momentum"] * velocity[layer] + natural
+            joined = np.column_stack([w[f"W{layer}"], w[f"b{layer}"]])
+            joined = joined * (1 - rate * numbers["weight_decay"]) - rate * velocity[layer]
+            w[f"W{layer}"], w[f"b{layer}"] = joined[:, :-1], joined[:, -1]
+    return w
+
+
+CASES = [
+    ("kfac", "sampled", "factored", 1, 1),
+    ("kfac", "expected", "factored", 1, 1),
+    ("kfac", "empirical", "plain", 2, 3),
+    ("kfac", "empirical", "factored", 3, 2),
+    ("kfac_as_004", "empirical_of_mean", "plain", 1, 1),
+]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(("name", "fisher", "damping", "factors", "inverses"), CASES)
+def test_against_examples_one_by_one(
+    backend: str, name: str, fisher: str, damping: str, factors: int, inverses: int
+):
+    options = {
+        "fisher": fisher,
+        "damping": damping,
+        "factors_every": factors,
+        "inverses_every": inverses,
+    }
+    bundle = bundle_of(name, options, NUMBERS, seeds=2)
+    found = parameters_of(bundle, backend)
+    for seed, setting in ((0, 1), (1, 0)):
+        expected = reference(bundle, seed, setting, fisher, damping, factors, inverses)
+        for key, value in expected.items():
+            error = np.abs(found[key][seed, setting] - value).max() / np.abs(value).max()
+            assert error < 1e-10, (key, error)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_lanes_are_as_alone(backend: str):
+    bundle = bundle_of("kfac", {"factors_every": 2}, NUMBERS, seeds=2)
+    together = parameters_of(bundle, backend)
+    alone = parameters_of(bundle.part(slice(1, 2), slice(1, 2)), backend)
+    for name, value in alone.items():
+        np.testing.assert_allclose(together[name][1, 1], value[0, 0], rtol=1e-12, atol=1e-13)
