@@ -15,6 +15,7 @@ from workloads.matrices import orthonormal
 from workloads.workload import (
     Array,
     Arrays,
+    Likelihood,
     Metric,
     Ops,
     Problem,
@@ -86,9 +87,16 @@ def _host_linear(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return np.asarray(x @ weight.T)
 
 
+def _outputs(
+    ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays, activation: str
+) -> Array:
+    """What the student answers, (examples, outputs)."""
+    return answers(ops.linear, ACTIVATIONS[activation](ops), params, split["features"])
+
+
 def _half_squared_error(ops: Ops, params: Arrays, split: Arrays, activation: str) -> Array:
     """The mean over examples of |f(x) - y|^2 / 2."""
-    found = answers(ops.linear, ACTIVATIONS[activation](ops), params, split["features"])
+    found = _outputs(ops, params, {}, split, {}, activation)
     return 0.5 * ops.sum(ops.square(found - split["targets"])) / split["targets"].shape[0]
 
 
@@ -120,6 +128,7 @@ def _workload(activation: str, figure: str) -> Workload:
         problem=partial(_problem, activation=activation),
         sample_parameters=sample_weights,
         loss=loss_of(error),
+        likelihood=Likelihood(partial(_outputs, activation=activation), "gaussian"),
         evaluate=lambda ops, params, state, split: {"loss": error(ops, params, split)},
         check=lambda settings: require_batch(settings, settings["train_examples"]),
     )
