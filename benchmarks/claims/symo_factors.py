@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals
-from benchmarks.claims._parts import Random
+from benchmarks.claims._parts import Measures, Random
 from harness.backends.numpy_ops import numpy_ops
 from harness.checks import Check, Measure, PropertyClaim, Series
 from optimizers.isotypic import chain_of_layers, isotypic_blocks
@@ -78,7 +78,7 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Amount:
     """How much is drawn.
 
     Args:
@@ -92,7 +92,7 @@ class Sample:
     single: int
 
 
-def correlations(random: Random, width: int, sample: Sample) -> np.ndarray:
+def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
     """Of single networks' factors with those of an ensemble, (single, 3), layers (100, width, 100).
 
     They are what they would be with an endless ensemble (`without_noise`).
@@ -136,21 +136,21 @@ TABLE_1: dict[
     10_000: ((0.97, 0.01), (0.65, 0.03), (0.56, 0.03)),
 }
 SAMPLES = {
-    10: Sample(10_000, 1_000, 50),
-    100: Sample(10_000, 1_000, 50),
-    1000: Sample(10_000, 300, 20),
-    10_000: Sample(10_000, 20, 6),
+    10: Amount(10_000, 1_000, 50),
+    100: Amount(10_000, 1_000, 50),
+    1000: Amount(10_000, 300, 20),
+    10_000: Amount(10_000, 20, 6),
 }
 QUICK_SAMPLES = {
-    10: Sample(1_000, 500, 50),
-    100: Sample(1_000, 100, 20),
-    1000: Sample(1_000, 20, 5),
-    10_000: Sample(500, 4, 2),
+    10: Amount(1_000, 500, 50),
+    100: Amount(1_000, 100, 20),
+    1000: Amount(1_000, 20, 5),
+    10_000: Amount(500, 4, 2),
 }
 TABLE_AXES = ("units of the hidden layer", "correlation with the ensemble")
 
 
-def _as_printed(random: Random, width: int, place: int, sample: Sample) -> Iterator[Measure | Series]:
+def _as_printed(random: Random, width: int, place: int, sample: Amount) -> Iterator[Measure | Series]:
     found = correlations(random, width, sample)[:, place]
     printed, within = TABLE_1[width][place]
     mean, spread = float(found.mean()), float(found.std(ddof=1))
@@ -169,13 +169,13 @@ def _as_printed(random: Random, width: int, place: int, sample: Sample) -> Itera
     yield printed_line
 
 
-def _rising(random: Random, place: int, samples: dict[int, Sample]) -> Iterator[Measure]:
+def _rising(random: Random, place: int, samples: dict[int, Amount]) -> Iterator[Measure]:
     means = [correlations(random, width, samples[width])[:, place].mean() for width in (10, 100, 1000)]
     yield at_least("correlation at width 100 less that at 10", means[1] - means[0], 0.0)
     yield at_least("correlation at width 1000 less that at 100", means[2] - means[1], 0.0)
 
 
-RISING = {10: Sample(10_000, 300, 50), 100: Sample(10_000, 300, 50), 1000: Sample(10_000, 100, 20)}
+RISING = {10: Amount(10_000, 300, 50), 100: Amount(10_000, 300, 50), 1000: Amount(10_000, 100, 20)}
 
 ESTIMATES = PropertyClaim(
     id="symo.factor-estimates",
@@ -286,6 +286,17 @@ def _back(random: Random, points: int, steps: int) -> Iterator[Measure | Series]
         yield Series("004 Fig. 10", f"β_h = {beta:g}", np.arange(1.0, steps + 1), one, axes)
 
 
+def _trained_part(name: str, measures: Measures, paper: Mapping[str, int], quick: Mapping[str, int]) -> Check:
+    """A part of Fig. 10, from so many points, steps and teachers at each scale."""
+    return Check(
+        name,
+        "004 Fig. 10",
+        partial(measures, **paper),
+        {"quick": 1, "paper": 1},
+        by_scale={"quick": partial(measures, **quick)},
+    )
+
+
 MOMENTUM = PropertyClaim(
     id="symo.factor-momentum",
     sentence=(
@@ -306,34 +317,25 @@ MOMENTUM = PropertyClaim(
         "iterations; a first run at full size asked for about 0.5 after ten timescales to the iteration, "
         "where one beta_h was still falling, at 0.64. An instance is inputs, teachers and students."
     ),
-    checks=tuple(
-        Check(
-            name,
-            "004 Fig. 10",
-            partial(measures, **paper),
-            {"quick": 1, "paper": 1},
-            by_scale={"quick": partial(measures, **quick)},
-        )
-        for name, measures, paper, quick in (
-            (
-                "without momentum correlations are about 0.5",
-                _without,
-                {"points": 5_000, "steps": 1_000},
-                {"points": 500, "steps": 200},
-            ),
-            (
-                "momentum raises them to about 0.7",
-                _with,
-                {"points": 5_000, "steps": 200, "teachers": 5},
-                {"points": 1_000, "steps": 60, "teachers": 3},
-            ),
-            (
-                "after about 10 timescales of momentum they are back at about 0.5",
-                _back,
-                {"points": 5_000, "steps": 1_000},
-                {"points": 500, "steps": 220},
-            ),
-        )
+    checks=(
+        _trained_part(
+            "without momentum correlations are about 0.5",
+            _without,
+            paper={"points": 5_000, "steps": 1_000},
+            quick={"points": 500, "steps": 200},
+        ),
+        _trained_part(
+            "momentum raises them to about 0.7",
+            _with,
+            paper={"points": 5_000, "steps": 200, "teachers": 5},
+            quick={"points": 1_000, "steps": 60, "teachers": 3},
+        ),
+        _trained_part(
+            "after about 10 timescales of momentum they are back at about 0.5",
+            _back,
+            paper={"points": 5_000, "steps": 1_000},
+            quick={"points": 500, "steps": 220},
+        ),
     ),
 )
 

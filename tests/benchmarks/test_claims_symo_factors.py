@@ -10,8 +10,8 @@ from benchmarks.claims.symo_factors import (
     BETAS,
     ESTIMATES,
     MOMENTUM,
+    Amount,
     Data,
-    Sample,
     correlation,
     correlations,
     data_of,
@@ -118,7 +118,7 @@ def test_the_noise_of_a_mean_of_vectors_is_taken_out():
 
 def test_more_reference_networks_leave_the_correlation_where_it_is():
     few_networks, many = (
-        correlations(np.random.default_rng(seed), 10, Sample(500, count, 60)).mean(0)
+        correlations(np.random.default_rng(seed), 10, Amount(500, count, 60)).mean(0)
         for seed, count in ((0, 10), (0, 300))
     )
     np.testing.assert_allclose(few_networks, many, atol=0.08)
