@@ -105,7 +105,7 @@ def stepped(rule: Rule, rates: list[float], schedules: list[float], **fixed: flo
         hyper = rule.complete({"learning_rate": rate, **fixed}) | {"schedule": schedule, "step": number}
         values = {name: np.full((1, 1, 1), float(value)) for name, value in hyper.items()}
         grad = random.normal(size=flat.shape) + update.point(ops, state, flat, values)
-        flat, state = update.apply(ops, grad, state, flat, values, update.refreshes(number))
+        flat, state = update.apply(ops, grad, state, flat, values, update.work_of(number))
     return flat
 
 
