@@ -119,7 +119,8 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
             seen.append((shapes, roles))
             values = {**optimizer.hyperparameters, **least}
             precision = study.precision or workload.dtype
-            try_steps(optimizer.locator, rule_of(optimizer), parameters, roles, values, precision)
+            rule = rule_of(optimizer, study.schedule.name)
+            try_steps(optimizer.locator, rule, parameters, roles, values, precision)
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:

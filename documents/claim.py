@@ -114,6 +114,7 @@ class Condition(Document):
             keeps a share of, seed by seed: log(from / method) / log(from / to).
         gain_in: of what that is: the metric's value, or the steps to its target.
         down_to: the value of the metric down to which `log_linearity` is of its curve.
+        target: of `steps_to_target`, where it is not the study's.
         floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only.
         positive_control: where it is what the source says in passing, that sentence; the claim is decided
             only where it is supported.
@@ -140,6 +141,7 @@ class Condition(Document):
     floor: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     positive_control: Annotated[str, Field(min_length=1)] | None = None
     down_to: Annotated[float, Field(gt=0.0)] | None = None
+    target: float | None = None
     at_equal: Literal["steps", "gradients", "seconds"] = "steps"
 
     @model_validator(mode="after")
@@ -174,6 +176,9 @@ class Condition(Document):
             ),
             "down_to: it is of quantity: log_linearity alone; leave it out": (
                 not straight and self.down_to is not None
+            ),
+            "target: it is of quantity: steps_to_target alone; leave it out": (
+                self.target is not None and self.counted != "steps_to_target"
             ),
             f"than: a number is held against values, log_linearity and share_of_gain, not with {asked}": (
                 number is not None and asked not in ("value", "log_linearity", "share_of_gain")
@@ -280,7 +285,8 @@ class Condition(Document):
     @property
     def of_curves(self) -> bool:
         """Whether more is read of final runs than what they are at their end, at their best or at targets."""
-        return self.quantity in ("log_linearity", *TO_NEARLY_BEST) or self.at_a_cost
+        of_curves = self.quantity in ("log_linearity", *TO_NEARLY_BEST)
+        return of_curves or self.at_a_cost or self.target is not None
 
     @property
     def direction(self) -> Direction | None:

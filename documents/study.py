@@ -123,8 +123,8 @@ class Schedule(Document):
             raise ValueError(
                 "final: a constant schedule has none; remove it, give a cooldown, or name another schedule"
             )
-        if self.final and self.name == "inverse_sqrt":
-            raise ValueError("final: 1 / sqrt(t) has none; remove it, or name another schedule")
+        if self.final and self.name in ("inverse_sqrt", "exponential"):
+            raise ValueError(f"final: {self.name} has none; remove it, or name another schedule")
         if self.cooldown and self.name != "constant":
             raise ValueError(f"cooldown: it is of a constant schedule, and {self.name} falls by itself")
         if self.warmup + self.cooldown > 1.0:

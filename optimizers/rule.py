@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from documents.values import Read, completed, flag, interval, number
 from optimizers.needs import Need
-from optimizers.options import Option, Options, complete
+from optimizers.options import Option, OptionError, Options, complete
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -145,6 +145,7 @@ class Rule:
         evaluated_at: `evaluated_at(ops, state, param) -> param`, where metrics are taken; None for the
             parameters themselves.
         backend: the only backend that it runs on; None for all.
+        dtypes: the precisions that it runs in.
         needs: what `hyper` holds besides, evaluated at that point (optimizers/needs.py).
         for_model: `for_model(shapes, roles) -> Rule`, the rule for the parameters of one model, each by name,
             where its functions depend on the model's layers (optimizers/layers.py); of scope `named`, in the
@@ -172,6 +173,7 @@ class Rule:
     gradient_at: Callable[[Ops, State, Array, Hyper], Array] | None = None
     evaluated_at: Callable[[Ops, State, Any], Any] | None = None
     backend: str | None = None
+    dtypes: tuple[str, ...] = ("float64", "float32")
     needs: tuple[Need, ...] = ()
     for_model: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, ParameterRole]], Rule] | None = None
     first_moments: tuple[str, ...] | None = None
@@ -179,6 +181,11 @@ class Rule:
     options: Mapping[str, Option] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)
     build: Callable[[Options], Rule] | None = None
+
+    @property
+    def sees_model(self) -> bool:
+        """Whether it sees all parameters of a model together."""
+        return self.scope in ("model", "named")
 
     def choose(self, given: Options) -> Rule:
         """The rule with the given options, the others at their defaults.
@@ -188,6 +195,19 @@ class Rule:
         """
         chosen = complete(self.name, self.options, given)
         return self if self.build is None else self.build(chosen)
+
+    def check_dtype(self, dtype: str) -> None:
+        """Check that it runs in a precision.
+
+        Raises:
+            OptionError: where it does not.
+        """
+        if dtype not in self.dtypes:
+            allowing = ", or set its option precision: any" if "precision" in self.options else ""
+            raise OptionError(
+                f"{self.name}: runs in {' or '.join(self.dtypes)}, and this is {dtype}; give it "
+                f"{self.dtypes[0]}, in a study by precision: {self.dtypes[0]}{allowing}"
+            )
 
     def complete(self, given: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:
         """The given hyperparameters checked and completed by the defaults, without those that are tuned.

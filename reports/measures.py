@@ -82,7 +82,7 @@ def steps_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str) -> pl.DataF
     """
     final = study_values(study, runs, metric, "final").rename({"value": "at"})
     met = pl.when(pl.col("at") == study.stop[metric]).then(pl.col("steps"))
-    return _steps_until(final, met, pl.col("at").is_not_null()).drop("at")
+    return steps_until(final, met, pl.col("at").is_not_null()).drop("at")
 
 
 def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -97,10 +97,10 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         As `steps_to_stop` does.
     """
     met = named(metric, "targets", key="metric", value="steps")
-    return _steps_until(runs, met, ~missing())
+    return steps_until(runs, met, ~missing())
 
 
-def _steps_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr) -> pl.DataFrame:
+def steps_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr) -> pl.DataFrame:
     """Runs with value, least and most: the steps `met`, null where a run ended without that."""
     least, most = _bounds_until(met, pl.col("steps") + 1)
     least, most = (pl.when(known).then(end) for end in (least, most))

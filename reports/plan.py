@@ -25,6 +25,8 @@ EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal 
 
 def reading(condition: Condition) -> str:
     """What a condition reads, in the words before its metric: "final", "at equal seconds, final"."""
+    if condition.target is not None:
+        return f"steps to {plain(condition.target)} of the {condition.which}"
     if condition.quantity != "value":
         return QUANTITIES[condition.quantity].format(condition.which, down_to=plain(condition.down_to or 0))
     return (

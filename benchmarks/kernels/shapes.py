@@ -40,6 +40,10 @@ def _convolution_like() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+# The weights of 004 Sec. 4, for rules that take the layers of a network.
+NETWORK = "network_100_70_40"
+NETWORKS: Mapping[str, Shapes] = {NETWORK: {"W1": (70, 100), "W2": (40, 70)}}
+
 SHAPE_SETS: Mapping[str, Shapes] = {
     "many_tiny": _many_tiny(),
     "transformer_like": _transformer_like(),

@@ -19,8 +19,8 @@ from harness.engine.program import Constants, Inputs, Program, Update
 from optimizers import rules
 from optimizers.rule import Rule
 
-from .case import KernelCase, ReadyCase, representable
-from .shapes import SHAPE_SETS, Shapes
+from .case import PRECISIONS, KernelCase, ReadyCase, representable
+from .shapes import NETWORKS, SHAPE_SETS, Shapes
 
 LEARNING_RATE = 0.1  # so large that the update shows beside the parameter
 STEPS = 3  # the reference is taken after so many: the first is special where a state begins at 0
@@ -153,7 +153,7 @@ def step_entries(rule: Rule, shapes: Shapes) -> int:
 
 def step_case(rule: Rule, kind: str) -> KernelCase:
     """The case of a rule on one of the shape sets."""
-    shapes = SHAPE_SETS[kind]
+    shapes = {**SHAPE_SETS, **NETWORKS}[kind]
     return KernelCase(
         name=f"step.{rule.name}.{kind}",
         sizes={"leaves": len(shapes), "parameters": sum(map(prod, shapes.values()))},
@@ -163,6 +163,7 @@ def step_case(rule: Rule, kind: str) -> KernelCase:
         reference=lambda: _reference(rule, shapes),
         tolerance=TOLERANCE,
         calls=STEPS,
+        dtypes=tuple(dtype for dtype in PRECISIONS if dtype in rule.dtypes),
         optimizer=rule.name,
     )
 
@@ -171,6 +172,8 @@ def sets_of(rule: str) -> tuple[str, ...]:
     """The shape sets that a rule is timed on."""
     if rule in SMALL_PROBLEMS_ONLY:
         return ()
+    if rules()[rule].for_model is not None:
+        return tuple(NETWORKS)
     return tuple(SHAPE_SETS) if rule in TRACKED else (EVERY_RULE_ON,)
 
 

@@ -15,7 +15,8 @@ from harness.backends.ops import Ops
 from harness.engine.program import Work, updated, where_lanes
 from optimizers.rule import Part
 
-Stepper = Callable[[torch.Tensor, Any, torch.Tensor, Mapping[str, torch.Tensor], torch.Tensor | None], None]
+Seen = torch.Tensor | Mapping[str, torch.Tensor]  # what a rule sees of parameters, by name or as one array
+Stepper = Callable[[Seen, Any, Seen, Mapping[str, torch.Tensor], torch.Tensor | None], None]
 
 
 class NoCompiler(RuntimeError):
@@ -60,9 +61,9 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
     """
 
     def step(
-        grad: torch.Tensor,
+        grad: Seen,
         state: Any,
-        param: torch.Tensor,
+        param: Seen,
         values: Mapping[str, torch.Tensor],
         held: torch.Tensor | None,
     ) -> None:
@@ -70,6 +71,8 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
         if held is not None:
             new, new_state = where_lanes(ops, held, (param, state), (new, new_state))
         # Fresh tensors cost more than the update itself: everything is written where it was.
+        if isinstance(param, Mapping):
+            new = {name: new[name] for name in param}  # leaves are paired by their order
         olds, leaves = pytree.tree_leaves((param, state)), pytree.tree_leaves((new, new_state))
         for old, leaf in zip(olds, without_aliases(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:

@@ -18,6 +18,7 @@ from optimizers.needs import Model
 from optimizers.rule import Hyperparameter, Rule
 
 SHAPE = (2, 3)
+SQUARE = (3, 3)  # of a rule that sees layers: each takes what the one before it gives
 PARAMETERS = ("first", "second")  # alike, so that a rule of leaves sees them stacked
 LANES = (2, 2)
 STEPS = 2
@@ -45,7 +46,7 @@ def check_lanes(rule: Rule) -> None:
         Exception: whatever else the rule raises.
     """
     rng = np.random.default_rng(0)
-    size = (*LANES, len(PARAMETERS), *SHAPE)
+    size = (*LANES, len(PARAMETERS), *(SHAPE if rule.for_model is None else SQUARE))
     start = rng.uniform(0.5, 1.5, size)
     # lengths that differ between lanes and between parameters
     lengths = 10.0 ** rng.uniform(-1, 1, (STEPS, *size[:3], 1, 1))
@@ -78,7 +79,7 @@ def _close(found: np.ndarray, wanted: np.ndarray) -> bool:
 def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
     """The parameters (S, K, parameters, *shape) after gradients (steps, S, K, parameters, *shape)."""
     ops = numpy_ops()
-    shapes = dict.fromkeys(PARAMETERS[: start.shape[2]], SHAPE)
+    shapes = dict.fromkeys(PARAMETERS[: start.shape[2]], start.shape[3:])
     update = Update(rule, layout(shapes, roles_of(shapes)))
     lanes = start.shape[:2]
     values = _values(rule, lanes, model_of(update.layout))

@@ -12,6 +12,7 @@ from documents.errors import unknown
 from harness.backends.ops import Array, Ops
 from optimizers.bases.basis import Shapes
 from optimizers.bases.change import ROTATION, Change
+from optimizers.layers import LAYER_KINDS
 from workloads.workload import Role
 
 Factors = tuple[tuple[str, float], ...]  # what a leaf's hyperparameters are multiplied with, by name
@@ -275,17 +276,38 @@ def _factors(
 
 
 def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str, Role]:
-    """The roles of parameters of no known layer: their kinds as given, or by their number of axes.
+    """The roles of parameters by what is known of them: their kinds, else their numbers of axes, and order.
+
+    Weights and convolutions are the layers, in their order. Where there are as many biases, the first belongs
+    to the first of them and so on. Any other parameter, and a bias where there are fewer, belongs to the one
+    before it.
+
+    Args:
+        shapes: by parameter name, inputs to outputs.
+        kinds: by parameter name, its kind, or the whole role where the layer is known too.
 
     Raises:
         ValueError: for a parameter or a kind that does not exist.
     """
-    for name, kind in (kinds or {}).items():
+    given = kinds or {}
+    for name, kind in given.items():
         if name not in shapes:
             raise ValueError(unknown("kinds", "parameter", name, shapes))
-        if kind not in KINDS:
+        if not isinstance(kind, Role) and kind not in KINDS:
             raise ValueError(unknown(f"kinds: {name}", "kind", kind, KINDS))
     by_axes = {0: "vector", 1: "vector", 4: "convolution"}
-    by_number = {name: by_axes.get(len(shape), "weight") for name, shape in shapes.items()}
-    found: dict[str, Any] = {**by_number, **(kinds or {})}
-    return {name: Role(kind) for name, kind in found.items()}
+    found: dict[str, Any] = {
+        name: given.get(name, by_axes.get(len(shape), "weight")) for name, shape in shapes.items()
+    }
+    biases = [name for name, kind in found.items() if kind == "bias"]
+    weights = [name for name, kind in found.items() if kind in LAYER_KINDS]
+    layer_of: dict[str, int] = {}
+    for name, kind in found.items():
+        if kind == "bias" and len(biases) == len(weights):
+            layer_of[name] = biases.index(name)
+        else:
+            before = sum(other in layer_of for other in weights)
+            layer_of[name] = before if kind in LAYER_KINDS else max(before - 1, 0)
+    return {
+        name: kind if isinstance(kind, Role) else Role(kind, layer_of[name]) for name, kind in found.items()
+    }

@@ -384,7 +384,12 @@ class Program:
         return lay.to_coordinates(self.ops, matrices, end_to_end(self.ops, lay.parameters, params, 2))
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
-        """The carry before the first step: the same point in every basis (000 Sec. 6)."""
+        """The carry before the first step: the same point in every basis (000 Sec. 6).
+
+        Raises:
+            OptionError: for a precision that the rule does not run in.
+        """
+        self.update.rule.check_dtype(self.ops.dtype)
         coordinates = self.coordinates(params, constants.matrices)
         lanes = tuple(coordinates.shape[:2])
         state = self.update.init(self.ops, coordinates)

@@ -19,6 +19,7 @@ from harness.engine.layout import layout, roles_of
 from harness.engine.program import Constants, Inputs, Program, Update, Work
 from harness.interop import FLOATS, chosen, completed
 from optimizers.options import Options
+from workloads.workload import Role
 
 Basis = np.ndarray | Mapping[str, np.ndarray] | None
 
@@ -79,7 +80,7 @@ class Online:
         dtype: str = "float64",
         basis: Basis = None,
         options: Options | None = None,
-        kinds: Mapping[str, str] | None = None,
+        kinds: Mapping[str, str | Role] | None = None,
         factors: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         rule = chosen(optimizer, options)
@@ -94,6 +95,7 @@ class Online:
         blocks = _blocks(basis, start)
         shapes = {name: value.shape for name, value in start.items()}
         try:
+            rule.check_dtype(dtype)
             lay = layout(shapes, roles_of(shapes, kinds), tuple(blocks), factors)
             update = Update(rule, lay)
             assert update.pieces  # an option may be wrong for a shape
@@ -210,7 +212,7 @@ def replay(
     dtype: str = "float64",
     basis: Basis = None,
     options: Options | None = None,
-    kinds: Mapping[str, str] | None = None,
+    kinds: Mapping[str, str | Role] | None = None,
     factors: Mapping[str, Mapping[str, float]] | None = None,
     hessians: Sequence[np.ndarray] | None = None,
 ) -> list[dict[str, np.ndarray]]:
@@ -228,8 +230,9 @@ def replay(
             order and laid end to end in the order of `params`; or such a matrix by parameter name. Columns
             are the basis vectors: the optimizer sees V^T theta (000 Alg. 2.1).
         options: the optimizer's options by name; what is left out has its default.
-        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`; what is left out
-            is what the number of axes suggests.
+        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`, or the role
+            itself, with its layer; what is left out is what the number of axes suggests, and layers are
+            numbered in the order of `params` (harness.engine.layout.roles_of).
         factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind.
         hessians: one (d, d) a step, in the order of a basis for all parameters, where the optimizer needs
             them.

@@ -7,6 +7,7 @@ from typing import Any
 
 from documents.errors import InputError, unknown
 from harness.engine.layout import KINDS
+from harness.engine.program import Update
 from optimizers import HyperparameterError, Rule, rules
 from optimizers.options import OptionError, Options
 
@@ -57,6 +58,30 @@ def refuse_needs(rule: Rule, what: str) -> None:
             f"{rule.name} needs {need.description} of the loss at every step, and {what} is given gradients "
             "alone; run it in a study"
         )
+
+
+def check_dtype(rule: Rule, dtype: str) -> None:
+    """Whether a rule runs in a precision.
+
+    Raises:
+        InputError: where it does not.
+    """
+    try:
+        rule.check_dtype(dtype)
+    except OptionError as error:
+        raise InputError(str(error)) from error
+
+
+def check_pieces(update: Update) -> None:
+    """Whether a rule can update these parameters together.
+
+    Raises:
+        InputError: where it cannot, such as one for the layers of a network.
+    """
+    try:
+        assert update.pieces
+    except OptionError as error:
+        raise InputError(str(error)) from error
 
 
 def check_kind(owner: str, kind: Any) -> None:

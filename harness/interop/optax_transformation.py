@@ -16,10 +16,17 @@ from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array, Ops
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Update, Work, updated
-from harness.interop import check_array, check_kind, chosen, completed, refuse_needs
+from harness.interop import (
+    check_array,
+    check_dtype,
+    check_kind,
+    check_pieces,
+    chosen,
+    completed,
+    refuse_needs,
+)
 from optimizers import Rule
 from optimizers.options import Options
-from workloads.workload import Role
 
 Arrays = Sequence[Array]
 
@@ -43,7 +50,8 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
         options: the rule's options by name; what is left out has its default.
         kinds: what each parameter is inside the model: `weight`, `bias`, `convolution`, `norm`, `embedding`
             or `vector`. A tree like the parameters, or a function of a path such as `layers/0/w`. Where it is
-            or gives None, the number of axes says it.
+            or gives None, the number of axes says it. A rule that sees layers, such as symo, takes the order
+            of weights in the tree for that of the layers, and needs the kind of each bias.
         hyper: hyperparameters by full name; what has a default may be left out.
 
     Returns:
@@ -116,7 +124,9 @@ class _Leaf:
 
     def init(self, array: Array) -> Any:
         """The state at the first parameters, without an axis of leaves."""
-        return jax.tree.map(lambda value: value[0], self.update.pieces[0].rule.init(self.ops, array[None]))
+        return jax.tree.map(
+            lambda value: value[0], self.update.pieces[0].rule.init(self.ops, self._seen(array))
+        )
 
     def moved(
         self, grad: Array, state: Any, param: Array, values: Mapping[str, Any], work: Work
@@ -125,9 +135,15 @@ class _Leaf:
         kind = jnp.dtype(self.ops.dtype)
         numbers = {name: jnp.reshape(jnp.asarray(value, kind), (1,)) for name, value in values.items()}
         state = jax.tree.map(lambda value: value[None], state)
-        part = self.update.pieces[0].part
-        new, state = updated(self.ops, part, grad[None], state, param[None], numbers, work)
-        return new[0] - param, jax.tree.map(lambda value: value[0], state)
+        piece = self.update.pieces[0]
+        new, state = updated(self.ops, piece.part, self._seen(grad), state, self._seen(param), numbers, work)
+        flat = new if piece.named is None else piece.give(self.ops, new, (1,))
+        return flat[0] - param, jax.tree.map(lambda value: value[0], state)
+
+    def _seen(self, array: Array) -> Any:
+        """The array as the rule's only lane, by name where it is all parameters that the rule takes so."""
+        piece = self.update.pieces[0]
+        return array[None] if piece.named is None else piece.take(self.ops, array[None])
 
 
 @dataclass(frozen=True)
@@ -150,8 +166,8 @@ class _Seen:
 
     @property
     def as_one(self) -> bool:
-        """Whether the rule sees all parameters as one vector."""
-        return self.whole.rule.scope == "model" and bool(self.paths)
+        """Whether the rule sees all parameters together."""
+        return self.whole.rule.sees_model and bool(self.paths)
 
     def arrays(self, tree: Any) -> Arrays:
         """The arrays, or the one vector, of a tree of parameters or gradients."""
@@ -218,13 +234,15 @@ def _seen(rule: Rule, kinds: Any, params: Any) -> _Seen:
         remedy = "cast it, or leave it out by optax.masked"
         check_array(f"the parameter {path!r}", shape, jnp.dtype(dtype).name, remedy)
     kind_of = _kinds(kinds)
-    roles = roles_of(shapes)
-    for name, path in zip(shapes, paths, strict=True):
-        kind = kind_of(path)
+    given = {name: kind_of(path) for name, path in zip(shapes, paths, strict=True)}
+    for kind, path in zip(given.values(), paths, strict=True):
         check_kind(f"the parameter {path!r}", kind)
-        roles[name] = roles[name] if kind is None else Role(kind)
+    roles = roles_of(shapes, {name: kind for name, kind in given.items() if kind is not None})
     whole = Update(rule, layout(shapes, roles))
-    if rule.scope == "model":
+    if found:
+        check_pieces(whole)
+        check_dtype(rule, jnp.result_type(*dtypes).name)
+    if rule.sees_model:
         leaves = [_Leaf(whole, jax_ops(jnp.result_type(*dtypes).name))] if found else []
     else:
         alone = (Update(rule, layout({name: shapes[name]}, {name: roles[name]})) for name in shapes)

@@ -16,7 +16,16 @@ from harness.backends.ops import Ops
 from harness.backends.torch_ops import torch_ops
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Update
-from harness.interop import check_array, check_kind, chosen, completed, label, refuse_needs
+from harness.interop import (
+    check_array,
+    check_dtype,
+    check_kind,
+    check_pieces,
+    chosen,
+    completed,
+    label,
+    refuse_needs,
+)
 from optimizers import Rule, rules
 from optimizers.options import Options
 from workloads.workload import Role
@@ -46,7 +55,8 @@ def as_torch(
 
     Each parameter has its own state and count of steps, and one without a gradient is passed over. A rule
     that sees the whole model sees the parameters of a group as one vector: those that have a gradient at the
-    group's first step, and must then have one at every step.
+    group's first step, and must then have one at every step. One that sees layers, such as symo, takes their
+    order for that of the layers, and needs the kind of each bias.
 
     Args:
         rule: a registered name, or a rule.
@@ -96,9 +106,10 @@ class _Form:
 
 def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> _Form:
     numbers = [str(number) for number in range(len(shapes))]
-    roles = dict(zip(numbers, map(Role, kinds), strict=True))
-    lay = layout(dict(zip(numbers, shapes, strict=True)), roles)
-    update = Update(rule, lay)
+    by_number = dict(zip(numbers, shapes, strict=True))
+    update = Update(rule, layout(by_number, roles_of(by_number, dict(zip(numbers, kinds, strict=True)))))
+    check_pieces(update)
+    lay = update.layout
     # On the device that holds no numbers: only the structure is wanted.
     (state,) = update.init(_ops("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
     leaves, spec = pytree.tree_flatten_with_path(state)
@@ -301,6 +312,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         name = self._name(group, number)
         remedy = "keep the parameters in float32, and compute the loss under torch.autocast"
         check_array(name, tuple(param.shape), _name_of(param.dtype), remedy)
+        check_dtype(self.rule, _name_of(param.dtype))
         if param.grad is not None and param.grad.layout != torch.strided:
             raise InputError(f"{name} has a sparse gradient; make it dense, as Embedding(sparse=False) does")
 
@@ -344,7 +356,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         values, params = self._values(group), group["params"]
         for number in numbers:
             self._check(group, number, params[number])
-        if self.rule.scope == "model":
+        if self.rule.sees_model:
             alike = [list(numbers)] if numbers else []
             self._check_members(group, numbers)
         else:
@@ -353,14 +365,14 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
                 places.setdefault(self._likeness(group, number), []).append(number)
             alike = list(places.values())
         for members in alike:
-            together = members if self.rule.scope == "model" else members[:1]
+            together = members if self.rule.sees_model else members[:1]
             shapes = tuple(tuple(params[number].shape) for number in together)
             kinds = tuple(
                 self._kind(group, number, shape) for number, shape in zip(together, shapes, strict=True)
             )
             form = self._formed(kinds, shapes)
             tensors = [params[number] for number in members]
-            lanes = [tensors] if self.rule.scope == "model" else [[tensor] for tensor in tensors]
+            lanes = [tensors] if self.rule.sees_model else [[tensor] for tensor in tensors]
             first, step = tensors[0], self._steps(tensors[0]) + 1
             arrays = {
                 name: torch.full((1, 1), value, dtype=first.dtype, device=first.device)

@@ -35,7 +35,7 @@ from harness.backends import BACKENDS
 from harness.basis_estimation.transformed_inputs import check_inputs
 from harness.engine.layout import layout
 from harness.engine.program import Update
-from harness.engine.schedules import SHAPES
+from harness.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from harness.interop.foreign import is_foreign
 from harness.paths import STUDY_FOLDER
 from harness.registry import canonical, canonical_in, find_rule, find_workload
@@ -108,9 +108,9 @@ class Study:
         return methods(self.optimizers, self.bases)
 
 
-def rule_of(spec: OptimizerSpec) -> Rule:
-    """The rule that a spec names, with its options."""
-    return find_rule(spec.locator).choose(spec.options)
+def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
+    """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
+    return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
 def tuning_seeds(scale: Scale) -> tuple[int, ...]:
@@ -138,7 +138,7 @@ def first_final_seed(study: Study, scale: str) -> int:
         return FIRST_FINAL_SEED
     size = study.scales[scale]
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
-    met = {one.metric for claim in claims for one in claim.conditions if one.counted == "steps_to_target"}
+    met = {one.metric for claim in claims for one in claim.conditions if one.counted == "steps_to_target" and one.target is None}
     if study.tuning.ties is not None and study.tuning.ties.which == "steps_to_target":
         met.add(study.tuning.ties.metric)
     decisive = {
@@ -290,7 +290,7 @@ def read_study(path: Path) -> Study:
         _check_scale(f"scales.{name}", scale, report)
     workloads = {name: _workloads(file, known, name, report) for name in file.scales}
     for specs in workloads.values():
-        _check_layouts(specs, optimizers_, bases_, report)
+        _check_layouts(specs, optimizers_, bases_, file.precision, report)
     if file.schedule.name not in SHAPES:
         report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
     if problems:
@@ -403,11 +403,14 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
         if name in tuned:
             raise InputError(f"{name}: is tuned by this study; remove it here or there")
     given: dict[str, Any] = {}
+    if is_foreign(locator) and file.schedule.name == EXPONENTIAL:
+        raise InputError("an exponential schedule is of this project's own rules; take another schedule")
     if is_foreign(locator):
         rule = rule.choose({"arguments": entry.options, "tuned": list(tuned)})
     else:
         given = {name: value for name, value in entry.options.items() if name not in rule.options}
         rule = rule.choose({name: value for name, value in entry.options.items() if name in rule.options})
+        rule = scheduled(rule, file.schedule.name)
     valid = [*rule.hyperparameters, *rule.options, *Contestant.model_fields]
     for name in given:
         if name not in valid:
@@ -471,11 +474,17 @@ def _check_layouts(
     specs: Iterable[WorkloadSpec],
     optimizers_: Sequence[OptimizerSpec],
     bases_: Iterable[BasisSpec],
+    precision: Precision | None,
     report: Report,
 ) -> None:
-    """Check that workloads have the parameters that bases rotate and that have rates of their own."""
+    """Check that workloads have the precision and the parameters that bases and optimizers ask for."""
     for spec in specs:
         workload = find_workload(spec.locator)
+        for optimizer in optimizers_:
+            try:
+                rule_of(optimizer).check_dtype(precision or workload.dtype)
+            except OptionError as error:
+                report(f"optimizers.{optimizer.label}", f"{spec.name}: {error}")
         roles = workload.roles(spec.settings)
         kinds = {name: role.kind for name, role in roles.items()}
         drawn = workload.sample_parameters(spec.settings, np.random.default_rng(0))
@@ -489,7 +498,7 @@ def _check_layouts(
                 continue
             anew = bases()[basis.name].reestimation(basis.options)
             carried = anew is not None and anew.carries_state
-            for optimizer in optimizers_:
+            for optimizer in (one for one in optimizers_ if basis.is_of(one.label)):
                 _check_leaves(optimizer, spec.name, shapes, roles, groups, carried, report)
 
 
@@ -555,8 +564,9 @@ def _check_condition(
         report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
     if condition.quantity == "steps_to_stop" and stop is None:
         report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
-    if condition.counted == "steps_to_target" and condition.metric not in file.targets:
-        report(f"{key}.quantity", f"there is no target of {condition.metric}; give it in targets")
+    to_target = condition.counted == "steps_to_target" and condition.target is None
+    if to_target and condition.metric not in file.targets:
+        report(f"{key}.quantity", f"there is no target of {condition.metric}; give it here or in targets")
     if condition.metric not in metrics:
         return
     straight, direction = condition.quantity == "log_linearity", metrics[condition.metric].direction

@@ -280,7 +280,7 @@ def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps:
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
     """The bundle of all lanes of a cell."""
     spec, settings = job.training, cell.workload_spec.settings
-    rule = rule_of(cell.optimizer)
+    rule = rule_of(cell.optimizer, spec.schedule.name)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     examples = instances[0].examples
     steps = steps_of(spec, settings, examples)

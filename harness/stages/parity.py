@@ -15,7 +15,7 @@ from harness.backends.engine import Engine, engine
 from harness.basis_estimation.gradients import sampler
 from harness.engine.derivatives import map_arrays
 from harness.engine.execution import Bundle, Clock, load, stretch_inputs
-from harness.engine.program import step_of
+from harness.engine.program import Update, step_of
 from harness.engine.replaying import Online
 from harness.progress import Progress
 from harness.stages.basis_jobs import estimate
@@ -30,6 +30,7 @@ from harness.stages.parity_problems import (
 )
 from harness.stages.supervision import failure_of
 from optimizers import rules
+from optimizers.options import OptionError
 from optimizers.rule import Rule
 from results import schema
 from results.writing import write_table
@@ -118,9 +119,14 @@ def prepare(problem: ParityProblem, made: Engine) -> Prepared:
 
 
 def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> Iterator[Parity]:
-    """All comparisons of one rule on one problem."""
+    """All comparisons of one rule on one problem; none where it is for other models.
+
+    A rule that runs in float64 alone has none in float32.
+    """
     problem = prepared.problem
     bundle = bundle_of(rule, prepared)
+    if not _takes(bundle):
+        return
 
     def parity(comparison: str, by_step: Sequence[float], judged: bool) -> Parity:
         return Parity(
@@ -147,17 +153,25 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
             _ordered(bundle, bundle.problems[0].parameters),
             {key: float(values[0]) for key, values in bundle.hyperparameters.items()},
             basis=next((matrix[0] for matrix in bundle.matrices.values()), None),
-            kinds={name: role.kind for name, role in bundle.layout.roles.items()},
+            kinds=bundle.layout.roles,
         )
         numpy_path = [
             online.step(_ordered(bundle, grads), 1.0, **needed)
             for grads, needed in zip(gradients, needs, strict=True)
         ]
     yield parity("numpy against torch", _by_step(relative, numpy_path, torch_path), judged)
-    for backend in BACKENDS:
+    for backend in BACKENDS if "float32" in rule.dtypes else ():
         single = trajectory(bundle, engines[backend, "float32"], clock).params
         growth = _by_step(ulps, single, paths[backend].params)
         yield parity(f"float32 against float64 on {backend}", growth, judged=False)
+
+
+def _takes(bundle: Bundle) -> bool:
+    """Whether the problem has the layers of a model that the rule is for."""
+    try:
+        return Update(bundle.rule, bundle.layout).bound is not None
+    except OptionError:
+        return False
 
 
 class Trajectory(NamedTuple):

@@ -190,7 +190,8 @@ def _batch(cell: Cell, bundle: Bundle) -> int:
 def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dict[str, Any]:
     """What names a run: the lane of a seed and a setting, by their numbers, in the job's cell of a number."""
     spec = job.spec
-    hyper = rule_of(cell.optimizer).complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
+    rule = rule_of(cell.optimizer, job.training.schedule.name)
+    hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
     return {
         "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
         "study": spec.study,

@@ -21,6 +21,7 @@ from optimizers.matrix_functions.inverse_roots import (
     coupled_newton_inverse_root,
     inverse_root,
     inverse_root_in_basis,
+    inverse_root_product,
     newton_schulz_inverse_root,
 )
 from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor

@@ -29,6 +29,7 @@ from reports.claims.outcome_measures import (
     gains_over_rates,
     log_linearity,
     seconds_to_nearly_best,
+    steps_to_value,
     values_at_equal_cost,
 )
 from reports.formatting import plain, ratio, signed
@@ -301,6 +302,8 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
     """What a condition compares of final runs on one workload and backend, at equal steps."""
     if condition.counted == "steps_to_stop":
         return steps_to_stop(study, final, condition.metric)
+    if condition.target is not None:
+        return steps_to_value(study, tables, final, condition.metric, condition.target)
     if condition.counted == "steps_to_target":
         return steps_to_target(final, condition.metric)
     if condition.quantity in TO_NEARLY_BEST:
@@ -400,7 +403,8 @@ def _share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame)
 def _threshold(study: StudyPlan, condition: Condition, workload: str) -> float | None:
     """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
     if condition.counted == "steps_to_target":
-        return targets_on(study.targets, workload).get(condition.metric)
+        own = condition.target
+        return targets_on(study.targets, workload).get(condition.metric) if own is None else own
     if condition.floor is not None:
         return condition.floor
     of_values = condition.quantity in ("value", "steps_to_stop", "share_of_gain")

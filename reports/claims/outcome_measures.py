@@ -10,7 +10,7 @@ import polars as pl
 from documents.claim import Condition
 from documents.errors import InputError
 from documents.plan import StudyPlan
-from reports.measures import CELL, held_at, run_values, step_seconds
+from reports.measures import CELL, held_at, run_values, step_seconds, steps_until
 from reports.plan import NEARLY_BEST
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
@@ -128,6 +128,25 @@ def seconds_to_nearly_best(
 
 
 # --- curves --------------------------------------------------------------------------------------
+
+
+def steps_to_value(
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, metric: str, target: float
+) -> pl.DataFrame:
+    """The steps after which each run was first evaluated at a value of a metric or a better one.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend.
+
+    Returns:
+        As `steps_to_target` does, by whose rules runs count that were never there.
+    """
+    value = pl.col("value").fill_nan(None)
+    there = value <= target if study.direction_of(metric) == "minimize" else value >= target
+    first = _recorded(tables, final, metric).filter(there).group_by("run").agg(first=pl.col("step").min())
+    joined = final.join(first, on="run", how="left", maintain_order="left")
+    return steps_until(joined, pl.col("first"), ~missing()).drop("first")
 
 
 def log_linearity(tables: Tables, final: pl.DataFrame, metric: str, down_to: float) -> pl.DataFrame:

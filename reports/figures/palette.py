@@ -44,7 +44,7 @@ OPTIMIZERS = (
      "mirror_descent"),
     ("adagrad_full", "adam_nmf", "muon", "regularized_update_descent", "trust_region_sphere",
      "exponentiated_gradient"),
-    ("adafactor", "newton", "manifold_muon", "weight_normalization"),
+    ("adafactor", "newton", "manifold_muon", "weight_normalization", "symo"),
 )  # fmt: skip
 
 DASHES = ("5 2", "1.5 1.5", "7 2 1.5 2", "3 1 1 1 1 1", "10 2.5", "1 3")

@@ -12,7 +12,7 @@ from benchmarks.kernels.case import KernelCase, measured_error, relative_error
 from benchmarks.kernels.cases import cases, timed
 from benchmarks.kernels.matrix_peers import TORCH_MATRIX_PEERS
 from benchmarks.kernels.peers import OPTAX, TORCH, peers
-from benchmarks.kernels.shapes import SHAPE_SETS, Shapes
+from benchmarks.kernels.shapes import NETWORK, SHAPE_SETS, Shapes
 from benchmarks.kernels.steps import (
     LEARNING_RATE,
     SMALL_PROBLEMS_ONLY,
@@ -79,7 +79,11 @@ def test_every_rule_is_timed_on_each_backend():
     assert {f"step.{rule}.{kind}" for rule in TRACKED for kind in SHAPE_SETS} < labels
     assert {rule for rule in rules() if not sets_of(rule)} == set(SMALL_PROBLEMS_ONLY)
     assert labels == {name for name in cases() if name.startswith("step.")}
-    assert {f"{label} {backend} float32" for label in labels for backend in ("jax", "torch")} <= set(timed())
+    dtypes = {label: cases()[label].dtypes[0] for label in labels}
+    assert {f"{label} {backend} {dtypes[label]}" for label in labels for backend in ("jax", "torch")} <= set(
+        timed()
+    )
+    assert {label for label, dtype in dtypes.items() if dtype == "float64"} == {f"step.symo.{NETWORK}"}
 
 
 # --- work ----------------------------------------------------------------------------------------

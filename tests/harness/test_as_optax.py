@@ -115,7 +115,7 @@ def assert_path(found: list[Arrays], expected: list[Arrays], rtol: float = 1e-12
 
 
 # One of each way in which a rule is called, and those that are refused; the battery has every rule on JAX.
-WAYS = ("sgd", "adam", "adagrad_norm", "shampoo", "soap", "muon", "newton", "nesterov_lookahead")
+WAYS = ("sgd", "adam", "adagrad_norm", "shampoo", "soap", "muon", "newton", "nesterov_lookahead", "symo")
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
             as_optax(name, **entry.hyper)
         return
     options = {"refresh_every": 3} if "refresh_every" in rule.options else {}
-    start, grads = drawn({name: SHAPES[name] for name in ("matrix", "vector")})
-    start = entry.begun(start)
-    expected = harness.replay(name, start, grads, entry.hyper, "numpy", options=options)
-    assert_path(path_of(as_optax(name, options, **entry.hyper), start, grads), expected)
+    start, grads = drawn(entry.shapes_or({name: SHAPES[name] for name in ("matrix", "vector")}))
+    start, kinds = entry.begun(start), entry.kinds
+    expected = harness.replay(name, start, grads, entry.hyper, "numpy", options=options, kinds=kinds)
+    assert_path(path_of(as_optax(name, options, kinds, **entry.hyper), start, grads), expected)
 
 
 # --- with the rest of Optax ----------------------------------------------------------------------------

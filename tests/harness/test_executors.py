@@ -38,8 +38,9 @@ from workloads.workload import GRADIENT_NORM, Workload
 BATCH, STEPS = 16, 6
 RATES = {"shampoo": 0.02, "sgd": 0.05, "momentum": 0.02, "newton": 0.2}  # others 0.002
 RULES = optimizers.rules()
-# Every way in which the engine calls a rule: entrywise, amortized, in parts, looking ahead, as one vector.
-WAYS = ("sgd", "adam", "shampoo", "muon", "nesterov_lookahead", "adagrad_norm")
+# Every way in which the engine calls a rule: entrywise, amortized, in parts, looking ahead, as one vector, by
+# name with layers.
+WAYS = ("sgd", "adam", "shampoo", "muon", "nesterov_lookahead", "adagrad_norm", "symo")
 VARIANTS: dict[str, Rule] = {
     **{name: RULES[name] for name in WAYS},
     "shampoo averaged, every 3 steps": RULES["shampoo"].choose({"statistics": "ema", "refresh_every": 3}),
@@ -53,7 +54,7 @@ ON_NETWORKS = {
     SMALL_ATTENTION.name: ("adam",),
 }
 ON_JAX_ALONE = ("adam", "muon", "adagrad_norm", "shampoo averaged, every 3 steps")
-ON_TANH = ("sgd", "adam", "nesterov_lookahead", "adagrad_norm", "shampoo averaged, every 3 steps")
+ON_TANH = ("sgd", "adam", "nesterov_lookahead", "adagrad_norm", "symo", "shampoo averaged, every 3 steps")
 # Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone,
 # where test_parity.py and tests/optimizers compare them.
 IN_A_NULL_SPACE = ("soap",)
@@ -69,11 +70,12 @@ def instance(name: str, seed: int) -> Any:
 def bundle_of(
     workload: Workload, rule: Rule, seeds: tuple[int, ...] = (0, 1), rates: int = 2, steps: int = STEPS
 ) -> Bundle:
-    """Lanes of a network with minibatches and noise, or of the tanh regression in two rotated blocks."""
+    """Lanes of a network with minibatches and noise, or of the tanh regression, in two rotated blocks."""
     rate = RATES.get(rule.name, 0.002)
     settings = tuple(rate * 1.5**k for k in range(rates))
     if workload.name == TANH.name:
-        return make_bundle(rule=rule, seeds=seeds, rates=settings, steps=steps, evaluations=2)
+        basis = rule.for_model is None  # layers are those of the original coordinates
+        return make_bundle(rule=rule, seeds=seeds, rates=settings, steps=steps, evaluations=2, basis=basis)
     randoms = [WorkloadRandom(workload.name, seed) for seed in seeds]
     problems = [instance(workload.name, seed) for seed in seeds]
     examples = len(next(iter(problems[0].splits["train"].values())))
@@ -179,7 +181,8 @@ def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, 
     + [  # for many seconds
         pytest.param(network, one, marks=[] if one in ON_NETWORKS[network.name] else [pytest.mark.long])
         for network in NETWORKS.values()
-        for one in VARIANTS
+        for one, rule in VARIANTS.items()
+        if rule.for_model is None
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )

@@ -25,7 +25,8 @@ class Entry:
 
     Args:
         loop: the rule as a plain loop on one leaf; on all parameters as one vector where its scope is
-            `model`, with `hessians`, one a step, where it needs them.
+            `model`, with `hessians`, one a step, where it needs them; where it is `named`,
+            `loop(params, grads, hyper, **options)` on all by name.
         hyper: every hyperparameter, none at its default.
         symmetry: the changes of coordinates that its path goes along with: `orthogonal` of all parameters
             together, `signed_permutation` of them, or `sides`, orthogonal along each axis of a tensor; None
@@ -33,6 +34,7 @@ class Entry:
         options: what was chosen, where it differs from the defaults.
         still: the values at which a zero gradient moves nothing; epsilon is 0 among them.
         still_tolerance: how far rounding may move parameters then, relative and absolute.
+        shapes, kinds: of the parameters of a model that it is for; None where it takes any.
         start: brings random numbers to where the rule can begin, such as a simplex.
         scale_free: the values at which the scale of gradients does not matter; None where it always does.
         pytorch, optax: the same algorithm elsewhere; None where there is none.
@@ -44,12 +46,14 @@ class Entry:
         optimizer: the rule's name, with which its label in the table begins; the table fills it in.
     """
 
-    loop: Callable[..., Iterator[np.ndarray]]
+    loop: Callable[..., Iterator[Any]]
     hyper: Hyper
     symmetry: Symmetry | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     still: Hyper = field(default_factory=dict)
     still_tolerance: float = 0.0
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    kinds: Mapping[str, str] | None = None
     start: Callable[[np.ndarray], np.ndarray] = np.asarray
     scale_free: Hyper | None = None
     pytorch: Oracle | None = None
@@ -63,6 +67,10 @@ class Entry:
     def rule(self) -> Rule:
         """The rule with the options."""
         return rules()[self.optimizer].choose(self.options)
+
+    def shapes_or(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+        """The parameters that it is tried on: these where it takes any."""
+        return shapes if self.shapes is None else self.shapes
 
     def begun(self, params: Arrays) -> Arrays:
         """Parameters where the rule can begin."""
@@ -82,7 +90,9 @@ class Entry:
 
     def path(self, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
         """The plain loop on every parameter, in the form of `harness.replay`."""
-        roles = roles_of({name: value.shape for name, value in params.items()})
+        if self.rule.scope == "named":
+            return list(self.loop(params, grads, hyper, **self.rule.chosen))
+        roles = roles_of({name: value.shape for name, value in params.items()}, self.kinds)
         if self.rule.scope == "model":
             lay = layout({name: value.shape for name, value in params.items()}, roles)
             whole = [lay.flatten(OPS, one, 0) for one in (params, *grads)]

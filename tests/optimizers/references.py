@@ -10,6 +10,7 @@ How a rule joins:
    option is away from its default in one of them; the loop is given all options.
 3. An oracle, beside the loop, where PyTorch or Optax has the same algorithm, with the settings that make it
    so; PyTorch's where both have.
+   A rule for the layers of a model has the `shapes` and `kinds` of one.
 4. Its traits: what a change of coordinates does, the values at which a zero gradient moves nothing, and those
    at which the scale of gradients does not matter.
 

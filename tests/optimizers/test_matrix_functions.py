@@ -235,6 +235,15 @@ def test_iterations_need_log_of_the_condition_number_and_five_steps(
     np.testing.assert_allclose(found, np.diag(values ** (-1 / root)), rtol=1e-9 if coupled else 1e-6)
 
 
+@pytest.mark.parametrize("columns", [1, 4, 7])
+def test_the_product_with_an_inverse_root_leaves_out_what_is_below_the_cutoff(columns: int):
+    q, matrix = symmetric(27, [4.0, 1.0, 0.5, 0.001])
+    other = np.random.default_rng(27).standard_normal((3, 4, columns))
+    values = np.array([4.0, 1.0, 0.5, np.inf]) ** -0.5
+    found = mf.inverse_root_product(OPS, np.stack([matrix] * 3), other, 0.5, np.full((1, 1, 1), 1e-3))
+    np.testing.assert_allclose(found, (q * values) @ q.T @ other, atol=1e-13)
+
+
 def test_the_inverse_root_in_the_eigenbasis_is_the_inverse_root():
     q, matrix = symmetric(28, [4.0, 1.0, 0.5, 0.1])
     wanted = mf.inverse_root(OPS, matrix, 0.25, 0.01)

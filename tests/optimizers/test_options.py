@@ -139,6 +139,11 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"norm": "nuclear"}, "norm = 'nuclear' is not one of frobenius, max, spectral"),
         ({"principle": "mm"}, "principle = 'mm' is not one of trust_region, majoriz"),
     ],
+    "symo": [
+        ({"group": "orthogonal"}, "group = 'orthogonal' is not one of signed, permutations"),
+        ({"cross_layers": "no"}, "cross_layers = 'no' is neither true nor false"),
+        ({"precision": "float32"}, "precision = 'float32' is not one of float64, any"),
+    ],
     "sign_descent": [({"norm": "max"}, "has no option 'norm'")],
     "manifold_muon": [
         ({"orthogonalization": "qr"}, "orthogonalization = 'qr' is not one of newton_schulz, svd"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from documents.errors import InputError
 from harness import replay
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
@@ -56,7 +57,9 @@ class Compiled(Online):
     """
 
     def __init__(self, entry: Entry, params: Arrays, hyper: Mapping[str, float], dtype: str) -> None:
-        super().__init__(entry.optimizer, params, hyper, "jax", dtype, options=entry.options)
+        super().__init__(
+            entry.optimizer, params, hyper, "jax", dtype, options=entry.options, kinds=entry.kinds
+        )
         shapes = {name: value.shape for name, value in params.items()}
         self._moves = compiled(entry.optimizer, repr(entry.options), repr(shapes), dtype)
 
@@ -78,7 +81,15 @@ def replayed(
         needs = repeat({}) if hessians is None else [{"hessian": one} for one in hessians]
         return [online.step(grad, 1.0, **needed) for grad, needed in zip(grads, needs, strict=False)]
     return replay(
-        entry.optimizer, params, grads, hyper, backend, dtype, options=entry.options, hessians=hessians
+        entry.optimizer,
+        params,
+        grads,
+        hyper,
+        backend,
+        dtype,
+        options=entry.options,
+        kinds=entry.kinds,
+        hessians=hessians,
     )
 
 
@@ -122,7 +133,8 @@ def test_an_entry_has_nothing_at_its_default(label: str) -> None:
 def test_path_is_that_of_a_plain_loop(
     label: str, backend: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    entry, (params, grads) = BATTERY[label], instance(shapes)
+    entry = BATTERY[label]
+    params, grads = instance(entry.shapes_or(shapes))
     expected = entry.path(entry.begun(params), grads, entry.hyper)
     assert_paths_close(replayed(entry, params, grads, backend), expected, entry.tolerance)
 
@@ -169,8 +181,10 @@ def test_defaults_are_those_of_pytorch() -> None:
 
 @pytest.mark.parametrize(("label", "backend"), EDGES)
 def test_zero_gradients_move_nothing(label: str, backend: str) -> None:
-    entry, (params, _) = BATTERY[label], instance(FEW)
-    for arrays in replayed(entry, params, [FEW_ZEROS] * 3, backend, entry.still):
+    entry = BATTERY[label]
+    params, _ = instance(entry.shapes_or(FEW))
+    zeros = {name: np.zeros_like(value) for name, value in params.items()}
+    for arrays in replayed(entry, params, [zeros] * 3, backend, entry.still):
         for name, value in entry.begun(params).items():
             tolerance = entry.still_tolerance
             np.testing.assert_allclose(arrays[name], value, rtol=tolerance, atol=tolerance)
@@ -220,7 +234,7 @@ def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend
     """At every step the same, so that no statistic ever gets full rank."""
     entry, rng = BATTERY[label], np.random.default_rng(6)
     # for JAX those that it has compiled
-    shapes = FEW if backend == "jax" else {"tall": (5, 3), "wide": (3, 5)}
+    shapes = entry.shapes_or(FEW if backend == "jax" else {"tall": (5, 3), "wide": (3, 5)})
     params = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     grad = {
         name: rng.standard_normal((shape[0], 1)) @ rng.standard_normal((1, shape[-1]))
@@ -236,12 +250,26 @@ def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend
 # --- precision and lanes -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("label", "backend"), EDGES)
+def runs_in(label: str, dtype: str) -> bool:
+    return dtype in BATTERY[label].rule.dtypes
+
+
+@pytest.mark.parametrize(("label", "backend"), [pair for pair in EDGES if runs_in(pair[0], "float32")])
 def test_float32_stays_float32_and_is_near_float64(label: str, backend: str) -> None:
-    entry, (params, grads) = BATTERY[label], instance(FEW, seed=4)
+    entry = BATTERY[label]
+    params, grads = instance(entry.shapes_or(FEW), seed=4)
     path = replayed(entry, params, grads, backend, dtype="float32")
     assert {array.dtype for arrays in path for array in arrays.values()} == {np.dtype("float32")}
     assert_paths_close(path, entry.path(entry.begun(params), grads, entry.hyper), entry.tolerance_float32)
+
+
+@pytest.mark.parametrize("label", BATTERY)
+def test_a_rule_says_which_precision_it_runs_in(label: str) -> None:
+    entry = BATTERY[label]
+    params, grads = instance(entry.shapes_or(FEW))
+    for dtype in ("float64", "float32"):
+        with nullcontext() if runs_in(label, dtype) else pytest.raises(InputError, match="runs in float64"):
+            replayed(entry, params, grads[:1], "numpy", dtype=dtype)
 
 
 SEEDS, SETTINGS, LANE_STEPS = 2, 3, 4
@@ -255,12 +283,14 @@ POISONED = (1, 2)  # the lane whose second gradient is NaN
         pytest.param(*pair, dtype, marks=[pytest.mark.long] if (pair[1], dtype) == ("jax", "float64") else [])
         for pair in EDGES
         for dtype in ("float32", "float64")
+        if runs_in(pair[0], dtype)
     ],
 )
 def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dtype: str) -> None:
     """Arrays (S, K, d) under hyperparameters (1, K, 1); a lane that gets a NaN keeps it to itself."""
     entry, rng = BATTERY[label], np.random.default_rng(5)
-    lay = layout(FEW, roles_of(FEW))
+    shapes = entry.shapes_or(FEW)
+    lay = layout(shapes, roles_of(shapes, entry.kinds))
     update = Update(entry.rule, lay)
     start = np.empty((SEEDS, SETTINGS, lay.total))
     for lane in np.ndindex(SEEDS, SETTINGS):
@@ -278,7 +308,7 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
             name: ops.asarray(np.array([value[name] for value in values]).reshape(1, SETTINGS, 1))
             for name in entry.hyper
         }
-        curvatures = entry.hessians(FEW_ZEROS, LANE_STEPS)
+        curvatures = entry.hessians(lay.unflatten(OPS, start[0, 0]), LANE_STEPS)
         flat = ops.asarray(start)
         state = update.init(ops, flat)
         applied: dict[Work, Any] = {}
@@ -317,10 +347,12 @@ def test_a_state_begins_with_arrays_of_its_own(label: str, backend: str) -> None
     """Engines write into them and donate them: no two may share memory, nor one with the parameters."""
     made = None if backend == "numpy" else engine(backend, "float32")
     ops = numpy_ops("float32") if made is None else made.ops
-    lay = layout(SHAPES, roles_of(SHAPES))
+    entry = BATTERY[label]
+    shapes = entry.shapes_or(SHAPES)
+    lay = layout(shapes, roles_of(shapes, entry.kinds))
     with nullcontext() if made is None else made.context():
         flat = ops.asarray(np.ones((2, 3, lay.total)))
-        state = leaves(Update(BATTERY[label].rule, lay).init(ops, flat))
+        state = leaves(Update(entry.rule, lay).init(ops, flat))
         assert all(tuple(leaf.shape[:2]) == (2, 3) for leaf in state), "every lane has its own"
         if backend == "numpy":
             shared = [pair for pair in combinations([flat, *state], 2) if np.shares_memory(*pair)]

@@ -27,6 +27,10 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "test_examples": 12,
         "batch_size": 20,
     },
+    **{
+        f"teacher_student_{activation}": {"widths": [5, 4, 3], "train_examples": 40, "test_examples": 12}
+        for activation in ("linear", "tanh")
+    },
     "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
 }

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.engine.schedules import multipliers
+from harness.backends.engine import engine
+from harness.backends.numpy_ops import numpy_ops
+from harness.engine.execution import execute
+from harness.engine.layout import layout
+from harness.engine.program import Update
+from harness.engine.schedules import multipliers, scheduled
+from optimizers import Rule, rules
+from tests.harness.engine.test_execution import make_bundle
+from workloads.workload import Role
 
 
 def test_cosine_equals_torch() -> None:
@@ -76,3 +86,82 @@ def test_a_cool_down_lies_between_a_constant_and_a_linear_schedule(
         assert values[warm] == 1
     full = multipliers({"warmup": warmup, "cooldown": 1.0, "final": final}, steps)
     np.testing.assert_array_equal(full, linear)
+
+
+# --- a factor of each method's own --------------------------------------------------------------------------
+
+SHAPES = {"W1": (4, 3), "b1": (4,), "W2": (2, 4)}
+ROLES = {"W1": Role("weight", 0), "b1": Role("bias", 0), "W2": Role("weight", 1)}
+WITH_PARTS = {"muon": {}, "shampoo": {"refresh_every": 2, "grafting": "adam"}, "adamw": {}, "nesterov": {}}
+
+
+def stepped(rule: Rule, rates: list[float], schedules: list[float], **fixed: float) -> np.ndarray:
+    """The parameters (1, 1, d) of a rule after steps with these learning rates and multipliers."""
+    ops, random = numpy_ops(), np.random.default_rng(0)
+    update = Update(rule, layout(SHAPES, ROLES))
+    flat = random.normal(size=(1, 1, update.layout.total))
+    state = update.init(ops, flat)
+    for number, (rate, schedule) in enumerate(zip(rates, schedules, strict=True), start=1):
+        hyper = rule.complete({"learning_rate": rate, **fixed}) | {"schedule": schedule, "step": number}
+        values = {name: np.full((1, 1, 1), float(value)) for name, value in hyper.items()}
+        grad = random.normal(size=flat.shape) + update.point(ops, state, flat, values)
+        flat, state = update.apply(ops, grad, state, flat, values, update.work_of(number))
+    return flat
+
+
+@pytest.mark.parametrize("name", sorted(WITH_PARTS))
+def test_a_rate_that_decays_is_that_of_a_schedule_that_falls(name: str) -> None:
+    """Decoupled decay, parts, amortized work and gradients elsewhere see the rate of the step too."""
+    rule = rules()[name].choose(WITH_PARTS[name])
+    falling = [0.9**step for step in range(6)]
+    wanted = stepped(rule, [0.1] * 6, falling)
+    found = stepped(scheduled(rule, "exponential"), [0.1] * 6, [1.0] * 6, rate_decay=0.9)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert np.abs(stepped(rule, [0.1] * 6, [1.0] * 6) - wanted).max() > 1e-3
+    alone = stepped(scheduled(rule, "exponential"), [0.1] * 6, [1.0] * 6)
+    np.testing.assert_allclose(alone, stepped(rule, [0.1] * 6, [1.0] * 6), rtol=1e-12)
+
+
+def test_a_rule_of_a_model_decays_too() -> None:
+    rule = rules()["symo"]
+    weights = {name: shape for name, shape in SHAPES.items() if name != "b1"}
+    made = scheduled(rule, "exponential").for_model
+    assert made is not None
+    assert rule.for_model is not None
+    grad = {name: np.ones((1, 1, *shape)) for name, shape in weights.items()}
+    steps = []
+    for bound, decay in ((made(weights, ROLES), 0.5), (rule.for_model(weights, ROLES), None)):
+        given = {"learning_rate": 1.0} | ({} if decay is None else {"rate_decay": decay})
+        hyper = bound.complete(given) | {"schedule": 1.0, "step": 3.0}
+        values = {name: np.full((1, 1, 1), value) for name, value in hyper.items()}
+        moved, _ = bound.update(numpy_ops(), grad, bound.init(numpy_ops(), grad), grad, values)
+        steps.append({name: moved[name] - grad[name] for name in grad})
+    for name in grad:
+        np.testing.assert_allclose(steps[0][name], steps[1][name] / 4, rtol=1e-12)
+
+
+def test_other_schedules_leave_a_rule_as_it_is() -> None:
+    rule = rules()["adam"]
+    assert scheduled(rule, "cosine") is rule
+    assert (multipliers({"name": "exponential", "warmup": 0.2}, 10) == [0.5, *[1.0] * 9]).all()
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_lanes_have_factors_of_their_own(backend: str) -> None:
+    """Each lane is the run of its own factor under a schedule that falls by it."""
+    factors = np.array([1.0, 0.7])
+    rule = scheduled(rules()["adam"], "exponential")
+    bundle = make_bundle(rule=rule, rates=(0.1, 0.1), basis=False)
+    steps = len(bundle.schedule)
+    bundle = replace(
+        bundle,
+        schedule=np.ones(steps),
+        hyperparameters={**bundle.hyperparameters, "rate_decay": factors},
+    )
+    found = execute(bundle, engine(backend, "float64")).metrics["train_loss"]
+    for lane, factor in enumerate(factors):
+        plain = make_bundle(
+            rule=rules()["adam"], rates=(0.1,), basis=False, schedule=factor ** np.arange(steps)
+        )
+        wanted = execute(plain, engine(backend, "float64")).metrics["train_loss"]
+        np.testing.assert_allclose(found[..., lane], wanted[..., 0], rtol=1e-11)

@@ -76,6 +76,25 @@ def test_wrong_options_of_a_rule_are_said(tmp_path, options: str, said: str):
         read_study(write_study(tmp_path, ("[sgd, adam]", f"[adam, {{shampoo: {options}}}]")))
 
 
+ON_LAYERS = (
+    ("workload: {least_squares: {n: 8, d: 4}}", "precision: float64\nworkload: linear_network"),
+    ("[sgd, adam]", "[sgd, adam, symo]"),
+)
+
+
+def test_a_rule_for_layers_is_held_against_workloads_bases_and_precision(tmp_path):
+    vectors, bases_, network = tmp_path / "vectors", tmp_path / "bases", tmp_path / "network"
+    with pytest.raises(InputError, match=r"optimizers.symo: least_squares: symo: takes .* a vector of shape"):
+        read_study(write_study(vectors, ON_LAYERS[1]))
+    with pytest.raises(InputError, match=r"optimizers.symo: linear_network: .* run it without a basis"):
+        read_study(write_study(bases_, *ON_LAYERS))
+    taken = ("{egop: {blocks: all,", "{egop: {optimizers: [sgd, adam], blocks: all,")
+    assert read_study(write_study(network, *ON_LAYERS, taken)).optimizers[2].name == "symo"
+    single = ("precision: float64", "precision: float32")
+    with pytest.raises(InputError, match=r"optimizers.symo: linear_network: symo: runs in float64, and this"):
+        read_study(write_study(tmp_path / "single", *ON_LAYERS, taken, single))
+
+
 def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     labelled = (
         "workloads: [least_squares: {n: 8, d: 4}, least_squares: {n: 8, d: 4, alpha: 1.0, label: slow}]"
@@ -337,7 +356,7 @@ METRIC = "metric: final train_loss, better: [adam @ egop], than: [adam]"
         (f"{METRIC}, quantity: seconds_to_nearly_best", "is of the best value; say best"),
         (
             METRIC.replace("final train_loss", "best gradient_norm") + ", quantity: steps_to_target",
-            "there is no target of gradient_norm; give it in targets",
+            "there is no target of gradient_norm; give it here or in targets",
         ),
         (METRIC.replace("better", "same") + ", quantity: trend", "trend is of a gain; name the methods"),
         (
@@ -369,6 +388,7 @@ METRIC = "metric: final train_loss, better: [adam @ egop], than: [adam]"
             "than_on: the study has no workload 'log_sum'",
         ),
         (f"{METRIC}, quantity: log_linearity", "down_to: is missing; log_linearity is of curves down to"),
+        (f"{METRIC}, target: 1e-9", "target: it is of quantity: steps_to_target alone; leave it out"),
         (f"{METRIC}, down_to: 1e-9", "down_to: it is of quantity: log_linearity alone; leave it out"),
     ],
 )

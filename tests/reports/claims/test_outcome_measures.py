@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 
 from documents.claim import Claim, Condition
+from documents.document import Judged
 from documents.plan import StudyPlan, read_plan
 from reports.claims.censoring import with_bounds
 from reports.claims.comparison import _share_of_gain, comparisons
-from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best
+from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
 from reports.claims.verdicts import decided
 from reports.tables import Tables, read_tables
 from results.schema import TABLES
@@ -157,6 +158,30 @@ def with_curves(report: Report, folder: Path, losses: Callable[[np.ndarray, int]
 def with_columns_of(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """A frame with all columns of a table, null where it has none."""
     return pl.concat([pl.DataFrame(schema=TABLES[table]), frame], how="diagonal")
+
+
+def test_steps_to_targets_of_conditions_are_read_from_curves(report: Report, tmp_path: Path):
+    """The first evaluation at or below the target; who never comes there would have taken longer."""
+
+    def losses(steps: np.ndarray, seed: int) -> np.ndarray:
+        falling = np.exp(-0.1 * (1 + seed % 2) * steps)
+        return np.where(steps > 60, 1.0, np.maximum(falling, 1e-3))  # and back
+
+    asked = {"quantity": "steps_to_target", "judged": Judged(which="best", metric="train_loss")}
+    for target, words in ((0.01, "steps to 0.01 of the best"), (1e-4, "steps to 0.0001 of the best")):
+        study, claim, _ = asking(report, **asked, target=target)
+        tables = with_curves(report, tmp_path, losses)
+        final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed")
+        found = steps_to_value(study, tables, final, "train_loss", target)
+        steps = [25.0 if seed % 2 else 50.0 for seed in final["seed"]]
+        if target == 0.01:
+            assert found["value"].to_list() == found["most"].to_list() == steps
+        else:
+            assert found["value"].to_list() == [final["steps"][0] + 1.0] * len(final)
+            assert set(found["most"]) == {float("inf")}
+        (one,) = comparisons(study, claim, tables, "jax")
+        assert one.stop == target
+        assert decided([one])["which"].item() == words
 
 
 def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Report, tmp_path: Path):

@@ -1,0 +1,127 @@
+"""Teachers and students: sizes, spectrum of the inputs, laws of weights, targets, loss and gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.backends.numpy_ops import numpy_ops
+from tests.workloads.cases import random_of, torch_gradient
+from workloads import workloads
+from workloads.teacher_student import sample_features, sample_weights, spectrum
+from workloads.workload import Problem, Role
+
+NAMES = ("teacher_student_linear", "teacher_student_tanh")
+SMALL: dict[str, Any] = {"widths": [5, 4, 3], "train_examples": 60, "test_examples": 20}
+
+
+def _instance(name: str, seed: int = 0, **settings: Any) -> Problem:
+    workload = workloads()[name]
+    return workload.problem(workload.complete(settings), random_of(seed))
+
+
+def _answer(name: str, weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """What a network of two layers answers one input."""
+    hidden = weights["W1"] @ x
+    return weights["W2"] @ (np.tanh(hidden) if name.endswith("tanh") else hidden)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_are_those_of_the_paper(name):
+    problem = _instance(name)
+    assert {key: weight.shape for key, weight in problem.parameters.items()} == {
+        "W1": (70, 100),
+        "W2": (40, 70),
+    }
+    assert sum(weight.size for weight in problem.parameters.values()) == 9800
+    shapes = {
+        split: (fields["features"].shape, fields["targets"].shape) for split, fields in problem.splits.items()
+    }
+    assert shapes == dict.fromkeys(("train", "test"), ((5000, 100), (5000, 40)))
+    workload = workloads()[name]
+    assert (workload.dtype, workload.complete({})["batch_size"]) == ("float64", None)
+    assert workload.roles(workload.complete({})) == {"W1": Role("weight", 0), "W2": Role("weight", 1)}
+
+
+def test_the_spectrum_is_a_logarithmic_grid():
+    values = spectrum(100)
+    assert (values[0], values[-1]) == (1.0, pytest.approx(1e-5))
+    np.testing.assert_allclose(values[1:] / values[:-1], 10 ** (-5 / 99), rtol=1e-12)
+
+
+def test_inputs_have_mean_zero_and_that_spectrum_along_the_eigenvectors():
+    eigenvectors = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
+    features = sample_features(eigenvectors, 40_000, np.random.default_rng(1))
+    along = features @ eigenvectors / np.sqrt(spectrum(6))
+    assert np.abs(along.mean(0)).max() < 5 / np.sqrt(40_000)
+    np.testing.assert_allclose(along.T @ along / 40_000, np.eye(6), atol=0.04)
+
+
+def test_both_splits_have_one_covariance_whose_eigenvectors_differ_from_seed_to_seed():
+    splits = _instance(NAMES[0], train_examples=20_000, test_examples=20_000, widths=[6, 2, 1]).splits
+    train, test = (fields["features"].T @ fields["features"] / 20_000 for fields in splits.values())
+    np.testing.assert_allclose(train, test, atol=0.05)
+    np.testing.assert_allclose(np.linalg.eigvalsh(train)[::-1], spectrum(6), rtol=0.1)
+    other = _instance(NAMES[0], 1, train_examples=20_000, widths=[6, 2, 1]).splits["train"]["features"]
+    assert np.abs(other.T @ other / 20_000 - train).max() > 0.1
+
+
+def test_a_linear_teacher_of_full_rank_is_found_by_least_squares():
+    problem = _instance(NAMES[0], widths=[5, 9, 3], train_examples=60)
+    train, test = (problem.splits[split] for split in ("train", "test"))
+    found = np.linalg.lstsq(train["features"], train["targets"], rcond=None)[0]
+    np.testing.assert_allclose(test["features"] @ found, test["targets"], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_teacher_is_another_network_than_the_student_and_reproduces_the_targets(name):
+    workload = workloads()[name]
+    problem = _instance(name, 3, **SMALL)
+    teacher = sample_weights(workload.complete(SMALL), random_of(3)("teacher"))
+    assert not np.array_equal(teacher["W1"], problem.parameters["W1"])
+    for fields in problem.splits.values():
+        answers = [_answer(name, teacher, x) for x in fields["features"]]
+        np.testing.assert_allclose(fields["targets"], answers, rtol=1e-13, atol=1e-13)
+        assert float(workload.evaluate(numpy_ops(), teacher, {}, fields)["loss"]) < 1e-25
+
+
+def test_weights_have_the_variance_of_their_inputs():
+    settings = workloads()[NAMES[0]].complete({})
+    drawn = [sample_weights(settings, np.random.default_rng(seed)) for seed in range(30)]
+    for name, inputs in {"W1": 100, "W2": 70}.items():
+        entries = np.stack([weights[name] for weights in drawn])
+        assert abs(entries.mean()) < 5 / np.sqrt(entries.size * inputs)
+        assert entries.std() == pytest.approx(inputs**-0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_is_its_formula_on_any_batch(name):
+    problem = _instance(name, **SMALL)
+    batch = {field: values[:7] for field, values in problem.splits["train"].items()}
+    total = 0.0
+    for x, y in zip(batch["features"], batch["targets"], strict=True):
+        total += np.sum((_answer(name, problem.parameters, x) - y) ** 2) / 2
+    loss = workloads()[name].loss(numpy_ops(), problem.parameters, {}, batch, {})[0]
+    assert float(loss) == pytest.approx(total / 7, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_is_that_of_back_propagation(name):
+    problem = _instance(name, **SMALL)
+    x, y = problem.splits["train"].values()
+    w1, w2 = problem.parameters["W1"], problem.parameters["W2"]
+    tanh = name.endswith("tanh")
+    hidden = np.tanh(x @ w1.T) if tanh else x @ w1.T
+    residuals = (hidden @ w2.T - y) / len(x)
+    back = residuals @ w2 * (1 - hidden**2 if tanh else 1)
+    found = torch_gradient(workloads()[name], problem, problem.splits["train"])(problem.parameters)
+    np.testing.assert_allclose(found["W1"], back.T @ x, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(found["W2"], residuals.T @ hidden, rtol=1e-10, atol=1e-14)
+
+
+def test_deeper_networks_are_networks_too():
+    problem = _instance(NAMES[1], **{**SMALL, "widths": [5, 4, 6, 3]})
+    assert list(problem.parameters) == ["W1", "W2", "W3"]
+    assert problem.splits["test"]["targets"].shape == (20, 3)

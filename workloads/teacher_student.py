@@ -1,0 +1,137 @@
+"""Networks without biases, linear and tanh, that learn what another one of their architecture answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from documents.values import whole
+from workloads.linear_network import LINEAR_NETWORK
+from workloads.matrices import orthonormal
+from workloads.workload import (
+    Array,
+    Arrays,
+    Likelihood,
+    Metric,
+    Ops,
+    Problem,
+    Random,
+    Setting,
+    Settings,
+    Workload,
+    batch_size,
+    loss_of,
+    require_batch,
+)
+
+SPLITS = ("train", "test")
+GREATEST, LEAST = 1.0, 1e-5  # eigenvalues of the inputs' covariance (004 Sec. 4)
+
+# Of each activation its function, out of NumPy or a table of array functions.
+ACTIVATIONS: Mapping[str, Callable[[Any], Callable[[Array], Array]]] = {
+    "linear": lambda functions: lambda x: x,
+    "tanh": lambda functions: functions.tanh,
+}
+
+
+def spectrum(inputs: int) -> np.ndarray:
+    """The eigenvalues (inputs,) of the inputs' covariance, on a logarithmic grid, the greatest first."""
+    return np.geomspace(GREATEST, LEAST, inputs)
+
+
+def sample_features(eigenvectors: np.ndarray, examples: int, generator: np.random.Generator) -> np.ndarray:
+    """Normal inputs (examples, inputs) of mean 0, by the eigenvectors and spectrum of their covariance."""
+    inputs = len(eigenvectors)
+    return (generator.normal(size=(examples, inputs)) * np.sqrt(spectrum(inputs))) @ eigenvectors.T
+
+
+def sample_weights(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Weights (outputs, inputs) with entries N(0, 1 / inputs), of teachers and students alike."""
+    return {
+        f"W{layer}": generator.normal(scale=inputs**-0.5, size=(outputs, inputs))
+        for layer, (inputs, outputs) in enumerate(pairwise(settings["widths"]), start=1)
+    }
+
+
+def answers(
+    linear: Callable[[Array, Array], Array],
+    activation: Callable[[Array], Array],
+    weights: Mapping[str, Array],
+    features: Array,
+) -> Array:
+    """What a network answers, (examples, outputs), layer by layer; no activation follows the last one."""
+    seen = linear(features, weights["W1"])
+    for layer in range(2, len(weights) + 1):
+        seen = linear(activation(seen), weights[f"W{layer}"])
+    return seen
+
+
+def _problem(settings: Settings, random: Random, activation: str) -> Problem:
+    """Inputs, a teacher that answers them, and a student; each seed has its own of all three."""
+    inputs = settings["widths"][0]
+    of_data, teacher = random("data"), sample_weights(settings, random("teacher"))
+    eigenvectors = orthonormal(inputs, inputs, of_data)
+    splits = {}
+    for split in SPLITS:
+        features = sample_features(eigenvectors, settings[f"{split}_examples"], of_data)
+        targets = answers(_host_linear, ACTIVATIONS[activation](np), teacher, features)
+        splits[split] = {"features": features, "targets": targets}
+    return Problem(parameters=sample_weights(settings, random("parameters")), splits=splits)
+
+
+def _host_linear(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return np.asarray(x @ weight.T)
+
+
+def _outputs(
+    ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays, activation: str
+) -> Array:
+    """What the student answers, (examples, outputs)."""
+    return answers(ops.linear, ACTIVATIONS[activation](ops), params, split["features"])
+
+
+def _half_squared_error(ops: Ops, params: Arrays, split: Arrays, activation: str) -> Array:
+    """The mean over examples of |f(x) - y|^2 / 2."""
+    found = _outputs(ops, params, {}, split, {}, activation)
+    return 0.5 * ops.sum(ops.square(found - split["targets"])) / split["targets"].shape[0]
+
+
+def _workload(activation: str, figure: str) -> Workload:
+    """The workload of an activation; a seed's data take 11.2 MB in float64 at the paper's sizes."""
+    error = partial(_half_squared_error, activation=activation)
+    return Workload(
+        name=f"teacher_student_{activation}",
+        description=f"2-layer {activation} network 100-70-40 that learns another one's answers (d = 9800)",
+        source=f"004 Sec. 4, {figure}",
+        metrics={
+            f"{split}_loss": Metric(f"half the squared error per example on the {split} split", "minimize")
+            for split in SPLITS
+        },
+        settings={
+            "batch_size": batch_size(),
+            "widths": Setting(
+                [100, 70, 40],
+                "units of each layer, input to output, of teacher and student",
+                LINEAR_NETWORK.settings["widths"].read,
+            ),
+            "train_examples": Setting(5_000, "examples of the training split", whole()),
+            "test_examples": Setting(5_000, "examples of the test split", whole()),
+        },
+        dtype="float64",
+        shared_data=False,
+        linear_input=("W1", "features"),
+        roles=LINEAR_NETWORK.roles,
+        problem=partial(_problem, activation=activation),
+        sample_parameters=sample_weights,
+        loss=loss_of(error),
+        likelihood=Likelihood(partial(_outputs, activation=activation), "gaussian"),
+        evaluate=lambda ops, params, state, split: {"loss": error(ops, params, split)},
+        check=lambda settings: require_batch(settings, settings["train_examples"]),
+    )
+
+
+WORKLOADS = (_workload("linear", "Fig. 5"), _workload("tanh", "Fig. 6"))
