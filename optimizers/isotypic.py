@@ -129,7 +129,7 @@ class IsotypicBlock:
 
     def second_moment(self, ops: Ops, matrix: Array) -> Array:
         """C = M M^T / multiplicity, (..., copies, copies), of one model (004 eqs. 37-39, 189-191)."""
-        return gram(ops, matrix) / self.multiplicity
+        return gram(ops, matrix / math.sqrt(self.multiplicity))
 
     def covariance(self, ops: Ops, matrices: Array) -> Array:
         """C of an ensemble, (..., copies, copies), of M (models, ..., copies, columns) (004 eq. 3).

@@ -85,9 +85,10 @@ class _Network:
             kept * before + (1 - kept) * block.second_moment(ops, matrix)
             for block, before, matrix in zip(self.blocks, state.moments, matrices, strict=True)
         ]
-        corrected = [moment / (1 - kept**step) for moment in moments]
+        # (C / c)^(-1/2) M is C^(-1/2) M sqrt(c), and M is smaller than C
+        corrected = [matrix * ops.sqrt(1 - kept**step) for matrix in matrices]
         direction = parameters_of(
-            ops, self.blocks, preconditioned(ops, self.blocks, corrected, matrices, cutoff)
+            ops, self.blocks, preconditioned(ops, self.blocks, moments, corrected, cutoff)
         )
         moved = {
             name: array - _beside(ops, hyper["learning_rate"], array) * direction[name]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
@@ -15,7 +15,7 @@ from harness.backends.ops import Ops
 from harness.engine.program import Work, updated, where_lanes
 from optimizers.rule import Part
 
-Seen = torch.Tensor | Mapping[str, torch.Tensor]  # what a rule sees of parameters, by name or as one array
+Seen: TypeAlias = Any  # what a rule sees of parameters: a torch.Tensor, or several by name
 Stepper = Callable[[Seen, Any, Seen, Mapping[str, torch.Tensor], torch.Tensor | None], None]
 
 

@@ -177,10 +177,12 @@ def test_units_that_are_equal_have_no_standard_part() -> None:
         "W2": np.full((2, 3), 1 / 3),
         "b2": np.ones(2),
     }
-    (found,) = moved(drawn(shapes), [grads], {"group": "permutations"})
+    start = {name: np.zeros(shape) for name, shape in shapes.items()}
+    (found,) = moved(start, [grads], {"group": "permutations"})
     for name, axis in (("W1", 0), ("b1", 0), ("W2", 1)):
-        steps = found[name] - drawn(shapes)[name]
-        assert np.ptp(steps, axis=axis).max() < 1e-14
+        assert np.ptp(found[name], axis=axis).max() < 1e-14
+    # the rate for the trivial block, of rank 1 after a step, and nothing for the standard one
+    np.testing.assert_allclose(np.linalg.norm(vector(found, shapes)), HYPER["learning_rate"], rtol=1e-12)
 
 
 # --- the rule -----------------------------------------------------------------------------------------------
