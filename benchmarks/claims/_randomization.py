@@ -13,7 +13,7 @@ from benchmarks.claims._invariants import Structure, orthonormal_span
 from benchmarks.claims._matrices import orthonormal
 from benchmarks.claims._parts import Random
 from benchmarks.claims._symmetries import (
-    CHUNK,
+    CACHED,
     GROUP_OF,
     Perceptron,
     SymmetryGroup,
@@ -24,7 +24,7 @@ from benchmarks.claims._symmetries import (
 )
 
 Curvature = Literal["gradients", "hessians"]
-HESSIAN_CHUNK = 4  # networks at once, whose values at all points are (d, d)
+HESSIANS_CACHED = 2000  # the same for Hessians, whose values at a point are (d, d)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def ensemble(
     second = np.zeros((2, teams, network.size, network.size)) if curvature else np.zeros((2, teams, 0, 0))
     for team in range(teams):
         start = change.on(lesson, lesson.initial(random, models))
-        for part in chunks(models, CHUNK):
+        for part in chunks(models, CACHED // lesson.points):
             parameters = start[part]
             for time in (0, 1):
                 gradients = network.gradients(parameters, inputs, targets)
@@ -136,7 +136,7 @@ def ensemble(
                 if curvature == "gradients":
                     second[time, team] += gradients.T @ gradients / models
                 elif curvature == "hessians":
-                    for few in chunks(len(parameters), HESSIAN_CHUNK):
+                    for few in chunks(len(parameters), HESSIANS_CACHED // lesson.points):
                         second[time, team] += (
                             network.hessians(parameters[few], inputs, targets).sum(0) / models
                         )
@@ -179,10 +179,11 @@ def matrix_statistics(
     """
     network, teams = lesson.network, moments.first.shape[1]
     means, matrices = [moments.first.mean(1)], [moments.second.mean(1)]
+    both = np.ascontiguousarray(np.moveaxis(moments.second, 0, -1))  # times last: moved together
     for _ in range(draws):
         maps = draw_maps(random, network.widths, network.bias, lesson.group, teams)
         means.append(np.array([maps.vectors(one).mean(0) for one in moments.first]))
-        matrices.append(np.array([maps.matrices(one).mean(0) for one in moments.second]))
+        matrices.append(np.moveaxis(maps.matrices(both).mean(0), -1, 0))
     found = np.array(matrices)
     if curvature == "gradients":
         mean = np.array(means)
@@ -268,12 +269,14 @@ def excluded_p_value(lesson: Lesson, moments: Moments, curvature: Curvature, pri
         cross = moments.first[..., :, None] * mean[..., None, :]
         centred = centred - cross - cross.swapaxes(-1, -2) + mean[..., :, None] * mean[..., None, :]
     for first, second in whole.pairs:
-        all_forms, own = (one.forms(first, second, network.widths) for one in (whole, printed))
-        if len(own) == len(all_forms):
+        spans = [
+            orthonormal_span(forms.reshape(len(forms), -1).T) if len(forms) else np.zeros((0, 0))
+            for forms in (one.forms(first, second, network.widths) for one in (whole, printed))
+        ]
+        if spans[0].shape[1] == spans[1].shape[1]:
             continue
-        flat = all_forms.reshape(len(all_forms), -1).T
-        kept = orthonormal_span(own.reshape(len(own), flat.shape[0]).T)
-        left_out = orthonormal_span(flat - kept @ (kept.T @ flat))
+        kept = spans[1] if spans[1].size else np.zeros((len(spans[0]), 0))
+        left_out = orthonormal_span(spans[0] - kept @ (kept.T @ spans[0]))
         for time in (0, 1):
             blocks = centred[time][:, where[first.name], where[second.name]].reshape(teams, -1)
             values = blocks @ left_out
@@ -282,7 +285,7 @@ def excluded_p_value(lesson: Lesson, moments: Moments, curvature: Curvature, pri
             square = teams * values.mean(0) @ np.linalg.solve(covariance, values.mean(0))
             ratio = (teams - size) / (size * (teams - 1)) * square
             found.append(float(fisher.sf(ratio, size, teams - size)))
-    return min(1.0, len(found) * min(found, default=1.0))
+    return min(1.0, len(found) * min(found)) if found else 1.0
 
 
 def seeds(random: Random, count: int) -> Iterator[int]:

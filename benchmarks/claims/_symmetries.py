@@ -21,7 +21,7 @@ GROUP_OF: Mapping[Activation, SymmetryGroup] = {
     "tanh": "signed",
     "relu": "permutations",
 }
-CHUNK = 16  # networks at once: their activations stay in the cache
+CACHED = 8000  # networks times points that are computed with at once: their activations stay in the cache
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,13 @@ class SignedIndices:
         return np.asarray(np.take_along_axis(given, indices, -1) * signs)
 
     def matrices(self, given: np.ndarray) -> np.ndarray:
-        """G M G^T of matrices (count, p, p)."""
-        size = given.shape[-1]
-        flat = self.indices[:, :, None] * size + self.indices[:, None, :]
-        moved = np.take_along_axis(given.reshape(len(given), -1), flat.reshape(len(given), -1), 1)
+        """G M G^T of matrices (count, p, p), each by its own map, or of several, (count, p, p, n)."""
+        size, rest = given.shape[1], given.shape[3:]
+        starts = size * size * np.arange(len(given))[:, None, None]
+        flat = starts + self.indices[:, :, None] * size + self.indices[:, None, :]
+        moved = given.reshape(-1, *rest).take(flat, axis=0)
         signs = self.signs[:, :, None] * self.signs[:, None, :]
-        return np.asarray(moved.reshape(given.shape) * signs)
+        return np.asarray(moved * signs.reshape(*signs.shape, *[1] * len(rest)))
 
 
 def of_units(
@@ -275,7 +276,7 @@ class Perceptron:
     def gradients(self, parameters: np.ndarray, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Of the losses, (N, p)."""
         found = np.empty(parameters.shape)
-        for part in chunks(len(parameters)):
+        for part in chunks(len(parameters), CACHED // len(inputs)):
             found[part] = self._gradients(parameters[part], inputs, targets)
         return found
 
@@ -394,7 +395,8 @@ def _sum_points(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.asarray(flat.reshape(*first.shape[:3], *second.shape[1:3]))
 
 
-def chunks(count: int, length: int = CHUNK) -> Iterator[slice]:
-    """Slices of so many that cover all."""
+def chunks(count: int, length: int) -> Iterator[slice]:
+    """Slices of so many, and not less than one, that cover all."""
+    length = max(length, 1)
     for start in range(0, count, length):
         yield slice(start, min(start + length, count))

@@ -63,8 +63,8 @@ class Sizes:
 
 TANH = Sizes(2, 64, 156)  # 9,984 models of each problem
 RELU = Sizes(2, 64, 1563)  # 100,032
-QUICK_TANH = Sizes(1, 32, 24, 199, 60)
-QUICK_RELU = Sizes(1, 32, 60, 199, 60)
+QUICK_TANH = Sizes(1, 32, 60, 149, 20)
+QUICK_RELU = Sizes(1, 32, 80, 149, 20)
 
 
 def _both(
@@ -164,8 +164,8 @@ def _forms(random: Random, groups: tuple[SymmetryGroup, ...], printed: bool) -> 
 TEST = (
     "The test is one of group randomization: the statistic is a block's squared distance from the nearest "
     "block of the theorem's form, at both times; under the claim a random map of the hidden units, drawn "
-    "for each of 64 teams of models (32 at quick scale), changes no law, so that the ensemble is "
-    "exchangeable with 499 mapped ones (199). P-values are of the largest of all standardized statistics "
+    "for each of 64 teams of models (fewer at quick scale), changes no law, so that the ensemble is "
+    "exchangeable with 499 mapped ones (149). P-values are of the largest of all standardized statistics "
     "of all blocks, times and problems (Westfall and Young's maxT), so that a part is rejected falsely "
     "with a probability of at most 0.01, its level, and a claim, of at most five such parts, with 0.05. "
     "That a part could be rejected is shown by ensembles whose first hidden unit {change}: these must be, "
@@ -181,8 +181,8 @@ FIGURES_RELU = (
     "Three layers of width 5 without biases, weights of standard deviation 1/fan-in, spectrum from 10^2.5 "
     "to 10^-2.5, 500 points, at the start and after 5 steps of gradient descent with rate 0.01. "
 )
-SIZES_TANH = "Two problems with 9,984 models each; one with 768 and 60 points at quick scale. "
-SIZES_RELU = "Two problems with 100,032 models each; one with 1,920 and 60 points at quick scale. "
+SIZES_TANH = "Two problems with 9,984 models each; one with 1,920 and 20 points at quick scale. "
+SIZES_RELU = "Two problems with 100,032 models each; one with 2,560 and 20 points at quick scale. "
 
 COVARIANCE_TANH = PropertyClaim(
     id="symo.covariance-tanh",
@@ -294,7 +294,7 @@ COVARIANCE_RELU = PropertyClaim(
             "gradients",
             frozenset({"128", "142"}),
             Sizes(2, 64, 390),
-            Sizes(1, 32, 40, 199),
+            Sizes(1, 32, 40, 149),
         ),
         _both(
             "three layers: a scaled unit is noticed",
@@ -318,7 +318,7 @@ HESSIANS = (
         TANH_2,
         TANH,
         replace(TANH, problems=1, models=32),
-        Sizes(1, 16, 12, 199, 40),
+        Sizes(1, 12, 90, 149, 10),
     ),
     (
         "three tanh layers",
@@ -326,19 +326,19 @@ HESSIANS = (
         TANH_3,
         TANH,
         replace(TANH, problems=1, models=32),
-        Sizes(1, 16, 12, 199, 40),
+        Sizes(1, 16, 120, 149, 10),
     ),
 )
-RELU_HESSIANS, QUICK_RELU_HESSIANS = replace(RELU, points=100), Sizes(1, 24, 24, 199, 40)
+RELU_HESSIANS, QUICK_RELU_HESSIANS = replace(RELU, points=100), Sizes(1, 24, 40, 149, 20)
 
 HESSIAN = PropertyClaim(
     id="symo.hessian",
     sentence="The averaged Hessian has the structure of the gradient covariance.",
     source="004 App. H, Fig. 7-9",
-    setting="The ensembles of symo.covariance-tanh and symo.covariance-relu, with Hessians by the exact second "
+    setting="The ensembles of symo.covariance-tanh and symo.covariance-relu, with Hessians by exact second "
     "derivatives of each model, of ReLU almost everywhere, and 100 points for ReLU. Two problems with "
-    "9,984 tanh models and 100,032 ReLU models each; one with 192 and 576, 40 points, 16 and 24 teams, at "
-    "quick scale. "
+    "9,984 tanh models and 100,032 ReLU models each; one with 1,080 (1,920 of three layers) and 960, 10 "
+    "and 20 points, at quick scale. "
     + NARROW
     + TEST.format(change=SCALED_UNIT)
     + "For that 2,048 tanh models and 25,024 ReLU models are enough.",
@@ -381,16 +381,16 @@ HESSIAN = PropertyClaim(
 # --- means ------------------------------------------------------------------------------------------
 
 MEANS = (
-    ("two tanh layers", "004 eqs. 26-28", TANH_2, SHIFTED, TANH, Sizes(1, 64, 10, 199, 60)),
-    ("three tanh layers", "004 eqs. 26-28", TANH_3, SHIFTED, TANH, Sizes(1, 64, 10, 199, 60)),
-    ("three ReLU layers", "004 eqs. 113-117", RELU_3, SCALED, RELU, Sizes(1, 64, 40, 199, 60)),
+    ("two tanh layers", "004 eqs. 26-28", TANH_2, SHIFTED, TANH, Sizes(1, 64, 20, 149, 20)),
+    ("three tanh layers", "004 eqs. 26-28", TANH_3, SHIFTED, TANH, Sizes(1, 64, 20, 149, 20)),
+    ("three ReLU layers", "004 eqs. 113-117", RELU_3, SCALED, RELU, Sizes(1, 64, 40, 149, 20)),
     (
         "three ReLU layers with biases",
         "004 eqs. 113-117",
         RELU_3_BIAS,
         SCALED,
         RELU,
-        Sizes(1, 64, 40, 199, 60),
+        Sizes(1, 64, 40, 149, 20),
     ),
 )
 
@@ -401,9 +401,9 @@ MEAN = PropertyClaim(
         "hidden units with ReLU."
     ),
     source="004 Thm. 3.1 eqs. 26-28, App. J eqs. 113-117",
-    setting="The ensembles of symo.covariance-tanh and symo.covariance-relu, and of the latter with biases N(0, "
-    "1/9). Two problems with 9,984 tanh models and 100,032 ReLU models each; one with 640 and 2,560, 60 "
-    "points, at quick scale. "
+    setting="The ensembles of symo.covariance-tanh and symo.covariance-relu, the latter with biases "
+    "N(0, 1/9) too. Two problems with 9,984 tanh models and 100,032 ReLU models each; one with 1,280 and "
+    "2,560, 20 points, at quick scale. "
     + TEST.format(
         change=SCALED_UNIT
         + " (ReLU), or is shifted by half of a standard deviation (tanh, where a scaled unit still has "
