@@ -442,11 +442,23 @@ def _straight(random: Random) -> Iterator[Measure]:
     yield at_least("the same of gradient descent", off_line(np.array(descent)), 0.01)
 
 
+def _draw_rates(random: Random, first: float) -> np.ndarray:
+    """40 rates of 0.01 to 1 that keep sqrt(s) above a fiftieth of the first: rounding is relative to that."""
+    root, rates = first, list[float]()
+    while len(rates) < 40:
+        rate = float(10.0 ** random.uniform(-2, 0))
+        if abs(root - rate) >= first / 50:
+            rates.append(rate)
+            root = abs(root - rate)
+    return np.array(rates)
+
+
 def _discrete(random: Random) -> Iterator[Measure]:
     size = int(random.integers(1, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)
-    rates = 10.0 ** random.uniform(-2, 0, 40)
-    means, roots = follow(hessian, offset, float(random.uniform(0.5, 5)), rates)
+    first = float(random.uniform(0.5, 5))
+    rates = _draw_rates(random, first)
+    means, roots = follow(hessian, offset, first, rates)
     expected = np.abs(roots[:-1] - rates)
     yield vanishes(
         "sqrt(s) less |sqrt(s) - alpha|, over sqrt(s_0)",
@@ -547,14 +559,15 @@ QUADRATIC = PropertyClaim(
         "update Sigma_g^(-1/2) times the gradient with rates of Table 2 and others. A finite ensemble's "
         "covariance is made isotropic; gradient descent, with rate 1 over the largest eigenvalue, must "
         "leave the line by a hundredth. The discrete law is sqrt(s) <- |sqrt(s) - alpha_t|, the mean's "
-        "offset times 1 - alpha_t / sqrt(s). As printed, from sqrt(s_0) = alpha_0 / log(1/beta), discrete "
-        "steps are to follow eqs. 54 and 55 closely, taken as within 5 % while beta^t is above 0.05: with "
-        "beta = 0.95 sqrt(s) over eq. 55 is .9537 at t = 20, .8246 at 40 and .4644 at 60, since alpha_0 / "
-        "log(1/beta) is below the sum alpha_0 / (1 - beta) of all steps. As corrected they start from "
-        "sqrt(s_0) = alpha_0 / (1 - beta) and are beta^t times the first, for ever. The flow of eqs. 45 "
-        "and 46 is integrated; constant rates are followed to 0.9 of the time sqrt(s_0) / alpha, and in "
-        "discrete steps until then, where sqrt(s) begins to alternate between two values that add up to "
-        "alpha, as the paper expects."
+        "offset times 1 - alpha_t / sqrt(s); steps that would leave less than a fiftieth of sqrt(s_0), "
+        "which rounding is relative to, are drawn again. As printed, from sqrt(s_0) = alpha_0 / "
+        "log(1/beta), discrete steps are to follow eqs. 54 and 55 closely, taken as within 5 % while "
+        "beta^t is above 0.05: with beta = 0.95 sqrt(s) over eq. 55 is .9537 at t = 20, .8246 at 40 and "
+        ".4644 at 60, since alpha_0 / log(1/beta) is below the sum alpha_0 / (1 - beta) of all steps. As "
+        "corrected they start from sqrt(s_0) = alpha_0 / (1 - beta) and are beta^t times the first, for "
+        "ever. The flow of eqs. 45 and 46 is integrated; constant rates are followed to 0.9 of the time "
+        "sqrt(s_0) / alpha, and in discrete steps until then, where sqrt(s) begins to alternate between "
+        "two values that add up to alpha, as the paper expects."
     ),
     checks=(
         part("the mean moves on a straight line", "004 eqs. 42-49", _straight, 5),
