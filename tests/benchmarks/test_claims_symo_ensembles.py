@@ -26,6 +26,7 @@ from benchmarks.claims._symmetries import (
     GROUP_OF,
     GROUPS,
     Perceptron,
+    SymmetryGroup,
     draw_maps,
     draw_matrix,
     generators,
@@ -216,7 +217,9 @@ def equation(number: str, d: tuple[int, ...]) -> list[np.ndarray]:
     }[number]()
 
 
-BLOCKS = {  # equation: depth, group, the rows' tensor and the columns'
+BLOCKS: dict[
+    str, tuple[int, SymmetryGroup, str, str]
+] = {  # equation: depth, group, the rows' tensor and the columns'
     "29": (3, "signed", "W1", "W1"),
     "30": (3, "signed", "W2", "W2"),
     "31": (3, "signed", "W3", "W3"),
@@ -267,9 +270,8 @@ def _coefficients(expected, own):
 
 
 def test_equation_128_is_printed_narrower_than_what_permutations_leave_alone():
-    printed, whole = (
-        Structure(3, False, "permutations", which) for which in (frozenset({"128"}), frozenset())
-    )
+    printed = Structure(3, False, "permutations", frozenset({"128"}))
+    whole = Structure(3, False, "permutations")
     first, _, last = whole.tensors
     widths = WIDTHS[3]
     own = printed.forms(first, last, widths)

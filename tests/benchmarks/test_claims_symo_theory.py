@@ -120,13 +120,12 @@ def test_initial_laws_are_what_they_are_called():
 def test_two_samples_of_one_law_are_rarely_told_apart_and_others_are():
     random = np.random.default_rng(0)
     values = [
-        two_sample_p_value(random, *(random.standard_normal((20, 3)) for _ in range(2)), 49)
-        for _ in range(100)
+        two_sample_p_value(random, one, other, 49) for one, other in random.standard_normal((100, 2, 20, 3))
     ]
     assert 0.03 <= (np.array(values) <= 0.2).mean() <= 0.35
     ties = [
-        two_sample_p_value(random, *(np.round(random.standard_normal((20, 3))) for _ in range(2)), 49)
-        for _ in range(100)
+        two_sample_p_value(random, one, other, 49)
+        for one, other in np.round(random.standard_normal((100, 2, 20, 3)))
     ]
     assert (np.array(ties) <= 0.2).mean() <= 0.35
     wide = 3 * random.standard_normal((40, 3))
