@@ -73,7 +73,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Change:
+class UnitChange:
     """What breaks the symmetry of an ensemble: the first hidden unit starts in another way than the others.
 
     Args:
@@ -96,11 +96,11 @@ class Change:
         return np.where(network.units(1, 0), changed, parameters)
 
 
-ALIKE = Change()
+ALIKE = UnitChange()
 
 
 @dataclass(frozen=True)
-class Moments:
+class EnsembleMoments:
     """Of the gradients, or the Hessians, of teams of models, before the first step and after the last.
 
     Args:
@@ -115,8 +115,13 @@ class Moments:
 
 @lru_cache(maxsize=8)  # what is printed and what is corrected see the same ensembles
 def ensemble(
-    lesson: Lesson, seed: int, teams: int, models: int, curvature: Curvature | None, change: Change = ALIKE
-) -> Moments:
+    lesson: Lesson,
+    seed: int,
+    teams: int,
+    models: int,
+    curvature: Curvature | None,
+    change: UnitChange = ALIKE,
+) -> EnsembleMoments:
     """So many teams of so many models of one teacher.
 
     Raises:
@@ -146,7 +151,7 @@ def ensemble(
                         parameters = parameters - lesson.rate * given
     if not np.isfinite(first).all() or not np.isfinite(second).all():
         raise FloatingPointError("a model diverged; lower the rate")
-    return Moments(first, second)
+    return EnsembleMoments(first, second)
 
 
 def deviations_of_matrices(
@@ -170,7 +175,7 @@ def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
 
 
 def matrix_statistics(
-    random: Random, lesson: Lesson, moments: Moments, curvature: Curvature, draws: int
+    random: Random, lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, draws: int
 ) -> dict[str, np.ndarray]:
     """By block, how far the matrices of the ensemble and of mapped ones are from the form, (1 + draws, 2).
 
@@ -211,7 +216,9 @@ def expected_mean(network: Perceptron, group: SymmetryGroup, means: np.ndarray) 
     return found
 
 
-def mean_statistics(random: Random, lesson: Lesson, moments: Moments, draws: int) -> dict[str, np.ndarray]:
+def mean_statistics(
+    random: Random, lesson: Lesson, moments: EnsembleMoments, draws: int
+) -> dict[str, np.ndarray]:
     """By tensor, how far the mean gradients of the ensemble and of mapped ones are from the form."""
     network, teams = lesson.network, moments.first.shape[1]
     means = [moments.first.mean(1)]
@@ -252,7 +259,9 @@ def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
     return found
 
 
-def excluded_p_value(lesson: Lesson, moments: Moments, curvature: Curvature, printed: Structure) -> float:
+def excluded_p_value(
+    lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, printed: Structure
+) -> float:
     """Of what the group leaves alone and the printed forms exclude being 0 in all blocks and at both times.
 
     Hotelling's T^2 over teams of each block's components outside of the printed forms; p-values times their

@@ -12,10 +12,10 @@ from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._parts import Random, part, printed_and_corrected
 from benchmarks.claims._randomization import (
     ALIKE,
-    Change,
     Curvature,
+    EnsembleMoments,
     Lesson,
-    Moments,
+    UnitChange,
     adjusted,
     ensemble,
     excluded_p_value,
@@ -35,7 +35,7 @@ TANH_3 = replace(TANH_2, network=Perceptron((5, 5, 5, 5), "tanh", True))
 RELU_3 = Lesson(Perceptron((5, 5, 5, 5), "relu", False), (2.5, -2.5), 1.0, 0.0, 0.01, 5, 500)
 RELU_3_BIAS = replace(RELU_3, network=Perceptron((5, 5, 5, 5), "relu", True), bias_scale=1 / 3)
 RELU_5 = Lesson(Perceptron((2, 3, 3, 3, 3, 2), "relu", True), (0.0, -2.0), 0.2, 1 / 3, 0.02, 5, 100)
-SCALED, SHIFTED = Change(scale=1.2), Change(shift=0.5)
+SCALED, SHIFTED = UnitChange(scale=1.2), UnitChange(shift=0.5)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def _both(
 
 
 def _ensembles(
-    random: Random, lesson: Lesson, sizes: Sizes, curvature: Curvature | None, change: Change = ALIKE
-) -> list[Moments]:
+    random: Random, lesson: Lesson, sizes: Sizes, curvature: Curvature | None, change: UnitChange = ALIKE
+) -> list[EnsembleMoments]:
     """Of each problem."""
     return [
         ensemble(sizes.of(lesson), seed, sizes.teams, sizes.models, curvature, change)
@@ -129,7 +129,7 @@ def _means(random: Random, lesson: Lesson, sizes: Sizes) -> Iterator[Measure]:
         yield at_least(f"adjusted p-value, mean of {tensor}", value, LEVEL)
 
 
-def _means_noticed(random: Random, lesson: Lesson, sizes: Sizes, change: Change) -> Iterator[Measure]:
+def _means_noticed(random: Random, lesson: Lesson, sizes: Sizes, change: UnitChange) -> Iterator[Measure]:
     found = _ensembles(random, lesson, sizes, None, change)
     statistics = [mean_statistics(random, lesson, one, sizes.draws) for one in found]
     yield at_most("least adjusted p-value of all means", min(adjusted(statistics).values()), LEVEL)

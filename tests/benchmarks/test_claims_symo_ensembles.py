@@ -13,8 +13,8 @@ from benchmarks.claims import _invariants, symo_ensembles
 from benchmarks.claims._invariants import Structure, count_invariants
 from benchmarks.claims._randomization import (
     ALIKE,
+    EnsembleMoments,
     Lesson,
-    Moments,
     adjusted,
     ensemble,
     excluded_p_value,
@@ -350,7 +350,7 @@ def test_what_printed_equations_exclude_is_seen():
     lesson = dataclasses.replace(RELU_3, network=network)
     random, size = np.random.default_rng(0), network.size
     noise = random.standard_normal((2, 20, size, size)) / 10
-    moments = Moments(np.zeros((2, 20, size)), noise)
+    moments = EnsembleMoments(np.zeros((2, 20, size)), noise)
     printed = Structure(3, False, "permutations", frozenset({"128"}))
     assert excluded_p_value(lesson, moments, "hessians", printed) > 0.05
     block = np.kron(np.outer([1.0, -1.0], [1.0, 1.0]), np.outer([1.0, 1.0], [1.0, -1.0]))
