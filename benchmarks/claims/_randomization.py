@@ -1,0 +1,302 @@
+"""Ensembles of networks that learn alike, and whether maps of their hidden units change their law."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from benchmarks.claims._invariants import Structure, orthonormal_span
+from benchmarks.claims._matrices import orthonormal
+from benchmarks.claims._parts import Random
+from benchmarks.claims._symmetries import (
+    CACHED,
+    GROUP_OF,
+    Perceptron,
+    SymmetryGroup,
+    chunks,
+    draw_maps,
+    places,
+    tensors_of,
+)
+
+Curvature = Literal["gradients", "hessians"]
+HESSIANS_CACHED = 2000  # the same for Hessians, whose values at a point are (d, d)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """How an ensemble starts and learns (004 Sec. 4, Figs. 2-4, 7-9).
+
+    Args:
+        network: the students and their teacher.
+        spectrum: decades of the largest and of the least eigenvalue of the inputs' covariance.
+        weight_power: the standard deviation of weights is the fan-in to minus this.
+        bias_scale: the standard deviation of biases.
+        rate: of gradient descent.
+        steps: of it.
+        points: inputs.
+    """
+
+    network: Perceptron
+    spectrum: tuple[float, float]
+    weight_power: float
+    bias_scale: float
+    rate: float
+    steps: int
+    points: int
+
+    @property
+    def group(self) -> SymmetryGroup:
+        """The maps that leave its losses alone."""
+        return GROUP_OF[self.network.activation]
+
+    @property
+    def weight_scales(self) -> list[float]:
+        """Standard deviations of each layer's weights."""
+        return [float(width) ** -self.weight_power for width in self.network.widths[:-1]]
+
+    def initial(self, random: Random, count: int) -> np.ndarray:
+        """Parameters (count, p)."""
+        return self.network.initial(random, count, self.weight_scales, self.bias_scale)
+
+    def data(self, random: Random) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs (P, d_0), normal with random eigenvectors, and a random teacher's targets (P, d_L)."""
+        width = self.network.widths[0]
+        deviations = 10.0 ** (np.linspace(*self.spectrum, width) / 2)
+        normal = random.standard_normal((self.points, width)) * deviations
+        inputs = normal @ orthonormal(random, width, width).T
+        return inputs, self.network.outputs(self.initial(random, 1), inputs)[0]
+
+
+@dataclass(frozen=True)
+class UnitChange:
+    """What breaks the symmetry of an ensemble: the first hidden unit starts in another way than the others.
+
+    Args:
+        scale: what its weights, both ways, and its bias are multiplied with.
+        shift: what is added to them, in standard deviations.
+    """
+
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def on(self, lesson: Lesson, parameters: np.ndarray) -> np.ndarray:
+        """The changed parameters (N, p)."""
+        network = lesson.network
+        deviations = np.empty(network.size)
+        for tensor in tensors_of(network.depth, network.bias):
+            weight = len(tensor.axes) == 2
+            scale = lesson.weight_scales[tensor.axes[0]] if weight else lesson.bias_scale
+            deviations[network.places[tensor.name]] = scale
+        changed = self.scale * parameters + self.shift * deviations
+        return np.where(network.units(1, 0), changed, parameters)
+
+
+ALIKE = UnitChange()
+
+
+@dataclass(frozen=True)
+class EnsembleMoments:
+    """Of the gradients, or the Hessians, of teams of models, before the first step and after the last.
+
+    Args:
+        first: mean gradients, (2, teams, p).
+        second: mean outer products of gradients, or mean Hessians, (2, teams, p, p); without any where only
+            means are wanted.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+
+
+@lru_cache(maxsize=8)  # what is printed and what is corrected see the same ensembles
+def ensemble(
+    lesson: Lesson,
+    seed: int,
+    teams: int,
+    models: int,
+    curvature: Curvature | None,
+    change: UnitChange = ALIKE,
+) -> EnsembleMoments:
+    """So many teams of so many models of one teacher.
+
+    Raises:
+        FloatingPointError: where a model diverges.
+    """
+    random, network = np.random.default_rng(seed), lesson.network
+    inputs, targets = lesson.data(random)
+    first = np.zeros((2, teams, network.size))
+    second = np.zeros((2, teams, network.size, network.size)) if curvature else np.zeros((2, teams, 0, 0))
+    for team in range(teams):
+        start = change.on(lesson, lesson.initial(random, models))
+        for part in chunks(models, CACHED // lesson.points):
+            parameters = start[part]
+            for time in (0, 1):
+                gradients = network.gradients(parameters, inputs, targets)
+                first[time, team] += gradients.sum(0) / models
+                if curvature == "gradients":
+                    second[time, team] += gradients.T @ gradients / models
+                elif curvature == "hessians":
+                    for few in chunks(len(parameters), HESSIANS_CACHED // lesson.points):
+                        second[time, team] += (
+                            network.hessians(parameters[few], inputs, targets).sum(0) / models
+                        )
+                if time == 0:
+                    for step in range(lesson.steps):
+                        given = network.gradients(parameters, inputs, targets) if step else gradients
+                        parameters = parameters - lesson.rate * given
+    if not np.isfinite(first).all() or not np.isfinite(second).all():
+        raise FloatingPointError("a model diverged; lower the rate")
+    return EnsembleMoments(first, second)
+
+
+def deviations_of_matrices(
+    structure: Structure, widths: Sequence[int]
+) -> list[tuple[str, slice, slice, np.ndarray]]:
+    """Of each block that is not free: its name, rows, columns, and orthonormal forms (size, forms)."""
+    where, found = places(widths, structure.bias), []
+    for first, second in structure.pairs:
+        forms = structure.forms(first, second, widths)
+        rows, columns = where[first.name], where[second.name]
+        size = (rows.stop - rows.start) * (columns.stop - columns.start)
+        if len(forms) < size:
+            basis = orthonormal_span(forms.reshape(len(forms), size).T)
+            found.append((f"{first.name} and {second.name}", rows, columns, basis))
+    return found
+
+
+def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """The squared distances (draws, 2) of blocks (draws, 2, size) from a span."""
+    return np.asarray(((blocks - (blocks @ basis) @ basis.T) ** 2).sum(-1))
+
+
+def matrix_statistics(
+    random: Random, lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, draws: int
+) -> dict[str, np.ndarray]:
+    """By block, how far the matrices of the ensemble and of mapped ones are from the form, (1 + draws, 2).
+
+    The first is the ensemble as it is; in each other one a random map is applied to each team of models, the
+    same before and after training.
+    """
+    network, teams = lesson.network, moments.first.shape[1]
+    means, matrices = [moments.first.mean(1)], [moments.second.mean(1)]
+    both = np.ascontiguousarray(np.moveaxis(moments.second, 0, -1))  # times last: moved together
+    for _ in range(draws):
+        maps = draw_maps(random, network.widths, network.bias, lesson.group, teams)
+        means.append(np.array([maps.vectors(one).mean(0) for one in moments.first]))
+        matrices.append(np.moveaxis(maps.matrices(both).mean(0), -1, 0))
+    found = np.array(matrices)
+    if curvature == "gradients":
+        mean = np.array(means)
+        found -= mean[..., :, None] * mean[..., None, :]
+    structure = Structure(network.depth, network.bias, lesson.group)
+    return {
+        name: _rest(found[:, :, rows, columns].reshape(len(found), 2, -1), basis)
+        for name, rows, columns, basis in deviations_of_matrices(structure, network.widths)
+    }
+
+
+def expected_mean(network: Perceptron, group: SymmetryGroup, means: np.ndarray) -> np.ndarray:
+    """The nearest vectors of the form of 004 eqs. 26-28 or 113-117, of vectors (..., p)."""
+    found = np.zeros(means.shape)
+    for tensor in tensors_of(network.depth, network.bias):
+        place = network.places[tensor.name]
+        shape = [network.widths[axis] for axis in tensor.axes]
+        hidden = tuple(
+            number - len(shape) for number, axis in enumerate(tensor.axes) if 0 < axis < network.depth
+        )
+        if group == "permutations" or not hidden:
+            given = means[..., place].reshape(*means.shape[:-1], *shape)
+            whole = np.broadcast_to(given.mean(hidden, keepdims=True) if hidden else given, given.shape)
+            found[..., place] = whole.reshape(means[..., place].shape)
+    return found
+
+
+def mean_statistics(
+    random: Random, lesson: Lesson, moments: EnsembleMoments, draws: int
+) -> dict[str, np.ndarray]:
+    """By tensor, how far the mean gradients of the ensemble and of mapped ones are from the form."""
+    network, teams = lesson.network, moments.first.shape[1]
+    means = [moments.first.mean(1)]
+    for _ in range(draws):
+        maps = draw_maps(random, network.widths, network.bias, lesson.group, teams)
+        means.append(np.array([maps.vectors(one).mean(0) for one in moments.first]))
+    found = np.array(means)
+    rest = found - expected_mean(network, lesson.group, found)
+    return {
+        tensor.name: (rest[..., network.places[tensor.name]] ** 2).sum(-1)
+        for tensor in tensors_of(network.depth, network.bias)
+        if {*tensor.axes} & {*range(1, network.depth)}
+    }
+
+
+def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
+    """The p-value of each block, of all problems and times, adjusted for the number of all.
+
+    Westfall and Young 1993, single-step maxT: statistics (1 + draws, times) are standardized by mean and
+    deviation over all draws and the ensemble itself, and each is held against the largest of each draw.
+    Under the null the ensemble is exchangeable with its mapped copies, so no more than the stated share of
+    tests rejects any block, whatever the gradients' law.
+    """
+    columns: list[np.ndarray] = []
+    names: list[str] = []
+    for problem in statistics:
+        for name, values in problem.items():
+            columns += list(values.T)
+            names += [name] * values.shape[1]
+    table = np.array(columns).T
+    spread = table.std(0)
+    scores = (table - table.mean(0)) / np.where(spread > 0, spread, 1.0)
+    largest = scores.max(1)
+    found: dict[str, float] = {}
+    for name, score in zip(names, scores[0], strict=True):
+        share = float((largest >= score).mean())
+        found[name] = min(found.get(name, 1.0), share)
+    return found
+
+
+def excluded_p_value(
+    lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, printed: Structure
+) -> float:
+    """Of what the group leaves alone and the printed forms exclude being 0 in all blocks and at both times.
+
+    Hotelling's T^2 over teams of each block's components outside of the printed forms; p-values times their
+    number.
+    """
+    from scipy.stats import f as fisher
+
+    network, teams = lesson.network, moments.first.shape[1]
+    whole = Structure(network.depth, network.bias, lesson.group)
+    where, found = network.places, list[float]()
+    mean = moments.first.mean(1, keepdims=True)
+    centred = moments.second
+    if curvature == "gradients":
+        cross = moments.first[..., :, None] * mean[..., None, :]
+        centred = centred - cross - cross.swapaxes(-1, -2) + mean[..., :, None] * mean[..., None, :]
+    for first, second in whole.pairs:
+        spans = [
+            orthonormal_span(forms.reshape(len(forms), -1).T) if len(forms) else np.zeros((0, 0))
+            for forms in (one.forms(first, second, network.widths) for one in (whole, printed))
+        ]
+        if spans[0].shape[1] == spans[1].shape[1]:
+            continue
+        kept = spans[1] if spans[1].size else np.zeros((len(spans[0]), 0))
+        left_out = orthonormal_span(spans[0] - kept @ (kept.T @ spans[0]))
+        for time in (0, 1):
+            blocks = centred[time][:, where[first.name], where[second.name]].reshape(teams, -1)
+            values = blocks @ left_out
+            size = values.shape[1]
+            covariance = np.atleast_2d(np.cov(values.T))
+            square = teams * values.mean(0) @ np.linalg.solve(covariance, values.mean(0))
+            ratio = (teams - size) / (size * (teams - 1)) * square
+            found.append(float(fisher.sf(ratio, size, teams - size)))
+    return min(1.0, len(found) * min(found)) if found else 1.0
+
+
+def seeds(random: Random, count: int) -> Iterator[int]:
+    """Of so many problems."""
+    yield from (int(seed) for seed in random.integers(2**62, size=count))
