@@ -26,20 +26,20 @@ from optimizers.rule import (
 )
 
 
-class Factors(NamedTuple):
+class LayerFactors(NamedTuple):
     inputs: Array  # A or its inverse, (..., n, n); n counts a bias
     gradients: Array  # G or its inverse, (..., m, m)
 
 
 class KFACState(NamedTuple):
-    factors: Mapping[str, Factors]  # by weight: running sums of A and G, start at 0
+    factors: Mapping[str, LayerFactors]  # by weight: running sums of A and G, start at 0
     share: Array  # of statistics in these sums, (..., 1), starts at 0: what the running means are divided by
-    inverses: Mapping[str, Factors]  # by weight: damped inverses, start at 0
+    inverses: Mapping[str, LayerFactors]  # by weight: damped inverses, start at 0
     velocities: Mapping[str, Array]  # by weight, (..., m, n), start at 0
     others: Mapping[str, State]  # of the parameters that belong to no layer
 
 
-def damped_inverses(ops: Ops, factors: Factors, damping: Array, kind: str) -> Factors:
+def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, kind: str) -> LayerFactors:
     """(A + a I)^-1 and (G + g I)^-1 with a g = lambda.
 
     Args:
@@ -51,7 +51,7 @@ def damped_inverses(ops: Ops, factors: Factors, damping: Array, kind: str) -> Fa
     """
     if kind == "none":
         found = (inverse_root(ops, f, 1.0, 0.0, rank_cutoff(ops, f.shape[-1])) for f in factors)
-        return Factors(*found)
+        return LayerFactors(*found)
     added = (damping, damping)
     if kind == "factored":
         # An average of 0, as where no gradient has come through, gives pi = 1.
@@ -63,7 +63,7 @@ def damped_inverses(ops: Ops, factors: Factors, damping: Array, kind: str) -> Fa
     for factor, shift in zip(factors, added, strict=True):
         identity = ops.eye(factor.shape[-1])
         inverses.append(ops.solve(factor + shift * identity, ops.zeros_like(factor) + identity))
-    return Factors(*inverses)
+    return LayerFactors(*inverses)
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class _KFAC:
         joined = {layer.weight: ops.zeros_like(self.joined(ops, layer, param)) for layer in self.layers}
         lanes = next(iter(joined.values())).shape[:-2]
 
-        def squares() -> dict[str, Factors]:
+        def squares() -> dict[str, LayerFactors]:
             return {
-                name: Factors(*(ops.zeros((*lanes, size, size)) for size in matrix.shape[:-3:-1]))
+                name: LayerFactors(*(ops.zeros((*lanes, size, size)) for size in matrix.shape[:-3:-1]))
                 for name, matrix in joined.items()
             }
 
@@ -117,7 +117,7 @@ class _KFAC:
         kept = hyper["factor_decay"]
         decay = kept[..., None]
         factors = {
-            name: Factors(
+            name: LayerFactors(
                 decay * old.inputs + (1 - decay) * hyper["layers"][name]["inputs"],
                 decay * old.gradients + (1 - decay) * hyper["layers"][name]["gradients"],
             )
@@ -131,7 +131,7 @@ class _KFAC:
         inverses = {
             name: damped_inverses(
                 ops,
-                Factors(factors.inputs / share, factors.gradients / share),
+                LayerFactors(factors.inputs / share, factors.gradients / share),
                 hyper["damping"][..., None],
                 self.damping,
             )
@@ -200,7 +200,7 @@ OPTIONS = {
         "the mean loss, 1 / N^2 of it for N examples",
         choice(*FISHERS),
     ),
-    "damping": Option(
+    "damping_form": Option(
         "factored",
         "factored: sqrt(damping) times the identity on both factors, balanced by their traces; plain: "
         "damping times the identity on both; none: pseudo-inverses",
@@ -228,7 +228,7 @@ def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float
                 f"{name}: the model has no weight matrix and no convolution ({', '.join(shapes)}); it is for "
                 "networks whose parameters have the roles weight, bias and convolution"
             )
-        functions = _KFAC(layers, chosen["damping"], chosen["norm_constraint"], other)
+        functions = _KFAC(layers, chosen["damping_form"], chosen["norm_constraint"], other)
         return replace(
             whole_rule,
             init=functions.init,
@@ -242,7 +242,7 @@ def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float
         source=source,
         hyperparameters={
             "learning_rate": LEARNING_RATE,
-            "damping": Hyperparameter("lambda, added to the factors as the option damping says", 1e-3, 0.0),
+            "damping": Hyperparameter("lambda, added to the factors as damping_form says", 1e-3, 0.0),
             "factor_decay": share("the share of the factors kept at a step that observes", decay),
             "momentum": share("mu, the share of the velocity kept", momentum),
             "weight_decay": Hyperparameter("multiplied by the learning rate", 0.0, 0.0),
@@ -273,7 +273,7 @@ def kfac(chosen: Options) -> Rule:
 
 AS_004 = {
     "fisher": Option("empirical_of_mean", OPTIONS["fisher"].description, choice(*FISHERS)),
-    "damping": Option("plain", OPTIONS["damping"].description, choice("factored", "plain", "none")),
+    "damping_form": Option("plain", OPTIONS["damping_form"].description, choice("factored", "plain", "none")),
     **{name: OPTIONS[name] for name in ("factors_every", "inverses_every", "norm_constraint", "others")},
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optimizers.layers import Layer, layers_of
-from optimizers.needs import Array, Arrays, Likelihood, LossAtPoint, Model, Need, Ops
+from optimizers.needs import Array, Arrays, LossAtPoint, Model, Need, Ops, TargetLikelihood
 from optimizers.options import OptionError
 
 FISHERS = ("sampled", "expected", "empirical", "empirical_of_mean")
@@ -18,7 +18,7 @@ GUIDE = "docs/how-to/add-a-workload.md"
 
 
 def draw_targets(
-    likelihood: Likelihood, generator: np.random.Generator, shape: tuple[int, ...]
+    likelihood: TargetLikelihood, generator: np.random.Generator, shape: tuple[int, ...]
 ) -> np.ndarray:
     """What targets of a model are made of, of the shape of its outputs.
 
@@ -29,7 +29,7 @@ def draw_targets(
     return generator.standard_normal(shape)
 
 
-def sampled_residuals(ops: Ops, likelihood: Likelihood, outputs: Array, draws: Array) -> Array:
+def sampled_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array, draws: Array) -> Array:
     """Gradients of the negative log-likelihood of drawn targets with respect to outputs (..., C)."""
     if likelihood.family == "gaussian":
         return draws
@@ -38,7 +38,7 @@ def sampled_residuals(ops: Ops, likelihood: Likelihood, outputs: Array, draws: A
     return ops.softmax(outputs, -1) - ops.astype_float(is_target)
 
 
-def expected_residuals(ops: Ops, likelihood: Likelihood, outputs: Array) -> list[Array]:
+def expected_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array) -> list[Array]:
     """Residuals r_c, each (..., C), whose sum of r_c r_c^T is the Fisher matrix of each example's outputs.
 
     Of a categorical distribution sqrt(p_c) (p - e_c), whose sum is diag(p) - p p^T; else e_c.

@@ -15,7 +15,7 @@ Arrays = Mapping[str, Array]
 Function = Callable[[Array], Array]  # of vectors
 
 
-class Likelihood(Protocol):
+class TargetLikelihood(Protocol):
     """The distribution of targets by a model's outputs, whose mean negative logarithm the loss is."""
 
     @property
@@ -27,7 +27,7 @@ class Likelihood(Protocol):
         """What the mean negative log-likelihood is multiplied with in the loss."""
 
 
-class Derivatives(Protocol):
+class AutomaticDifferentiation(Protocol):
     """A backend's automatic differentiation of functions of one run."""
 
     def grad(self, function: Function) -> Function:
@@ -86,10 +86,10 @@ class LossAtPoint:
     loss: Function
     loss_by: Callable[[Ops, Arrays], Array]
     outputs: Callable[[Ops, Arrays], Array] | None
-    likelihood: Likelihood | None
+    likelihood: TargetLikelihood | None
     draws: Array | None
     examples: int
-    derivatives: Derivatives
+    derivatives: AutomaticDifferentiation
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Need:
     example: Callable[[Model], Any]
     change_basis: Callable[[Ops, Function, Array], Array] | None = None
     amortized: bool = False
-    draw: Callable[[Likelihood, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
+    draw: Callable[[TargetLikelihood, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
 
 
 def _change_both_sides(ops: Ops, to_coordinates: Function, matrices: Array) -> Array:

@@ -87,9 +87,7 @@ def _host_linear(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return np.asarray(x @ weight.T)
 
 
-def _outputs(
-    ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays, activation: str
-) -> Array:
+def _outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays, activation: str) -> Array:
     """What the student answers, (examples, outputs)."""
     return answers(ops.linear, ACTIVATIONS[activation](ops), params, split["features"])
 

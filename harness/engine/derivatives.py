@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from harness.backends.ops import Array, Ops
 from harness.engine.layout import Layout, by_name, end_to_end
-from optimizers.needs import Likelihood, LossAtPoint, Model, Need
+from optimizers.needs import LossAtPoint, Model, Need, TargetLikelihood
 
 Function = Callable[..., Any]
 
@@ -134,7 +134,7 @@ class Evaluated:
 
     loss: Function
     outputs: Function | None = None
-    likelihood: Likelihood | None = None
+    likelihood: TargetLikelihood | None = None
 
 
 def model_of(lay: Layout) -> Model:

@@ -12,8 +12,6 @@ from harness.backends.engine import engine
 from harness.engine.execution import Bundle, load, stretch_inputs
 from harness.seeding import WorkloadRandom
 from optimizers import rules
-from optimizers.kfac import Factors, damped_inverses
-from optimizers.options import OptionError
 from workloads import workloads
 
 STEPS, BATCH = 4, 24
@@ -151,7 +149,7 @@ def test_against_examples_one_by_one(
 ):
     options = {
         "fisher": fisher,
-        "damping": damping,
+        "damping_form": damping,
         "factors_every": factors,
         "inverses_every": inverses,
     }
