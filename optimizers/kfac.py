@@ -32,11 +32,11 @@ class LayerFactors(NamedTuple):
 
 
 class KFACState(NamedTuple):
-    factors: Mapping[str, LayerFactors]  # by weight: running sums of A and G, start at 0
+    factors: tuple[LayerFactors, ...]  # of each layer: running sums of A and G, start at 0
     share: Array  # of statistics in these sums, (..., 1), starts at 0: what the running means are divided by
-    inverses: Mapping[str, LayerFactors]  # by weight: damped inverses, start at 0
-    velocities: Mapping[str, Array]  # by weight, (..., m, n), start at 0
-    others: Mapping[str, State]  # of the parameters that belong to no layer
+    inverses: tuple[LayerFactors, ...]  # of each layer: damped inverses, start at 0
+    velocities: tuple[Array, ...]  # of each layer (..., m, n), start at 0
+    others: tuple[State, ...]  # of the parameters that belong to no layer
 
 
 def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, kind: str) -> LayerFactors:
@@ -100,43 +100,39 @@ class _KFAC:
         return {layer.weight: weight} | ({} if layer.bias is None else {layer.bias: matrix[..., -1]})
 
     def init(self, ops: Ops, param: Mapping[str, Array]) -> KFACState:
-        joined = {layer.weight: ops.zeros_like(self.joined(ops, layer, param)) for layer in self.layers}
-        lanes = next(iter(joined.values())).shape[:-2]
+        joined = [self.joined(ops, layer, param) for layer in self.layers]
+        lanes = joined[0].shape[:-2]
 
-        def squares() -> dict[str, LayerFactors]:
-            return {
-                name: LayerFactors(*(ops.zeros((*lanes, size, size)) for size in matrix.shape[:-3:-1]))
-                for name, matrix in joined.items()
-            }
+        def squares() -> tuple[LayerFactors, ...]:
+            return tuple(
+                LayerFactors(*(ops.zeros((*lanes, size, size)) for size in matrix.shape[:-3:-1]))
+                for matrix in joined
+            )
 
-        others = {name: self.other.init(ops, param[name]) for name in self.rest(param)}
-        return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), joined, others)
+        others = tuple(self.other.init(ops, param[name]) for name in self.rest(param))
+        velocities = tuple(map(ops.zeros_like, joined))
+        return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), velocities, others)
 
     def observe(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
         """Running sums of A and G, each decay times the old and 1 - decay times the new."""
         kept = hyper["factor_decay"]
         decay = kept[..., None]
-        factors = {
-            name: LayerFactors(
-                decay * old.inputs + (1 - decay) * hyper["layers"][name]["inputs"],
-                decay * old.gradients + (1 - decay) * hyper["layers"][name]["gradients"],
+        factors = []
+        for layer, old in zip(self.layers, state.factors, strict=True):
+            new = LayerFactors(**hyper["layers"][layer.weight])
+            factors.append(
+                LayerFactors(
+                    decay * old.inputs + (1 - decay) * new.inputs,
+                    decay * old.gradients + (1 - decay) * new.gradients,
+                )
             )
-            for name, old in state.factors.items()
-        }
-        return state._replace(factors=factors, share=kept * state.share + (1 - kept))
+        return state._replace(factors=tuple(factors), share=kept * state.share + (1 - kept))
 
     def refresh(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
         """The damped inverses of the running means."""
-        share = state.share[..., None]
-        inverses = {
-            name: damped_inverses(
-                ops,
-                LayerFactors(factors.inputs / share, factors.gradients / share),
-                hyper["damping"][..., None],
-                self.damping,
-            )
-            for name, factors in state.factors.items()
-        }
+        share, damping = state.share[..., None], hyper["damping"][..., None]
+        means = [LayerFactors(one.inputs / share, one.gradients / share) for one in state.factors]
+        inverses = tuple(damped_inverses(ops, mean, damping, self.damping) for mean in means)
         return state._replace(inverses=inverses)
 
     def update(
@@ -144,35 +140,34 @@ class _KFAC:
     ) -> tuple[dict[str, Array], KFACState]:
         """[W b] <- [W b] - eta v with v <- mu v + G^-1 [dW db] A^-1 (Martens and Grosse 2015, Sec. 6)."""
         rate, decay = hyper["learning_rate"][..., None], hyper["weight_decay"][..., None]
-        new: dict[str, Array] = {}
-        velocities = {}
-        gradients = {layer.weight: self.joined(ops, layer, grad) for layer in self.layers}
-        natural = {
-            name: state.inverses[name].gradients @ gradient @ state.inverses[name].inputs
-            for name, gradient in gradients.items()
-        }
+        gradients = [self.joined(ops, layer, grad) for layer in self.layers]
+        natural = [
+            inverse.gradients @ gradient @ inverse.inputs
+            for inverse, gradient in zip(state.inverses, gradients, strict=True)
+        ]
         scale = self._scale(ops, gradients, natural, hyper["learning_rate"])
-        for layer in self.layers:
-            velocity = hyper["momentum"][..., None] * state.velocities[layer.weight]
-            velocity = velocity + scale * natural[layer.weight]
-            velocities[layer.weight] = velocity
+        velocities = tuple(
+            hyper["momentum"][..., None] * velocity + scale * step
+            for velocity, step in zip(state.velocities, natural, strict=True)
+        )
+        new: dict[str, Array] = {}
+        for layer, velocity in zip(self.layers, velocities, strict=True):
             joined = self.joined(ops, layer, param) * (1 - rate * decay)
             new |= self.parted(ops, layer, joined - rate * velocity)
-        others = {}
-        for name in self.rest(param):
+        others = []
+        for name, held in zip(self.rest(param), state.others, strict=True):
             own = self._others_hyper(ops, hyper, param[name])
-            new[name], others[name] = self.other.update(ops, grad[name], state.others[name], param[name], own)
-        return {name: new[name] for name in param}, state._replace(velocities=velocities, others=others)
+            new[name], after = self.other.update(ops, grad[name], held, param[name], own)
+            others.append(after)
+        state = state._replace(velocities=velocities, others=tuple(others))
+        return {name: new[name] for name in param}, state
 
-    def _scale(
-        self, ops: Ops, gradients: Mapping[str, Array], natural: Mapping[str, Array], rate: Array
-    ) -> Any:
+    def _scale(self, ops: Ops, gradients: Sequence[Array], natural: Sequence[Array], rate: Array) -> Any:
         """min(1, sqrt(kappa / (eta^2 g^T F^-1 g))), (..., 1, 1), or 1 (Ba et al. 2017, Sec. 5)."""
         if self.norm_constraint is None:
             return 1.0
-        products = [
-            ops.sum(gradients[name] * natural[name], axis=(-2, -1), keepdims=True) for name in natural
-        ]
+        pairs = zip(gradients, natural, strict=True)
+        products = [ops.sum(gradient * step, axis=(-2, -1), keepdims=True) for gradient, step in pairs]
         squared = rate[..., None] ** 2 * sum(products)
         is_long = squared > self.norm_constraint
         return ops.sqrt(ops.where(is_long, self.norm_constraint / ops.where(is_long, squared, 1.0), 1.0))

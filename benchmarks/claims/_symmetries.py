@@ -164,13 +164,13 @@ def draw_matrix(random: Random, widths: Sequence[int], bias: bool, group: Symmet
     if group != "orthogonal":
         maps = draw_maps(random, widths, bias, group, 1)
         return maps.signs[0][:, None] * np.eye(size_of(widths, bias))[maps.indices[0]]
-    turns = [np.eye(width) for width in widths]
+    turns: list[np.ndarray] = [np.eye(width) for width in widths]
     for layer in range(1, len(widths) - 1):
         drawn = orthonormal(random, widths[layer], widths[layer])
         turns[layer] = drawn * random.choice([-1.0, 1.0], widths[layer])
     found = np.zeros((size_of(widths, bias),) * 2)
     for tensor, place in zip(tensors_of(len(widths) - 1, bias), places(widths, bias).values(), strict=True):
-        block = turns[tensor.axes[-1]]
+        block: np.ndarray = turns[tensor.axes[-1]]
         if len(tensor.axes) == 2:
             block = np.kron(turns[tensor.axes[0]], block)
         found[place, place] = block

@@ -214,7 +214,7 @@ def replay(
     options: Options | None = None,
     kinds: Mapping[str, str | Role] | None = None,
     factors: Mapping[str, Mapping[str, float]] | None = None,
-    hessians: Sequence[np.ndarray] | None = None,
+    needs: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Feed given gradients to an optimizer and return the parameters after each step.
 
@@ -234,8 +234,8 @@ def replay(
             itself, with its layer; what is left out is what the number of axes suggests, and layers are
             numbered in the order of `params` (harness.engine.layout.roles_of).
         factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind.
-        hessians: one (d, d) a step, in the order of a basis for all parameters, where the optimizer needs
-            them.
+        needs: of each step what the optimizer needs besides, by name: a `hessian` (d, d), in the order of a
+            basis for all parameters, or `layers`, at the steps that observe them.
 
     Returns:
         One mapping of parameters a step, in the original coordinates.
@@ -243,14 +243,13 @@ def replay(
     Raises:
         InputError: for an unknown name, a wrong option or shape, or a matrix that is not orthogonal.
     """
-    if hessians is not None and len(hessians) != len(grads):
-        raise InputError(f"hessians: there are {len(hessians)} for {len(grads)} steps; give one a step")
+    if needs is not None and len(needs) != len(grads):
+        raise InputError(f"needs: there are {len(needs)} for {len(grads)} steps; give one a step")
     online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds, factors)
     for number, one in enumerate(grads, start=1):
         _checked(one, params, number)  # all of them before the first is computed with
     return [
-        online.step(one, 1.0, **({} if hessians is None else {"hessian": hessians[number]}))
-        for number, one in enumerate(grads)
+        online.step(one, 1.0, **({} if needs is None else needs[number])) for number, one in enumerate(grads)
     ]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from harness.backends.numpy_ops import numpy_ops
+from harness.engine.derivatives import map_arrays, model_of
 from harness.engine.layout import layout, roles_of
 from optimizers import rules
 from optimizers.rule import Rule
@@ -25,8 +27,8 @@ class Entry:
 
     Args:
         loop: the rule as a plain loop on one leaf; on all parameters as one vector where its scope is
-            `model`, with `hessians`, one a step, where it needs them; where it is `named`,
-            `loop(params, grads, hyper, **options)` on all by name.
+            `model`; where it is `named`, `loop(params, grads, hyper, **options)` on all by name. With
+            `needs`, one a step, where it needs some.
         hyper: every hyperparameter, none at its default.
         symmetry: the changes of coordinates that its path goes along with: `orthogonal` of all parameters
             together, `signed_permutation` of them, or `sides`, orthogonal along each axis of a tensor; None
@@ -76,28 +78,45 @@ class Entry:
         """Parameters where the rule can begin."""
         return {name: self.start(value) for name, value in params.items()}
 
-    def hessians(self, params: Arrays, steps: int) -> list[np.ndarray] | None:
-        """One a step, symmetric, eigenvalues of both signs and sizes from 1 to 3; None where none is needed.
+    def needs(self, params: Arrays, steps: int) -> list[dict[str, Any]] | None:
+        """Of each step what the rule needs besides, symmetric matrices; None where that is nothing.
 
-        They follow from the number of parameters and steps alone: rule and loop are given the same.
+        Hessians have eigenvalues of both signs and sizes from 1 to 3, factors of layers positive ones. They
+        follow from the number of parameters and steps alone: rule and loop are given the same.
         """
         if not self.rule.needs:
             return None
-        size = sum(value.size for value in params.values())
-        rng, values = np.random.default_rng(size), np.linspace(1, 3, size) * (-1) ** np.arange(size)
-        bases = [np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(steps)]
-        return [(basis * values) @ basis.T for basis in bases]
+        shapes = {name: value.shape for name, value in params.items()}
+        lay = layout(shapes, roles_of(shapes, self.kinds))
+        rng = np.random.default_rng(lay.total)
+
+        def drawn(example: np.ndarray, signed: bool) -> np.ndarray:
+            size = len(example)
+            values = np.linspace(1, 3, size) * ((-1.0) ** np.arange(size) if signed else 1.0)
+            basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+            found: np.ndarray = (basis * values) @ basis.T
+            return found
+
+        return [
+            {
+                need.name: map_arrays(
+                    partial(drawn, signed=need.name == "hessian"), need.example(model_of(lay))
+                )
+                for need in self.rule.needs
+            }
+            for _ in range(steps)
+        ]
 
     def path(self, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
         """The plain loop on every parameter, in the form of `harness.replay`."""
+        needs = self.needs(params, len(grads))
+        given = self.rule.chosen if needs is None else {**self.rule.chosen, "needs": needs}
         if self.rule.scope == "named":
-            return list(self.loop(params, grads, hyper, **self.rule.chosen))
+            return list(self.loop(params, grads, hyper, **given))
         roles = roles_of({name: value.shape for name, value in params.items()}, self.kinds)
         if self.rule.scope == "model":
             lay = layout({name: value.shape for name, value in params.items()}, roles)
             whole = [lay.flatten(OPS, one, 0) for one in (params, *grads)]
-            hessians = self.hessians(params, len(grads))
-            given = self.rule.chosen if hessians is None else {**self.rule.chosen, "hessians": hessians}
             path = self.loop(Leaf("vector", whole[0], whole[1:]), hyper, **given)
             return [lay.unflatten(OPS, point) for point in path]
         paths = {

@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from documents.errors import InputError
 from harness.backends.engine import engine
-from harness.engine.execution import Bundle, load, stretch_inputs
+from harness.backends.numpy_ops import numpy_ops
+from harness.engine.derivatives import model_of
+from harness.engine.execution import Bundle, load, state_entries, stretch_inputs
+from harness.engine.layout import layout
+from harness.engine.program import Update, Work
+from harness.engine.replaying import Online
 from harness.seeding import WorkloadRandom
 from optimizers import rules
+from optimizers.kfac import LayerFactors, damped_inverses
+from optimizers.options import OptionError
 from workloads import workloads
 
 STEPS, BATCH = 4, 24
@@ -65,18 +73,22 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum()
 
 
-def reference(bundle: Bundle, seed: int, setting: int, fisher: str, damping: str, every: int, inverses: int):
+def reference(
+    bundle: Bundle, seed: int, setting: int, fisher: str, damping: str, every: int, inverses: int
+) -> dict[str, np.ndarray]:
     """The parameters after all steps, one example after the other."""
     numbers = {name: float(values[setting]) for name, values in bundle.hyperparameters.items()}
     problem = bundle.problems[seed]
     w = {name: value.copy() for name, value in problem.parameters.items()}
     train = problem.splits["train"]
-    sums = {1: [0.0, 0.0], 2: [0.0, 0.0]}
-    share, velocity, inverse = 0.0, {1: 0.0, 2: 0.0}, {}
+    assert bundle.orders is not None
+    zero = np.zeros(())
+    sums: dict[int, list[np.ndarray]] = {1: [zero, zero], 2: [zero, zero]}
+    velocity = {1: zero, 2: zero}
+    share, inverse = 0.0, dict[int, list[np.ndarray]]()
     for step in range(STEPS):
         chosen = bundle.orders[step, seed]
-        gradient = {1: 0.0, 2: 0.0}
-        a_mean, g_mean = {1: 0.0, 2: 0.0}, {1: 0.0, 2: 0.0}
+        gradient, a_mean, g_mean = ({1: zero, 2: zero} for _ in range(3))
         draws = bundle.draws(seed, step + 1)
         for number, place in enumerate(chosen):
             x, label = train["features"][place], train["labels"][place]
@@ -169,3 +181,64 @@ def test_lanes_are_as_alone(backend: str):
     alone = parameters_of(bundle.part(slice(1, 2), slice(1, 2)), backend)
     for name, value in alone.items():
         np.testing.assert_allclose(together[name][1, 1], value[0, 0], rtol=1e-12, atol=1e-13)
+
+
+def test_it_is_for_networks_alone():
+    workload = workloads()["least_squares"]
+    rule = rules()["kfac"]
+    shapes, roles = {"theta": (4,)}, workload.roles(workload.complete({}))
+    with pytest.raises(
+        OptionError, match=r"kfac: the model has no weight matrix and no convolution \(theta\)"
+    ):
+        Update(rule, layout(shapes, roles)).pieces  # noqa: B018
+
+
+def test_what_it_costs_is_counted_by_the_steps_that_observe():
+    every, seldom, exact = (
+        bundle_of("kfac", options, NUMBERS)
+        for options in ({}, {"factors_every": 10}, {"fisher": "expected", "factors_every": 10})
+    )
+    steps = np.array([0, 1, 10, 11, 20])
+    assert every.evaluations_of(steps).tolist() == [0, 2, 20, 22, 40]
+    assert seldom.evaluations_of(steps).tolist() == [0, 2, 11, 13, 22]
+    assert exact.evaluations_of(steps).tolist() == [0, 11, 20, 31, 40]
+
+
+def test_statistics_are_evaluated_only_at_steps_that_observe():
+    update = bundle_of("kfac", {"factors_every": 2, "inverses_every": 3}, NUMBERS).update
+    both, observe, refresh = Work.OBSERVE | Work.REFRESH, Work.OBSERVE, Work.REFRESH
+    works = [both, Work.NONE, observe, refresh, observe, Work.NONE, both]
+    assert [update.work_of(step) for step in range(1, 8)] == works
+    assert update.cadence == set(works)
+
+
+def test_factors_count_in_bundles():
+    """65^2 + 32^2 + 33^2 + 10^2 numbers of the need, and as many of the state twice, with velocities."""
+    bundle = bundle_of("kfac", {}, NUMBERS, seeds=2)
+    factors = 65**2 + 32**2 + 33**2 + 10**2
+    assert sum(need.entries(model_of(bundle.layout)) for need in bundle.needs) == factors
+    assert state_entries(bundle.rule, bundle.layout) == 2 * factors + 1 + 2410
+
+
+def test_it_runs_on_given_statistics_and_says_which():
+    start = {"W": np.ones((2, 3)), "b": np.zeros(2)}
+    kinds = {"W": "weight", "b": "bias"}
+    values = {"learning_rate": 0.1, "damping": 0.0, "momentum": 0.0}
+    layers = {"W": {"inputs": 4 * np.eye(4), "gradients": 0.5 * np.eye(2)}}
+    online = Online("kfac", start, values, "numpy", options={"damping_form": "plain"}, kinds=kinds)
+    after = online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, layers=layers)
+    np.testing.assert_allclose(after["W"], 1 - 0.1 / (4 * 0.5))
+    np.testing.assert_allclose(after["b"], -0.1 / (4 * 0.5))
+    wrong = {"W": {"inputs": np.eye(3), "gradients": np.eye(2)}}
+    for given in ({}, {"layers": wrong}):
+        with pytest.raises(InputError, match=r"kfac needs statistics of the layers of shape .* that observes"):
+            online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, **given)
+
+
+def test_factors_without_any_gradient_are_damped_alone():
+    zero = LayerFactors(np.zeros((3, 3)), np.zeros((2, 2)))
+    damping = np.full((1, 1), 0.25)
+    for kind, expected in (("factored", (2.0, 2.0)), ("plain", (4.0, 4.0)), ("none", (0.0, 0.0))):
+        found = damped_inverses(numpy_ops(), zero, damping, kind)
+        for matrix, value in zip(found, expected, strict=True):
+            np.testing.assert_allclose(matrix, value * np.eye(len(matrix)))

@@ -67,7 +67,8 @@ class Recording:
     """A table that keeps what enters each layer and, as a leaf of the graph, what leaves it."""
 
     def __init__(self, parameters: dict[str, torch.Tensor]) -> None:
-        self.ops, self.parameters, self.uses = torch_ops("cpu", "float64"), parameters, []
+        self.ops, self.parameters = torch_ops("cpu", "float64"), parameters
+        self.uses: list[tuple[str, torch.Tensor, torch.Tensor]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ops, name)
@@ -91,6 +92,9 @@ class Recording:
 def by_examples(bundle: Bundle, seed: int, fisher: str) -> Statistics:
     """A and G of one seed, row by row of example by example."""
     problem, workload = bundle.problems[seed], bundle.workload
+    assert bundle.orders is not None
+    likelihood = workload.likelihood
+    assert likelihood is not None
     params = {name: torch.tensor(value, requires_grad=True) for name, value in problem.parameters.items()}
     state = {name: torch.tensor(value) for name, value in problem.state.items()}
     batch = {
@@ -102,10 +106,9 @@ def by_examples(bundle: Bundle, seed: int, fisher: str) -> Statistics:
     if fisher == "empirical":
         value = workload.loss(table, params, state, batch, drawn)[0]
         residuals = [torch.tensor(float(BATCH))]
-        # scale: gradients of the mean loss times the examples
     else:
-        value = workload.likelihood.outputs(table, params, state, batch, drawn)
-        residuals = _residuals(workload.likelihood.family, value.detach(), draws, fisher)
+        value = likelihood.outputs(table, params, state, batch, drawn)
+        residuals = _residuals(likelihood.family, value.detach(), draws, fisher)
     layers = {layer.weight: layer for layer in layers_of(bundle.layout.shapes, bundle.layout.roles)}
     found: Statistics = {}
     rows: dict[str, int] = {}
@@ -113,7 +116,7 @@ def by_examples(bundle: Bundle, seed: int, fisher: str) -> Statistics:
         if name not in layers:
             continue
         has_bias = layers[name].bias is not None
-        a, g, number = 0.0, 0.0, 0
+        a, g, number = np.zeros(()), np.zeros(()), 0
         per_residual = [torch.autograd.grad(value, y, r.to(value), retain_graph=True)[0] for r in residuals]
         for example in range(BATCH):
             for row in x[example].reshape(-1, x.shape[-1]).numpy():
@@ -124,7 +127,7 @@ def by_examples(bundle: Bundle, seed: int, fisher: str) -> Statistics:
                 own = own.flatten(1).T if own.ndim == 3 else own.reshape(-1, own.shape[-1])
                 for row in own.numpy():
                     g = g + np.outer(row, row) / BATCH
-        before = found.get(name, {"inputs": 0.0, "gradients": 0.0})
+        before = found.get(name, {"inputs": np.zeros(()), "gradients": np.zeros(())})
         found[name] = {"inputs": before["inputs"] + a, "gradients": before["gradients"] + g}
         rows[name] = rows.get(name, 0) + number
     return {name: {**one, "inputs": one["inputs"] / rows[name]} for name, one in found.items()}
@@ -181,7 +184,9 @@ def test_against_examples_one_by_one(network: str, fisher: str, backend: str):
     together = observed(bundle, backend)
     alone = observed(bundle.part(slice(1, 2), slice(1, 2)), backend)
     expected = by_examples(bundle, 1, fisher)
-    scale = NETWORKS[network].likelihood.scale if fisher != "empirical" else 1.0
+    likelihood = NETWORKS[network].likelihood
+    assert likelihood is not None
+    scale = likelihood.scale if fisher != "empirical" else 1.0
     assert set(together) == set(expected)
     for name, one in expected.items():
         for kind, value in one.items():
@@ -217,7 +222,14 @@ def test_a_workload_without_a_likelihood_has_only_an_empirical_fisher():
 
 def test_weights_of_one_layer_share_its_biases_in_order():
     shapes = {"q": (4, 3), "k": (4, 3), "bq": (4,), "bk": (4,), "norm": (4,), "head": (2, 4), "b": (2,)}
-    kinds = {"q": "weight", "k": "weight", "bq": "bias", "bk": "bias", "norm": "norm", "head": "weight"}
+    kinds: dict[str, Any] = {
+        "q": "weight",
+        "k": "weight",
+        "bq": "bias",
+        "bk": "bias",
+        "norm": "norm",
+        "head": "weight",
+    }
     roles = {name: Role(kinds.get(name, "bias"), int(name in ("head", "b"))) for name in shapes}
     assert layers_of(shapes, roles) == (
         Layer("q", "bq", (4, 3), 0),

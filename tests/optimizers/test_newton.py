@@ -34,7 +34,7 @@ def test_damping_and_rate_leave_a_share_of_the_error(
     hessian, centre, start = random_problem(seed, dimension)
     gradient = {"w": hessian @ (start - centre)}
     hyper = {"learning_rate": rate, "damping": damping}
-    (found,) = replay("newton", {"w": start}, [gradient], hyper, "numpy", hessians=[hessian])
+    (found,) = replay("newton", {"w": start}, [gradient], hyper, "numpy", needs=[{"hessian": hessian}])
     values, vectors = np.linalg.eigh(hessian)
     kept = 1 - rate * values / (values + damping)
     np.testing.assert_allclose(
@@ -50,14 +50,21 @@ def test_undamped_it_does_not_notice_a_linear_change_of_coordinates(seed: int, d
     _, _, start = random_problem(seed, dimension)
     hessians = [random_problem(seed + step, dimension)[0] for step in range(3)]
     grads = rng.standard_normal((3, dimension))
-    path = replay("newton", {"w": change @ start}, [{"w": g} for g in grads], ONE, "numpy", hessians=hessians)
+    path = replay(
+        "newton",
+        {"w": change @ start},
+        [{"w": g} for g in grads],
+        ONE,
+        "numpy",
+        needs=[{"hessian": one} for one in hessians],
+    )
     inside = replay(
         "newton",
         {"w": start},
         [{"w": change.T @ g} for g in grads],
         ONE,
         "numpy",
-        hessians=[change.T @ hessian @ change for hessian in hessians],
+        needs=[{"hessian": change.T @ hessian @ change} for hessian in hessians],
     )
     for found, wanted in zip(path, inside, strict=True):
         np.testing.assert_allclose(found["w"], change @ wanted["w"], rtol=1e-9, atol=1e-9)
@@ -66,8 +73,12 @@ def test_undamped_it_does_not_notice_a_linear_change_of_coordinates(seed: int, d
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_singular_hessian_gives_no_number_and_a_damped_one_does(backend: str) -> None:
     """Along its null space a damped step is the gradient over the damping."""
-    start, grads, hessians = {"w": np.zeros(2)}, [{"w": np.array([1.0, 2.0])}], [np.diag([1.0, 0.0])]
-    (lost,) = replay("newton", start, grads, ONE, backend, hessians=hessians)
+    start, grads, needs = (
+        {"w": np.zeros(2)},
+        [{"w": np.array([1.0, 2.0])}],
+        [{"hessian": np.diag([1.0, 0.0])}],
+    )
+    (lost,) = replay("newton", start, grads, ONE, backend, needs=needs)
     assert not np.isfinite(lost["w"]).all()
-    (found,) = replay("newton", start, grads, {**ONE, "damping": 1.0}, backend, hessians=hessians)
+    (found,) = replay("newton", start, grads, {**ONE, "damping": 1.0}, backend, needs=needs)
     np.testing.assert_array_equal(found["w"], [-0.5, -2.0])

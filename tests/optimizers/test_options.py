@@ -139,6 +139,15 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"norm": "nuclear"}, "norm = 'nuclear' is not one of frobenius, max, spectral"),
         ({"principle": "mm"}, "principle = 'mm' is not one of trust_region, majoriz"),
     ],
+    "kfac": [
+        ({"fisher": "true"}, "fisher = 'true' is not one of sampled, expected, empirical, empirical_of_mean"),
+        ({"damping_form": "exact"}, "damping_form = 'exact' is not one of factored, plain, none"),
+        ({"factors_every": 0}, "factors_every = 0 is not a whole number from 1 on"),
+        ({"inverses_every": 1.5}, "inverses_every = 1.5 is not a whole number from 1 on"),
+        ({"norm_constraint": 0}, r"norm_constraint = 0 is outside \(0, inf\)"),
+        ({"others": "muon"}, OTHERS),
+    ],
+    "kfac_as_004": [({"fisher": "true"}, "fisher = 'true' is not one of sampled, expected, empirical")],
     "symo": [
         ({"group": "orthogonal"}, "group = 'orthogonal' is not one of signed, permutations"),
         ({"cross_layers": "no"}, "cross_layers = 'no' is neither true nor false"),

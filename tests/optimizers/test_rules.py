@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
 from itertools import combinations, repeat
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from documents.errors import InputError
 from harness import replay
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
+from harness.engine.derivatives import map_arrays
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Update, Work
 from harness.engine.replaying import Online
@@ -75,11 +77,11 @@ def replayed(
     """The path of the entry's rule, with some of its hyperparameters replaced."""
     params = entry.begun(params)
     hyper = {**entry.hyper, **(values or {})}
-    hessians = entry.hessians(params, len(grads))
+    needs = entry.needs(params, len(grads))
     if backend == "jax":
         online = Compiled(entry, params, hyper, dtype)
-        needs = repeat({}) if hessians is None else [{"hessian": one} for one in hessians]
-        return [online.step(grad, 1.0, **needed) for grad, needed in zip(grads, needs, strict=False)]
+        each = repeat({}) if needs is None else needs
+        return [online.step(grad, 1.0, **needed) for grad, needed in zip(grads, each, strict=False)]
     return replay(
         entry.optimizer,
         params,
@@ -89,7 +91,7 @@ def replayed(
         dtype,
         options=entry.options,
         kinds=entry.kinds,
-        hessians=hessians,
+        needs=needs,
     )
 
 
@@ -237,7 +239,7 @@ def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend
     shapes = entry.shapes_or(FEW if backend == "jax" else {"tall": (5, 3), "wide": (3, 5)})
     params = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     grad = {
-        name: rng.standard_normal((shape[0], 1)) @ rng.standard_normal((1, shape[-1]))
+        name: np.outer(rng.standard_normal(shape[0]), rng.standard_normal(prod(shape[1:]))).reshape(shape)
         if len(shape) > 1
         else rng.standard_normal(shape)
         for name, shape in shapes.items()
@@ -308,15 +310,18 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
             name: ops.asarray(np.array([value[name] for value in values]).reshape(1, SETTINGS, 1))
             for name in entry.hyper
         }
-        curvatures = entry.hessians(lay.unflatten(OPS, start[0, 0]), LANE_STEPS)
+        needs = entry.needs(lay.unflatten(OPS, start[0, 0]), LANE_STEPS)
+
+        def on_lanes(value: np.ndarray) -> Any:
+            return ops.broadcast_to(ops.asarray(value), (SEEDS, SETTINGS, *value.shape))
+
         flat = ops.asarray(start)
         state = update.init(ops, flat)
         applied: dict[Work, Any] = {}
         for step in range(1, LANE_STEPS + 1):
             numbers = {"step": ops.zeros((1, 1, 1)) + step, "schedule": ops.zeros((1, 1, 1)) + 1}
-            if curvatures is not None:
-                of_all = ops.asarray(curvatures[step - 1])
-                numbers["hessian"] = ops.broadcast_to(of_all, (SEEDS, SETTINGS, lay.total, lay.total))
+            if needs is not None:
+                numbers |= map_arrays(on_lanes, needs[step - 1])
             work = update.work_of(step)
 
             def apply(grad: Any, state: Any, flat: Any, values: Any, work: Work = work) -> Any:

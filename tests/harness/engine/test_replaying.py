@@ -43,10 +43,10 @@ IN_BASES = ("sgd", "adam", "shampoo", "muon", "newton", "nesterov_lookahead", "a
     ],
 )
 def test_all_backends_agree(name: str, basis: str) -> None:
-    hessians = HESSIANS if optimizers.rules()[name].needs else None
+    needs = [{"hessian": one} for one in HESSIANS] if optimizers.rules()[name].needs else None
     paths = [
         harness.replay(
-            name, PARAMS, GRADS, {"learning_rate": 0.125}, backend, basis=BASES[basis], hessians=hessians
+            name, PARAMS, GRADS, {"learning_rate": 0.125}, backend, basis=BASES[basis], needs=needs
         )
         for backend in BACKENDS
     ]
@@ -155,7 +155,13 @@ def test_a_step_of_newton_by_hand() -> None:
     grads = {"w": slope[:6].reshape(3, 2), "b": slope[6:]}
     for basis in (None, WHOLE, {"b": np.linalg.qr(RNG.normal(size=(3, 3)))[0]}):
         (after,) = harness.replay(
-            "newton", PARAMS, [grads], {"learning_rate": 1.0}, "numpy", basis=basis, hessians=[matrix]
+            "newton",
+            PARAMS,
+            [grads],
+            {"learning_rate": 1.0},
+            "numpy",
+            basis=basis,
+            needs=[{"hessian": matrix}],
         )
         np.testing.assert_allclose(after["w"].ravel(), target[:6], rtol=1e-9)
         np.testing.assert_allclose(after["b"], target[6:], rtol=1e-9)
@@ -208,7 +214,7 @@ def test_biases_may_go_without_decay() -> None:
         ),
         ({"factors": {"learning_rate": {"wait": 2.0}}}, "no parameter or kind 'wait'; did you mean 'weight'"),
         ({"factors": {"learning_rate": {"b": 2.0}}, "basis": WHOLE}, "mixes parameters whose factors differ"),
-        ({"hessians": []}, "there are 0 for 6 steps"),
+        ({"needs": []}, "there are 0 for 6 steps"),
         ({"kinds": {"w": "weigth"}}, "kinds: w has no kind 'weigth'; did you mean 'weight'"),
         ({"kinds": {"v": "weight"}}, "kinds has no parameter 'v'"),
         ({"factors": {"learning_rate": {"b": -1.0}}}, r"b = -1\.0 is no number from 0 on"),

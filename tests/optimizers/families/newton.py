@@ -10,11 +10,11 @@ from tests.optimizers.entry import Entry
 from tests.optimizers.loops import Hyper, Leaf
 
 
-def newton(leaf: Leaf, hyper: Hyper, hessians: list[np.ndarray]) -> Iterator[np.ndarray]:
+def newton(leaf: Leaf, hyper: Hyper, needs: list[dict[str, np.ndarray]]) -> Iterator[np.ndarray]:
     """By the eigenvectors of the Hessian: each coordinate of the gradient over its damped eigenvalue."""
     w = leaf.start
-    for g, hessian in zip(leaf.grads, hessians, strict=True):
-        values, vectors = np.linalg.eigh(hessian)
+    for g, needed in zip(leaf.grads, needs, strict=True):
+        values, vectors = np.linalg.eigh(needed["hessian"])
         w = w - hyper["learning_rate"] * vectors @ ((vectors.T @ g) / (values + hyper["damping"]))
         yield w
 

@@ -1,0 +1,116 @@
+"""K-FAC: loop and entries of the battery, whose statistics of layers are given like its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.optimizers.entry import Entry
+from tests.optimizers.families.adam import ADAMW, adamw
+from tests.optimizers.families.gradient_descent import momentum
+from tests.optimizers.loops import Hyper, Leaf
+from tests.optimizers.oracles import Arrays
+
+NETWORK = {"W1": (3, 4), "b1": (3,), "kernel": (2, 3, 2, 1), "scale": (3,)}
+KINDS = {"W1": "weight", "b1": "bias", "kernel": "convolution", "scale": "norm"}
+LAYERS = {"W1": "b1", "kernel": None}
+
+
+def inverse(matrix: np.ndarray, damping: float) -> np.ndarray:
+    """By the eigenvectors; without damping of the pseudo-inverse."""
+    values, vectors = np.linalg.eigh(matrix)
+    found: np.ndarray = (vectors / (values + damping)) @ vectors.T
+    return found
+
+
+def kfac(
+    params: Arrays,
+    grads: list[Arrays],
+    hyper: Hyper,
+    needs: list[dict[str, Any]],
+    fisher: str,
+    damping_form: str,
+    factors_every: int,
+    inverses_every: int,
+    norm_constraint: float | None,
+    others: str,
+) -> Iterator[Arrays]:
+    """Running means as weighted sums of all statistics so far; scale by another rule."""
+    theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
+    leaf = Leaf("norm", params["scale"], [grad["scale"] for grad in grads])
+    rest = {"adamw": adamw, "momentum": momentum}[others](leaf, theirs)
+    point = {name: value.copy() for name, value in params.items()}
+    seen: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in LAYERS}
+    inverses: dict[str, list[np.ndarray]] = {}
+    velocity = dict.fromkeys(LAYERS, np.zeros(()))
+    rate = hyper["learning_rate"]
+    for step, grad in enumerate(grads):
+        natural, length = {}, 0.0
+        for name, bias in LAYERS.items():
+            if step % factors_every == 0:
+                seen[name][0].append(needs[step]["layers"][name]["inputs"])
+                seen[name][1].append(needs[step]["layers"][name]["gradients"])
+            if step % inverses_every == 0:
+                ages = np.arange(len(seen[name][0]))[::-1]
+                means = [
+                    np.average(each, axis=0, weights=hyper["factor_decay"] ** ages) for each in seen[name]
+                ]
+                root = np.sqrt(hyper["damping"])
+                pi = np.sqrt(np.mean(np.diag(means[0])) / np.mean(np.diag(means[1])))
+                added = {
+                    "factored": (pi * root, root / pi),
+                    "plain": (hyper["damping"],) * 2,
+                    "none": (0.0, 0.0),
+                }[damping_form]
+                inverses[name] = [inverse(*each) for each in zip(means, added, strict=True)]
+            joined = grad[name].reshape(len(grad[name]), -1)
+            if bias:
+                joined = np.column_stack([joined, grad[bias]])
+            natural[name] = inverses[name][1] @ joined @ inverses[name][0]
+            length += rate**2 * float(np.sum(natural[name] * joined))
+        factor = (
+            1.0 if norm_constraint is None else min(1.0, np.sqrt(norm_constraint / length) if length else 1)
+        )
+        for name, bias in LAYERS.items():
+            velocity[name] = hyper["momentum"] * velocity[name] + factor * natural[name]
+            columns = point[name][0].size
+            kept = 1 - rate * hyper["weight_decay"]
+            moved = rate * velocity[name]
+            point[name] = kept * point[name] - moved[:, :columns].reshape(point[name].shape)
+            if bias:
+                point[bias] = kept * point[bias] - moved[:, -1]
+        point["scale"] = next(rest)
+        yield dict(point)
+
+
+HYPER = {
+    "learning_rate": 0.3,
+    "damping": 0.02,
+    "factor_decay": 0.8,
+    "momentum": 0.7,
+    "weight_decay": 0.1,
+    **{f"others_{name}": value for name, value in ADAMW.items()},
+}
+BESIDE_MOMENTUM = {name: value for name, value in HYPER.items() if not name.startswith("others_")} | {
+    "others_learning_rate": 0.05,
+    "others_momentum": 0.8,
+}
+STILL = {"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0}
+
+
+def entry(hyper: Hyper = HYPER, still: Hyper = STILL, **options: object) -> Entry:
+    return Entry(loop=kfac, hyper=hyper, options=options, shapes=NETWORK, kinds=KINDS, still=still)
+
+
+MORE = {"factors_every": 2, "inverses_every": 3, "norm_constraint": 0.05, "damping_form": "none"}
+ENTRIES = {
+    "kfac": entry(),
+    "kfac: plain, empirical": entry(damping_form="plain", fisher="empirical"),
+    "kfac: now and then": entry(BESIDE_MOMENTUM, {"weight_decay": 0.0}, others="momentum", **MORE),
+    "kfac_as_004": entry(),
+    "kfac_as_004: other choices": entry(
+        BESIDE_MOMENTUM, {"weight_decay": 0.0}, others="momentum", fisher="expected", **MORE
+    ),
+}
