@@ -224,14 +224,14 @@ def test_it_runs_on_given_statistics_and_says_which():
     start = {"W": np.ones((2, 3)), "b": np.zeros(2)}
     kinds = {"W": "weight", "b": "bias"}
     values = {"learning_rate": 0.1, "damping": 0.0, "momentum": 0.0}
-    layers = {"W": {"inputs": 4 * np.eye(4), "gradients": 0.5 * np.eye(2)}}
+    layers: Any = {"W": {"inputs": 4 * np.eye(4), "gradients": 0.5 * np.eye(2)}}
     online = Online("kfac", start, values, "numpy", options={"damping_form": "plain"}, kinds=kinds)
     after = online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, layers=layers)
     np.testing.assert_allclose(after["W"], 1 - 0.1 / (4 * 0.5))
     np.testing.assert_allclose(after["b"], -0.1 / (4 * 0.5))
-    wrong = {"W": {"inputs": np.eye(3), "gradients": np.eye(2)}}
-    for given in ({}, {"layers": wrong}):
-        with pytest.raises(InputError, match=r"kfac needs statistics of the layers of shape .* that observes"):
+    wrong: Any = {"W": {"inputs": np.eye(3), "gradients": np.eye(2)}}
+    for given in (dict[str, Any](), {"layers": wrong}):
+        with pytest.raises(InputError, match=r"kfac needs statistics of the layers of shape .* observes"):
             online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, **given)
 
 
