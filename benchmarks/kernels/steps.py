@@ -138,7 +138,9 @@ def end_to_end(named: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
     params, grads = start(shapes)
-    path = replay(rule.name, params, [grads] * STEPS, given(rule), "numpy")
+    lay = layout(shapes, roles_of(shapes))
+    needs = [{need.name: need.example(model_of(lay)) for need in rule.needs}] * STEPS
+    path = replay(rule.name, params, [grads] * STEPS, given(rule), "numpy", needs=needs)
     return end_to_end(path[-1])
 
 

@@ -121,9 +121,7 @@ class Update:
         if self.rule.for_model is None:
             return self.rule
         if self.layout.blocks:
-            raise OptionError(
-                f"{self.rule.name}: sees the layers of a network, which no basis keeps; run it without one"
-            )
+            raise OptionError(f"{self.rule.name}: sees layers, which no basis keeps; run it without a basis")
         return self.rule.for_model(self.layout.shapes, self.layout.roles)
 
     @cached_property

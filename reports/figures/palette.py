@@ -35,7 +35,7 @@ INKS = (BLUE, VERMILLION, GREEN, PURPLE, GOLD, SKY)
 BROWN = Ink("#8c5a3c", "#c99b7c")  # of what is no optimizer
 SLATE = Ink("#6b6f9c", "#a9adde")
 
-MARKS = ("o", "s", "D", "^", "v")  # as matplotlib names them; a row of the table below each
+MARKS = ("o", "s", "D", "^", "v", "d")  # as matplotlib names them; a row of the table below each
 MARKS_OF_OTHERS = ("P", "X", "p", "h", "<", ">")
 OPTIMIZERS = (
     ("adagrad", "adam", "adamw", "momentum", "sgd", "nesterov"),
@@ -44,7 +44,9 @@ OPTIMIZERS = (
      "mirror_descent"),
     ("adagrad_full", "adam_nmf", "muon", "regularized_update_descent", "trust_region_sphere",
      "exponentiated_gradient"),
-    ("adafactor", "newton", "manifold_muon", "weight_normalization", "symo"),
+    ("adafactor", "newton", "manifold_muon", "weight_normalization", "symo",
+     "kfac"),
+    ("kfac_as_004",),
 )  # fmt: skip
 
 DASHES = ("5 2", "1.5 1.5", "7 2 1.5 2", "3 1 1 1 1 1", "10 2.5", "1 3")

@@ -27,6 +27,10 @@ from tests.benchmarks.claim_mutations import assert_noticed, failing, few, wrap
 NARROW = {f"{name} at width 10" for name in ("Φ₁", "Ψ₁", "Φ₂")}
 LEVEL = "without momentum correlations are about 0.5"
 RAISED = "momentum raises them to about 0.7"
+AT_WIDTHS = {
+    f"{name} at width {width:,}" for name in ("Φ₁", "Ψ₁", "Φ₂") for width in (10, 100, 1_000, 10_000)
+}
+WITH_WIDTH = {f"{name} rises with the width" for name in ("Φ₁", "Ψ₁", "Φ₂")}
 BACK = "after about 10 timescales of momentum they are back at about 0.5"
 
 
@@ -149,8 +153,12 @@ def test_estimates_that_do_not_rise_with_the_width_are_noticed(monkeypatch):
     monkeypatch.setattr(
         symo_factors, "correlations", lambda random, width, sample: np.full((2, 3), 1 / width)
     )
-    parts = {f"{name} rises with the width" for name in ("Φ₁", "Ψ₁", "Φ₂")}
-    assert_noticed(ESTIMATES, 1, *parts)
+    assert_noticed(ESTIMATES, 1, *WITH_WIDTH)
+
+
+def test_estimates_that_correlate_with_nothing_are_noticed_at_every_width(monkeypatch):
+    monkeypatch.setattr(symo_factors, "correlations", lambda random, width, sample: np.zeros((2, 3)))
+    assert_noticed(ESTIMATES, 1, *AT_WIDTHS)
 
 
 def drop(level: float, raised: float, times: float):

@@ -142,6 +142,9 @@ CASES: dict[str, Case] = {
         lambda ops, *qkv: ops.attention(*qkv, causal=True),
         (_normal(2, 3, 5), _normal(2, 3, 5), _normal(2, 3, 5)),
     ),
+    "linear": Case(lambda ops, *x: ops.linear(*x), (X, _normal(3, 4), _normal(3))),
+    "linear without bias": Case(lambda ops, *x: ops.linear(*x), (X, _normal(3, 4))),
+    "tap": Case(lambda ops, y: ops.tap(lambda g: g, y, ops.zeros_like(y)), (X,)),
     "layer_norm": Case(lambda ops, *x: ops.layer_norm(*x, 1e-5), (X, _normal(4), _normal(4))),
     "batch_norm": Case(
         lambda ops, *x: ops.batch_norm(*x, 1e-5), (IMAGES, CHANNELS[0], np.exp(CHANNELS[1]), *CHANNELS)

@@ -47,6 +47,8 @@ VARIANTS: dict[str, Rule] = {
     "muon by svd": RULES["muon"].choose({"orthogonalization": "svd"}),
 }
 ALL = {**RULES, **VARIANTS}
+# the regression says no likelihood to draw targets from
+ALL["kfac"] = RULES["kfac"].choose({"fisher": "empirical"})
 # What networks have that the regression lacks (noise, attention, convolutions) meets a rule by entries; the
 # regression meets one of each way that compiles in seconds. `make test-all` has all pairs.
 ON_NETWORKS = {

@@ -34,8 +34,8 @@ def _sample(settings: Mapping[str, Any], generator: np.random.Generator) -> dict
 
 
 def _forward(ops: Any, params: Any, features: Any) -> Any:
-    hidden = ops.tanh(features @ ops.swapaxes(params["first"], 0, 1) + params["bias"])
-    return hidden @ ops.swapaxes(params["second"], 0, 1)
+    hidden = ops.tanh(ops.linear(features, params["first"], params["bias"]))
+    return ops.linear(hidden, params["second"])
 
 
 def _mean_square(ops: Any, params: Any, batch: Any) -> Any:
