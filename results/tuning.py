@@ -18,6 +18,7 @@ from results.reading import named
 
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
 RESAMPLES = 1000  # of the tuning seeds
+DRAWN_AT_ONCE = 100_000  # seeds, for the sake of memory
 COVERED = 0.99  # of them, those whose choices are run
 Setting = tuple[float, ...]  # the values of the tuned hyperparameters, the learning rate first
 
@@ -104,15 +105,24 @@ class Tried:
         """The setting that is taken: of those that tie the least one, by its first value first."""
         return self.tied[0]
 
+    @property
+    def seeds(self) -> int:
+        """How many seeds they were tried on."""
+        return int(self.costs.shape[-1])
+
     @cached_property
     def drawn(self) -> tuple[Setting, ...]:
-        """What would be taken if the seeds were drawn again, so many times as `RESAMPLES` says.
+        """What would be taken if the seeds were drawn again."""
+        return self.choices(self.seeds)
+
+    def choices(self, size: int) -> tuple[Setting, ...]:
+        """What would be taken by `size` seeds like those that are there, so many times as `RESAMPLES` says.
 
         Methods that were tuned on as many seeds have the same draws.
         """
-        seeds = self.costs.shape[-1]
-        draws = np.random.default_rng(0).integers(seeds, size=(RESAMPLES, seeds))
-        return tuple(self.settings[place] for place in self._best(draws).argmax(axis=0))
+        draws = np.random.default_rng(0).integers(self.seeds, size=(RESAMPLES, size))
+        parts = np.array_split(draws, -(-draws.size // DRAWN_AT_ONCE))
+        return tuple(self.settings[place] for part in parts for place in self._best(part).argmax(axis=0))
 
     @property
     def likely(self) -> tuple[Setting, ...]:

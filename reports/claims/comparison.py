@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, log
@@ -50,11 +50,13 @@ class Alternative:
     """A comparison at other settings than the chosen ones.
 
     Args:
+        settings: of each side.
         share: of the draws of tuning seeds, those that choose these settings.
         tied: whether each of them ties with the chosen one.
         interval: between what each gain lies; None where the settings were not run.
     """
 
+    settings: tuple[Setting, ...]
     share: float
     tied: bool
     interval: Interval | None
@@ -71,6 +73,7 @@ class ClaimComparison:
         interval: between what each gain lies, where runs that stopped censor it.
         stop: the threshold at which runs stop, or the target; None without, or where it plays no part.
         alternatives: the comparison at all other settings that tuning may have chosen.
+        tried: what tuning says of each side; empty where it says nothing of one.
     """
 
     key: ComparisonKey
@@ -83,6 +86,7 @@ class ClaimComparison:
     interval: Interval
     stop: float | None = None
     alternatives: tuple[Alternative, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
     @property
     def control(self) -> str:
@@ -250,21 +254,38 @@ def _compared(
     tried = [side.tried for side in sides if side.tried is not None]
     if len(tried) < len(sides) or not len(chosen.gains):
         return chosen
-    drawn = Counter(zip(*(each.drawn for each in tried), strict=True))
-    choosers = {side.tuned_as: side.tried.tied for side in sides if side.tried is not None}
-    tied = {
-        tuple(dict(zip(choosers, each, strict=True))[side.tuned_as] for side in sides)
-        for each in product(*choosers.values())
-    }
-    alternatives = []
-    for settings in sorted(tied.union(drawn) - {tuple(each.chosen for each in tried)}):
+
+    def interval(settings: tuple[Setting, ...]) -> Interval | None:
         runs = [side.at.get(setting) for side, setting in zip(sides, settings, strict=True)]
         known = [each for each in runs if each is not None]
-        interval = at(known).interval if len(known) == len(runs) else None
-        if interval is not None and not len(interval.low):  # such as of runs whose curves were not published
-            interval = None
-        alternatives.append(Alternative(drawn[settings] / drawn.total(), settings in tied, interval))
-    return replace(chosen, alternatives=tuple(alternatives))
+        found = at(known).interval if len(known) == len(runs) else None
+        # there is none of a run whose curve was not published
+        return found if found is not None and len(found.low) else None
+
+    others = alternatives([(side.tuned_as, each) for side, each in zip(sides, tried, strict=True)], interval)
+    return replace(chosen, alternatives=others, tried=tuple(tried))
+
+
+def alternatives(
+    sides: Sequence[tuple[Hashable, Tried]], interval: Callable[[tuple[Setting, ...]], Interval | None]
+) -> tuple[Alternative, ...]:
+    """The comparison at all settings but the chosen ones that tie with them or that draws of seeds choose.
+
+    Args:
+        sides: what is tuned, and what that says; sides that share the tuning have the same setting.
+        interval: between what each gain lies at settings of the sides, None where they were not run.
+    """
+    drawn = Counter(zip(*(tried.drawn for _, tried in sides), strict=True))
+    choosers = {tuned: tried.tied for tuned, tried in sides}
+    tied = {
+        tuple(dict(zip(choosers, each, strict=True))[tuned] for tuned, _ in sides)
+        for each in product(*choosers.values())
+    }
+    chosen = tuple(tried.chosen for _, tried in sides)
+    return tuple(
+        Alternative(settings, drawn[settings] / drawn.total(), settings in tied, interval(settings))
+        for settings in sorted(tied.union(drawn) - {chosen})
+    )
 
 
 def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[WorkloadPlan]:

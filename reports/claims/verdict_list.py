@@ -68,7 +68,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
     median. A comparison has its `key`; `deciding` is the key of the one that the estimate is of, which
     `decided_by` names, and `asks` says what the claim asks of its median effect; `beyond_seeds` tells that no
-    number of seeds would decide a comparison.
+    number of seeds would decide a comparison, `tuning_seeds_needed` how many would where other choices of them say otherwise.
 
     `figure` is a path from the site's folder, None where no comparison is drawn. `others` holds the verdict
     as printed, where a statement is misprinted, and those on other backends; `repeats` what became of the
@@ -80,9 +80,11 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     )
     sentences = sentences_of(plan)
     compared: dict[tuple[str, str], dict[ComparisonKey, dict[str, Any]]] = {}
-    for finding, one in zip(_without_enums(found.findings).to_dicts(), found.comparisons, strict=True):
+    rows_of = zip(_without_enums(found.findings).to_dicts(), found.comparisons, found.tuning_seeds, strict=True)
+    for finding, one, tuning_seeds in rows_of:
         about = finding.pop("claim"), finding.pop("backend")
-        compared.setdefault(about, {})[one.key] = finding | _effect_of(one)
+        needed = {"tuning_seeds_needed": tuning_seeds}
+        compared.setdefault(about, {})[one.key] = finding | _effect_of(one) | needed
     verdicts = []
     for row in rows.iter_rows(named=True):
         about = row["claim"], row["backend"]
@@ -119,6 +121,10 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 "beyond_seeds": any(
                     one["finding"] == "inconclusive" and one["beyond_seeds"] for one in own.values()
                 ),
+                "tuning_seeds_needed": max(
+                    (one["tuning_seeds_needed"] or 0 for one in own.values()), default=0
+                )
+                or None,
             }
         )
     return verdicts
@@ -145,6 +151,7 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
             "repeats": [],
             "others": [],
             "beyond_seeds": False,
+            "tuning_seeds_needed": None,
             "page": _place(one.id),
             "command": command_of(one.id, plan.scale, plan.folders) if one.study else None,
         }
@@ -274,6 +281,8 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         why += f"; the estimate is of {of}, of which the claim asks {verdict['asks']}"
     if verdict["seeds_needed"] is not None:
         why += f"; about {verdict['seeds_needed']} seeds would be needed to confirm or refute it"
+    if verdict["tuning_seeds_needed"] is not None:
+        why += f"; about {verdict['tuning_seeds_needed']} tuning seeds would be needed to choose by"
     if verdict["agreement"]:
         why += f"; {verdict['agreement']}"
     if verdict["exploratory"]:

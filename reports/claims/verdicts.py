@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -16,10 +17,11 @@ from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
 from reports.formatting import counted
 from reports.plan import reading
-from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed
+from reports.statistics.decisions import SEEDS, Finding, Question, decide, holm, seeds_needed
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
+from results.tuning import Setting
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
 
 FEWEST_TUNING_SEEDS = 5  # by which other choices can be drawn: of 5 seeds 126 draws differ
@@ -29,13 +31,15 @@ FEWEST_TUNING_SEEDS = 5  # by which other choices can be drawn: of 5 seeds 126 d
 class Verdicts:
     """The tables `claims` (one row a claim, variant and backend) and `findings` (one row a comparison).
 
-    `comparisons` are in the order of `findings`; by claim and backend, `deciding` is the one whose estimate a
+    `comparisons` are in the order of `findings`, as are `tuning_seeds`, about how many would do where a
+    comparison is inconclusive for the settings that others choose; by claim and backend, `deciding` is the one whose estimate a
     claim has, and `repeats` what became of the claim where it was repeated in another setting.
     """
 
     claims: pl.DataFrame
     findings: pl.DataFrame
     comparisons: tuple[ClaimComparison, ...]
+    tuning_seeds: tuple[int | None, ...] = ()
     deciding: Mapping[tuple[str, str], ComparisonKey] = field(default_factory=dict)
     repeats: Mapping[tuple[str, str], tuple[Repeat, ...]] = field(default_factory=dict)
 
@@ -78,7 +82,8 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
     if plan.checks is not None and checks is not None:
         rows += property_rows(plan.checks, checks, plan.scale)
-    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared), deciding, repeats)
+    seeds = tuple(tuning_seeds_needed(compared, findings))
+    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared), seeds, deciding, repeats)
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -90,8 +95,7 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     """
     claims: dict[tuple[str, str, bool], list[ClaimComparison]] = {}
     for one in compared:
-        of_control = one.condition.positive_control is not None
-        claims.setdefault((one.key.claim, one.backend, of_control), []).append(one)
+        claims.setdefault(_of_relations(one), []).append(one)
     rows = {
         id(one): _finding_row(one, together, refuting, len(own))
         for own in claims.values()
@@ -184,6 +188,47 @@ def _flips(tuned: Mapping[str, Any]) -> bool:
     """Whether what the chosen settings say depends on the choice too much to be said."""
     agree = tuned.get("ties_agree")
     return agree is not None and (agree < tuned["ties"] or tuned["choices_agree"] < KEPT)
+
+
+def tuning_seeds_needed(
+    compared: Sequence[ClaimComparison], findings: pl.DataFrame
+) -> Iterator[int | None]:
+    """About how many tuning seeds would do where those that there are would choose what says otherwise.
+
+    It is the least size of `SEEDS` of which 95 % of the draws choose settings that agree, if further seeds are
+    like those that are there; None of a comparison that is not inconclusive for its choices, whose ties
+    disagree, or for which no size would do.
+
+    Args:
+        findings: of `compared`, as `decided` gives them.
+    """
+    relations = Counter(map(_of_relations, compared))
+    for one, row in zip(compared, findings.iter_rows(named=True), strict=True):
+        would_do = None
+        if _flips(row) and row["ties_agree"] == row["ties"]:
+            agreeing = _agreeing(one, row["refuting_p_value"], relations[_of_relations(one)])
+            sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
+            would_do = next((size for size in sizes if _agreement(one, agreeing, size) >= KEPT), None)
+        yield would_do
+
+
+def _of_relations(one: ClaimComparison) -> tuple[str, str, bool]:
+    """What has the same of comparisons that are corrected together."""
+    return one.key.claim, one.backend, one.condition.positive_control is not None
+
+
+def _agreeing(one: ClaimComparison, refuting: float, relations: int) -> set[tuple[Setting, ...]]:
+    """The settings of both sides at which a comparison says what it says at the chosen ones."""
+    low, high = one.interval
+    found = decide(one.question, low, one.p_value, refuting, ALPHA, high)
+    others = (other for other in one.alternatives if _finding_at(other, one.question, relations) == found)
+    return {tuple(each.chosen for each in one.tried), *(other.settings for other in others)}
+
+
+def _agreement(one: ClaimComparison, agreeing: set[tuple[Setting, ...]], size: int) -> float:
+    """The share of draws of `size` tuning seeds that choose settings that agree."""
+    drawn = list(zip(*(each.choices(size) for each in one.tried), strict=True))
+    return sum(settings in agreeing for settings in drawn) / len(drawn)
 
 
 # --- claims --------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from reports.claims.censoring import Interval
-from reports.claims.comparison import Alternative, ClaimComparison
-from reports.claims.verdicts import decided, finding_of
+from reports.claims.comparison import Alternative, ClaimComparison, alternatives
+from reports.claims.verdicts import decided, finding_of, tuning_seeds_needed
 from reports.statistics.decisions import Finding
+from results.tuning import Setting, Tried
 from tests.reports.statistics.simulated import SIZES, assert_rare
 from tests.reports.synthetic import compared
 
@@ -24,7 +25,7 @@ def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimCompa
     others = zip(gains[1:], shares[1:], strict=True)
     return replace(
         chosen,
-        alternatives=tuple(Alternative(share, tied, Interval(each, each)) for each, share in others),
+        alternatives=tuple(Alternative((), share, tied, Interval(each, each)) for each, share in others),
     )
 
 
@@ -65,15 +66,66 @@ def test_a_gain_that_some_choices_lack_is_seldom_supported(share: float):
     )
 
 
+def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
+    """A comparison whose one side was tuned: gains (settings, pairs) and tuning costs (settings, seeds)."""
+    tried = Tried(
+        tuple((float(place),) for place in range(len(costs))),
+        np.stack([costs, np.zeros_like(costs)]),
+        -np.inf,
+    )
+
+    def interval(settings: tuple[Setting, ...]) -> Interval:
+        own = gains[int(settings[0][0])]
+        return Interval(own, own)
+
+    chosen = compared(gains[int(tried.chosen[0])], effect="difference", sign=1.0, smallest_effect=MARGIN)
+    return replace(chosen, alternatives=alternatives([("", tried)], interval), tried=(tried,))
+
+
+@pytest.mark.parametrize("seeds", [5, 10, 20])
+@pytest.mark.parametrize(("gain", "seldom"), [(CLEAR, "supported"), (-CLEAR, "refuted")])
+def test_two_settings_that_tuning_can_hardly_tell_apart_seldom_decide_where_they_differ(
+    gain: float, seldom: Finding, seeds: int
+):
+    """The better one by 0.05 standard deviations says the contrary: what is said must not hang on luck."""
+    random = np.random.default_rng(seeds)
+    said = []
+    for _ in range(300):
+        gains = np.array([-gain, gain])[:, None] + MARGIN * random.normal(size=(2, 20))
+        costs = np.array([0.0, 0.05])[:, None] + random.normal(size=(2, seeds))
+        one = tuned(gains, costs)
+        said.append(finding_of(one, one.refuting_p_value, 1)[0] == seldom)
+    assert_rare(said)
+
+
+def test_how_many_tuning_seeds_would_do():
+    gains = np.array([[CLEAR] * 8, [-CLEAR] * 8])
+    costs = np.stack([np.linspace(0.0, 1.0, 10), np.linspace(0.15, 1.15, 10)[::-1]])
+    one = tuned(gains, costs)
+    findings = decided([one])
+    (share,) = findings["choices_agree"]
+    assert findings["finding"].item() == "inconclusive" and 0.5 < share < 0.95
+    (needed,) = tuning_seeds_needed([one], findings)
+    assert needed is not None and needed > 10
+    drawn = one.tried[0].choices(needed)
+    assert len(drawn) == len(one.tried[0].drawn), "as many draws, of more seeds"
+    assert np.mean([setting == one.tried[0].chosen for setting in drawn]) >= 0.95
+
+    tied = tuned(gains, np.zeros((2, 10)))
+    assert list(tuning_seeds_needed([tied], decided([tied]))) == [None], "no number tells ties apart"
+    clear = tuned(gains, np.stack([np.zeros(10), np.ones(10)]))
+    assert list(tuning_seeds_needed([clear], decided([clear]))) == [None], "it is decided"
+
+
 def test_what_was_not_run_agrees_with_nothing_and_is_counted():
     gains = np.linspace(0.4, 0.6, 10)
     one = compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN)
-    run = Alternative(0.01, False, Interval(gains, gains))
-    rare = Alternative(0.04, False, None)
+    run = Alternative((), 0.01, False, Interval(gains, gains))
+    rare = Alternative((), 0.04, False, None)
     for others in ((rare,), (rare, run)):
         (row,) = decided([replace(one, alternatives=others)]).to_dicts()
         assert (row["finding"], row["choices_agree"]) == ("supported", pytest.approx(0.96)), "enough draws"
-    for unknown in (Alternative(0.06, False, None), Alternative(0.0, True, None)):
+    for unknown in (Alternative((), 0.06, False, None), Alternative((), 0.0, True, None)):
         (row,) = decided([replace(one, alternatives=(unknown,))]).to_dicts()
         assert (row["finding"], row["choices_agree"]) == ("supported", None), "of what nothing is known of"
         (row,) = decided([replace(one, alternatives=(unknown, run))]).to_dicts()
@@ -88,7 +140,7 @@ def test_refutations_are_corrected_at_the_chosen_settings_and_at_others():
     assert decided([losing, *[winning] * 5])["finding"].to_list() == ["refuted", *["supported"] * 5]
     assert decided([losing, *[winning] * 6])["finding"][0] == "inconclusive"
     for relations, agree in ((6, 1.0), (7, 0.9)):
-        other = Alternative(0.1, False, Interval(against, against))
+        other = Alternative((), 0.1, False, Interval(against, against))
         one = replace(losing, alternatives=(other,))
         assert finding_of(one, 0.0, relations)[1]["choices_agree"] == pytest.approx(agree)
 
