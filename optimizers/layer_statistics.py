@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from optimizers.layers import Layer, layers_of
-from optimizers.needs import Array, Arrays, LossAtPoint, Model, Need, Ops, TargetLikelihood
+from optimizers.needs import GUIDE, Array, Arrays, LossAtPoint, Model, Need, Ops, TargetLikelihood
 from optimizers.options import OptionError
 
 FISHERS = ("sampled", "expected", "empirical", "empirical_of_mean")
-GUIDE = "docs/how-to/add-a-workload.md"
 
 
 def draw_targets(
@@ -171,16 +170,12 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
     ops, layers = at.ops, layers_of(at.model.shapes, at.model.roles)
     likelihood = at.likelihood
     empirical = fisher.startswith("empirical")
-    if not empirical and (likelihood is None or at.outputs is None):
-        raise OptionError(
-            f"fisher: {fisher}: the workload does not say how its targets are drawn from its model; give its "
-            f"likelihood ({GUIDE}), or choose fisher: empirical"
-        )
+    layers_need(fisher).check_likelihood(likelihood)
 
     def passed(slots: Arrays) -> tuple[Array, dict[str, Array]]:
         table = TappedOps(ops, at.parameters, layers, slots)
         seen_by = at.loss_by if empirical else at.outputs
-        assert seen_by is not None, "refused above"
+        assert seen_by is not None, "a workload with a likelihood has outputs"
         value = seen_by(table, at.parameters)
         return value, table.means()
 
@@ -236,4 +231,5 @@ def layers_need(fisher: str) -> Need:
         example=_example,
         amortized=True,
         draw=draw_targets if fisher == "sampled" else None,
+        of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
     )

@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from optimizers.options import OptionError
+
+GUIDE = "docs/how-to/add-a-workload.md"
 Array = Any
 Ops = Any
 Arrays = Mapping[str, Array]
@@ -111,6 +114,7 @@ class Need:
             there for `observe` alone.
         draw: `draw(likelihood, generator, shape) -> array` draws on the host what targets of the shape of a
             model's outputs are made of; None where nothing is drawn.
+        of_likelihood: what needs the workload's likelihood, such as an option; empty where it is not needed.
     """
 
     name: str
@@ -122,6 +126,15 @@ class Need:
     change_basis: Callable[[Ops, Function, Array], Array] | None = None
     amortized: bool = False
     draw: Callable[[TargetLikelihood, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
+    of_likelihood: str = ""
+
+    def check_likelihood(self, likelihood: TargetLikelihood | None) -> None:
+        """Raise OptionError where a workload does not give the likelihood that is needed."""
+        if self.of_likelihood and likelihood is None:
+            raise OptionError(
+                f"{self.of_likelihood}: the workload does not say how its targets are drawn from its model; "
+                f"give its likelihood ({GUIDE})"
+            )
 
 
 def _change_both_sides(ops: Ops, to_coordinates: Function, matrices: Array) -> Array:

@@ -504,12 +504,13 @@ def _check_layouts(
             anew = bases()[basis.name].reestimation(basis.options)
             carried = anew is not None and anew.carries_state
             for optimizer in (one for one in optimizers_ if basis.is_of(one.label)):
-                _check_leaves(optimizer, spec.name, shapes, roles, groups, carried, report)
+                _check_leaves(optimizer, spec.name, workload, shapes, roles, groups, carried, report)
 
 
 def _check_leaves(
     optimizer: OptimizerSpec,
-    workload: str,
+    name: str,
+    workload: Workload,
     shapes: Mapping[str, tuple[int, ...]],
     roles: Mapping[str, Role],
     groups: Sequence[Group],
@@ -521,15 +522,17 @@ def _check_leaves(
         changes = {group.names: (group.change, 1) for group in groups}  # how many columns does not matter
         made = layout(shapes, roles, [group.names for group in groups], factors, changes)
     except ValueError as error:
-        report(key, f"{workload}: {error}")
+        report(key, f"{name}: {error}")
         return
     try:
         update = Update(rule_of(optimizer), made)
         assert update.pieces  # an option may be wrong for a shape
+        for need in update.bound.needs:
+            need.check_likelihood(workload.likelihood)
         if carried:
             update.check_change_of_basis()
     except OptionError as error:
-        report(f"optimizers.{optimizer.label}", f"{workload}: {error}")
+        report(f"optimizers.{optimizer.label}", f"{name}: {error}")
 
 
 def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:

@@ -68,7 +68,8 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
     median. A comparison has its `key`; `deciding` is the key of the one that the estimate is of, which
     `decided_by` names, and `asks` says what the claim asks of its median effect; `beyond_seeds` tells that no
-    number of seeds would decide a comparison, `tuning_seeds_needed` how many would where other choices of them say otherwise.
+    number of seeds would decide a comparison, and `tuning_seeds_needed` about how many tuning seeds would,
+    where what others choose says otherwise.
 
     `figure` is a path from the site's folder, None where no comparison is drawn. `others` holds the verdict
     as printed, where a statement is misprinted, and those on other backends; `repeats` what became of the
@@ -80,8 +81,8 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     )
     sentences = sentences_of(plan)
     compared: dict[tuple[str, str], dict[ComparisonKey, dict[str, Any]]] = {}
-    rows_of = zip(_without_enums(found.findings).to_dicts(), found.comparisons, found.tuning_seeds, strict=True)
-    for finding, one, tuning_seeds in rows_of:
+    findings = _without_enums(found.findings).to_dicts()
+    for finding, one, tuning_seeds in zip(findings, found.comparisons, found.tuning_seeds, strict=True):
         about = finding.pop("claim"), finding.pop("backend")
         needed = {"tuning_seeds_needed": tuning_seeds}
         compared.setdefault(about, {})[one.key] = finding | _effect_of(one) | needed

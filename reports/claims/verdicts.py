@@ -32,8 +32,9 @@ class Verdicts:
     """The tables `claims` (one row a claim, variant and backend) and `findings` (one row a comparison).
 
     `comparisons` are in the order of `findings`, as are `tuning_seeds`, about how many would do where a
-    comparison is inconclusive for the settings that others choose; by claim and backend, `deciding` is the one whose estimate a
-    claim has, and `repeats` what became of the claim where it was repeated in another setting.
+    comparison is inconclusive for the settings that others choose; by claim and backend, `deciding` is the
+    one whose estimate a claim has, and `repeats` what became of the claim where it was repeated in another
+    setting.
     """
 
     claims: pl.DataFrame
@@ -190,13 +191,11 @@ def _flips(tuned: Mapping[str, Any]) -> bool:
     return agree is not None and (agree < tuned["ties"] or tuned["choices_agree"] < KEPT)
 
 
-def tuning_seeds_needed(
-    compared: Sequence[ClaimComparison], findings: pl.DataFrame
-) -> Iterator[int | None]:
+def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFrame) -> Iterator[int | None]:
     """About how many tuning seeds would do where those that there are would choose what says otherwise.
 
-    It is the least size of `SEEDS` of which 95 % of the draws choose settings that agree, if further seeds are
-    like those that are there; None of a comparison that is not inconclusive for its choices, whose ties
+    It is the least size of `SEEDS` of which 95 % of the draws choose settings that agree, if further seeds
+    are like those that are there; None of a comparison that is not inconclusive for its choices, whose ties
     disagree, or for which no size would do.
 
     Args:

@@ -90,6 +90,9 @@ def test_a_rule_for_layers_is_held_against_workloads_bases_and_precision(tmp_pat
         read_study(write_study(bases_, *ON_LAYERS))
     taken = ("{egop: {blocks: all,", "{egop: {optimizers: [sgd, adam], blocks: all,")
     assert read_study(write_study(network, *ON_LAYERS, taken)).optimizers[2].name == "symo"
+    no_likelihood = (ON_LAYERS[0][0], "workload: errors_in_variables"), ("[sgd, adam]", "[sgd, adam, kfac]")
+    with pytest.raises(InputError, match=r"optimizers.kfac: errors_in_variables: .* give its likelihood"):
+        read_study(write_study(tmp_path / "targets", *no_likelihood, taken))
     single = ("precision: float64", "precision: float32")
     with pytest.raises(InputError, match=r"optimizers.symo: linear_network: symo: runs in float64, and this"):
         read_study(write_study(tmp_path / "single", *ON_LAYERS, taken, single))

@@ -104,9 +104,11 @@ def test_how_many_tuning_seeds_would_do():
     one = tuned(gains, costs)
     findings = decided([one])
     (share,) = findings["choices_agree"]
-    assert findings["finding"].item() == "inconclusive" and 0.5 < share < 0.95
+    assert findings["finding"].item() == "inconclusive"
+    assert 0.5 < share < 0.95
     (needed,) = tuning_seeds_needed([one], findings)
-    assert needed is not None and needed > 10
+    assert needed is not None
+    assert needed > 10
     drawn = one.tried[0].choices(needed)
     assert len(drawn) == len(one.tried[0].drawn), "as many draws, of more seeds"
     assert np.mean([setting == one.tried[0].chosen for setting in drawn]) >= 0.95
