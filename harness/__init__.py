@@ -9,7 +9,7 @@ ENTRIES = {
     "Online": "harness.engine.replaying",
     "replay": "harness.engine.replaying",
     "as_optax": "harness.interop.optax_transformation",
-    "as_torch": "harness.interop.torch_optimizer",
+    "as_torch": "harness.interop.torch_export",
 }
 __all__ = ["Online", "as_optax", "as_torch", "replay"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -50,6 +51,43 @@ def expected_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array) -
     return [ops.sqrt(shares[..., c : c + 1]) * (shares - units[c]) for c in range(classes)]
 
 
+def as_rows(ops: Ops, x: Array) -> Array:
+    """What enters or leaves a layer (..., n) as rows (rows, n)."""
+    return ops.reshape(x, (-1, x.shape[-1]))
+
+
+def with_ones(ops: Ops, rows: Array) -> Array:
+    """Rows (rows, n + 1) with the 1 at their end that a bias is multiplied with."""
+    return ops.concatenate([rows, ops.ones_like(rows[:, :1])], -1)
+
+
+def channels_last(ops: Ops, images: Array) -> Array:
+    """Images (N, C, H, W) as (N, H, W, C)."""
+    return ops.swapaxes(ops.swapaxes(images, 1, 2), 2, 3)
+
+
+def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: Any) -> Array:
+    """What each position of a convolution of images (N, C, H, W) sees, (N, H', W', C h w).
+
+    Args:
+        shape: of its weight, (outputs, C, h, w).
+        stride, padding: as `ops.conv2d` takes them.
+    """
+    inputs = math.prod(shape[1:])
+    unit = ops.reshape(ops.eye(inputs), (inputs, *shape[1:]))
+    return channels_last(ops, ops.conv2d(x, unit, stride, padding))
+
+
+def second_moment_of_rows(ops: Ops, rows: Array) -> Array:
+    """The sum of a a^T over rows a, (n, n)."""
+    return ops.matrix_transpose(rows) @ rows
+
+
+def scale_of_mean_loss(fisher: str, examples: int) -> float:
+    """What the sum of g g^T is multiplied with to give G, for gradients g of a mean over examples."""
+    return 1 / examples if fisher == "empirical_of_mean" else examples
+
+
 @dataclass
 class TappedOps:
     """A table of array functions whose `linear` and `conv2d` observe the layers of one run.
@@ -79,7 +117,7 @@ class TappedOps:
         """As the backend's, observed."""
         y = self.ops.linear(x, weight, bias)
         layer = self._layer(weight, bias)
-        return y if layer is None else self._observed(layer, self._as_rows(x), y)
+        return y if layer is None else self._observed(layer, x, y)
 
     def conv2d(self, x: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
         """As the backend's, observed; a row is what one position sees."""
@@ -87,9 +125,8 @@ class TappedOps:
         layer = self._layer(weight, None)
         if layer is None:
             return y
-        unit = self.ops.reshape(self.ops.eye(layer.inputs), (layer.inputs, *layer.shape[1:]))
-        patches = self.ops.conv2d(self.ops.stop_gradient(x), unit, stride, padding)
-        observed = self._observed(layer, self._as_rows(self._channels_last(patches)), self._channels_last(y))
+        seen = patches(self.ops, self.ops.stop_gradient(x), layer.shape, stride, padding)
+        observed = self._observed(layer, seen, channels_last(self.ops, y))
         return self.ops.swapaxes(self.ops.swapaxes(observed, 2, 3), 1, 2)
 
     def means(self) -> dict[str, Array]:
@@ -121,31 +158,18 @@ class TappedOps:
             )
         return layer
 
-    def _as_rows(self, x: Array) -> Array:
-        return self.ops.reshape(x, (-1, x.shape[-1]))
-
-    def _channels_last(self, images: Array) -> Array:
-        return self.ops.swapaxes(self.ops.swapaxes(images, 1, 2), 2, 3)
-
-    def _observed(self, layer: Layer, rows: Array, y: Array) -> Array:
+    def _observed(self, layer: Layer, entering: Array, y: Array) -> Array:
         ops = self.ops
-        rows = ops.stop_gradient(rows)
-        if layer.bias is not None:
-            rows = ops.concatenate([rows, ops.ones_like(rows[:, :1])], -1)
-        second = ops.matrix_transpose(rows) @ rows
+        rows = as_rows(ops, ops.stop_gradient(entering))
+        second = second_moment_of_rows(ops, rows if layer.bias is None else with_ones(ops, rows))
         known = layer.weight in self.sums
         self.sums[layer.weight] = self.sums[layer.weight] + second if known else second
         self.rows[layer.weight] = self.rows.get(layer.weight, 0) + rows.shape[0]
 
         def observe(gradient: Array) -> Array:
-            flat = self._as_rows(gradient)
-            return ops.matrix_transpose(flat) @ flat
+            return second_moment_of_rows(ops, as_rows(ops, gradient))
 
         return ops.tap(observe, y, self.slots[layer.weight])
-
-
-def _added(ops: Ops, one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: value + other[name] for name, value in one.items()}
 
 
 def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]]:
@@ -182,7 +206,7 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
     slots = {layer.weight: ops.zeros((layer.outputs, layer.outputs)) for layer in layers}
     value, pullback, inputs = at.derivatives.vjp(passed, slots)
     if empirical or likelihood is None:
-        scale = 1 / at.examples if fisher == "empirical_of_mean" else at.examples
+        scale = scale_of_mean_loss(fisher, at.examples)
         scale = scale / (1.0 if likelihood is None else likelihood.scale)
         residuals = [ops.ones_like(value)]
     else:
@@ -233,3 +257,8 @@ def layers_need(fisher: str) -> Need:
         draw=draw_targets if fisher == "sampled" else None,
         of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
     )
+
+
+def fisher_of(needs: Sequence[Need]) -> str | None:
+    """Whose gradients make G, where the statistics of layers are all that is needed; else None."""
+    return next((fisher for fisher in FISHERS if tuple(needs) == (layers_need(fisher),)), None)

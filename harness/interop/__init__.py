@@ -9,6 +9,7 @@ from documents.errors import InputError, unknown
 from harness.engine.layout import KINDS
 from harness.engine.program import Update
 from optimizers import HyperparameterError, Rule, rules
+from optimizers.layer_statistics import fisher_of
 from optimizers.options import OptionError, Options
 
 FLOATS = ("float32", "float64")  # what rules compute in
@@ -53,10 +54,11 @@ def refuse_needs(rule: Rule, what: str) -> None:
     Raises:
         InputError: for such a rule.
     """
+    elsewhere = ", or as_torch with the model" if fisher_of(rule.needs) else ""
     for need in rule.needs:
         raise InputError(
             f"{rule.name} needs {need.description} of the loss at every step, and {what} is given gradients "
-            "alone; run it in a study"
+            f"alone; run it in a study{elsewhere}"
         )
 
 

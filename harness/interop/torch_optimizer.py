@@ -24,10 +24,8 @@ from harness.interop import (
     chosen,
     completed,
     label,
-    refuse_needs,
 )
 from optimizers import Rule, rules
-from optimizers.options import Options
 from workloads.workload import Role
 
 Tensors = Sequence[torch.Tensor]
@@ -39,46 +37,9 @@ KEYS = ("params", "param_names", "name", "kind", "initial_lr")
 ENTRIES_WORTH_A_CALL = 1 << 14
 
 
-def as_torch(
-    rule: str | Rule,
-    params: Iterable[Any],
-    options: Options | None = None,
-    kinds: Mapping[str, str] | None = None,
-    **hyper: float,
-) -> RuleOptimizer:
-    """An update rule as a `torch.optim.Optimizer`.
-
-    A group's keys are `lr`, the learning rate, and the other hyperparameters by name; all may be changed
-    between steps. A group given here may have its own, and a `kind` of its parameters. The ratio of `lr` to
-    the learning rate that was given is the schedule, which multiplies every learning rate of the rule, such
-    as muon's `others_learning_rate`.
-
-    Each parameter has its own state and count of steps, and one without a gradient is passed over. A rule
-    that sees the whole model sees the parameters of a group as one vector: those that have a gradient at the
-    group's first step, and must then have one at every step. One that sees layers, such as symo, takes their
-    order for that of the layers, and needs the kind of each bias.
-
-    Args:
-        rule: a registered name, or a rule.
-        params: tensors, (name, tensor) pairs, or groups (dicts) of either, in float32 or float64.
-        options: the rule's options by name; what is left out has its default.
-        kinds: by parameter name, what a parameter is inside the model: `weight`, `bias`, `convolution`,
-            `norm`, `embedding` or `vector`. Of parameters left out, the number of axes says it.
-        hyper: hyperparameters by full name; what has a default, or is in every group, may be left out.
-
-    Returns:
-        The optimizer. Where the rule takes its gradient elsewhere than at the parameters, `step` needs a
-        closure.
-
-    Raises:
-        InputError: for a rule that needs the Hessian, an unknown name, a wrong value, or a parameter that
-            rules cannot update.
-    """
-    return RuleOptimizer(chosen(rule, options), params, kinds or {}, hyper)
-
-
 @cache
-def _ops(device: str, dtype: torch.dtype) -> Ops:
+def ops_of(device: str, dtype: torch.dtype) -> Ops:
+    """The table of a device and precision."""
     return torch_ops(device, _name_of(dtype))
 
 
@@ -87,7 +48,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """How a rule sees a lane: one parameter of a kind and shape, or all of a group.
 
     Args:
@@ -104,14 +65,14 @@ class _Form:
     kept: tuple[tuple[int, ...], ...]
 
 
-def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> _Form:
+def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Form:
     numbers = [str(number) for number in range(len(shapes))]
     by_number = dict(zip(numbers, shapes, strict=True))
     update = Update(rule, layout(by_number, roles_of(by_number, dict(zip(numbers, kinds, strict=True)))))
     check_pieces(update)
     lay = update.layout
     # On the device that holds no numbers: only the structure is wanted.
-    (state,) = update.init(_ops("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
+    (state,) = update.init(ops_of("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
     leaves, spec = pytree.tree_flatten_with_path(state)
     seen = [tuple(leaf.shape[1:]) for _, leaf in leaves]
     stacked = update.pieces[0].stack is not None  # then their first axis counts the one parameter
@@ -122,7 +83,7 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
         return shapes[0] if same else alone
 
     names = tuple(".".join(_key(entry) for entry in path) for path, _ in leaves)
-    return _Form(update, spec, names, tuple(seen), tuple(map(kept, seen)))
+    return Form(update, spec, names, tuple(seen), tuple(map(kept, seen)))
 
 
 def _key(entry: Any) -> str:
@@ -130,20 +91,20 @@ def _key(entry: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """What one call of the rule updates: lanes of one form, at the same step.
 
     Args:
         form: how the rule sees each of them.
         lanes: their parameters, in the order of the form; the first of a lane holds its state.
-        values: hyperparameters, `step` and `schedule`, each (1, 1).
+        values: hyperparameters, `step` and `schedule`, each (1, 1), and what the rule needs besides.
         step: the number of the step, from 1.
         ops: the table of their device and precision.
     """
 
-    form: _Form
+    form: Form
     lanes: Sequence[Tensors]
-    values: Mapping[str, torch.Tensor]
+    values: Mapping[str, Any]
     step: int
     ops: Ops
 
@@ -171,7 +132,7 @@ def _stacked(tensors: Tensors) -> torch.Tensor:
 
 
 @contextmanager
-def _in_full_precision(devices: Iterable[str]) -> Iterator[None]:
+def in_full_precision(devices: Iterable[str]) -> Iterator[None]:
     """Products of float32 in float32: neither TF32 nor autocast, here only."""
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -205,11 +166,10 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     def __init__(
         self, rule: Rule, params: Iterable[Any], kinds: Mapping[str, str], hyper: Mapping[str, float]
     ) -> None:
-        refuse_needs(rule, "an optimizer of PyTorch")
         for name, kind in kinds.items():
             check_kind(f"the parameter {name!r}", kind)
         self.rule, self.kinds = rule, dict(kinds)
-        self._forms: dict[Any, _Form] = {}
+        self._forms: dict[Any, Form] = {}
         specs = rule.hyperparameters.items()
         in_groups = [name for name, spec in specs if spec.default is None and name not in hyper]
         values = completed(rule, hyper, in_groups)
@@ -320,11 +280,16 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         names = group.get("param_names")
         return f"the parameter {names[number]!r}" if names else f"the parameter {number} of its group"
 
-    def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Any:
-        named = self.kinds.get(group["param_names"][number]) if self.kinds else None
-        return group["kind"] or named or roles_of({"": shape})[""].kind
+    def _said(self, group: Mapping[str, Any], number: int) -> Any:
+        """The kind that was given for a parameter, or None."""
+        names = group.get("param_names")
+        return group["kind"] or (self.kinds.get(names[number]) if names else None)
 
-    def _formed(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> _Form:
+    def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Any:
+        """A parameter's kind, or its whole role where its layer is known too."""
+        return self._said(group, number) or roles_of({"": shape})[""].kind
+
+    def _formed(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
@@ -342,7 +307,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         }
         return any(part(Role(kind), shape).rule.gradient_at is not None for kind, shape in seen)
 
-    def _batches(self, takes_part: Callable[[torch.Tensor], bool]) -> list[_Batch]:
+    def _batches(self, takes_part: Callable[[torch.Tensor], bool]) -> list[Batch]:
         """The parameters that take part, as they are updated together."""
         return [
             batch
@@ -352,7 +317,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             )
         ]
 
-    def _batches_of(self, group: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[_Batch]:
+    def _batches_of(self, group: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[Batch]:
         values, params = self._values(group), group["params"]
         for number in numbers:
             self._check(group, number, params[number])
@@ -377,8 +342,12 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             arrays = {
                 name: torch.full((1, 1), value, dtype=first.dtype, device=first.device)
                 for name, value in {**values, "step": float(step)}.items()
-            }
-            yield _Batch(form, lanes, arrays, step, _ops(str(first.device), first.dtype))
+            } | self._needed(form, step)
+            yield Batch(form, lanes, arrays, step, ops_of(str(first.device), first.dtype))
+
+    def _needed(self, form: Form, step: int) -> dict[str, Any]:
+        """What the rule needs at a step besides gradients, by name; of lanes (1, ...)."""
+        return {}
 
     def _likeness(self, group: Mapping[str, Any], number: int) -> Any:
         """What parameters must have in common to be updated by one call."""
@@ -430,10 +399,10 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
     # --- updates -------------------------------------------------------------------------------------
 
-    def _exactly(self, batches: Sequence[_Batch]) -> Any:
-        return _in_full_precision({batch.lanes[0][0].device.type for batch in batches})
+    def _exactly(self, batches: Sequence[Batch]) -> Any:
+        return in_full_precision({batch.lanes[0][0].device.type for batch in batches})
 
-    def _held(self, batch: _Batch) -> list[torch.Tensor]:
+    def _held(self, batch: Batch) -> list[torch.Tensor]:
         """The arrays of a batch's state, each (lanes, ...), which begin where there are none yet."""
         form = batch.form
         for lane in batch.lanes:
@@ -450,16 +419,16 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             for name, shape in zip(form.names, form.shapes, strict=True)
         ]
 
-    def _begin(self, batch: _Batch, lane: Tensors) -> None:
+    def _begin(self, batch: Batch, lane: Tensors) -> None:
         form = batch.form
-        alone = _Batch(form, [lane], batch.values, batch.step, batch.ops)
+        alone = Batch(form, [lane], batch.values, batch.step, batch.ops)
         state = form.update.init(batch.ops, alone.flat(torch.Tensor.detach))
         for param in lane:
             self.state[param]["step"] = torch.tensor(0.0, dtype=torch.float32, device="cpu")
         for name, leaf, shape in zip(form.names, pytree.tree_leaves(state), form.kept, strict=True):
             self.state[lane[0]][name] = leaf.reshape(shape).clone(memory_format=torch.contiguous_format)
 
-    def _advance(self, batch: _Batch) -> None:
+    def _advance(self, batch: Batch) -> None:
         """Update parameters and state; new arrays take the place of old ones, which a checkpoint may hold."""
         form, update = batch.form, batch.form.update
         olds = self._held(batch)

@@ -115,7 +115,18 @@ def assert_path(found: list[Arrays], expected: list[Arrays], rtol: float = 1e-12
 
 
 # One of each way in which a rule is called, and those that are refused; the battery has every rule on JAX.
-WAYS = ("sgd", "adam", "adagrad_norm", "shampoo", "soap", "muon", "newton", "nesterov_lookahead", "symo")
+WAYS = (
+    "sgd",
+    "adam",
+    "adagrad_norm",
+    "shampoo",
+    "soap",
+    "muon",
+    "newton",
+    "kfac",
+    "nesterov_lookahead",
+    "symo",
+)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +135,7 @@ WAYS = ("sgd", "adam", "adagrad_norm", "shampoo", "soap", "muon", "newton", "nes
 def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
     rule, entry = rules()[name], BATTERY[name]
     if rule.needs or rule.gradient_at is not None:
-        reason = "needs the Hessian" if rule.needs else "takes its gradient elsewhere"
+        reason = f"needs {rule.needs[0].description}" if rule.needs else "takes its gradient elsewhere"
         with pytest.raises(InputError, match=f"{name} {reason}.* run it in a study"):
             as_optax(name, **entry.hyper)
         return
