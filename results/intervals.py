@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -29,6 +30,7 @@ class MedianInterval:
     count: int
 
 
+@lru_cache(maxsize=1024)  # asked for again at every median
 def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
     """The order statistics that bound the median: the k-th least and the k-th greatest, and their coverage.
 
