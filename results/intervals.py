@@ -73,9 +73,7 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
     Raises:
         ValueError: for no values, or NaN among them (say first whether it is worst or missing).
     """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    if np.isnan(ordered).any():
-        raise ValueError("NaN has no place in an order: replace it by infinity, or leave the run out")
+    ordered = _ordered(values)
     order, coverage = interval_order(len(ordered), level)
     weight = _inward(len(ordered), order, coverage, level)
     return MedianInterval(
@@ -85,6 +83,18 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
         level=min(coverage, level),
         count=len(ordered),
     )
+
+
+def median(values: ArrayLike) -> float:
+    """The median as `median_interval` has it, without the interval."""
+    return _middle(_ordered(values))
+
+
+def _ordered(values: ArrayLike) -> np.ndarray:
+    ordered = np.sort(np.asarray(values, dtype=float))
+    if np.isnan(ordered).any():
+        raise ValueError("NaN has no place in an order: replace it by infinity, or leave the run out")
+    return ordered
 
 
 def _inward(count: int, order: int, outer: float, level: float) -> float:
