@@ -57,17 +57,20 @@ def _defined(thing: Any, seen: dict[str, str]) -> str:
     """The name of a function or class; its text and that of what it uses are added to `seen`."""
     name = f"{thing.__module__}.{thing.__qualname__}"
     if name.endswith("<lambda>"):
-        nodes = ast.walk(ast.parse(inspect.getsource(sys.modules[thing.__module__])))
-        name = "; ".join(
-            ast.unparse(node)
-            for node in nodes
-            if isinstance(node, ast.Lambda) and node.lineno == thing.__code__.co_firstlineno
-        )
+        lambdas = _lambdas(inspect.getsource(sys.modules[thing.__module__]))
+        name = "; ".join(text for line, text in lambdas if line == thing.__code__.co_firstlineno)
     elif thing.__module__.startswith(f"{PACKAGE}.") and name not in seen:
         seen[name], names = _text(thing)
         own = vars(sys.modules[thing.__module__])
         seen[name] += repr([(one, _written(own[one], seen)) for one in names if one in own])
     return name
+
+
+@cache
+def _lambdas(source: str) -> list[tuple[int, str]]:
+    """The lines and texts of the lambdas of a module."""
+    nodes = ast.walk(ast.parse(source))
+    return [(node.lineno, ast.unparse(node)) for node in nodes if isinstance(node, ast.Lambda)]
 
 
 @cache

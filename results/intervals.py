@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -29,6 +30,7 @@ class MedianInterval:
     count: int
 
 
+@lru_cache(maxsize=1024)  # asked for again at every median
 def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
     """The order statistics that bound the median: the k-th least and the k-th greatest, and their coverage.
 
@@ -71,9 +73,7 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
     Raises:
         ValueError: for no values, or NaN among them (say first whether it is worst or missing).
     """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    if np.isnan(ordered).any():
-        raise ValueError("NaN has no place in an order: replace it by infinity, or leave the run out")
+    ordered = _ordered(values)
     order, coverage = interval_order(len(ordered), level)
     weight = _inward(len(ordered), order, coverage, level)
     return MedianInterval(
@@ -83,6 +83,18 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
         level=min(coverage, level),
         count=len(ordered),
     )
+
+
+def median(values: ArrayLike) -> float:
+    """The median as `median_interval` has it, without the interval."""
+    return _middle(_ordered(values))
+
+
+def _ordered(values: ArrayLike) -> np.ndarray:
+    ordered = np.sort(np.asarray(values, dtype=float))
+    if np.isnan(ordered).any():
+        raise ValueError("NaN has no place in an order: replace it by infinity, or leave the run out")
+    return ordered
 
 
 def _inward(count: int, order: int, outer: float, level: float) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import nan
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -160,17 +159,25 @@ def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried:
     known = judge.costs(runs)
     seeds = {seed: place for place, seed in enumerate(sorted(known["seed"].unique()))}
     found: dict[Setting, np.ndarray] = {}
-    for row in known.iter_rows(named=True):
-        own = found.setdefault(setting_of(row, names), np.full((2, len(seeds)), np.nan))
-        own[:, seeds[row["seed"]]] = row["first"], row["second"]
+    results = known.select("seed", "first", "second").iter_rows()
+    for setting, (seed, *pair) in zip(settings_of(known, names), results, strict=True):
+        own = found.setdefault(setting, np.full((2, len(seeds)), np.nan))
+        own[:, seeds[seed]] = pair
     ordered = sorted(found)
     costs = np.stack([found[setting] for setting in ordered], axis=1)
     medians = np.nanmedian(costs, axis=-1, keepdims=True)
-    return Tried(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.least)
+    whole = np.where(np.isnan(costs), medians, costs)
+    return _tried(tuple(ordered), whole.tobytes(), len(seeds), judge.least)
 
 
-def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> Setting:
-    """The values of the tuned hyperparameters of a row that has them; NaN of one that it lacks."""
-    values = {item["name"]: item["value"] for item in row["hyperparameters"] or []}
-    values["learning_rate"] = row["learning_rate"]
-    return tuple(values.get(name, nan) for name in names)
+@lru_cache(maxsize=1024)  # many comparisons are of methods with the same tuning, whose draws are made once
+def _tried(settings: tuple[Setting, ...], costs: bytes, seeds: int, least: float) -> Tried:
+    return Tried(settings, np.frombuffer(costs).reshape(2, len(settings), seeds), least)
+
+
+def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
+    """The values of the tuned hyperparameters of each run; NaN of one that it lacks."""
+    for rate, others in zip(runs["learning_rate"], runs["hyperparameters"].to_list(), strict=True):
+        values = {item["name"]: item["value"] for item in others or []}
+        values["learning_rate"] = rate
+        yield tuple(values.get(name, nan) for name in names)

@@ -39,7 +39,7 @@ from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
 from results.schema import TUNING
-from results.tuning import Setting, Tried, setting_of
+from results.tuning import Setting, Tried, settings_of
 
 NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
@@ -222,8 +222,8 @@ def _sides(
         runs, optimizer = values[workload].filter(method=method), Method.of(method).optimizer
         names = study.tuned_names(optimizer)
         rows: dict[Setting, list[int]] = {}
-        for place, row in enumerate(runs.iter_rows(named=True)):
-            rows.setdefault(setting_of(row, names), []).append(place)
+        for place, setting in enumerate(settings_of(runs, names)):
+            rows.setdefault(setting, []).append(place)
         tuning = tables.runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
         tuner, where = tuned_as(study, method, backend, tuning)
         tried = settings_tried(study, optimizer, tuning.filter(method=tuner, backend=where))

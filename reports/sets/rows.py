@@ -18,7 +18,7 @@ from results.merging import KEYS
 from results.outcomes import FINISHED
 from results.reading import with_method
 from results.schema import COMPARISONS, TUNING
-from results.tuning import setting_of
+from results.tuning import settings_of
 from results.verdicts import holds
 
 ROWS = {  # what names a row
@@ -163,7 +163,7 @@ def _settings(study: StudyPlan, runs: pl.DataFrame) -> Iterator[str]:
             continue  # one of the cells without runs
         names = study.tuned_names(optimizer)
         right = {found.chosen} if stage == "final" else set(found.likely[1:])
-        wrong = {setting_of(row, names) for row in judged.iter_rows(named=True)} - right
+        wrong = set(settings_of(judged, names)) - right
         if wrong:
             yield (
                 f"{study.name}/runs.parquet: {stage} runs of {method} on {workload}, {backend}: "

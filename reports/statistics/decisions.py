@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from reports.statistics.paired import DEFAULT_TEST, TESTS, ties_against
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.statistics.values import ordered_values
-from results.intervals import median_interval
+from results.intervals import median
 
 ClaimRelation = Literal["better", "no_worse", "same"]
 Finding = Literal["supported", "refuted", "inconclusive"]
@@ -131,7 +131,7 @@ def decide(
             refuted relation refutes the whole.
         most: what each may be at most, where `gains` is what it is at least; None where they are known.
     """
-    medians = [median_interval(end).median for end in _ends(gains, most)]
+    medians = [median(end) for end in _ends(gains, most)]
     if all(map(question.borne_out, medians)):
         return "supported" if p_value <= alpha else "inconclusive"
     refuted = question.excluded(medians[0], medians[-1]) and refuting_p_value <= alpha
@@ -145,7 +145,7 @@ def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool
     Args:
         gains, most: shape (pairs,), between what each gain lies.
     """
-    low, high = (median_interval(end).median for end in _ends(gains, most))
+    low, high = (median(end) for end in _ends(gains, most))
     borne_out = question.borne_out(low) and question.borne_out(high)
     return not borne_out and not question.excluded(low, high)
 

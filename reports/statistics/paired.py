@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from math import comb
 from typing import Literal
 
@@ -103,10 +104,14 @@ def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
     return np.where(np.abs(values) <= negligible, np.finfo(float).tiny, values)
 
 
-@lru_cache(maxsize=4096)
 def _share_of_patterns(most: int, count: int) -> float:
     """Of all patterns of so many signs, the share that has at most `most` of one sign."""
-    return sum(comb(count, number) for number in range(most + 1)) / 2**count
+    return _patterns_up_to(count)[most] / 2**count
+
+
+@lru_cache(maxsize=256)
+def _patterns_up_to(count: int) -> tuple[int, ...]:
+    return tuple(accumulate(comb(count, number) for number in range(count + 1)))
 
 
 TESTS: Mapping[str, Test] = {"wilcoxon": signed_rank_p_value, "sign": sign_p_value}

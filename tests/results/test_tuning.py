@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from documents.document import Direction
 from documents.tuning import TwoStageSweep
-from results.tuning import Judge, Tried, setting_of, tried
+from results.tuning import Judge, Tried, settings_of, tried
 from tests.results.rows import rows
 
 
@@ -149,7 +149,7 @@ def test_a_missing_run_says_nothing():
 
 
 def test_a_setting_that_lacks_a_hyperparameter_is_no_other_one():
-    setting = setting_of({"learning_rate": 0.1, "hyperparameters": None}, ["learning_rate", "beta1"])
+    (setting,) = settings_of(rows("runs", run("a", 1.0, hyperparameters=None)), ["learning_rate", "beta1"])
     assert setting[0] == 0.1
     assert math.isnan(setting[1])
 
