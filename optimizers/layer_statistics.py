@@ -130,10 +130,7 @@ class TappedOps:
 
     def _observed(self, layer: Layer, rows: Array, y: Array) -> Array:
         ops = self.ops
-        rows = ops.stop_gradient(rows)
-        if layer.bias is not None:
-            rows = ops.concatenate([rows, ops.ones_like(rows[:, :1])], -1)
-        second = ops.matrix_transpose(rows) @ rows
+        second = _second_moments(ops, ops.stop_gradient(rows), layer.bias is not None)
         known = layer.weight in self.sums
         self.sums[layer.weight] = self.sums[layer.weight] + second if known else second
         self.rows[layer.weight] = self.rows.get(layer.weight, 0) + rows.shape[0]
@@ -143,6 +140,19 @@ class TappedOps:
             return ops.matrix_transpose(flat) @ flat
 
         return ops.tap(observe, y, self.slots[layer.weight])
+
+
+def _second_moments(ops: Ops, rows: Array, with_one: bool) -> Array:
+    """Sums of a a^T over rows a (N, n), each with a 1 at its end if so.
+
+    Put together of their parts: a copy of all rows with the ones would take as long as the product.
+    """
+    squares = ops.matrix_transpose(rows) @ rows
+    if not with_one:
+        return squares
+    sums = ops.sum(rows, axis=0, keepdims=True)
+    last = ops.concatenate([sums, ops.full_like(sums[:, :1], rows.shape[0])], -1)
+    return ops.concatenate([ops.concatenate([squares, sums], 0), ops.matrix_transpose(last)], -1)
 
 
 def _added(ops: Ops, one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
