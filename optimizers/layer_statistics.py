@@ -195,7 +195,7 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
         return value, table.means()
 
     slots = {layer.weight: ops.zeros((layer.outputs, layer.outputs)) for layer in layers}
-    value, pullback, inputs = at.derivatives.vjp(passed, slots)
+    value, pullback, inputs = at.derivatives.vjp(passed, slots, at.alone)
     if empirical or likelihood is None:
         scale = 1 / at.examples if fisher == "empirical_of_mean" else at.examples
         scale = scale / (1.0 if likelihood is None else likelihood.scale)

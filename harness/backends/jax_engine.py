@@ -45,7 +45,9 @@ class JaxEngine:
     def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.hessian(function)
 
-    def vjp(self, function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
+    def vjp(
+        self, function: Callable[..., Any], point: Any, alone: bool
+    ) -> tuple[Any, Callable[..., Any], Any]:
         value, pullback, others = jax.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 

@@ -21,9 +21,9 @@ from workloads.workload import Likelihood, Role
 
 EXAMPLES, CLASSES, DAMPING = 13, 3, 1e-2
 FISHERS = {"empirical": "empirical", "expected": "type-2"}
-# What our G is multiplied with to be theirs. The mean squared error over N examples and C outputs is s = 2 / C
-# times the mean negative log-likelihood, whose gradients g make our G, s / N times the sum of g g^T. Theirs
-# comes from the gradients s g of the squared error of each example, C / N times the sum of s g (s g)^T.
+# What our G is multiplied with to be theirs. The mean squared error over N examples and C outputs is
+# s = 2 / C times the mean negative log-likelihood; its gradients g make our G, s / N times the sum of g g^T;
+# theirs is C / N times the sum of s g (s g)^T, for the gradients s g of the squared errors.
 MULTIPLES = {("mse", "empirical"): 2.0}
 DAMPING_FORMS: dict[str, Any] = {
     "factored": {"damping": DAMPING, "use_heuristic_damping": True},
