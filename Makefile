@@ -9,7 +9,7 @@ CONFIG ?=
 
 BIN := $(abspath $(VENV))/bin
 # the stamp carries a checksum of what the environment is made from: equal content means ready
-READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock pyproject.toml | cksum))
+READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock requirements-no-deps.lock pyproject.toml | cksum))
 IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 # a worker takes whole files, in the order of tests/conftest.py
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -73,17 +73,21 @@ $(READY):
 	  $$found -m venv $(VENV); \
 	fi; \
 	$(VENV)/bin/python -m pip install --quiet --requirement requirements.lock; \
-	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
+	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --requirement requirements-no-deps.lock \
+	  --editable .; \
 	rm -f $(VENV)/ready-*; \
 	touch $@
 
 # Raise a version: `.venv/bin/pip install NAME==VERSION`, `make lock`, `make test`.
-lock:  ## write requirements.lock and environment.yml from what is installed in .venv
+lock:  ## write the lock files and environment.yml from what is installed in .venv
 	@$(VENV)/bin/python -m pip freeze --all --exclude-editable \
-	  | grep -Ev '^(pip|wheel)==|^(nvidia|cuda|triton|jax-cuda)' | sed 's/+[^ ]*$$//' | LC_ALL=C sort -f > $(VENV)/pins
+	  | grep -Ev '^(pip|wheel)==|^(nvidia|cuda|triton|jax-cuda)' | sed 's/+[^ ]*$$//' | LC_ALL=C sort -f > $(VENV)/installed
+	@sed -n 's/^\([^#]*==\).*/^\1/p' requirements-no-deps.lock > $(VENV)/names
+	@grep -vf $(VENV)/names $(VENV)/installed > $(VENV)/pins
 	@{ grep '^#' requirements.lock; cat $(VENV)/pins; } > $(VENV)/requirements.lock
+	@{ grep '^#' requirements-no-deps.lock; grep -f $(VENV)/names $(VENV)/installed; } > $(VENV)/requirements-no-deps.lock
 	@{ sed '/- pip:/q' environment.yml; sed 's/^/      - /' $(VENV)/pins; } > $(VENV)/environment.yml
-	@mv $(VENV)/requirements.lock $(VENV)/environment.yml .
+	@mv $(VENV)/requirements.lock $(VENV)/requirements-no-deps.lock $(VENV)/environment.yml .
 
 clean:  ## remove what runs and checks wrote; the environment and results/published stay
 	@rm -rf results/specs results/runs results/tables results/figures results/logs results/kernels results/newcomers reports/site .snakemake .cache \

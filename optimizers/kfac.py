@@ -59,11 +59,10 @@ def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, kind: str) 
         known = (means[0] > 0) & (means[1] > 0)
         pi = ops.sqrt(ops.where(known, means[0], 1.0) / ops.where(known, means[1], 1.0))
         added = (pi * ops.sqrt(damping), ops.sqrt(damping) / pi)
-    inverses = []
-    for factor, shift in zip(factors, added, strict=True):
-        identity = ops.eye(factor.shape[-1])
-        inverses.append(ops.solve(factor + shift * identity, ops.zeros_like(factor) + identity))
-    return LayerFactors(*inverses)
+    damped = (
+        factor + shift * ops.eye(factor.shape[-1]) for factor, shift in zip(factors, added, strict=True)
+    )
+    return LayerFactors(*(ops.cholesky_inverse(ops.cholesky(one)) for one in damped))
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,6 @@ def as_rows(ops: Ops, x: Array) -> Array:
     return ops.reshape(x, (-1, x.shape[-1]))
 
 
-def with_ones(ops: Ops, rows: Array) -> Array:
-    """Rows (rows, n + 1) with the 1 at their end that a bias is multiplied with."""
-    return ops.concatenate([rows, ops.ones_like(rows[:, :1])], -1)
-
-
 def channels_last(ops: Ops, images: Array) -> Array:
     """Images (N, C, H, W) as (N, H, W, C)."""
     return ops.swapaxes(ops.swapaxes(images, 1, 2), 2, 3)
@@ -78,9 +73,17 @@ def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: An
     return channels_last(ops, ops.conv2d(x, unit, stride, padding))
 
 
-def second_moment_of_rows(ops: Ops, rows: Array) -> Array:
-    """The sum of a a^T over rows a, (n, n)."""
-    return ops.matrix_transpose(rows) @ rows
+def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Array:
+    """The sum of a a^T over rows a (N, n), each with a 1 at its end for a bias if so.
+
+    Put together of its parts: a copy of all rows with the ones would take as long as the product.
+    """
+    squares = ops.matrix_transpose(rows) @ rows
+    if not with_one:
+        return squares
+    sums = ops.sum(rows, axis=0, keepdims=True)
+    last = ops.concatenate([sums, ops.full_like(sums[:, :1], rows.shape[0])], -1)
+    return ops.concatenate([ops.concatenate([squares, sums], 0), ops.matrix_transpose(last)], -1)
 
 
 def scale_of_mean_loss(fisher: str, examples: int) -> float:
@@ -161,7 +164,7 @@ class TappedOps:
     def _observed(self, layer: Layer, entering: Array, y: Array) -> Array:
         ops = self.ops
         rows = as_rows(ops, ops.stop_gradient(entering))
-        second = second_moment_of_rows(ops, rows if layer.bias is None else with_ones(ops, rows))
+        second = second_moment_of_rows(ops, rows, layer.bias is not None)
         known = layer.weight in self.sums
         self.sums[layer.weight] = self.sums[layer.weight] + second if known else second
         self.rows[layer.weight] = self.rows.get(layer.weight, 0) + rows.shape[0]
@@ -204,7 +207,7 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
         return value, table.means()
 
     slots = {layer.weight: ops.zeros((layer.outputs, layer.outputs)) for layer in layers}
-    value, pullback, inputs = at.derivatives.vjp(passed, slots)
+    value, pullback, inputs = at.derivatives.vjp(passed, slots, at.alone)
     if empirical or likelihood is None:
         scale = scale_of_mean_loss(fisher, at.examples)
         scale = scale / (1.0 if likelihood is None else likelihood.scale)

@@ -39,10 +39,12 @@ class AutomaticDifferentiation(Protocol):
     def hessian(self, function: Function) -> Function:
         """The Hessian of a scalar function of a vector."""
 
-    def vjp(self, function: Callable[[Any], tuple[Any, Any]], point: Any) -> tuple[Any, Function, Any]:
+    def vjp(
+        self, function: Callable[[Any], tuple[Any, Any]], point: Any, alone: bool
+    ) -> tuple[Any, Function, Any]:
         """`(value, pullback, others)` of `function(point) -> (value, others)`.
 
-        `pullback` takes a cotangent of the value to that of the point.
+        `pullback` takes a cotangent of the value to that of the point. `alone` says that it is not mapped.
         """
 
 
@@ -80,6 +82,7 @@ class LossAtPoint:
         draws: what targets are drawn with, of the outputs' shape; None where the need draws nothing.
         examples: in the minibatch.
         derivatives: of functions of one run.
+        alone: whether the run is not mapped with others.
     """
 
     ops: Ops
@@ -93,6 +96,7 @@ class LossAtPoint:
     draws: Array | None
     examples: int
     derivatives: AutomaticDifferentiation
+    alone: bool
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("curvebench", "documents", "harness", "reports", "results")  # folders of one purpose each
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = ROOT / "requirements.lock"
+WITHOUT_DEPENDENCIES = ROOT / "requirements-no-deps.lock"
 
 MAY_IMPORT = {  # first-party packages, besides itself
     "documents": set(),
@@ -43,6 +44,11 @@ ARRAYS_ONLY = {
 
 def pins(lines: list[str]) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def all_pins() -> list[str]:
+    """Of what is installed with its dependencies, and without."""
+    return [pin for file in (LOCK, WITHOUT_DEPENDENCIES) for pin in pins(file.read_text().splitlines())]
 
 
 def normal(name: str) -> str:
@@ -71,14 +77,12 @@ def name_of(path: Path) -> str:
 
 
 def test_the_lock_file_holds_exact_public_versions_only():
-    wrong = [
-        pin for pin in pins(LOCK.read_text().splitlines()) if not re.fullmatch(r"[\w.-]+==\d[\w.]*", pin)
-    ]
+    wrong = [pin for pin in all_pins() if not re.fullmatch(r"[\w.-]+==\d[\w.]*", pin)]
     assert not wrong, f"{LOCK.name}: no local versions, paths, hashes, options or ranges, please"
 
 
 def test_the_lock_file_names_each_package_once_and_no_package_of_one_accelerator():
-    names = [normal(pin.split("==")[0]) for pin in pins(LOCK.read_text().splitlines())]
+    names = [normal(pin.split("==")[0]) for pin in all_pins()]
     assert len(names) == len(set(names))
     assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton", "jax-cuda"))]
 
@@ -92,7 +96,7 @@ def test_conda_users_get_the_same_pins():
 
 
 def test_the_environment_is_the_one_that_the_lock_file_describes():
-    locked = dict(pin.split("==") for pin in pins(LOCK.read_text().splitlines()))
+    locked = dict(pin.split("==") for pin in all_pins())
     installed = {name: importlib.metadata.version(name).split("+")[0] for name in locked}
     assert installed == locked
 
@@ -100,7 +104,7 @@ def test_the_environment_is_the_one_that_the_lock_file_describes():
 def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
     declared = {normal(name) for name in PROJECT["project"]["dependencies"]}
     extras = PROJECT["project"]["optional-dependencies"]
-    locked = {normal(pin.split("==")[0]) for pin in pins(LOCK.read_text().splitlines())}
+    locked = {normal(pin.split("==")[0]) for pin in all_pins()}
     assert (
         declared | {normal(name) for extra in ("bench", "test", "lint") for name in extras[extra]} <= locked
     )
@@ -274,10 +278,11 @@ def calls(folder: Path) -> list[str]:
 
 
 def test_the_environment_is_made_once_from_the_lock_file_and_again_when_it_changes(house: Path):
+    alone = WITHOUT_DEPENDENCIES.name
     assert make(house, "environment").returncode == 0
     assert calls(house) == [
         "-m pip install --quiet --requirement requirements.lock",
-        "-m pip install --quiet --no-deps --no-build-isolation --editable .",
+        f"-m pip install --quiet --no-deps --no-build-isolation --requirement {alone} --editable .",
     ]
     (house / "requirements.lock").touch()
     assert make(house, "environment").returncode == 0

@@ -6,10 +6,12 @@ A rule with amortized work is timed over whole turns of its cadence.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,10 @@ from results.provenance import cpu_model
 
 from .cases import timed
 from .clock import one_thread
+from .contest import Contest
 from .interleaving import Ratios, interleaved, repeated
 from .matrix_peers import TORCH_MATRIX_PEERS
+from .networks import network_contests
 from .peers import peers
 from .shapes import SHAPE_SETS
 from .steps import STEPS, optimizer_step
@@ -33,34 +37,44 @@ REPETITIONS = 41
 OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
-def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
-    """Each of our steps whose label has the pattern beside each peer; call inside `one_thread`.
-
-    Yields:
-        Rows of the table that the report keeps (`reports.pages.kernel_ratios.read_ratios`).
-    """
+def contests(pattern: str) -> Iterator[Contest]:
+    """Each of our steps whose label has the pattern beside each peer."""
     for each in timed(pattern).values():
         optimizer, backend, dtype = each.case.optimizer, each.backend, each.dtype
         options = OPTIONS.get(optimizer, {})
         for peer, prepare in peers(optimizer, backend, options).items():
             shapes = SHAPE_SETS[each.case.name.rsplit(".", 1)[1]]
             rule = rules()[optimizer].choose(options)
-            calls = rule.refresh_every or 1
-            mine, theirs = optimizer_step(backend, rule, shapes, dtype), prepare(shapes, dtype)
-            with ExitStack() as stack:
-                stack.enter_context(theirs.context())
-                stack.enter_context(mine.context())
-                for _ in range(STEPS):
-                    mine.run()
-                    theirs.run()
-                found = interleaved(repeated(mine.run, calls), repeated(theirs.run, calls), repetitions)
-            names = {"step": each.case.name, "backend": backend, "precision": dtype, "peer": peer}
-            yield {**names, **measured(found, calls)}
+            turn = rule.refresh_every or 1
+            ours = partial(optimizer_step, backend, rule, shapes, dtype)
+            theirs = partial(prepare, shapes, dtype)
+            yield Contest(each.case.name, backend, dtype, peer, ours, theirs, calls=turn, steps=turn)
+    yield from (each for each in network_contests() if re.search(pattern, each.label))
 
 
-def measured(found: Ratios, calls: int) -> dict[str, Any]:
-    """Milliseconds of one call of so many, ratios, and what they were measured on."""
-    ours, theirs = (1e3 * seconds / calls for seconds in found.seconds)
+def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
+    """Time each contest whose label has the pattern; call inside `one_thread`.
+
+    Yields:
+        Rows of the table that the report keeps (`reports.pages.kernel_ratios.read_ratios`).
+    """
+    for each in contests(pattern):
+        mine, theirs = each.ours(), each.theirs()
+        with ExitStack() as stack:
+            stack.enter_context(theirs.context())
+            stack.enter_context(mine.context())
+            for _ in range(STEPS):
+                mine.run()
+                theirs.run()
+            samples = repeated(mine.run, each.calls), repeated(theirs.run, each.calls)
+            found = interleaved(*samples, repetitions)
+        names = {"step": each.step, "backend": each.backend, "precision": each.precision, "peer": each.peer}
+        yield {**names, **measured(found, each.steps)}
+
+
+def measured(found: Ratios, steps: int) -> dict[str, Any]:
+    """Milliseconds of one step of so many, ratios, and what they were measured on."""
+    ours, theirs = (1e3 * seconds / steps for seconds in found.seconds)
     numbers = {
         "ours_milliseconds": ours,
         "peer_milliseconds": theirs,
@@ -79,9 +93,13 @@ def measured(found: Ratios, calls: int) -> dict[str, Any]:
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """By backend and kind of rule the number of steps, and mean and worst ratio over the fastest peers."""
+    """By backend and kind of rule the number of steps, and mean and worst ratio over the fastest peers.
+
+    What is beside another computation is left out.
+    """
+    rows = rows.filter(~pl.col("step").str.contains(" beside "))
     rule = pl.col("step").str.extract(r"^step\.(\w+)\.")
-    kind = pl.when(rule.is_in(list(TORCH_MATRIX_PEERS))).then(rule).otherwise(pl.lit("entrywise"))
+    kind = pl.when(rule.is_in([*TORCH_MATRIX_PEERS, "kfac"])).then(rule).otherwise(pl.lit("entrywise"))
     fastest = rows.group_by("backend", kind.alias("rules"), "step").agg(pl.col("ratio").max())
     return (
         fastest.group_by("backend", "rules")

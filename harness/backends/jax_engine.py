@@ -1,7 +1,8 @@
-"""Programs on JAX: one jitted scan over steps, or a loop over the jitted step; buffers are donated."""
+"""Programs on JAX: one jitted scan over steps, or jitted loops between amortized work; donated buffers."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -44,22 +45,22 @@ class JaxEngine:
     def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.hessian(function)
 
-    def vjp(self, function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
+    def vjp(
+        self, function: Callable[..., Any], point: Any, alone: bool
+    ) -> tuple[Any, Callable[..., Any], Any]:
         value, pullback, others = jax.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        if program.update.amortizes:
-            return _Loop(program, carry, constants, inputs)
-
         def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
             return jax.lax.scan(lambda c, x: (program.step(c, constants, x), None), carry, inputs)[0]
 
         traced = jax.jit(advance, donate_argnums=0).trace(carry, constants, inputs)
-        if self.device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
-            return _Loop(program, carry, constants, inputs)
+        is_slowed = self.device == "cpu" and _has_convolution(traced.jaxpr.jaxpr)
+        if program.update.amortizes or is_slowed:
+            return _Loop(program, carry, constants, inputs, together=not is_slowed)
         return traced.lower().compile()
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -91,23 +92,40 @@ def _laid_out(analysis: Any) -> int:
 
 
 class _Loop:
-    """One compiled step, called by the host: a scan cannot choose, and slows convolutions on a CPU."""
+    """Compiled steps for each kind of amortized work, of which the host calls the one that is due.
 
-    def __init__(self, program: Program, carry: Carry, constants: Constants, inputs: Inputs) -> None:
-        self.update = program.update
+    Args:
+        program, carry, constants, inputs: what is compiled, and what for, by shapes.
+        together: whether steps in a row with the same work are one call; inside a compiled loop, XLA slows
+            convolutions on a CPU.
+    """
+
+    def __init__(
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, together: bool
+    ) -> None:
+        self.update, self.together = program.update, together
 
         def compiled(work: Work) -> Any:
             def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
                 return program.step(carry, constants, step_of(inputs, index), work)
 
-            return jax.jit(step, donate_argnums=0).lower(carry, constants, inputs, np.int32(0)).compile()
+            def steps(carry: Carry, constants: Constants, inputs: Inputs, start: Array, stop: Array) -> Carry:
+                if not together:
+                    return step(carry, constants, inputs, start)
+                return jax.lax.fori_loop(start, stop, lambda i, c: step(c, constants, inputs, i), carry)
+
+            bounds = (np.int32(0), np.int32(1))
+            return jax.jit(steps, donate_argnums=0).lower(carry, constants, inputs, *bounds).compile()
 
         self.programs = {work: compiled(work) for work in program.update.cadence}
 
     def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        for index, number in enumerate(np.asarray(inputs.step).tolist()):
-            step = self.programs[self.update.work_of(round(number))]
-            carry = step(carry, constants, inputs, np.int32(index))
+        works = [self.update.work_of(round(number)) for number in np.asarray(inputs.step).tolist()]
+        runs = itertools.groupby(range(len(works)), lambda i: (works[i], None if self.together else i))
+        for (work, _), alike in runs:
+            indices = list(alike)
+            bounds = (np.int32(indices[0]), np.int32(indices[-1] + 1))
+            carry = self.programs[work](carry, constants, inputs, *bounds)
         return carry
 
 

@@ -157,6 +157,9 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         ),
         solve=jnp.linalg.solve,
         cholesky=jnp.linalg.cholesky,  # of the symmetric part by itself
+        cholesky_inverse=lambda x: jax.scipy.linalg.cho_solve(
+            (x, True), jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape)
+        ),
         relu=relu,
         gelu=lambda x: jax.nn.gelu(x, approximate=False),
         silu=jax.nn.silu,

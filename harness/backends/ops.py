@@ -99,6 +99,7 @@ class Ops:
     svd: Callable[[Array], tuple[Array, Array, Array]]  # u, s descending, vh; reduced
     solve: Callable[[Array, Array], Array]  # both (..., n, n) and (..., n, k)
     cholesky: Callable[[Array], Array]  # lower
+    cholesky_inverse: Callable[[Array], Array]  # (L L^T)^-1 of lower L
 
     # --- networks ---
     relu: Callable[[Array], Array]

@@ -97,7 +97,11 @@ class TorchEngine:
         # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
         return torch.func.jacrev(torch.func.jacrev(function))
 
-    def vjp(self, function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
+    def vjp(
+        self, function: Callable[..., Any], point: Any, alone: bool
+    ) -> tuple[Any, Callable[..., Any], Any]:
+        if alone:
+            return _vjp(function, point)
         value, pullback, others = torch.func.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 
@@ -449,6 +453,22 @@ def _value_and_grad(function: Callable[..., Any], params: Mapping[str, torch.Ten
     grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
     others = {name: other.detach() for name, other in others.items()}
     return (value.detach(), others), dict(zip(leaves, grads, strict=True))
+
+
+def _vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
+    """Plain autograd, for a function that is not mapped."""
+    leaves, form = pytree.tree_flatten(point)
+    leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+    with torch.enable_grad():
+        value, others = function(pytree.tree_unflatten(leaves, form))
+
+    def pullback(cotangent: torch.Tensor) -> Any:
+        grads = torch.autograd.grad(
+            value, leaves, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        return pytree.tree_unflatten(grads, form)
+
+    return value.detach(), pullback, pytree.tree_map(torch.Tensor.detach, others)
 
 
 def make(dtype: str, device: str) -> TorchEngine:

@@ -18,11 +18,18 @@ from harness.backends.ops import Array, Ops
 class _Tap(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     """The identity on y, by whose gradient g the slot has the gradient observe(g)."""
 
-    generate_vmap_rule = True
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, observe: Any, y: torch.Tensor, slot: torch.Tensor) -> Any:
+        # One that torch generates makes two classes at each call, which takes longer than the tap itself.
+        first = [
+            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+            for value, dim in zip((y, slot), in_dims[1:], strict=True)
+        ]
+        return _Tap.apply(torch.func.vmap(observe), *first), 0
 
     @staticmethod
     def forward(observe: Any, y: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
-        return y.clone()
+        return y.view_as(y)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -126,6 +133,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         svd=guarded(lambda x: torch.linalg.svd(x, full_matrices=False), torch.isfinite, torch.where),
         solve=_solve,
         cholesky=_cholesky,
+        cholesky_inverse=torch.cholesky_inverse,
         relu=torch.relu,
         gelu=functional.gelu,
         silu=functional.silu,

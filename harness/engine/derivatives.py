@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from harness.backends.ops import Array, Ops
@@ -47,8 +48,11 @@ class Derivatives(Protocol):
     def hessian(self, function: Function) -> Function:
         """The Hessian of a scalar function of a vector."""
 
-    def vjp(self, function: Function, point: Any) -> tuple[Any, Function, Any]:
-        """`(value, pullback, others)` of `function(point) -> (value, others)`, a tree of arrays."""
+    def vjp(self, function: Function, point: Any, alone: bool) -> tuple[Any, Function, Any]:
+        """`(value, pullback, others)` of `function(point) -> (value, others)`, an array and a tree of arrays.
+
+        `alone` says that it is not mapped.
+        """
 
 
 def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: bool) -> Function:
@@ -149,7 +153,7 @@ def step_evaluation(
     ops = derivatives.ops
 
     def value_of(need: Need) -> Function:
-        def one(flat: Any, state: Any, batch: Any, noise: Any) -> Any:
+        def one(alone: bool, flat: Any, state: Any, batch: Any, noise: Any) -> Any:
             own = {name: value for name, value in noise.items() if name != DRAWS}
 
             def loss_by(table: Ops, params: Any) -> Any:
@@ -172,10 +176,11 @@ def step_evaluation(
                     draws=noise.get(DRAWS),
                     examples=next(iter(batch.values())).shape[0],
                     derivatives=derivatives,
+                    alone=alone,
                 )
             )
 
-        return over_lanes_or_alone(derivatives, lambda alone: one, per_seed)
+        return over_lanes_or_alone(derivatives, lambda alone: partial(one, alone), per_seed)
 
     gradient = lane_gradient(derivatives, of.loss, per_seed)
     needed = {need.name: value_of(need) for need in needs}

@@ -16,7 +16,6 @@ from optimizers.layer_statistics import (
     patches,
     scale_of_mean_loss,
     second_moment_of_rows,
-    with_ones,
 )
 from optimizers.layers import Layer
 
@@ -118,7 +117,7 @@ def layer_sums(ops: Ops, layer: ModuleLayer, x: torch.Tensor, gradient: torch.Te
         gradient = channels_last(ops, gradient)
     rows = as_rows(ops, x)
     return LayerSums(
-        second_moment_of_rows(ops, rows if module.bias is None else with_ones(ops, rows)),
+        second_moment_of_rows(ops, rows, module.bias is not None),
         second_moment_of_rows(ops, as_rows(ops, gradient)),
         rows.shape[0],
     )

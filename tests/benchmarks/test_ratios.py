@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.kernels.ratios import main, summary
+from benchmarks.kernels.networks import STEPS_A_CALL, curvlinops_steps, kfac_steps
+from benchmarks.kernels.ratios import contests, main, summary
 from reports.pages.kernel_ratios import read_ratios
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +25,7 @@ def test_means_are_over_the_fastest_peers_that_we_compare_worst_with():
         ("step.adam.many_tiny", "foreach", 0.5),
         ("step.sgd.many_tiny", "fused", 8.0),
         ("step.soap.many_tiny", "SOAP", 0.5),
+        ("step.kfac.digits_mlp beside sgd, every 1", "sgd", 3.0),
     ]
     found = summary(
         pl.DataFrame(rows, ["step", "peer", "ratio"], orient="row").with_columns(backend=pl.lit("x"))
@@ -42,6 +45,28 @@ def test_every_peer_gets_a_line_and_a_row_and_every_backend_a_mean(
     for row, line in zip(written.iter_rows(named=True), lines, strict=False):
         assert line.startswith(f"{row['step']} {row['backend']} float32, ours / {row['peer']}: ")
         assert f" ms = {row['ratio']} [{row['low']}, {row['high']}]" in line
+
+
+def test_curvlinops_takes_the_same_steps_of_k_fac():
+    ours, theirs = kfac_steps("torch", "float64", STEPS_A_CALL), curvlinops_steps("float64")
+    before = ours.result()
+    np.testing.assert_array_equal(before, theirs.result())
+    with ours.context():
+        ours.run()
+        theirs.run()
+    assert np.abs(ours.result() - before).max() > 1e-3
+    np.testing.assert_allclose(ours.result(), theirs.result(), atol=1e-12)
+
+
+def test_k_fac_stands_beside_curvlinops_and_sgd():
+    assert [(each.label, each.peer) for each in contests("kfac")] == [
+        ("step.kfac.digits_mlp torch float32", "curvlinops"),
+        *(
+            (f"step.kfac.digits_mlp beside sgd, 3 x 4 lanes, every {every} {backend} float32", "sgd, ours")
+            for backend in ("jax", "torch")
+            for every in (1, 10)
+        ),
+    ]
 
 
 def test_a_pattern_that_fits_nothing_is_an_error(capsys: pytest.CaptureFixture[str]):

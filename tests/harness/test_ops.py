@@ -206,6 +206,10 @@ def test_decompositions_decompose(backend: str):
     np.testing.assert_allclose(u * s[..., None, :] @ vh, x, atol=1e-12)
     (lower,) = host(ops.cholesky(ops.asarray(square)))
     np.testing.assert_allclose(lower @ lower.swapaxes(-1, -2), square, atol=1e-12)
+    (inverse,) = host(ops.cholesky_inverse(ops.asarray(lower)))
+    np.testing.assert_allclose(
+        square @ inverse, np.broadcast_to(np.eye(square.shape[-1]), square.shape), atol=1e-12
+    )
     (solution,) = host(ops.solve(ops.asarray(square), ops.asarray(x)))
     np.testing.assert_allclose(square @ solution, x, atol=1e-12)
 
@@ -232,6 +236,8 @@ def test_a_singular_or_indefinite_matrix_gives_no_finite_result(backend: str):
     factors = np.isfinite(ops.to_numpy(ops.cholesky(x))).all(axis=(1, 2))
     assert factors[0]
     assert not factors[1]
+    inverses = np.isfinite(ops.to_numpy(ops.cholesky_inverse(ops.cholesky(x)))).all(axis=(1, 2))
+    assert inverses.tolist() == factors.tolist()
     solutions = np.isfinite(ops.to_numpy(ops.solve(x, ops.asarray(np.ones((3, 2, 1)))))).all(axis=(1, 2))
     assert solutions.tolist() == [True, True, False]
 

@@ -183,6 +183,26 @@ def test_lanes_are_as_alone(backend: str):
         np.testing.assert_allclose(together[name][1, 1], value[0, 0], rtol=1e-12, atol=1e-13)
 
 
+def test_steps_in_a_row_without_amortized_work_are_one_call_on_jax():
+    bundle = bundle_of("kfac", {"factors_every": 3, "inverses_every": 3}, NUMBERS)
+    made = engine("jax", "float64")
+    with made.context():
+        loaded = load(bundle, made)
+        inputs = stretch_inputs(bundle, made, 0, STEPS)
+        segment: Any = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
+        bounds = []
+        for work, program in segment.programs.items():
+
+            def counted(*arguments: Any, work: Work = work, program: Any = program) -> Any:
+                bounds.append((work, *map(int, arguments[-2:])))
+                return program(*arguments)
+
+            segment.programs[work] = counted
+        segment(loaded.carry, loaded.constants, inputs)
+    both = Work.OBSERVE | Work.REFRESH
+    assert bounds == [(both, 0, 1), (Work.NONE, 1, 3), (both, 3, 4)]
+
+
 def test_it_is_for_networks_alone():
     workload = workloads()["least_squares"]
     rule = rules()["kfac"]

@@ -239,3 +239,22 @@ def test_weights_of_one_layer_share_its_biases_in_order():
     del shapes["bk"]
     with pytest.raises(OptionError, match="the biases bq of layer 0 may belong to each of q, k; give every"):
         layers_of(shapes, roles)
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (1, 0)])
+def test_a_tap_of_torch_is_mapped_inside_gradients_and_outside(axes: tuple[int | None, int | None]):
+    ops = torch_ops(dtype="float64")
+    weight = torch.arange(1.0, 4.0, dtype=torch.float64)
+    y, slot = torch.ones(3, 3, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)
+    own, other = (
+        value if axis is not None else value[0] for value, axis in zip((y, slot), axes, strict=True)
+    )
+
+    def total(y: Any, slot: Any) -> Any:
+        return (ops.tap(lambda g: g * g, y, slot) * weight).sum()
+
+    of_y, of_slot = torch.func.vmap(torch.func.grad(total, (0, 1)), axes)(own, other)
+    assert torch.equal(of_y, weight.expand(3, 3))
+    assert torch.equal(of_slot, (weight**2).expand(3, 3))
+    of_slot = torch.func.grad(lambda slot: torch.func.vmap(total, axes)(own, slot).sum())(other)
+    assert torch.equal(of_slot, (weight**2).expand(3, 3) if axes[1] == 0 else 3 * weight**2)
