@@ -204,6 +204,12 @@ def test_training_is_gradient_descent_and_momentum_a_running_mean():
             assert found[row, step] == pytest.approx(pairwise(np.array(seen)), rel=1e-4)
 
 
+def test_momentum_of_zero_raises_nothing(monkeypatch):
+    """The greatest correlation of a run without is 0.7 too, and above the mean of that run."""
+    monkeypatch.setattr(symo_factors, "OWN_BETA", 0.0)
+    assert RAISED in {part for part, _ in failing(few(MOMENTUM, 1, {RAISED}))}
+
+
 def test_students_that_start_alike_are_noticed(monkeypatch):
     drawn = symo_factors._weights(np.random.default_rng(0), symo_factors.WIDTHS)
     monkeypatch.setattr(symo_factors, "_weights", lambda random, widths: drawn)
