@@ -236,7 +236,11 @@ def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float
         source=source,
         hyperparameters={
             "learning_rate": LEARNING_RATE,
-            "damping": Hyperparameter("lambda, added to the factors as damping_form says", 1e-3, 0.0),
+            "damping": Hyperparameter(
+                "lambda, added to the factors as damping_form says; with 0 a singular one gives NaN",
+                1e-3,
+                0.0,
+            ),
             "factor_decay": share("the share of the factors kept at a step that observes", decay),
             "momentum": share("mu, the share of the velocity kept", momentum),
             "weight_decay": Hyperparameter("multiplied by the learning rate", 0.0, 0.0),

@@ -79,7 +79,7 @@ class _Network:
         """
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
         kept, step, cutoff = [
-            _beside(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
+            _with_axes_of(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
         ]
         moments = [
             kept * before + (1 - kept) * block.second_moment(ops, matrix)
@@ -91,13 +91,13 @@ class _Network:
             ops, self.blocks, preconditioned(ops, self.blocks, moments, corrected, cutoff)
         )
         moved = {
-            name: array - _beside(ops, hyper["learning_rate"], array) * direction[name]
+            name: array - _with_axes_of(ops, hyper["learning_rate"], array) * direction[name]
             for name, array in param.items()
         }
         return moved, BlockMoments(tuple(moments))
 
 
-def _beside(ops: Ops, value: Array, array: Array) -> Array:
+def _with_axes_of(ops: Ops, value: Array, array: Array) -> Array:
     """A hyperparameter (*lanes, 1) as one that broadcasts against an array (*lanes, ...)."""
     return ops.reshape(value, (*value.shape, *(1,) * (array.ndim - value.ndim)))
 

@@ -28,7 +28,7 @@ from harness.engine.derivatives import (
     step_evaluation,
 )
 from harness.engine.layout import Layout, end_to_end, layout
-from harness.engine.program import Carry, Constants, Inputs, Program, Update
+from harness.engine.program import Carry, Constants, Inputs, Program, Update, Work
 from harness.interop.foreign import TorchRule, closure_evaluations
 from optimizers.bases import Change
 from optimizers.needs import Need
@@ -146,7 +146,10 @@ class Bundle:
         return (self.batch_size, *found.shape[1:])
 
     def draws(self, seed: int, step: int) -> dict[str, np.ndarray]:
-        """What the loss and the needs of a step draw from for one seed: of each step its own generator."""
+        """What the loss and the needs of a step draw from for one seed: of each step its own generator.
+
+        At a step that does not observe, what amortized needs would draw is 0.
+        """
         found: dict[str, np.ndarray] = {}
         if self.workload.noise is not None:
             generator = self.randoms[seed](f"noise of step {step}")
@@ -155,7 +158,9 @@ class Bundle:
         for need in self.needs:
             if need.draw is not None and likelihood is not None:
                 generator = self.randoms[seed](f"{need.name} of step {step}")
-                found[DRAWS] = need.draw(likelihood, generator, self.output_shape)
+                is_due = not need.amortized or self.update.work_of(step) & Work.OBSERVE
+                shape = self.output_shape
+                found[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
         return found
 
     @property

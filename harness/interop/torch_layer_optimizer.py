@@ -60,12 +60,12 @@ class LayerRuleOptimizer(RuleOptimizer):
     another kind, such as `embedding`, by `kinds` or its group. Each group is a rule of its own and has at
     least one layer.
 
-    Statistics are those of the backward passes since the last step through calls of the model itself, and
-    are computed only where the next step observes (`factors_every`): what enters the layers, and the
-    gradients of what leaves them. The loss is a mean over examples, which the first axis of the first tensor
-    that enters the model counts; over several backward passes it is the sum of their losses. For `fisher:
-    empirical` they are those of the gradients themselves, and go with them by `zero_grad`. For `sampled` they
-    are of passes inside `observing`:
+    Statistics are those of the backward passes since the last step through calls of the model itself, those
+    of `torch.autograd.grad` among them, and are computed only where the next step observes (`factors_every`):
+    what enters the layers, and the gradients of what leaves them. The loss is a mean over examples, which the
+    first axis of the first tensor that enters the model counts; over several backward passes it is the sum of
+    their losses. For `fisher: empirical` they are those of the gradients themselves, and go with them by
+    `zero_grad`. For `sampled` they are of passes inside `observing`:
 
         outputs = model(inputs)
         if optimizer.observes:
@@ -195,7 +195,7 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     def _forget(self) -> None:
         self._sums: dict[int, LayerSums] = {}
-        self._calls: set[ObservedCall] = set()
+        self._calls: dict[int, set[ObservedCall]] = {}
 
     def _hook(self) -> None:
         for layer in self._layers:
@@ -241,18 +241,18 @@ class LayerRuleOptimizer(RuleOptimizer):
         with in_full_precision([weight.device.type]):
             new = layer_sums(ops_of(str(weight.device), weight.dtype), layer, x, gradient)
         self._sums[number] = self._sums[number].added(new) if number in self._sums else new
-        self._calls.add(call)
+        self._calls.setdefault(number, set()).add(call)
 
     def _needed(self, form: Form, step: int) -> dict[str, Any]:
         lay = form.update.layout
         if not form.update.work_of(step) & Work.OBSERVE:
             return {}
         (need,) = self.rule.needs
-        examples = sum(call.examples for call in self._calls)
         found = {}
         for layer in layers_of(lay.shapes, lay.roles):
             if layer.number not in self._sums:
                 raise InputError(self._unobserved(self._layers[layer.number]))
+            examples = sum(call.examples for call in self._calls[layer.number])
             found[layer.weight] = self._sums[layer.number].statistics(layer, self._fisher, examples)
         return {need.name: found}
 

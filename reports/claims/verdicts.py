@@ -167,13 +167,13 @@ def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict
     """
     others = one.alternatives
     not_run = sum(other.interval is None for other in others)
-    told: dict[str, Any] = {"ties": sum(other.tied for other in others), "settings_not_run": not_run}
-    matter = told["ties"] or sum(other.share for other in others) > 1 - KEPT
+    tuned: dict[str, Any] = {"ties": sum(other.tied for other in others), "settings_not_run": not_run}
+    matter = tuned["ties"] or sum(other.share for other in others) > 1 - KEPT
     if matter and not_run == len(others):
-        return told
+        return tuned
     same = [other for other in others if _finding_at(other, one.question, relations) == found]
     differing = sum(other.share for other in others) - sum(other.share for other in same)
-    return told | {"ties_agree": sum(other.tied for other in same), "choices_agree": 1 - differing}
+    return tuned | {"ties_agree": sum(other.tied for other in same), "choices_agree": 1 - differing}
 
 
 def _finding_at(other: Alternative, question: Question, relations: int) -> Finding | None:

@@ -386,6 +386,36 @@ def test_compiled_and_recomputed_models_take_the_same_steps(way: Any):
 OTHER = {"learning_rate": 0.5, "factor_decay": 0.1}
 
 
+def test_a_layer_counts_the_examples_that_came_through_it():
+    """Two heads, each called on a batch of its own: each has the statistics of its batch."""
+
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(3, 2).double(), nn.Linear(3, 2).double()
+
+        def forward(self, x: Tensor, name: str) -> Tensor:
+            return getattr(self, name)(x)
+
+    generator = torch.Generator().manual_seed(0)
+    batches = {
+        name: torch.randn(size, 3, generator=generator).double() for name, size in (("one", 4), ("other", 9))
+    }
+    start = Heads()
+    moved = []
+    for names in (("one",), ("one", "other")):
+        model = copy.deepcopy(start)
+        given = [pair for pair in model.named_parameters() if pair[0].split(".")[0] in names]
+        optimizer = as_torch("kfac", given, {"fisher": "empirical"}, model=model, learning_rate=0.1)
+        sum(
+            functional.cross_entropy(model(batches[name], name), torch.zeros(len(batches[name]), dtype=int))
+            for name in names
+        ).backward()
+        optimizer.step()
+        moved.append(model.one.weight.detach().numpy())
+    assert_close(moved[1], moved[0], "one.weight")
+
+
 def test_groups_have_hyperparameters_of_their_own():
     """As two optimizers have, each on its own layer of the model."""
     one, two = perceptron(), perceptron()

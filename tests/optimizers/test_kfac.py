@@ -12,9 +12,9 @@ from documents.errors import InputError
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.engine.derivatives import model_of
-from harness.engine.execution import Bundle, load, state_entries, stretch_inputs
+from harness.engine.execution import Bundle, lanes_per_bundle, load, state_entries, stretch_inputs
 from harness.engine.layout import layout
-from harness.engine.program import Update, Work
+from harness.engine.program import Update, Work, pick, step_of
 from harness.engine.replaying import Online
 from harness.seeding import WorkloadRandom
 from optimizers import rules
@@ -238,6 +238,45 @@ def test_factors_count_in_bundles():
     factors = 65**2 + 32**2 + 33**2 + 10**2
     assert sum(need.entries(model_of(bundle.layout)) for need in bundle.needs) == factors
     assert state_entries(bundle.rule, bundle.layout) == 2 * factors + 1 + 2410
+    examples = max(len(split["labels"]) for split in bundle.problems[0].splits.values())
+    lane = 4 * 2410 + 2 * (2 * factors + 1 + 2410) + 2 * examples * (32 + 32 + 10 + 10) + factors
+    assert [lanes_per_bundle(bundle, 8, 8 * size) for size in (2 * lane - 1, 2 * lane)] == [(1, 1), (1, 2)]
+
+
+def test_nothing_is_evaluated_or_drawn_where_nothing_observes():
+    bundle = bundle_of("kfac", {"factors_every": 2}, NUMBERS)
+    assert [bool(bundle.draws(0, step)["drawn targets"].any()) for step in (1, 2, 3)] == [True, False, True]
+    made = engine("jax", "float64")
+    with made.context():
+        loaded = load(bundle, made)
+        inputs = stretch_inputs(bundle, made, 0, 1)
+        given = step_of(inputs, 0)
+        point = loaded.program.parameters(loaded.carry.coordinates, ())
+        batch = pick(loaded.constants, given)
+        for observes, seen in ((True, {"layers"}), (False, set())):
+            assert set(loaded.program.evaluation(point, {}, batch, given.noise, observes).needs) == seen
+
+
+def test_the_defaults_of_kfac_as_004_are_what_its_figures_ran():
+    named = {"fisher": "empirical_of_mean", "damping_form": "plain", "factors_every": 1, "inverses_every": 1}
+    given = {"learning_rate": 1e-5, "damping": 1.3e-4}
+    short = bundle_of("kfac_as_004", {}, given)
+    whole = bundle_of("kfac", named, given | {"factor_decay": 0.9, "momentum": 0.0, "weight_decay": 0.0})
+    found, expected = (parameters_of(one, "jax") for one in (short, whole))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+    assert rules()["kfac"].hyperparameters["factor_decay"].default == 0.95
+
+
+@pytest.mark.parametrize(("limit", "length"), [(0.5, 0.5), (0.99, 0.99), (1.5, 1.0)])
+def test_the_norm_constraint_holds_steps_to_its_limit(limit: float, length: float):
+    """A = G = I, so that eta^2 g^T F^-1 g is 1 for a gradient of norm 1 and a rate of 1."""
+    values = {"learning_rate": 1.0, "damping": 0.0, "momentum": 0.0}
+    layers: Any = {"W": {"inputs": np.eye(2), "gradients": np.eye(2)}}
+    options = {"damping_form": "plain", "norm_constraint": limit}
+    online = Online("kfac", {"W": np.zeros((2, 2))}, values, "numpy", options=options, kinds={"W": "weight"})
+    after = online.step({"W": np.array([[0.6, 0.0], [0.0, 0.8]])}, layers=layers)
+    assert np.sum(np.square(after["W"])) == pytest.approx(length)
 
 
 def test_it_runs_on_given_statistics_and_says_which():
