@@ -389,7 +389,7 @@ OTHER = {"learning_rate": 0.5, "factor_decay": 0.1}
 def test_a_layer_counts_the_examples_that_came_through_it():
     """Two heads, each called on a batch of its own: each has the statistics of its batch."""
 
-    class Heads(nn.Module):
+    class Heads(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.one, self.other = nn.Linear(3, 2).double(), nn.Linear(3, 2).double()
@@ -407,10 +407,10 @@ def test_a_layer_counts_the_examples_that_came_through_it():
         model = copy.deepcopy(start)
         given = [pair for pair in model.named_parameters() if pair[0].split(".")[0] in names]
         optimizer = as_torch("kfac", given, {"fisher": "empirical"}, model=model, learning_rate=0.1)
-        sum(
-            functional.cross_entropy(model(batches[name], name), torch.zeros(len(batches[name]), dtype=int))
-            for name in names
-        ).backward()
+        for name in names:
+            batch = batches[name]
+            targets = torch.zeros(len(batch), dtype=torch.long)
+            functional.cross_entropy(model(batch, name), targets).backward()
         optimizer.step()
         moved.append(model.one.weight.detach().numpy())
     assert_close(moved[1], moved[0], "one.weight")
