@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 LEAST = 3  # values on each side of a step
 # a step must gain so much, and so much more for each unit of the logarithm of the number of values
@@ -59,5 +58,7 @@ def _step(before: np.ndarray, after: np.ndarray, at: int) -> Step:
     change = float(after.mean() - before.mean())
     if np.ptp(before) == np.ptp(after) == 0:
         return Step(at, *[math.exp(change)] * 3)
-    interval = stats.ttest_ind(after, before, equal_var=False).confidence_interval(0.95)
+    from scipy.stats import ttest_ind
+
+    interval = ttest_ind(after, before, equal_var=False).confidence_interval(0.95)
     return Step(at, *(math.exp(float(each)) for each in (change, interval.low, interval.high)))

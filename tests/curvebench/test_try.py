@@ -136,31 +136,39 @@ def field_here(project: Path) -> plan.Plan:
     return plan.make_plan(asked.model_copy(update={"study_folder": folder}), project)
 
 
+LION = ("my_lion.py:Lion", "--author", "A. Author", "--paper", "arXiv:2302.06675")
+AGAIN = "curvebench try my_lion.py:Lion --label torch-lion --problems least_squares,mild"
+
+
 @pytest.mark.slow
-def test_a_class_and_a_rule_have_the_same_place_and_can_be_handed_in(
+def test_a_class_has_a_place_in_the_field(run: Callable[..., subprocess.CompletedProcess[str]]):
+    published(run, "studies=field", "backends=jax", "name=field.set")
+    found = tried(run, *LION)
+    assert (found["method"], found["methods"], found["command"]) == ("torch-lion", 3, AGAIN)
+    assert (found["backend"], found["field_backend"]) == ("torch", "jax")
+    assert (found["runs"], found["failed"]) == (10, 0)
+    assert found["rank"]["workloads"] == found["score"]["workloads"] == 2
+    page = Path(found["page"]).read_text()
+    assert "It ran on torch, the field's methods on jax" in page
+    assert AGAIN in page
+    assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
+    assert re.search(r"torch-lion\W.*joins</h2>", page)
+    assert "A. Author; arXiv:2302.06675" in page
+
+
+@pytest.mark.long
+def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     run: Callable[..., subprocess.CompletedProcess[str]], project: Path
 ):
     published(run, "studies=field", "backends=jax", "name=field.set")
-    first = tried(run, "my_lion.py:Lion", "--author", "A. Author", "--paper", "arXiv:2302.06675")
+    first = tried(run, *LION)
     second = tried(run, "lion_rule.py")
-    assert (first["method"], second["method"]) == ("torch-lion", "lion_rule")
-    assert first["methods"] == second["methods"] == 3
+    assert (second["method"], second["methods"], second["backend"]) == ("lion_rule", 3, "jax")
     for key in ("rank", "score", "mean_rank", "standing"):
         assert first[key] == second[key]
     for one, other in zip(first["problems"], second["problems"], strict=True):
         assert one["median"] == pytest.approx(other["median"], rel=1e-9)
         assert {**one, "median": 0, "ratio": 0} == {**other, "median": 0, "ratio": 0}
-    assert (first["backend"], second["backend"], first["field_backend"]) == ("torch", "jax", "jax")
-    assert (first["runs"], first["failed"]) == (10, 0)
-    assert first["rank"]["workloads"] == first["score"]["workloads"] == 2
-    again = "curvebench try my_lion.py:Lion --label torch-lion --problems least_squares,mild"
-    assert first["command"] == again
-    page = Path(first["page"]).read_text()
-    assert "It ran on torch, the field's methods on jax" in page
-    assert again in page
-    assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
-    assert re.search(r"torch-lion\W.*joins</h2>", page)
-    assert "A. Author; arXiv:2302.06675" in page
     folder = f"study_folder={project}/results/newcomers/torch-lion"
     published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
     assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -174,12 +175,31 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("fisher", ["empirical", "sampled", "expected"])
-@pytest.mark.parametrize("network", NETWORKS)
+# the loss of a linear network multiplies the weights first; see the next test
+CASES = [
+    case
+    for case in product(NETWORKS, ("empirical", "sampled", "expected"))
+    if case != ("linear", "empirical")
+]
+COMPILED = [
+    ("relu", "empirical"),
+    ("linear", "sampled"),
+    ("convolution", "expected"),
+    ("attention", "sampled"),
+]
+
+
+@pytest.mark.parametrize(
+    ("network", "fisher", "backend"),
+    [
+        pytest.param(
+            *case, backend, marks=[pytest.mark.long] if backend == "jax" and case not in COMPILED else []
+        )
+        for backend in ("jax", "torch")
+        for case in CASES
+    ],
+)
 def test_against_examples_one_by_one(network: str, fisher: str, backend: str):
-    if (network, fisher) == ("linear", "empirical"):
-        return  # its loss multiplies the weights first; see the next test
     bundle = bundle_of(NETWORKS[network], fisher)
     together = observed(bundle, backend)
     alone = observed(bundle.part(slice(1, 2), slice(1, 2)), backend)
