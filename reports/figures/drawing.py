@@ -83,11 +83,12 @@ class Drawn:
 def styled(size: tuple[float, float]) -> Iterator[Figure]:
     """A figure of so many inches in the house style, which its panels have too; nothing stays set."""
     import matplotlib as mpl
+    import seaborn
     from matplotlib import style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    with mpl.rc_context(), style.context([STYLE, COLOURS]):
+    with mpl.rc_context(), seaborn.axes_style("whitegrid"), style.context([STYLE, COLOURS]):
         # no layout by trial drawing, which would double the time
         figure = MatplotlibFigure(figsize=size, layout=None, facecolor="none")
         FigureCanvasSVG(figure)
