@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -339,7 +341,7 @@ def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]
         InputError: when it cannot be read, or is none.
     """
     try:
-        raw: Any = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        raw = deepcopy(_parsed(path.read_text(encoding="utf-8")))
     except DuplicateKeyError as error:
         found = re.search(r'duplicate key "(.*?)"', str(error.problem))
         key, line = found[1] if found else "?", error.problem_mark.line + 1
@@ -357,6 +359,11 @@ def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]
         keys = ", ".join(document.model_fields)
         raise InputError(f"{path}: not {what}: the file must hold keys and values (keys: {keys})")
     return raw
+
+
+@lru_cache(maxsize=256)  # studies are like others, and are read once for each plan
+def _parsed(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
 
 
 class Tour(Document):
