@@ -173,8 +173,8 @@ GENERAL = PropertyClaim(
 
 STEPS = 30
 HYPER: Mapping[str, Mapping[str, float]] = {
-    "sgd": {"learning_rate": 0.1},
-    "momentum": {"learning_rate": 0.02, "momentum": 0.9},
+    "sgd": {"learning_rate": 0.01},
+    "momentum": {"learning_rate": 0.001, "momentum": 0.9},
     "adam": {"learning_rate": 0.02},
     "symo": {"learning_rate": 0.02, "factor_decay": 0.9},
 }
