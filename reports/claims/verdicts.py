@@ -305,12 +305,12 @@ def _reason(findings: pl.DataFrame) -> str:
 
 def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
     """What runs that stopped keep from deciding, of each comparison that is inconclusive, in words."""
+    controls: dict[tuple[str, str, str], list[str]] = {}
     for finding, one in zip(findings["finding"], compared, strict=True):
         if finding == "inconclusive" and one.censoring:
-            about = (
-                f"{one.key.treated} and {one.control} on {one.key.workload}: " if len(compared) > 1 else ""
-            )
-            yield about + one.censoring
+            controls.setdefault((one.key.treated, one.key.workload, one.censoring), []).append(one.control)
+    for (treated, workload, words), against in controls.items():
+        yield (f"{treated} and {', '.join(against)} on {workload}: " if len(compared) > 1 else "") + words
 
 
 def _unmet(findings: pl.DataFrame) -> Iterator[str]:
