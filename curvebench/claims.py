@@ -66,17 +66,22 @@ def _decided_by_a_study(claim: str) -> str:
 @command(
     "verdicts",
     argument(
-        "--plan", type=Path, default=SITE / "plan.json", help="the report's plan (default: %(default)s)"
+        "--plan",
+        type=Path,
+        default=SITE / "plan.json",
+        help="the report's plan, or the folder of a published set (default: %(default)s)",
     ),
     JSON,
 )
 def verdicts(given: Namespace) -> None:
-    """Tell the verdict on every claim of a report, where a published set has a better version from that."""
+    """Tell the verdict on every claim of a report; a published set's where it is from a better scale."""
     from documents.archive import as_it_stands, shown_plans
     from documents.plan import read_plan
+    from documents.sets import PLAN
     from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts, unrun, with_replaced
 
-    plan = as_it_stands(read_plan(given.plan))
+    path = given.plan / PLAN if given.plan.is_dir() else given.plan
+    plan = as_it_stands(read_plan(path))
     plans = shown_plans(plan)
     listing = [verdict for plan in plans for verdict in listed(plan, read_verdicts(plan))]
     listing = with_replaced(plan, [*listing, *unrun(plan)])

@@ -386,7 +386,8 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
         plan = ReportPlan.model_validate_json(path.read_bytes()).model_copy(update={"path": path})
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"
+            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it, or "
+            "name that of a published set, results/published/NAME/plan.json"
         ) from error
     except ValidationError as error:
         first = error.errors()[0]

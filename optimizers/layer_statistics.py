@@ -197,7 +197,7 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
     ops, layers = at.ops, layers_of(at.model.shapes, at.model.roles)
     likelihood = at.likelihood
     empirical = fisher.startswith("empirical")
-    layers_need(fisher).check_likelihood(likelihood)
+    layers_need(fisher).check_likelihood("statistics of layers", likelihood)
 
     def passed(slots: Arrays) -> tuple[Array, dict[str, Array]]:
         table = TappedOps(ops, at.parameters, layers, slots)

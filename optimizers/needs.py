@@ -132,12 +132,12 @@ class Need:
     draw: Callable[[TargetLikelihood, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
     of_likelihood: str = ""
 
-    def check_likelihood(self, likelihood: TargetLikelihood | None) -> None:
-        """Raise OptionError where a workload does not give the likelihood that is needed."""
+    def check_likelihood(self, owner: str, likelihood: TargetLikelihood | None) -> None:
+        """Raise OptionError where a workload does not give the likelihood that a rule, `owner`, needs."""
         if self.of_likelihood and likelihood is None:
             raise OptionError(
-                f"{self.of_likelihood}: the workload does not say how its targets are drawn from its model; "
-                f"give its likelihood ({GUIDE})"
+                f"{owner}: {self.of_likelihood}: the workload does not say how its targets are drawn from "
+                f"its model; give its likelihood ({GUIDE})"
             )
 
 

@@ -216,6 +216,9 @@ class Rule:
             HyperparameterError: for an unknown name, a missing value or one outside its interval.
         """
         known = {name: one for name, one in self.hyperparameters.items() if name not in tuned}
+        for name in given:
+            if name in self.options and name not in self.hyperparameters:
+                raise HyperparameterError(f"{self.name}: {name!r} is an option; give it with the options")
         found = completed(self.name, "hyperparameter", known, given, HyperparameterError)
         for name, value in found.items():
             if value is None:

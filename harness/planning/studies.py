@@ -528,7 +528,7 @@ def _check_leaves(
         update = Update(rule_of(optimizer), made)
         assert update.pieces  # an option may be wrong for a shape
         for need in update.bound.needs:
-            need.check_likelihood(workload.likelihood)
+            need.check_likelihood(update.rule.name, workload.likelihood)
         if carried:
             update.check_change_of_basis()
     except OptionError as error:

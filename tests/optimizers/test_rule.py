@@ -111,3 +111,8 @@ def test_safe_divide_is_the_pseudo_inverse_of_a_diagonal() -> None:
         quotient = safe_divide(numpy_ops(dtype), numerator, denominator)
         np.testing.assert_array_equal(quotient, [[2.0, 0.0, 0.0], [0.25, 2.0, 0.0]])
         assert quotient.dtype == dtype
+
+
+def test_an_option_is_no_hyperparameter() -> None:
+    with pytest.raises(HyperparameterError, match="kfac: 'fisher' is an option; give it with the options"):
+        rules()["kfac"].complete({"learning_rate": 0.1, "fisher": 1.0})

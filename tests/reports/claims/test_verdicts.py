@@ -428,3 +428,9 @@ def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(report: Report, seeds
     first = claim_verdicts(only, {study.name: read_tables(study.tables)}, None).claims.row(0, named=True)
     assert first["verdict"] == verdict
     assert ("rates were chosen by 4 tuning seeds" in first["reason"]) == (seeds == 4)
+
+
+def test_a_published_set_is_named_by_its_folder(capsys):
+    folder = Path(__file__).parents[3] / "results" / "published" / "symo-checks.2026-11-25"
+    assert main(["verdicts", "--plan", str(folder)]) == 0
+    assert "symo.invariance" in capsys.readouterr().out
