@@ -119,9 +119,17 @@ class Tried:
 
         Methods that were tuned on as many seeds have the same draws.
         """
-        draws = np.random.default_rng(0).integers(self.seeds, size=(RESAMPLES, size))
-        parts = np.array_split(draws, -(-draws.size // DRAWN_AT_ONCE))
-        return tuple(self.settings[place] for part in parts for place in self._best(part).argmax(axis=0))
+        if size not in self._choices:
+            draws = np.random.default_rng(0).integers(self.seeds, size=(RESAMPLES, size))
+            parts = np.array_split(draws, -(-draws.size // DRAWN_AT_ONCE))
+            best = (place for part in parts for place in self._best(part).argmax(axis=0))
+            self._choices[size] = tuple(self.settings[place] for place in best)
+        return self._choices[size]
+
+    @cached_property
+    def _choices(self) -> dict[int, tuple[Setting, ...]]:
+        """What `choices` has found, by the number of seeds."""
+        return {}
 
     @property
     def likely(self) -> tuple[Setting, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from math import inf, log
 
@@ -177,8 +178,29 @@ class ClaimComparison:
         return f"at most {write(high)}" if open_below else f"{write(low)} to {write(high)}"
 
 
-def comparisons(study: StudyPlan, claim: Claim, tables: Tables, backend: str) -> Iterator[ClaimComparison]:
-    """Every comparison that a claim asks for, on one backend; without pairs where runs are missing."""
+TriedOf = Callable[[str, str, str, str], Tried | None]
+
+
+def tried_in(study: StudyPlan, tables: Tables) -> TriedOf:
+    """`f(workload, method, backend, optimizer)`, what the tuning runs of a study say; found once."""
+    tuning = tables.runs.filter(pl.col("stage").is_in(TUNING))
+
+    @cache
+    def tried_of(workload: str, method: str, backend: str, optimizer: str) -> Tried | None:
+        own = tuning.filter(workload=workload, method=method, backend=backend)
+        return settings_tried(study, optimizer, own)
+
+    return tried_of
+
+
+def comparisons(
+    study: StudyPlan, claim: Claim, tables: Tables, backend: str, tried_of: TriedOf | None = None
+) -> Iterator[ClaimComparison]:
+    """Every comparison that a claim asks for, on one backend; without pairs where runs are missing.
+
+    Args:
+        tried_of: as `tried_in` gives it; without it there are no alternatives.
+    """
     own = tables.runs.filter(pl.col("backend") == backend)
     of_tuning = pl.col("stage").is_in(TUNING)
     judged, tuning = own.filter(~of_tuning), own.filter(of_tuning)
@@ -195,7 +217,7 @@ def comparisons(study: StudyPlan, claim: Claim, tables: Tables, backend: str) ->
                     continue
                 if condition.at_a_cost:
                     values = {workload.name: judged.filter(workload=workload.name)}
-                sides = _sides(study, tables, backend, values, condition.sides(key))
+                sides = _sides(study, tables, backend, values, condition.sides(key), tried_of)
                 yield _compared(study, tables, backend, condition, key, sides)
 
 
@@ -215,6 +237,7 @@ def _sides(
     backend: str,
     values: Mapping[str, pl.DataFrame],
     methods: Sequence[tuple[str, str]],
+    tried_of: TriedOf | None,
 ) -> tuple[_Side, ...]:
     """The runs of a comparison; `values` of final runs and alternatives by workload."""
     found = []
@@ -226,7 +249,7 @@ def _sides(
             rows.setdefault(setting, []).append(place)
         tuning = tables.runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
         tuner, where = tuned_as(study, method, backend, tuning)
-        tried = settings_tried(study, optimizer, tuning.filter(method=tuner, backend=where))
+        tried = tried_of(workload, tuner, where, optimizer) if tried_of else None
         at = {setting: runs[places] for setting, places in rows.items()}
         found.append(_Side(at, (workload, tuner, where), tried, runs.filter(stage="final")))
     return tuple(found)

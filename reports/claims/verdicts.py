@@ -12,7 +12,7 @@ import polars as pl
 
 from documents.claim import Claim, ComparisonKey
 from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
-from reports.claims.comparison import Alternative, ClaimComparison, comparisons
+from reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
 from reports.formatting import counted
@@ -56,9 +56,11 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     compared = [
         one
         for study in plan.studies
+        if study.claims
+        for tried_of in (tried_in(study, tables[study.name]),)
         for backend in study.backends
         for claim in study.claims
-        for one in comparisons(study, claim, tables[study.name], backend)
+        for one in comparisons(study, claim, tables[study.name], backend, tried_of)
     ]
     findings = decided(compared)
     repeats = repeats_of(plan, tables, compared)
