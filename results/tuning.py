@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import nan
 
 import numpy as np
@@ -174,13 +174,7 @@ def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried:
     ordered = sorted(found)
     costs = np.stack([found[setting] for setting in ordered], axis=1)
     medians = np.nanmedian(costs, axis=-1, keepdims=True)
-    whole = np.where(np.isnan(costs), medians, costs)
-    return _tried(tuple(ordered), whole.tobytes(), len(seeds), judge.least)
-
-
-@lru_cache(maxsize=1024)  # many comparisons are of methods with the same tuning, whose draws are made once
-def _tried(settings: tuple[Setting, ...], costs: bytes, seeds: int, least: float) -> Tried:
-    return Tried(settings, np.frombuffer(costs).reshape(2, len(settings), seeds), least)
+    return Tried(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.least)
 
 
 def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:

@@ -40,7 +40,7 @@ class Verdicts:
     claims: pl.DataFrame
     findings: pl.DataFrame
     comparisons: tuple[ClaimComparison, ...]
-    tuning_seeds: tuple[int | None, ...] = ()
+    tuning_seeds: tuple[int | None, ...]
     deciding: Mapping[tuple[str, str], ComparisonKey] = field(default_factory=dict)
     repeats: Mapping[tuple[str, str], tuple[Repeat, ...]] = field(default_factory=dict)
 
@@ -153,12 +153,17 @@ def finding_of(one: ClaimComparison, refuting: float, relations: int) -> tuple[F
         refuting: its p-value against the relation, corrected.
         relations: how many comparisons the claim rests on.
     """
-    low, high = one.interval
-    found = decide(one.question, low, one.p_value, refuting, ALPHA, high)
+    found = _at_chosen(one, refuting)
     if found == "inconclusive":
         return found, {}
     tuned = _over_settings(one, found, relations)
     return ("inconclusive" if _flips(tuned) else found), tuned
+
+
+def _at_chosen(one: ClaimComparison, refuting: float) -> Finding:
+    """What a comparison says at the chosen settings."""
+    low, high = one.interval
+    return decide(one.question, low, one.p_value, refuting, ALPHA, high)
 
 
 def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict[str, Any]:
@@ -173,9 +178,14 @@ def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict
     matter = tuned["ties"] or sum(other.share for other in others) > 1 - KEPT
     if matter and not_run == len(others):
         return tuned
-    same = [other for other in others if _finding_at(other, one.question, relations) == found]
+    same = _agreeing(one, found, relations)
     differing = sum(other.share for other in others) - sum(other.share for other in same)
     return tuned | {"ties_agree": sum(other.tied for other in same), "choices_agree": 1 - differing}
+
+
+def _agreeing(one: ClaimComparison, found: Finding, relations: int) -> list[Alternative]:
+    """The other settings at which a comparison says the same."""
+    return [other for other in one.alternatives if _finding_at(other, one.question, relations) == found]
 
 
 def _finding_at(other: Alternative, question: Question, relations: int) -> Finding | None:
@@ -207,9 +217,10 @@ def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFr
     for one, row in zip(compared, findings.iter_rows(named=True), strict=True):
         would_do = None
         if _flips(row) and row["ties_agree"] == row["ties"]:
-            agreeing = _agreeing(one, row["refuting_p_value"], relations[_of_relations(one)])
+            same = _agreeing(one, _at_chosen(one, row["refuting_p_value"]), relations[_of_relations(one)])
+            agreeing = {tuple(each.chosen for each in one.tried), *(other.settings for other in same)}
             sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
-            would_do = next((size for size in sizes if _agreement(one, agreeing, size) >= KEPT), None)
+            would_do = next((size for size in sizes if _share_of_draws(one, agreeing, size) >= KEPT), None)
         yield would_do
 
 
@@ -218,18 +229,10 @@ def _of_relations(one: ClaimComparison) -> tuple[str, str, bool]:
     return one.key.claim, one.backend, one.condition.positive_control is not None
 
 
-def _agreeing(one: ClaimComparison, refuting: float, relations: int) -> set[tuple[Setting, ...]]:
-    """The settings of both sides at which a comparison says what it says at the chosen ones."""
-    low, high = one.interval
-    found = decide(one.question, low, one.p_value, refuting, ALPHA, high)
-    others = (other for other in one.alternatives if _finding_at(other, one.question, relations) == found)
-    return {tuple(each.chosen for each in one.tried), *(other.settings for other in others)}
-
-
-def _agreement(one: ClaimComparison, agreeing: set[tuple[Setting, ...]], size: int) -> float:
-    """The share of draws of `size` tuning seeds that choose settings that agree."""
+def _share_of_draws(one: ClaimComparison, among: set[tuple[Setting, ...]], size: int) -> float:
+    """The share of draws of `size` tuning seeds that choose settings among these."""
     drawn = list(zip(*(each.choices(size) for each in one.tried), strict=True))
-    return sum(settings in agreeing for settings in drawn) / len(drawn)
+    return sum(settings in among for settings in drawn) / len(drawn)
 
 
 # --- claims --------------------------------------------------------------------------------------
