@@ -78,11 +78,11 @@ def verdicts(given: Namespace) -> None:
     from documents.archive import as_it_stands, shown_plans
     from documents.plan import read_plan
     from documents.sets import PLAN
-    from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts, unrun, with_replaced
+    from reports.claims.verdict_list import as_json, as_text, unrun, verdicts_of, with_replaced
 
     path = given.plan / PLAN if given.plan.is_dir() else given.plan
     plan = as_it_stands(read_plan(path))
     plans = shown_plans(plan)
-    listing = [verdict for plan in plans for verdict in listed(plan, read_verdicts(plan))]
+    listing = [verdict for plan in plans for verdict in verdicts_of(plan)]
     listing = with_replaced(plan, [*listing, *unrun(plan)])
     print(as_json(listing) if given.json else as_text(listing))

@@ -310,6 +310,7 @@ class ReportPlan(Document):
         waived: what was waived for it, sentence by sentence.
         replaces: the sets that it replaces.
         replaced_by: the set that replaces it, where one lies beside it; no part of the set.
+        verdicts: the file of a published set with the verdicts on its claims.
         origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`documents.archive`); each names its set.
         replaced: the published sets that no longer count.
@@ -330,6 +331,7 @@ class ReportPlan(Document):
     waived: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
     replaced_by: str = ""
+    verdicts: Path | None = None
     origin: Publication | None = None
     archive: tuple[ReportPlan, ...] = ()
     replaced: tuple[ReplacedSet, ...] = ()

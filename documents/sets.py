@@ -9,7 +9,7 @@ from pathlib import Path
 from documents.errors import InputError, unknown
 
 FOLDER = Path("results/published")
-PLAN, PROVENANCE = "plan.json", "provenance.json"
+PLAN, PROVENANCE, VERDICTS = "plan.json", "provenance.json", "verdicts.json"
 SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")
 LONGEST_NAME = 60

@@ -104,12 +104,6 @@ def claim_entries(
             part | {"finding": "untested"} if (part["part"], part["variant"]) in weak else part
             for part in own
         ]
-        backends = [verdict["backend"], *(other["backend"] for other in verdict["others"])]
-        drawn = {
-            figure["backend"]: figure
-            for figure in figures
-            if figure["kind"] == "claim" and figure["workload"] == verdict["id"]
-        }
         claims.append(
             {
                 **verdict,
@@ -123,12 +117,11 @@ def claim_entries(
                     (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),
                     None,
                 ),
-                "series": [
+                "figures": [
                     figure
                     for figure in figures
-                    if figure["kind"] == "series" and figure["workload"] == verdict["id"]
+                    if figure["kind"] in ("claim", "series") and figure["workload"] == verdict["id"]
                 ],
-                "figures": [drawn[name] for name in dict.fromkeys([*backends, *drawn]) if name in drawn],
                 "parts": own,
                 "took": sum(part["seconds"] for part in own),
                 "set": plan if plan.published else None,

@@ -20,6 +20,7 @@ from reports.claims.page import check_rows
 from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, claim_verdicts
 from reports.plan import claim_figure
+from reports.rendering import read_made
 from reports.tables import tables_of
 from results.reading import read
 from results.schema import CLAIMS
@@ -38,6 +39,19 @@ def read_verdicts(plan: ReportPlan) -> Verdicts:
     deciding = [study for study in plan.studies if study.claims or study.repeated]
     tables = {study.name: tables_of(study) for study in deciding}
     return claim_verdicts(plan, tables, check_rows(plan.checks) if plan.checks else None)
+
+
+def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
+    """The verdicts on all claims of a plan as `listed` gives them; of a published set those that it holds.
+
+    Raises:
+        InputError: when a table or the set's file of verdicts is missing or damaged.
+    """
+    if plan.verdicts is None:
+        return listed(plan, read_verdicts(plan))
+    asked = sentences_of(plan)
+    held = formatting.numbers_of(read_made(plan.verdicts, "sets publish"))
+    return [{**one, "replaced_by": plan.replaced_by} for one in held if one["id"] in asked]
 
 
 def again_beside(claim: str, plan: ReportPlan) -> str:

@@ -45,7 +45,7 @@ class Panel(NamedTuple):
 
 
 def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
-    """Draw the comparisons of every claim of a study on every backend, where there are pairs.
+    """Draw the comparisons of every claim of a study on its first backend, where there are pairs.
 
     What is drawn rests on this study's runs alone. Corrected p-values and findings are not drawn: a family
     may span studies, so that only the whole report knows them.
@@ -54,10 +54,10 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
         out: is made where it is missing.
     """
     out.mkdir(parents=True, exist_ok=True)
+    backend = study.backends[0]
     return [
         _forest(claim.id, backend, compared, looks_of(study.methods), out)
         for claim in study.claims
-        for backend in study.backends
         for compared in [
             [one for one in comparisons(study, claim, tables, backend) if len(one.gains)],
         ]

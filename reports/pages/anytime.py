@@ -21,9 +21,11 @@ class Anytime:
 
 
 def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
-    """Draw the figures of all boards into a folder; None for a board on which no method gets anywhere.
+    """Draw the figures of boards into a folder; None for a board on which no method gets anywhere.
 
-    Which studies share a board, and which versions of them, is known when a site is rendered and not before.
+    Those of one problem are on its study's page, and other backends than the first repeat its instances:
+    None for such boards too. Which studies share a board, and which versions of them, is known when a site
+    is rendered and not before.
 
     Args:
         out: is made where it is missing.
@@ -32,9 +34,11 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
         InputError: when a table of curves is missing or damaged.
     """
     out.mkdir(parents=True, exist_ok=True)
+    first = {study.name: study.backends[0] for study, _ in studies}
     found: list[Anytime | None] = []
     for board in boards:
-        times = board_runtimes(board, studies)
+        leads = board.backend == first[board.studies[0]] and len(board.columns) > 1
+        times = board_runtimes(board, studies) if leads else None
         name = f"{board.backend}.{board.studies[0]}"
         found.append(Anytime(times, tuple(draw_board(times, board.backend, name, out))) if times else None)
     return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, permutations
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from documents.plan import StudyPlan, WorkloadPlan
@@ -50,7 +52,9 @@ class Matchups:
     Args:
         whole: whether the quantity is counted, and shown without decimals.
         stop: the threshold at which runs stop; None without.
-        meetings: by the two methods' names, in both orders; those that share no instance are missing.
+        unknown_words: what is said where nothing is known of two methods, as `EffectBounds` has it.
+        values: of final runs, with columns method, seed, value, and least and most, between what it lies.
+        methods: those with values.
     """
 
     study: str
@@ -58,21 +62,72 @@ class Matchups:
     backend: str
     quantity: str
     direction: Direction
-    effect: Effect
     whole: bool
     stop: float | None
-    medians: dict[str, MedianInterval]
-    meetings: dict[tuple[str, str], Pairing]
+    unknown_words: tuple[str, str]
+    values: pl.DataFrame
+    methods: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of ordered pairs of methods."""
+        return len(self.methods) * (len(self.methods) - 1)
+
+    @cached_property
+    def effect(self) -> Effect:
+        """Whether two values are held against each other as a ratio or as a difference."""
+        return effect_for(self.values["value"].to_numpy(), self.direction)
+
+    @cached_property
+    def medians(self) -> dict[str, MedianInterval]:
+        """By method."""
+        found = median_by_method(self.values)
+        return {name: found[name] for name in self.methods}
+
+    @cached_property
+    def meetings(self) -> dict[tuple[str, str], Pairing]:
+        """By the two methods' names, in both orders; those that share no instance are missing."""
+        seeds = self.values["seed"].unique().sort()
+        runs = {name: self._on_seeds(name, seeds) for name in self.methods}
+        found = {}
+        for (first, one), (second, other) in permutations(runs.items(), 2):
+            both = one.there & other.there
+            if both.any():
+                left, right = one.interval(both), other.interval(both)
+                about = (self.direction, self.effect)
+                effect = paired_effect(left, right, *about, self.unknown_words, NEGLIGIBLE)
+                gains = paired_gains(left, right, *about, NEGLIGIBLE)
+                found[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
+        return found
+
+    def _on_seeds(self, method: str, seeds: pl.Series) -> OnSeeds:
+        own = self.values.filter(method=method)
+        at = seeds.search_sorted(own["seed"]).to_numpy()
+        there, least, most = np.zeros(len(seeds), bool), np.zeros(len(seeds)), np.zeros(len(seeds))
+        there[at], least[at], most[at] = True, own["least"].to_numpy(), own["most"].to_numpy()
+        return OnSeeds(there, least, most)
+
+
+class OnSeeds(NamedTuple):
+    """A method's values by seed, shape (seeds,): whether there is a run, and between what its value lies."""
+
+    there: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+
+    def interval(self, seeds: np.ndarray) -> Interval:
+        """On some of the seeds."""
+        return Interval(self.least[seeds], self.most[seeds])
 
 
 def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
-    """Every comparison of two methods: headline metric, then targets, of each workload and backend."""
+    """What is compared: the headline metric, then targets, of each workload, on the study's first backend."""
     return [
         contest
         for study, tables in studies
         for workload in study.workloads
-        for backend in study.backends
-        for contest in _contests(study, workload, backend, tables.runs)
+        for contest in _contests(study, workload, study.backends[0], tables.runs)
+        if len(contest.methods) > 1
     ]
 
 
@@ -87,50 +142,19 @@ def _contests(
     stop, where = study.stop.get(study.metric), (study.name, workload.name, backend)
     values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
     name = f"{study.which} {metric_name(study.metric)}"
-    if values["method"].n_unique() > 1:
-        words = both_stopped(stop)
-        yield _matchups(study, (*where, name), values, study.direction, words, whole=False, stop=stop)
+    methods = _methods(study, values)
+    yield Matchups(*where, name, study.direction, False, stop, both_stopped(stop), values, methods)
     for metric, threshold in study.targets_on(workload).items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
         values = evaluations_to_target(final, metric)
-        if values["method"].n_unique() > 1:
-            words = ("both missed", "the target")
-            yield _matchups(study, (*where, name), values, "minimize", words, whole=True, stop=None)
+        words, methods = ("both missed", "the target"), _methods(study, values)
+        yield Matchups(*where, name, "minimize", True, None, words, values, methods)
 
 
-def _matchups(
-    study: StudyPlan,
-    about: tuple[str, str, str, str],
-    values: pl.DataFrame,
-    direction: Direction,
-    unknown_words: tuple[str, str],
-    **shown: Any,
-) -> Matchups:
-    """Every pair of methods on one quantity.
-
-    Args:
-        about: study, workload, backend and quantity.
-        values: the runs with columns value, and least and most, between what it lies.
-        unknown_words: what is said where nothing is known of two methods, as `EffectBounds` has it.
-        shown: whole and stop.
-    """
-    effect = effect_for(values["value"].to_numpy(), direction)
-    found = median_by_method(values)
-    runs = {name: values.filter(method=name) for name in study.methods if name in found}
-    meetings = {}
-    for first, second in permutations(runs, 2):
-        pairs = runs[first].join(runs[second], on="seed", maintain_order="left", suffix=" of the second")
-        if not len(pairs):
-            continue
-        left, right = (
-            Interval(pairs[f"least{side}"].to_numpy(), pairs[f"most{side}"].to_numpy())
-            for side in ("", " of the second")
-        )
-        found_effect = paired_effect(left, right, direction, effect, unknown_words, NEGLIGIBLE)
-        chances = map(probability_of_improvement, paired_gains(left, right, direction, effect, NEGLIGIBLE))
-        meetings[first, second] = Pairing(found_effect, *chances)
-    medians = {name: found[name] for name in runs}
-    return Matchups(*about, direction, effect, medians=medians, meetings=meetings, **shown)
+def _methods(study: StudyPlan, values: pl.DataFrame) -> tuple[str, ...]:
+    """The study's methods that have values, in its order."""
+    there = set(values["method"])
+    return tuple(name for name in study.methods if name in there)
 
 
 def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
@@ -147,12 +171,11 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence
         intervals cover.
     """
     found = contests(studies)
-    if sum(len(contest.meetings) for contest in found) > MOST_PAIRS:
+    if sum(contest.size for contest in found) > MOST_PAIRS:
         found = contests(sorted(studies, key=lambda each: -len(each[0].methods)))
     methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
-    held = list(accumulate(len(contest.meetings) for contest in found))
-    fits = sum(pairs <= MOST_PAIRS for pairs in held)
-    comparisons = [meeting.effect for contest in found for meeting in contest.meetings.values()]
+    fits = sum(pairs <= MOST_PAIRS for pairs in accumulate(contest.size for contest in found))
+    comparisons = [meeting.effect for contest in found[:fits] for meeting in contest.meetings.values()]
     return {
         "methods": methods,
         "data": {
@@ -161,8 +184,7 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence
             "contests": [_texts(contest, methods) for contest in found[:fits]],
         },
         "left_out": [
-            f"{contest.quantity} of {contest.workload} ({contest.study}) on {contest.backend}"
-            for contest in found[fits:]
+            f"{contest.quantity} of {contest.workload} ({contest.study})" for contest in found[fits:]
         ],
         "comparisons": comparisons,
         "bounded": any(not effect.exact for effect in comparisons),
@@ -180,7 +202,6 @@ def _texts(contest: Matchups, methods: Sequence[str]) -> dict[str, Any]:
     return {
         "study": contest.study,
         "workload": contest.workload,
-        "backend": contest.backend,
         "quantity": contest.quantity,
         "better": "less is better" if contest.direction == "minimize" else "more is better",
         "effect": contest.effect,

@@ -15,6 +15,7 @@ from documents.plan import StudyPlan, WorkloadPlan
 from reports.boards.leaderboard import Board
 from reports.boards.newcomer import newcomers
 from reports.claims.censoring import effect_by_seed
+from reports.claims.comparison import TriedOf, tried_in
 from reports.figures.all_figures import MOST_DRAWN
 from reports.figures.drawing import MANIFEST
 from reports.measures import (
@@ -30,7 +31,6 @@ from reports.measures import (
     peak_memory,
     references,
     seconds_to_target,
-    settings_tried,
     step_ratios,
     step_seconds,
     study_values,
@@ -70,9 +70,11 @@ def study_page(
     Args:
         board: the one that it is on, if it is on one; of several problems without a claim, it answers.
     """
-    parts = []
+    parts, tried_of = [], tried_in(study, tables)
     for workload in study.workloads:
-        backends = [_backend(study, workload, backend, tables, figures) for backend in study.backends]
+        backends = [
+            _backend(study, workload, backend, tables, figures, tried_of) for backend in study.backends
+        ]
         shown = [part for part in backends if part["results"] or part["figures"]]
         parts.append({"workload": workload, "backends": shown})
     several = board and not study.claims and len(answers) > 1
@@ -101,7 +103,12 @@ def headline(study: StudyPlan, figures: Rows) -> dict[str, Any] | None:
 
 
 def _backend(
-    study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables, figures: Rows
+    study: StudyPlan,
+    workload: WorkloadPlan,
+    backend: str,
+    tables: Tables,
+    figures: Rows,
+    tried_of: TriedOf,
 ) -> dict[str, Any]:
     """What a study's page shows of one workload on one backend."""
     return {
@@ -112,7 +119,7 @@ def _backend(
             if figure["workload"] == workload.name and figure["backend"] == backend
         ],
         "results": results_rows(study, workload, backend, tables.runs),
-        "settings": settings_rows(study, workload.name, backend, tables.runs),
+        "settings": settings_rows(study, workload.name, backend, tables.runs, tried_of),
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
         "costs": cost_rows(study, workload, backend, tables),
     }
@@ -173,21 +180,28 @@ def _reached(costs: pl.DataFrame, method: str) -> dict[str, Any]:
     }
 
 
-def settings_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
-    """The chosen learning rate of each method, where it lies among those tried, and how many of them tie."""
+def settings_rows(
+    study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame, tried_of: TriedOf
+) -> Rows:
+    """The chosen learning rate of each method, where it lies among those tried, and how many of them tie.
+
+    Args:
+        tried_of: as `reports.claims.comparison.tried_in` gives it.
+    """
     rates = _by_method(chosen_rates(runs.filter(workload=workload, backend=backend)))
     tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))
     final = _by_method(final_runs(runs, workload, backend))
     rows: Rows = []
     for method in [method for method in study.methods if method in rates]:
         tuner, tuned_on = tuned_as(study, method, backend, tuning)
+        tried = tried_of(workload, tuner, tuned_on, Method.of(method).optimizer)
         hyperparameters = {item["name"]: item["value"] for item in final[method]["hyperparameters"] or []}
         rows.append(
             {
                 **rates[method],
                 "others": hyperparameters | options_of(study, method),
                 "tuned_on": tuned_on,
-                "tied": _tied(study, method, tuning.filter(method=tuner, backend=tuned_on)),
+                "tied": None if tried is None else len(tried.tied),
             }
         )
     return rows
@@ -203,12 +217,6 @@ def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
         for name, value in given.items()
         if isinstance(value, bool) or not isinstance(value, (int, float))
     }
-
-
-def _tied(study: StudyPlan, method: str, judged: pl.DataFrame) -> int | None:
-    """How many settings tied in the choice of a method's, itself included; None where it is not known."""
-    found = settings_tried(study, Method.of(method).optimizer, judged)
-    return None if found is None else len(found.tied)
 
 
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:

@@ -11,8 +11,7 @@ import polars as pl
 
 from documents.plan import ReportPlan, StudyPlan
 from reports.claims.page import check_rows, claim_entries
-from reports.claims.verdict_list import listed, unrun
-from reports.claims.verdicts import claim_verdicts
+from reports.claims.verdict_list import unrun, verdicts_of
 from reports.failures import failures_of, read_jobs
 from reports.pages.study_pages import Rows, read_figures
 from reports.plan import CLAIM_FIGURES
@@ -71,7 +70,7 @@ class Version:
 
 
 def read_version(plan: ReportPlan) -> Version:
-    """Read the tables and figures of a plan, and decide its claims.
+    """Read the tables and figures of a plan, and the verdicts on its claims.
 
     Raises:
         InputError: when a table or a list of figures is missing or damaged.
@@ -80,11 +79,10 @@ def read_version(plan: ReportPlan) -> Version:
         ShownStudy(study, tables_of(study), read_figures(study.figures), plan) for study in plan.studies
     )
     measures = check_rows(plan.checks) if plan.checks else None
-    verdicts = claim_verdicts(plan, {each.study.name: each.tables for each in studies}, measures)
     check_figures = read_figures(plan.checks.figures) if plan.checks else []
     drawn = [*check_figures, *(figure for each in studies for figure in each.figures)]
     folder = f"{CLAIM_FIGURES}/{plan.published}" if plan.published else CLAIM_FIGURES
-    claims = claim_entries(plan, measures, listed(plan, verdicts), drawn, folder)
+    claims = claim_entries(plan, measures, verdicts_of(plan), drawn, folder)
     return Version(plan, studies, check_figures, folder, claims, measures)
 
 

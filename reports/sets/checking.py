@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from documents.archive import unjoined
 from documents.errors import InputError
 from documents.plan import ReportPlan
-from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS, WAIVERS
+from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS, WAIVERS
+from reports.formatting import json_value, word_of
+from reports.rendering import read_made
 from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.derived import derived, read_set, texts
 from reports.sets.files import LICENCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
@@ -226,8 +228,11 @@ def disagreements(folder: Path) -> list[str]:
     """
     plan, about = read_set(folder), read_provenance(folder)
     found: list[str] = []
-    for table, computed in derived(plan).items():
+    tables, verdicts = derived(plan)
+    for table, computed in tables.items():
         found += _differences("", table, read([folder / f"{table}.parquet"], table), computed)
+    held = read_made(folder / VERDICTS, "sets publish")
+    found += islice(_unlike(VERDICTS, held, json_value(verdicts, word_of)), 1)
     if found:
         return found
     # of the leaderboard as it is given, so that rounding makes no other text
@@ -243,6 +248,27 @@ def disagreements(folder: Path) -> list[str]:
                 )
                 break
     return found
+
+
+def _unlike(place: str, given: Any, right: Any) -> Iterator[str]:
+    """A sentence on each value inside one of JSON that is not what the tables give.
+
+    Args:
+        place: where the value is, in words: `verdicts.json: 3: low`.
+    """
+    if isinstance(given, dict) and isinstance(right, dict) and given.keys() == right.keys():
+        for key in right:
+            yield from _unlike(f"{place}: {key}", given[key], right[key])
+    elif isinstance(given, list) and isinstance(right, list) and len(given) == len(right):
+        for number, (one, other) in enumerate(zip(given, right, strict=True), start=1):
+            yield from _unlike(f"{place}: {number}", one, other)
+    elif not (given == right or _near(given, right)):
+        yield f"{place}: is {str(given)[:60]!r}, and the tables give {str(right)[:60]!r}"
+
+
+def _near(given: Any, right: Any) -> bool:
+    numbers = isinstance(given, float) and isinstance(right, float)
+    return numbers and math.isclose(given, right, rel_tol=EQUAL)
 
 
 def _differences(where: str, table: str, given: pl.DataFrame, right: pl.DataFrame) -> Iterator[str]:

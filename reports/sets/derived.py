@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from documents.plan import ReportPlan, read_plan
 from documents.sets import PLAN
 from reports.boards.leaderboard import leaderboards
 from reports.boards.table import board_table
-from reports.claims.verdict_list import read_verdicts
-from reports.formatting import json_value
+from reports.claims.verdict_list import listed, read_verdicts
+from reports.formatting import WORDS, json_value, word_of
 from reports.rendering import TEMPLATES, templates
 from reports.sets.files import CURVE_POINTS, as_json
 from reports.tables import tables_of
@@ -34,8 +33,8 @@ def read_set(folder: Path) -> ReportPlan:
     return plan
 
 
-def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
-    """The tables that follow from those of the runs: claims, findings and leaderboard.
+def derived(plan: ReportPlan) -> tuple[dict[str, pl.DataFrame], list[dict[str, Any]]]:
+    """What follows from the tables of the runs: claims, findings and leaderboard, and the verdicts as a list.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -43,7 +42,7 @@ def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
     found = read_verdicts(plan)
     boards = leaderboards([(study, tables_of(study)) for study in plan.studies])
     board = board_table(boards, plan.scale)
-    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
+    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}, listed(plan, found)
 
 
 def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> dict[str, str]:
@@ -57,20 +56,11 @@ def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> di
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {
         "leaderboard.csv": board.select(flat).write_csv(),
-        "leaderboard.json": as_json(json_value(board.to_dicts(), _word)),
+        "leaderboard.json": as_json(json_value(board.to_dicts(), word_of)),
         "leaderboard.schema.json": as_json(json_schema("leaderboard")),
         "LICENSE": (TEMPLATES / "licence.txt").read_text(),
         "README.md": page("published.md.jinja", plan, board, about=about, points=CURVE_POINTS),
     }
-
-
-WORDS = ("Infinity", "-Infinity", "NaN")  # which float() reads, in Python and pandas
-
-
-def _word(value: float) -> str:
-    """The word for a number that is infinite or not a number."""
-    infinity, minus_infinity, nan = WORDS
-    return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
 
 
 def json_schema(table: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.errors import InputError
-from documents.sets import PLAN, PROVENANCE, SUMS, check_name
+from documents.sets import PLAN, PROVENANCE, SUMS, VERDICTS, check_name
 from results.writing import replacing
 
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
@@ -26,6 +26,7 @@ TOP = {
     "LICENSE",
     PLAN,
     PROVENANCE,
+    VERDICTS,
     *(f"{table}.parquet" for table in ("claims", "findings", "leaderboard")),
     *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
 }

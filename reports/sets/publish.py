@@ -13,6 +13,7 @@ from documents.plan import ReportPlan
 from documents.sets import (
     PLAN,
     PROVENANCE,
+    VERDICTS,
     WAIVERS,
     between_markers,
     check_name,
@@ -21,6 +22,7 @@ from documents.sets import (
     check_waivers,
 )
 from reports.claims.verdict_list import read_verdicts
+from reports.formatting import json_value, word_of
 from reports.sets.checking import flaws
 from reports.sets.contents import Contents, gather, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
@@ -107,10 +109,11 @@ def _write(stage: Path, plan: ReportPlan, contents: Contents, provenance: Mappin
             write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
     write_text(stage / PLAN, plan.to_json())
     own = read_set(stage)
-    tables = derived(own)  # from the set as it lies there, as whoever checks it computes them
+    tables, verdicts = derived(own)  # from the set as it lies there, as whoever checks it computes them
     for table, frame in tables.items():
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
     write_text(stage / PROVENANCE, as_json(provenance))
+    write_text(stage / VERDICTS, as_json(json_value(verdicts, word_of)))
     for file, text in texts(own, provenance, tables["leaderboard"]).items():
         write_text(stage / file, text)
     seal(stage)
@@ -144,6 +147,7 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "census": (),
             "folders": {},  # of the publisher's machine
             "published": name,
+            "verdicts": Path(VERDICTS),
             "waived": tuple(in_short(found)),
         }
     )

@@ -315,7 +315,7 @@
         const [effect, ends, wins, others, chance, chances, p] = contest.pairs[first][second];
         const row = document.createElement("tr");
         row.append(
-          cell("th", "stacked", contest.workload, contest.study + ", " + contest.backend),
+          cell("th", "stacked", contest.workload, contest.study),
           cell("td", "stacked wrap", contest.quantity, contest.better),
           cell("td", "number", ...contest.medians[first]),
           cell("td", "number", ...contest.medians[second]),
@@ -331,9 +331,9 @@
       document.getElementById("second-head").textContent = data.methods[second];
       box.querySelector("tbody").replaceChildren(...rows);
       box.hidden = !rows.length;
-      const places = new Set(met.map((contest) => JSON.stringify([contest.study, contest.workload, contest.backend])));
+      const places = new Set(met.map((contest) => JSON.stringify([contest.study, contest.workload])));
       document.getElementById("met").textContent = first === second ? "Choose two methods that differ"
-        : rows.length ? "They met on " + places.size + (places.size === 1 ? " workload and backend" : " workloads and backends")
+        : rows.length ? "They met on " + places.size + (places.size === 1 ? " workload" : " workloads")
         : "They share no problem instance";
     };
     const read = () => {

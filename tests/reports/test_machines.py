@@ -10,6 +10,7 @@ import pytest
 
 from documents.plan import ReportPlan, StudyPlan, read_plan
 from reports.boards.leaderboard import leaderboard
+from reports.claims.comparison import tried_in
 from reports.machines import machine_by_backend, one_machine
 from reports.pages.study_pages import cost_rows, pair_rows, results_rows, settings_rows
 from reports.tables import Tables, read_tables
@@ -51,7 +52,7 @@ def statistics(study: StudyPlan, tables: Tables) -> list:
         (
             leaderboard([(study, tables)], backend),
             results_rows(study, workload, backend, runs),
-            settings_rows(study, workload.name, backend, runs),
+            settings_rows(study, workload.name, backend, runs, tried_in(study, tables)),
             pair_rows(study, workload.name, backend, runs),
             [row | {"step": None, "own": None} for row in cost_rows(study, workload, backend, tables)],
             [row["step"]["median"] for row in cost_rows(study, workload, backend, tables)],

