@@ -96,7 +96,7 @@ class FigureCell:
 
 
 def cells(study: StudyPlan, tables: Tables, out: Path) -> list[FigureCell]:
-    """Each workload on the first backend, whose instances others repeat; `out` is made where it is missing."""
+    """Each workload on the first backend, whose instances others repeat; makes `out` where it is missing."""
     out.mkdir(parents=True, exist_ok=True)
     return [FigureCell(study, workload, study.backends[0], tables, out) for workload in study.workloads]
 
