@@ -191,9 +191,12 @@ def unjoined(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[
 def _joined_by(base: StudyPlan, place: str, study: StudyPlan) -> StudyPlan:
     """A study on the problems of one that joins it, with that one's methods."""
     problems = {workload.name for workload in study.workloads}
+    shared = tuple(one for one in base.workloads if one.name in problems)
+    whole = base.all_workloads or len(base.workloads)
     return base.model_copy(
         update={
-            "workloads": tuple(one for one in base.workloads if one.name in problems),
+            "workloads": shared,
+            "all_workloads": whole if len(shared) < whole else None,
             "optimizers": (*base.optimizers, *study.optimizers),
             "joined": {**base.joined, place: (*base.joined.get(place, ()), study)},
         }

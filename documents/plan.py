@@ -96,6 +96,7 @@ class StudyPlan(Deciding):
         joins: the study whose methods its own are compared with, under the same protocol; empty for none.
         contributed: who hands its method in; None where nobody does.
         joined: the studies that join this one, by the set that they are of, or `HERE`.
+        all_workloads: how many it has, where only those of a study that joins it are among `workloads`.
     """
 
     question: str
@@ -121,6 +122,7 @@ class StudyPlan(Deciding):
     joins: str = ""
     contributed: Contribution | None = None
     joined: dict[str, tuple[StudyPlan, ...]] = Field(default={})
+    all_workloads: int | None = None
 
     @model_validator(mode="after")
     def _compares_what_is_measured(self) -> StudyPlan:

@@ -63,7 +63,8 @@ class Placed:
         backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
         row: its row, without rank and score where all its final runs failed.
-        methods, field_problems: how many the board has.
+        methods: how many the board has.
+        field_problems: how many the published field has.
         standing: how it stands to every other method, by its name; empty where all its final runs failed.
     """
 
@@ -144,7 +145,7 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
                     command=_command(optimizer, [one.name for one in joined.workloads], place),
                     row=replace(row, rank=None, score=None, mean_rank=None) if lost else row,
                     methods=len(rows),
-                    field_problems=len(study.workloads),
+                    field_problems=study.all_workloads or len(study.workloads),
                     problems=tuple(_problems(board, row, chosen)),
                     standing={} if lost else standings(study, tables, method),
                 )

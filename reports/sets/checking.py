@@ -146,6 +146,8 @@ def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
     special = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
     places = [*special.items(), *((study.name, (study.tables,)) for study in plan.studies)]
     names = [name for name, _ in places]
+    if plan.verdicts != folder / VERDICTS:
+        yield f"{PLAN}: verdicts should be the file {VERDICTS}"
     for name, given in places:
         if names.count(name) > 1 or tuple(given) != (folder / name,):
             yield f"{PLAN}: the tables of {name} should lie in the folder {name}, and no others"

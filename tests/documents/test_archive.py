@@ -95,6 +95,7 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
     two = field.model_copy(update={"studies": (more,)})
     few = newcomer(two, workloads=study.workloads)
     (here,) = with_joined([two], [few])[0].studies
+    assert (len(here.workloads), here.all_workloads) == (1, 2), "how many the field has is told"
     assert here.workloads == study.workloads
     handed_in = two.model_copy(update={"published": "few", "studies": (few,)})
     assert with_joined([two, handed_in], []) == (two, handed_in), "a set must have all problems"

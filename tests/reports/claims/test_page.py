@@ -239,7 +239,6 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
         "p 0.00098, 10 paired seeds",
         f"{rule} , as when the runs were planned",
         "snakemake --cores all reports --config studies=egop.digits_mlp scale=quick",
-        "Comparisons on torch",
     ):
         assert part in told
     (row,) = cells(text, "Comparisons of egop.digits_mlp")

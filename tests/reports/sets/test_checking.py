@@ -109,6 +109,28 @@ def test_a_damaged_byte_anywhere_is_refused_by_its_file(copy: Path):
         (copy / name).write_bytes(whole)
 
 
+def test_verdicts_that_do_not_follow_from_the_tables_are_refused(copy: Path):
+    held = json.loads((copy / "verdicts.json").read_text())
+    assert any(isinstance(one["estimate"], float) for one in held)
+    for change, told in (
+        ({"verdict": "reproduced!"}, "verdict: is 'reproduced!', and the tables give"),
+        ({"estimate": 1e-9}, "estimate: is '1e-09'"),
+        ({"comparisons": 7}, "comparisons: is '7'"),
+    ):
+        changed = [one | change if isinstance(one["estimate"], float) else one for one in held]
+        (copy / "verdicts.json").write_text(json.dumps(changed))
+        seal(copy)
+        (found,) = check(copy)
+        assert found.startswith("verdicts.json: ")
+        assert told in found
+    rounded = json.loads(json.dumps(held), parse_float=lambda text: float(text) * (1 + 1e-12))
+    (copy / "verdicts.json").write_text(json.dumps(rounded))
+    seal(copy)
+    assert check(copy) == [], "another processor's rounding"
+    edited(copy, "plan.json", verdicts="README.md")
+    assert "plan.json: verdicts should be the file verdicts.json" in check(copy)[0]
+
+
 def test_changed_missing_and_further_files_are_told_all_at_once(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvebench.__main__ import main
-from documents.archive import read_archive, replaced_sets, with_figures, with_joined
+from documents.archive import narrowed, read_archive, replaced_sets, with_figures, with_joined
 from documents.errors import InputError
 from documents.plan import ReportPlan, read_plan
 from documents.sets import BEGIN, END
-from reports.claims.verdict_list import as_text, listed, read_verdicts, with_replaced
+from reports.claims import verdict_list
+from reports.claims.verdict_list import as_text, listed, read_verdicts, verdicts_of, with_replaced
 from reports.figures.all_figures import draw_all
 from reports.sets.checking import alike, disagreements, flaws
 from reports.sets.contents import curves_of_claims, gather, thinned
@@ -203,7 +204,7 @@ def test_a_set_holds_all_that_it_should(made: Path):
         "checks/series.parquet",
         *(f"{table}.parquet" for table in ("claims", "findings", "leaderboard")),
         *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
-        *("plan.json", "provenance.json", "LICENSE", "README.md", "SHA256SUMS"),
+        *("plan.json", "provenance.json", "verdicts.json", "LICENSE", "README.md", "SHA256SUMS"),
     }
     done = subprocess.run(
         ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=made, capture_output=True, check=False
@@ -215,6 +216,23 @@ def test_a_set_holds_all_that_it_should(made: Path):
     page = (made / "README.md").read_text()
     assert HOSTILE not in page
     assert r"\<script\>" in page  # names are text in Markdown
+
+
+def test_the_verdicts_that_a_set_holds_are_those_that_its_tables_give(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plan = read_set(made)
+    computed = listed(plan, read_verdicts(plan))
+    told = [one for one in computed if one["comparisons"]]
+    assert told
+    folder = shutil.copytree(made, tmp_path / "made.quick")
+    monkeypatch.setattr(verdict_list, "read_verdicts", None)  # nothing is computed
+    assert verdicts_of(read_set(folder)) == computed
+    alone = narrowed(read_set(folder), [told[0]["study"]], [])
+    assert {one["study"] for one in verdicts_of(alone)} == {told[0]["study"]}
+    (folder / "verdicts.json").write_text("[")
+    with pytest.raises(InputError, match=r"verdicts\.json: cannot be read"):
+        verdicts_of(read_set(folder))
 
 
 def test_the_leaderboard_is_the_same_in_every_format(made: Path):
