@@ -145,22 +145,6 @@ class IsotypicBlock:
 # --- networks ------------------------------------------------------------------------------------------
 
 
-def network_layers(widths: Sequence[int], biases: bool | Sequence[bool] = True) -> tuple[Layer, ...]:
-    """The layers W1, b1, W2, b2, ... of the units of each layer, inputs to outputs.
-
-    Args:
-        widths: d_0 to d_L.
-        biases: whether there are biases, of all layers or of each.
-    """
-    given = [biases] * (len(widths) - 1) if isinstance(biases, bool) else list(biases)
-    return tuple(
-        Layer(f"W{number + 1}", f"b{number + 1}" if bias else None, (outputs, inputs), number)
-        for number, ((inputs, outputs), bias) in enumerate(
-            zip(itertools.pairwise(widths), given, strict=True)
-        )
-    )
-
-
 def chain_of_layers(
     owner: str, shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]
 ) -> tuple[Layer, ...]:
@@ -278,28 +262,3 @@ def parameters_of(ops: Ops, blocks: Sequence[IsotypicBlock], matrices: Sequence[
         whole = (*total.shape[: total.ndim - len(shapes[name])], *shapes[name])
         found[name] = total if tuple(total.shape) == whole else ops.broadcast_to(total, whole)
     return found
-
-
-def factors_of_dense(
-    ops: Ops, block: IsotypicBlock, sigma: Array, shapes: Mapping[str, Sequence[int]]
-) -> Array:
-    """C of a block, (copies, copies), of a dense symmetric matrix: its average over the group, restricted.
-
-    It is the least squares solution of 004 eqs. 184-188, for a matrix that the group leaves alone or not.
-
-    Args:
-        sigma: (p, p), its rows the parameters end to end in the order of `shapes`, each raveled row by row.
-        shapes: by parameter name.
-    """
-
-    def coordinates(vectors: Array) -> Array:
-        arrays, start = {}, 0
-        for name, shape in shapes.items():
-            stop = start + math.prod(shape)
-            arrays[name] = ops.reshape(vectors[..., start:stop], (*vectors.shape[:-1], *shape))
-            start = stop
-        return block.coordinates(ops, arrays)
-
-    once = coordinates(sigma)  # (p, copies, columns)
-    twice = coordinates(ops.einsum("pac->acp", once))  # (copies, columns, copies, columns)
-    return ops.einsum("acbc->ab", twice) / block.multiplicity

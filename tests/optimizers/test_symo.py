@@ -17,13 +17,7 @@ from harness.backends.numpy_ops import numpy_ops
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Update
 from optimizers import rules
-from optimizers.isotypic import (
-    IsotypicBlock,
-    factors_of_dense,
-    isotypic_blocks,
-    network_layers,
-    parameters_of,
-)
+from optimizers.isotypic import IsotypicBlock, isotypic_blocks, parameters_of
 from optimizers.options import OptionError
 from optimizers.symo import preconditioned
 from tests.optimizers.families.symo import (
@@ -31,7 +25,9 @@ from tests.optimizers.families.symo import (
     by_name,
     dense_inverse_root,
     elements,
+    factors_of_dense,
     kinds_of,
+    network_layers,
     network_shapes,
     symo,
     vector,

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from optimizers.isotypic import IsotypicBlock
+from optimizers.layers import Layer
 from tests.optimizers.entry import Entry
 from tests.optimizers.loops import Hyper
 from tests.optimizers.oracles import Arrays
@@ -179,3 +181,44 @@ ENTRIES = {
     "symo: permutations": entry(group="permutations", precision="any"),
     "symo: factors of each parameter": entry(cross_layers=False, precision="any"),
 }
+
+
+def network_layers(widths: Sequence[int], biases: bool | Sequence[bool] = True) -> tuple[Layer, ...]:
+    """The layers W1, b1, W2, b2, ... of the units of each layer, inputs to outputs.
+
+    Args:
+        widths: d_0 to d_L.
+        biases: whether there are biases, of all layers or of each.
+    """
+    given = [biases] * (len(widths) - 1) if isinstance(biases, bool) else list(biases)
+    return tuple(
+        Layer(f"W{number + 1}", f"b{number + 1}" if bias else None, (outputs, inputs), number)
+        for number, ((inputs, outputs), bias) in enumerate(
+            zip(itertools.pairwise(widths), given, strict=True)
+        )
+    )
+
+
+def factors_of_dense(
+    ops: Any, block: IsotypicBlock, sigma: np.ndarray, shapes: Mapping[str, Sequence[int]]
+) -> np.ndarray:
+    """C of a block, (copies, copies), of a dense symmetric matrix: its average over the group, restricted.
+
+    It is the least squares solution of 004 eqs. 184-188, for a matrix that the group leaves alone or not.
+
+    Args:
+        sigma: (p, p), its rows the parameters end to end in the order of `shapes`, each raveled row by row.
+        shapes: by parameter name.
+    """
+
+    def coordinates(vectors: np.ndarray) -> np.ndarray:
+        arrays, start = {}, 0
+        for name, shape in shapes.items():
+            stop = start + math.prod(shape)
+            arrays[name] = ops.reshape(vectors[..., start:stop], (*vectors.shape[:-1], *shape))
+            start = stop
+        return block.coordinates(ops, arrays)
+
+    once = coordinates(sigma)  # (p, copies, columns)
+    twice = coordinates(ops.einsum("pac->acp", once))  # (copies, columns, copies, columns)
+    return ops.einsum("acbc->ab", twice) / block.multiplicity
