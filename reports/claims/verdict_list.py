@@ -211,17 +211,21 @@ def _agreement(
     They run at the same rates and on the same instances: that is a check of the backends, not of the claim.
     """
     found = others.filter(claim=row["claim"], variant=row["variant"]).drop_nulls("backend")
-    own, said = compared.get((row["claim"], row["backend"]), {}), []
+    own = compared.get((row["claim"], row["backend"]), {})
+    said, missing = [], []
     for backend, verdict in found.select("backend", "verdict").iter_rows():
         theirs = compared.get((row["claim"], backend), {})
         alike = sum(one["finding"] == theirs[key]["finding"] for key, one in own.items() if key in theirs)
-        if verdict != row["verdict"]:
+        if verdict == "not run":
+            missing.append(backend)
+        elif verdict != row["verdict"]:
             said.append(f"{backend} says {verdict}")
         else:
             said.append(
                 f"{backend} agrees" + ("" if alike == len(own) else f" in {alike} of {len(own)} parts")
             )
-    return ", ".join(said) + (" at the same rates" if said else "")
+    words = [", ".join(said) + " at the same rates"] if said else []
+    return ", ".join([*words, *(f"no pairs of runs on {backend}" for backend in missing)])
 
 
 def _place(claim: str) -> str:

@@ -260,6 +260,7 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     [
         ("reproduced", "torch agrees at the same rates"),
         ("not reproduced", "torch says not reproduced at the same rates"),
+        ("not run", "no pairs of runs on torch"),
         (None, ""),
     ],
 )
