@@ -27,12 +27,10 @@ SETS = [plan.parent for plan in sorted((ROOT / "results/published").glob("*/plan
 REPLACED = {
     old for folder in SETS for old in json.loads((folder / "plan.json").read_text()).get("replaces", ())
 }
-LARGE = {  # sets whose verdicts take long
+LARGE = {  # sets of more than a megabyte, whose verdicts take long
     folder.name
     for folder in SETS
-    if folder.name.startswith(
-        ("egop-convex.", "egop-factorization.", "egop-paper.", "egop-shortened.", "quick.")
-    )
+    if sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) > 1_000_000
 }
 
 
