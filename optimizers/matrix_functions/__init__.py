@@ -37,6 +37,7 @@ from optimizers.matrix_functions.spectral_steps import (
     nearer_orthogonal,
     rotated_basis,
     rotation_generator,
+    spectral_growth,
     spectral_power,
     spectral_step,
     spectral_step_inside,

@@ -129,7 +129,7 @@ def spectral_step_inside(
     rotation_rate: Any = None,
 ) -> Spectrum:
     """`spectral_step` for a curvature that is already B^T H B, (..., n, n)."""
-    growth = _growth(spectrum.values, ops.diagonal(inside) + damping, rate, gamma)
+    growth = spectral_growth(spectrum.values, ops.diagonal(inside) + damping, rate, gamma)
     values = spectrum.values * EXPONENTIALS[maps.exponential](ops, growth)
     return Spectrum(rotated_basis(ops, spectrum, inside, rate, maps, rotation_rate), values)
 
@@ -166,7 +166,7 @@ def kronecker_spectral_step(
         added = damping / spectrum.scale
         for inverse in inverses[:axis] + inverses[axis + 1 :]:
             added = added * inverse
-        growth = _growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
+        growth = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, growth)
         # log d has mean 0 but for rounding, which is taken away with the rest
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
@@ -236,8 +236,14 @@ def nearer_orthogonal(ops: Any, basis: Any) -> Any:
     return basis + basis @ defect / 2
 
 
-def _growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> Any:
-    """beta_2 (diag(B^T H B) / d - gamma), which the exponential is taken of."""
+def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> Any:
+    """beta_2 (diag(B^T H B) / d - gamma), what d is multiplied with the exponential of.
+
+    Args:
+        values: d, of any shape, above 0.
+        diagonal: diag(B^T H B) with its damping, of that shape.
+        rate, gamma: numbers, or arrays that broadcast against it.
+    """
     return rate * (diagonal / values - gamma)
 
 

@@ -87,7 +87,7 @@ class Kronecker:
         moved = tensor
         for other in range(tensor.ndim):
             if other != axis:
-                inverse = np.linalg.inv(self.factor(other))
+                inverse = self.factor(other, -1.0)  # not of S: a truncated map leaves B not quite orthogonal
                 moved = np.moveaxis(np.tensordot(inverse, moved, axes=(1, other)), 0, other)
         others = [other for other in range(tensor.ndim) if other != axis]
         return np.tensordot(tensor, moved, axes=(others, others))
