@@ -190,7 +190,7 @@ ENTRIES = {
         scale_free=None,
     ),
     "spectral_full": SPECTRAL_FULL_ENTRY,
-    # near ties turn far where none is left out: rounding grows tenfold a step, in float32 to 0.01 in ten steps
+    # near ties turn far where none is left out: rounding grows tenfold a step, in float32 to 0.01 in ten
     "spectral_full: as printed": replace(
         SPECTRAL_FULL_ENTRY,
         hyper={**NUMBERS, "curvature_rate": 0.1},
