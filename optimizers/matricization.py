@@ -9,6 +9,8 @@ from functools import cache
 from optimizers.rule import Array, Hyper, Ops, Part, Rule, State
 from optimizers.tensors import matricized
 
+Amortized = Callable[[Ops, Array, State, Hyper], State]
+
 
 def as_matrix(ops: Ops, array: Array, order: int) -> Array:
     """A stack of tensors (..., n_1, ..., n_order) as matrices (..., n_1, entries of the other axes).
@@ -21,11 +23,12 @@ def as_matrix(ops: Ops, array: Array, order: int) -> Array:
 
 
 def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
-    """A rule for parameters of any order out of rules for matrices that have `init` and `update` alone.
+    """A rule for parameters of any order out of rules for matrices.
 
     Args:
-        rule_of: `rule_of(order)`, the rule for parameters of so many axes; its functions see them and their
-            gradients by `as_matrix`, hyperparameters as (..., 1, 1), and its state belongs to the matrix.
+        rule_of: `rule_of(order)`, the rule for parameters of so many axes, which has no needs; its functions
+            see them and their gradients by `as_matrix`, hyperparameters as (..., 1, 1), and its state belongs
+            to the matrix.
 
     Returns:
         The rule with a `part`, the same object for all parameters of one order.
@@ -38,12 +41,30 @@ def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
         def init(ops: Ops, param: Array) -> State:
             return rule.init(ops, as_matrix(ops, param, order))
 
+        def seen(ops: Ops, hyper: Hyper) -> Hyper:
+            return {name: as_matrix(ops, value, order) for name, value in hyper.items()}
+
         def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
-            seen = {name: as_matrix(ops, value, order) for name, value in hyper.items()}
             gradient, matrix = as_matrix(ops, grad, order), as_matrix(ops, param, order)
-            new, state = rule.update(ops, gradient, state, matrix, seen)
+            new, state = rule.update(ops, gradient, state, matrix, seen(ops, hyper))
             return ops.reshape(new, tuple(param.shape)), state
 
-        return Part(replace(rule, init=init, update=update, scope="leaf"))
+        def amortized(work: Amortized | None) -> Amortized | None:
+            if work is None:
+                return None
+            return lambda ops, grad, state, hyper: work(
+                ops, as_matrix(ops, grad, order), state, seen(ops, hyper)
+            )
+
+        return Part(
+            replace(
+                rule,
+                init=init,
+                update=update,
+                refresh=amortized(rule.refresh),
+                start=amortized(rule.start),
+                scope="leaf",
+            )
+        )
 
     return replace(part(2).rule, part=lambda role, shape: part(len(shape)))

@@ -1,19 +1,23 @@
-"""Matrix functions that update rules share: orthogonalization, inverse roots, tracked bases."""
+"""Matrix functions that update rules share: orthogonalization, roots, tracked bases, spectral steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from optimizers.matrix_functions import (
+    CAYLEYS,
     COEFFICIENTS,
+    SpectralMaps,
+    Spectrum,
     align_signs,
     inverse_root,
     newton_schulz,
     orthogonal_iteration,
+    spectral_step_inside,
 )
 
 from .case import Arrays, KernelCase, on_backend, representable
@@ -23,6 +27,7 @@ LANES, DIMENSION = 4, 128  # of preconditioners
 STEPS = 5  # of Newton-Schulz
 SQUARE = 1024  # rows and columns of a larger one
 ROOT, EPSILON = 1 / 4, 1e-3
+RATE, ROTATION_RATE = 0.05, 0.5  # of a spectral step
 DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
 
 
@@ -109,8 +114,62 @@ def _refreshed() -> np.ndarray:
     return factor * np.sign(np.sum(factor * basis, axis=-2, keepdims=True))
 
 
+# --- spectral factorizations ----------------------------------------------------------------------
+
+
+def _spectral() -> Arrays:
+    """Eigenvectors, eigenvalues far enough apart to rotate most, and second moments in that basis."""
+    matrices, basis = _drifted()
+    values = np.broadcast_to(np.arange(1, DIMENSION + 1) / 32, matrices.shape[:-1])
+    return basis, values.copy(), matrices
+
+
+def _spectral_maps(cayley: str) -> SpectralMaps:
+    return SpectralMaps("first_order", cayley, normalized=True, tie_tolerance=1e-2)
+
+
+def _spectral_step(ops: Any, basis: Any, values: Any, inside: Any, *, cayley: str) -> Any:
+    spectrum, maps = Spectrum(basis, values), _spectral_maps(cayley)
+    stepped = spectral_step_inside(ops, spectrum, inside, RATE, 1.0, maps, EPSILON, ROTATION_RATE)
+    return stepped.basis * stepped.values[..., None, :]
+
+
+@cache
+def _spectral_stepped(cayley: str) -> np.ndarray:
+    """B Cayley(X) diag(d) with the factors of the map as they are printed, and its inverse."""
+    basis, values, inside = _spectral()
+    larger = np.maximum(values[..., :, None], values[..., None, :])
+    gaps = values[..., :, None] - values[..., None, :]
+    with np.errstate(divide="ignore"):
+        upper = np.triu(np.where(np.abs(gaps) > 1e-2 * larger, inside / gaps, 0.0), 1)
+    skew = upper.mT - upper
+    skew = ROTATION_RATE / 2 * skew / np.linalg.norm(skew, axis=(-2, -1), keepdims=True)
+    identity = np.eye(DIMENSION)
+    if cayley == "exact":
+        turn = (identity + skew) @ np.linalg.inv(identity - skew)
+    else:
+        square = skew @ skew
+        turn = (identity + skew) @ (identity + skew) @ (identity + square) @ (identity + square @ square)
+    curved = np.diagonal(inside, axis1=-2, axis2=-1) + EPSILON
+    return basis @ turn * ((1 - RATE) * values + RATE * curved)[..., None, :]
+
+
+def spectral_step_case(cayley: str) -> KernelCase:
+    """A step of eigenvectors and eigenvalues along a curvature in their basis."""
+    return KernelCase(
+        name=f"matrix.spectral_step.{cayley}.{LANES}x{DIMENSION}x{DIMENSION}",
+        sizes={"lanes": LANES, "dimension": DIMENSION},
+        entries=LANES * (3 * DIMENSION**2 + DIMENSION),
+        prepare=lambda backend, dtype: on_backend(
+            backend, dtype, partial(_spectral_step, cayley=cayley), _spectral()
+        ),
+        reference=lambda: _spectral_stepped(cayley),
+        tolerance={"float64": 5e-14, "float32": 5e-6},
+    )
+
+
 def matrix_cases() -> tuple[KernelCase, ...]:
-    """Newton-Schulz, an inverse root, and the refresh of a basis."""
+    """Newton-Schulz, an inverse root, the refresh of a basis, and steps of a spectral factorization."""
     squares = LANES * DIMENSION**2
     square_sizes = {"lanes": LANES, "dimension": DIMENSION}
     return (
@@ -134,4 +193,5 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             reference=_refreshed,
             tolerance={"float64": 5e-14, "float32": 5e-6},
         ),
+        *map(spectral_step_case, CAYLEYS),
     )

@@ -37,7 +37,11 @@ HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
 # What is followed over commits on every shape set; the others have no path of their own in the engines.
 TRACKED = ("sgd", "momentum", "adagrad", "adam", "adamw", "shampoo", "soap", "muon")
 EVERY_RULE_ON = "transformer_like"
-SMALL_PROBLEMS_ONLY = ("adagrad_full", "newton")  # a matrix of all parameters by all parameters
+SMALL_PROBLEMS_ONLY = (
+    "adagrad_full",
+    "newton",
+    "spectral_full",
+)  # a matrix of all parameters by all parameters
 
 
 def numbers(every: int) -> Iterator[int]:

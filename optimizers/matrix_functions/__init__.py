@@ -1,4 +1,4 @@
-"""Functions of matrices that update rules share: polar factors, inverse roots, tracked bases, leading SVDs.
+"""Functions of matrices that update rules share: polar factors, inverse roots, tracked bases, spectral steps.
 
 All are pure functions on the ops table. Matrices are the last two axes, all leading axes are batch; there is
 no branch on values and every loop has a fixed length, so that programs compile whole. A matrix that is not
@@ -17,6 +17,12 @@ from optimizers.matrix_functions.basis_tracking import (
     power_iteration,
     reorder,
 )
+from optimizers.matrix_functions.curvature_steps import (
+    cholesky_step,
+    default_step,
+    kronecker_cholesky_step,
+    kronecker_default_step,
+)
 from optimizers.matrix_functions.inverse_roots import (
     coupled_newton_inverse_root,
     inverse_root,
@@ -27,4 +33,19 @@ from optimizers.matrix_functions.inverse_roots import (
 from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
 from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial
 from optimizers.matrix_functions.scaling import rank_cutoff
+from optimizers.matrix_functions.spectral_steps import (
+    CAYLEYS,
+    EXPONENTIALS,
+    KroneckerSpectrum,
+    SpectralMaps,
+    Spectrum,
+    kronecker_spectral_step,
+    nearer_orthogonal,
+    rotated_basis,
+    rotation_generator,
+    spectral_growth,
+    spectral_power,
+    spectral_step,
+    spectral_step_inside,
+)
 from optimizers.matrix_functions.symmetric import gram, symmetric_product

@@ -46,7 +46,7 @@ OPTIMIZERS = (
      "exponentiated_gradient"),
     ("adafactor", "newton", "manifold_muon", "weight_normalization", "symo",
      "kfac"),
-    ("kfac_as_004",),
+    ("kfac_as_004", "spectral", "spectral_full", "spectral_diagonal"),
 )  # fmt: skip
 
 DASHES = ("5 2", "1.5 1.5", "7 2 1.5 2", "3 1 1 1 1 1", "10 2.5", "1 3")

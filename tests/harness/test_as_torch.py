@@ -164,7 +164,13 @@ class Case(NamedTuple):
     options: dict[str, Any]
 
 
-CASES = [Case("adam", {}), Case("shampoo", {"refresh_every": 3}), Case("muon", {}), Case("adagrad_full", {})]
+CASES = [
+    Case("adam", {}),
+    Case("shampoo", {"refresh_every": 3}),
+    Case("muon", {}),
+    Case("adagrad_full", {}),
+    Case("spectral", {"refresh_every": 2, "orthogonalize_every": 3}),
+]
 
 
 def begun(case: Case, steps: int) -> tuple[dict[str, torch.Tensor], Optimizer]:

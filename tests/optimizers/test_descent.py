@@ -139,6 +139,11 @@ DESCENTS: Mapping[str, Descent] = {
     "muon": Descent(
         (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
     ),
+    "spectral": Descent(
+        (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
+    ),
+    "spectral_full": Descent((0.1, 100), (0.1, 100), cools=True),
+    "spectral_diagonal": Descent((0.1, 100), (0.1, 100), cools=True),
     "pin_to_sphere": Descent((0.2, 100), (0.2, 100), domain=on_spheres),
     "riemannian_sgd": Descent((0.2, 100), (0.2, 100), domain=on_spheres),
     "trust_region_sphere": Descent((0.5, 100), (0.5, 100), domain=on_spheres, cools=True),

@@ -131,6 +131,29 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"maximum_dimension": 2.5}, "maximum_dimension = 2.5 is not a whole number from 1 on"),
         ({"max_dimension": 4}, "did you mean 'maximum_dimension'"),
     ],
+    "spectral": [
+        *(({"power": value}, rf"power = {value} is outside \(0, inf\)") for value in (0, -2)),
+        ({"power": "2"}, "power = '2' is not a number"),
+        ({"exponential": "second_order"}, "exponential = 'second_order' is not one of exact, first_order"),
+        ({"cayley": "neumann"}, "cayley = 'neumann' is not one of exact, truncated"),
+        ({"normalized": 1}, "normalized = 1 is neither true nor false"),
+        *(({"tie_tolerance": value}, rf"tie_tolerance = {value} is outside \[0, 1\)") for value in (-0.1, 1)),
+        ({"refresh_every": 0}, "refresh_every = 0 is not a whole number from 1 on"),
+        ({"start": "zero"}, "start = 'zero' is not one of identity, gradient"),
+        *(
+            ({"clipping": value}, f"clipping = {value!r} is not a number above 0, or null")
+            for value in (0, -1.0, "none", float("inf"), True)
+        ),
+        ({"moves_with": "both"}, "moves_with = 'both' is not one of new, old"),
+        (
+            {"orthogonalize_every": 0},
+            r"orthogonalize_every = 0 is not a whole number from 1 on, or null \(none\)",
+        ),
+        ({"others": "muon"}, OTHERS),
+        ({"rotation_rate": 0.1}, "has no option 'rotation_rate'"),
+    ],
+    "spectral_full": [({"others": "sgd"}, "has no option 'others'")],
+    "spectral_diagonal": [({"cayley": "exact"}, "has no option 'cayley'")],
     "trust_region_sphere": [({"norm": "l3"}, "norm = 'l3' is not one of l1, l2, linfinity")],
     "weight_normalization": [({"scale": "fixed"}, "scale = 'fixed' is not one of free, frozen")],
     "pin_to_sphere": [({"others": "muon"}, OTHERS)],
@@ -188,6 +211,14 @@ def test_wrong_options_of_rules_are_refused(optimizer: str, options: dict[str, A
         ("soap", (1, 6), {}, 2 * 6),
         ("soap", (), {}, 2),
         ("soap", (4, 3, 2, 2), {}, 2 * 48 + 2 * (16 + 9 + 4 + 4)),
+        ("spectral", (6, 4), {"velocity": False}, 36 + 16 + 6 + 4 + 1),
+        ("spectral", (6, 4), {}, 36 + 16 + 6 + 4 + 1 + 24),
+        ("spectral", (4, 3, 2, 2), {"velocity": False}, 16 + 9 + 4 + 4 + 4 + 3 + 2 + 2 + 1),
+        ("spectral", (6,), {}, 2 * 6),  # AdamW's
+        ("spectral_full", (6, 4), {"velocity": False}, 24**2 + 24),
+        ("spectral_full", (6, 4), {}, 24**2 + 2 * 24),
+        ("spectral_diagonal", (6, 4), {"velocity": False}, 24),
+        ("spectral_diagonal", (6, 4), {}, 2 * 24),
     ],
 )
 def test_state_sizes(optimizer: str, shape: tuple[int, ...], options: dict[str, Any], numbers: int) -> None:

@@ -1,0 +1,252 @@
+"""Steps of a spectral factorization S = B diag(d) B^T: any symmetric curvature, and no decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from optimizers.matrix_functions.scaling import normalized
+from optimizers.matrix_functions.symmetric import gram, symmetric_product
+
+
+class Spectrum(NamedTuple):
+    basis: Any  # B, (..., n, n), orthogonal
+    values: Any  # d, (..., n), above 0
+
+
+class KroneckerSpectrum(NamedTuple):
+    """S = alpha S_1 x S_2 x ..., one factor an axis, each of determinant 1 (003 Claim 5)."""
+
+    scale: Any  # alpha, (..., 1), above 0
+    factors: tuple[Spectrum, ...]  # of each axis
+
+
+# d e^x and its first order d (1 + x), as what d is multiplied with, and as the logarithm of that
+EXPONENTIALS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "exact": lambda ops, x: ops.exp(x),
+    "first_order": lambda ops, x: 1 + x,
+}
+LOGARITHMS_OF_EXPONENTIALS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "exact": lambda ops, x: x,
+    "first_order": lambda ops, x: ops.log(1 + x),
+}
+
+
+def exact_cayley(ops: Any, basis: Any, skew: Any) -> Any:
+    """B Cayley(X) = B (I + X) (I - X)^-1 = 2 B (I - X)^-1 - B (003 Sec. 3, Notations), by one solve.
+
+    Args:
+        basis: B, (..., n, n).
+        skew: X, (..., n, n), skew-symmetric, so that I - X has an inverse (003 Claim 9).
+    """
+    # X^T = -X: the transpose of B (I - X)^-1 is (I + X)^-1 B^T
+    rows = ops.solve(ops.eye(skew.shape[-1]) + skew, ops.matrix_transpose(basis))
+    return 2 * ops.matrix_transpose(rows) - basis
+
+
+def truncated_cayley(ops: Any, basis: Any, skew: Any) -> Any:
+    """B (I + X)^2 (I + X^2) (I + X^4), without the inverse that 003 Sec. 3.4 prints in the product.
+
+    That is B + B E with E = 2 (X + X^2 + ... + X^7) + X^8: rounding is that of the small part alone.
+
+    Args:
+        basis: B, (..., n, n).
+        skew: X, (..., n, n), skew-symmetric; of Frobenius norm below 1, or it is far from Cayley(X).
+    """
+    square = symmetric_product(ops, skew, skew)
+    fourth = symmetric_product(ops, square, square)
+    low = skew + square + square @ skew
+    return basis + basis @ (2 * (low + fourth) + fourth @ (2 * low + fourth))
+
+
+CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
+    "exact": exact_cayley,
+    "truncated": truncated_cayley,
+}
+
+
+@dataclass(frozen=True)
+class SpectralMaps:
+    """How a step goes from tangent space to the factors.
+
+    Args:
+        exponential: of d, a name of EXPONENTIALS.
+        cayley: of B, a name of CAYLEYS.
+        normalized: whether the rotation has a given length instead of the curvature's (003 Sec. 3.4).
+        tie_tolerance: a pair of values nearer than this, relative to the larger, counts as equal and is not
+            rotated (003 App. E); 0 for those that are equal.
+    """
+
+    exponential: str = "exact"
+    cayley: str = "exact"
+    normalized: bool = False
+    tie_tolerance: float = 0.0
+
+
+def spectral_step(
+    ops: Any,
+    spectrum: Spectrum,
+    curvature: Any,
+    rate: Any,
+    gamma: Any = 1.0,
+    maps: SpectralMaps = SpectralMaps(),
+    damping: Any = 0.0,
+    rotation_rate: Any = None,
+) -> Spectrum:
+    """B and d after a step along a curvature H (003 Fig. 1, top; Fig. 5 where the exponential is truncated).
+
+    To first order in the rate S <- (1 - rate gamma) S + rate (H + damping I), the default update (003 eq. 3),
+    where the values are distinct (003 Claim 2).
+
+    Args:
+        spectrum: B and d of S = B diag(d) B^T.
+        curvature: H, (..., n, n), symmetric: g g^T, a Hessian, or a Euclidean gradient in S^-1.
+        rate: beta_2, a number or (..., 1).
+        gamma: 1 where S decays and 0 where it is a sum, a number or (..., 1).
+        maps: how the factors are moved.
+        damping: lambda, a number or (..., 1).
+        rotation_rate: bar beta_2, the Frobenius norm of a normalized rotation's generator.
+
+    Returns:
+        The new factors; not finite where the exponential overflows, or its first order is not positive.
+
+    Raises:
+        ValueError: for a normalized rotation without its rate.
+    """
+    inside = ops.matrix_transpose(spectrum.basis) @ curvature @ spectrum.basis
+    return spectral_step_inside(ops, spectrum, inside, rate, gamma, maps, damping, rotation_rate)
+
+
+def spectral_step_inside(
+    ops: Any,
+    spectrum: Spectrum,
+    inside: Any,
+    rate: Any,
+    gamma: Any = 1.0,
+    maps: SpectralMaps = SpectralMaps(),
+    damping: Any = 0.0,
+    rotation_rate: Any = None,
+) -> Spectrum:
+    """`spectral_step` for a curvature that is already B^T H B, (..., n, n)."""
+    growth = spectral_growth(spectrum.values, ops.diagonal(inside) + damping, rate, gamma)
+    values = spectrum.values * EXPONENTIALS[maps.exponential](ops, growth)
+    return Spectrum(rotated_basis(ops, spectrum, inside, rate, maps, rotation_rate), values)
+
+
+def kronecker_spectral_step(
+    ops: Any,
+    spectrum: KroneckerSpectrum,
+    inside: tuple[Any, ...],
+    rate: Any,
+    gamma: Any = 1.0,
+    maps: SpectralMaps = SpectralMaps(),
+    damping: Any = 0.0,
+    rotation_rate: Any = None,
+) -> KroneckerSpectrum:
+    """All factors of S = alpha S_1 x S_2 x ... after a step (003 Fig. 1, bottom; Fig. 6, right).
+
+    The factors keep determinant 1: what the mean of log d would move goes into alpha, a share 1 / k of each
+    of k axes. The damping adds lambda I to H; by its second form in Fig. 6 that is lambda / alpha times the
+    other axes' mean(1 / d).
+
+    Args:
+        spectrum: alpha, and B and d of each axis.
+        inside: of each axis l, B_l^T M_l B_l, (..., n, n), M_l being the curvature's mean over the other axes
+            relative to S there: W / (alpha k) of Fig. 1, for a matrix gradient G of m rows and n columns
+            G S_2^-1 G^T / (alpha n) and G^T S_1^-1 G / (alpha m).
+        rate, gamma, maps, damping, rotation_rate: as in spectral_step.
+
+    Raises:
+        ValueError: for a normalized rotation without its rate.
+    """
+    inverses = [ops.mean(1 / factor.values, axis=-1, keepdims=True) for factor in spectrum.factors]
+    moved, logarithms = [], []
+    for axis, (factor, curvature) in enumerate(zip(spectrum.factors, inside, strict=True)):
+        added = damping / spectrum.scale
+        for inverse in inverses[:axis] + inverses[axis + 1 :]:
+            added = added * inverse
+        growth = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
+        growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, growth)
+        # log d has mean 0 but for rounding, which is taken away with the rest
+        mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
+        basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
+        moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))
+        logarithms.append(mean)
+    total = sum(logarithms[1:], logarithms[0])
+    return KroneckerSpectrum(spectrum.scale * ops.exp(total / len(moved)), tuple(moved))
+
+
+def rotated_basis(
+    ops: Any, spectrum: Spectrum, inside: Any, rate: Any, maps: SpectralMaps, rotation_rate: Any = None
+) -> Any:
+    """B Cayley(rate / 2 N), or B Cayley(rotation_rate / 2 N / |N|_F) where normalized (003 Sec. 3.4).
+
+    Args:
+        spectrum, rate, maps, rotation_rate: as in spectral_step.
+        inside: B^T H B, (..., n, n).
+
+    Raises:
+        ValueError: for a normalized rotation without its rate.
+    """
+    skew = rotation_generator(ops, spectrum.values, inside, maps.tie_tolerance)
+    if maps.normalized:
+        if rotation_rate is None:
+            raise ValueError("a normalized rotation needs its rotation_rate")
+        skew, rate = normalized(ops, skew, (-2, -1))[0], rotation_rate
+    return CAYLEYS[maps.cayley](ops, spectrum.basis, _for_matrices(rate) / 2 * skew)
+
+
+def rotation_generator(ops: Any, values: Any, inside: Any, tie_tolerance: float = 0.0) -> Any:
+    """N = Skew(Tril(U)) with U_ij = -[B^T H B]_ij / (d_i - d_j), and 0 at ties (003 App. E, G, K).
+
+    Args:
+        values: d, (..., n).
+        inside: B^T H B, (..., n, n).
+        tie_tolerance: a pair is tied where |d_i - d_j| is at most this times the larger.
+
+    Returns:
+        (..., n, n), exactly skew-symmetric.
+    """
+    one, other = values[..., :, None], values[..., None, :]
+    gaps = one - other
+    is_tied = ops.abs(gaps) <= tie_tolerance * ops.maximum(one, other)
+    entries = -inside / ops.where(is_tied, ops.ones_like(gaps), gaps)
+    lower = ops.tril(ops.where(is_tied, ops.zeros_like(entries), entries))
+    return lower - ops.matrix_transpose(lower)
+
+
+def spectral_power(ops: Any, values: Any, power: float) -> Any:
+    """d^(-1/p), entry by entry; NaN where d is infinite, of which the power 0 would hide the overflow.
+
+    Args:
+        values: d, of any shape, above 0.
+        power: p, above 0.
+    """
+    return ops.power(ops.where(ops.isfinite(values), values, float("nan")), -1 / power)
+
+
+def nearer_orthogonal(ops: Any, basis: Any) -> Any:
+    """B + B (I - B^T B) / 2, one Newton-Schulz iteration: the error |B^T B - I| becomes 3/4 of its square.
+
+    Args:
+        basis: B, (..., n, n), with an error well below 1.
+    """
+    defect = ops.eye(basis.shape[-1]) - gram(ops, ops.matrix_transpose(basis))
+    return basis + basis @ defect / 2
+
+
+def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> Any:
+    """beta_2 (diag(B^T H B) / d - gamma), what d is multiplied with the exponential of.
+
+    Args:
+        values: d, of any shape, above 0.
+        diagonal: diag(B^T H B) with its damping, of that shape.
+        rate, gamma: numbers, or arrays that broadcast against it.
+    """
+    return rate * (diagonal / values - gamma)
+
+
+def _for_matrices(rate: Any) -> Any:
+    """A number, or (..., 1) as what broadcasts against matrices."""
+    return rate if isinstance(rate, float | int) else rate[..., None]

@@ -1,0 +1,447 @@
+"""Spectral-factorized curvature: its eigenvectors and eigenvalues are learned, so that any root is cheap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from documents.values import choice, flag, is_number, number, whole
+from optimizers.matricization import for_matrices
+from optimizers.matrix_functions import (
+    CAYLEYS,
+    EXPONENTIALS,
+    KroneckerSpectrum,
+    SpectralMaps,
+    Spectrum,
+    kronecker_spectral_step,
+    nearer_orthogonal,
+    spectral_growth,
+    spectral_power,
+    spectral_step_inside,
+)
+from optimizers.muon import is_matrix
+from optimizers.options import Option, OptionError, Options
+from optimizers.others import others_option, with_fallback
+from optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Hyperparameter,
+    Ops,
+    Rule,
+    configured,
+    share,
+)
+from optimizers.tensors import hyper_for_matrices, multiplied, second_moment
+
+
+class DiagonalSpectrum(NamedTuple):
+    values: Array  # d of S = Diag(d), (..., m, n), starts at 1
+
+
+class SpectralState(NamedTuple):
+    curvature: Any  # KroneckerSpectrum, Spectrum or DiagonalSpectrum; starts at I
+    velocity: tuple[Array, ...]  # v_t, shape of the parameter, starts at 0; none without momentum
+
+
+class RefreshedSpectrum(NamedTuple):
+    """What a refresh hands to its step's update."""
+
+    state: SpectralState  # whose curvature holds the step's gradient already
+    direction: Array  # S^(-1/p) g by the curvature that the parameters move with
+
+
+class Curvature(Protocol):
+    """A form of S; `inside` is a gradient in the coordinates of its eigenvectors."""
+
+    def init(self, ops: Ops, param: Array) -> Any:
+        """S = I."""
+
+    def multiplied(self, ops: Ops, curvature: Any, factor: Array) -> Any:
+        """S times a factor that broadcasts against the parameter."""
+
+    def inside(self, ops: Ops, grad: Array, curvature: Any) -> Array:
+        """B^T g."""
+
+    def stepped(self, ops: Ops, inside: Array, curvature: Any, hyper: Hyper) -> Any:
+        """S after a step along g g^T."""
+
+    def direction(self, ops: Ops, inside: Array, curvature: Any) -> Array:
+        """S^(-1/p) g."""
+
+    def corrected(self, ops: Ops, curvature: Any) -> Any:
+        """S with its bases nearer to orthogonal."""
+
+
+# What `spectral_step` calls a hyperparameter, by the hyperparameter's name.
+_NUMBERS_OF_A_STEP = {
+    "curvature_rate": "rate",
+    "gamma": "gamma",
+    "damping": "damping",
+    "rotation_rate": "rotation_rate",
+}
+
+
+def _step(hyper: Hyper) -> dict[str, Array]:
+    """The numbers of a spectral step, `rotation_rate` where rotations are normalized."""
+    return {own: hyper[name] for name, own in _NUMBERS_OF_A_STEP.items() if name in hyper}
+
+
+@dataclass(frozen=True)
+class _Kronecker:
+    """S = alpha S_1 x S_2 x ... of tensors of `order` axes.
+
+    Args:
+        order: the number of a parameter's axes.
+        power: p.
+        maps: how factors are moved.
+    """
+
+    order: int
+    power: float
+    maps: SpectralMaps
+
+    def init(self, ops: Ops, param: Array) -> KroneckerSpectrum:
+        leading, shape = tuple(param.shape[: param.ndim - self.order]), param.shape[param.ndim - self.order :]
+        return KroneckerSpectrum(
+            scale=ops.zeros((*leading, 1)) + 1,
+            factors=tuple(
+                Spectrum(ops.zeros((*leading, size, size)) + ops.eye(size), ops.zeros((*leading, size)) + 1)
+                for size in shape
+            ),
+        )
+
+    def multiplied(self, ops: Ops, curvature: KroneckerSpectrum, factor: Array) -> KroneckerSpectrum:
+        return curvature._replace(scale=curvature.scale * self.beside_values(ops, factor))
+
+    def beside_values(self, ops: Ops, value: Array) -> Array:
+        """What broadcasts against parameters as what does against alpha and d, (..., 1)."""
+        return hyper_for_matrices(ops, value, self.order)[..., 0]
+
+    def along_axes(self, ops: Ops, values: Sequence[Array]) -> list[Array]:
+        """Of each axis (..., n) as what broadcasts against tensors; alpha has no axis."""
+        return [
+            ops.reshape(one, (*one.shape[:-1], *(-1 if axis == own else 1 for axis in range(self.order))))
+            for own, one in enumerate(values)
+        ]
+
+    def inside(self, ops: Ops, grad: Array, curvature: KroneckerSpectrum) -> Array:
+        return multiplied(ops, [ops.matrix_transpose(one.basis) for one in curvature.factors], grad)
+
+    def stepped(
+        self, ops: Ops, inside: Array, curvature: KroneckerSpectrum, hyper: Hyper
+    ) -> KroneckerSpectrum:
+        """W / (alpha k) of each axis: G scaled along all others, times its transpose (003 Figs. 1 and 6)."""
+        shape = inside.shape[inside.ndim - self.order :]
+        roots = self.along_axes(ops, [spectral_power(ops, one.values, 2) for one in curvature.factors])
+        scale = ops.reshape(
+            spectral_power(ops, curvature.scale, 2), (*curvature.scale.shape[:-1], *(1,) * self.order)
+        )
+        curvatures = []
+        for axis, length in enumerate(shape):
+            scaled = inside * (scale / math.sqrt(math.prod(shape) / length))
+            for root in roots[:axis] + roots[axis + 1 :]:
+                scaled = scaled * root
+            curvatures.append(second_moment(ops, scaled, self.order, axis))
+        numbers = {name: self.beside_values(ops, value) for name, value in _step(hyper).items()}
+        return kronecker_spectral_step(ops, curvature, tuple(curvatures), maps=self.maps, **numbers)
+
+    def direction(self, ops: Ops, inside: Array, curvature: KroneckerSpectrum) -> Array:
+        scale = spectral_power(ops, curvature.scale, self.power)
+        scaled = inside * ops.reshape(scale, (*scale.shape[:-1], *(1,) * self.order))
+        roots = [spectral_power(ops, one.values, self.power) for one in curvature.factors]
+        for root in self.along_axes(ops, roots):
+            scaled = scaled * root
+        return multiplied(ops, [one.basis for one in curvature.factors], scaled)
+
+    def corrected(self, ops: Ops, curvature: KroneckerSpectrum) -> KroneckerSpectrum:
+        return curvature._replace(
+            factors=tuple(one._replace(basis=nearer_orthogonal(ops, one.basis)) for one in curvature.factors)
+        )
+
+
+@dataclass(frozen=True)
+class _Full:
+    """S = B diag(d) B^T of vectors (..., n)."""
+
+    power: float
+    maps: SpectralMaps
+
+    def init(self, ops: Ops, param: Array) -> Spectrum:
+        size = param.shape[-1]
+        return Spectrum(ops.zeros((*param.shape, size)) + ops.eye(size), ops.zeros_like(param) + 1)
+
+    def multiplied(self, ops: Ops, curvature: Spectrum, factor: Array) -> Spectrum:
+        return curvature._replace(values=curvature.values * factor)
+
+    def inside(self, ops: Ops, grad: Array, curvature: Spectrum) -> Array:
+        return (grad[..., None, :] @ curvature.basis)[..., 0, :]
+
+    def stepped(self, ops: Ops, inside: Array, curvature: Spectrum, hyper: Hyper) -> Spectrum:
+        outer = inside[..., :, None] * inside[..., None, :]
+        return spectral_step_inside(ops, curvature, outer, maps=self.maps, **_step(hyper))
+
+    def direction(self, ops: Ops, inside: Array, curvature: Spectrum) -> Array:
+        scaled = inside * spectral_power(ops, curvature.values, self.power)
+        return (curvature.basis @ scaled[..., None])[..., 0]
+
+    def corrected(self, ops: Ops, curvature: Spectrum) -> Spectrum:
+        return curvature._replace(basis=nearer_orthogonal(ops, curvature.basis))
+
+
+@dataclass(frozen=True)
+class _Diagonal:
+    """S = Diag(d) of matrices (..., m, n), whose basis is I for good (003 Sec. 3.2)."""
+
+    power: float
+    exponential: str
+
+    def init(self, ops: Ops, param: Array) -> DiagonalSpectrum:
+        return DiagonalSpectrum(ops.zeros_like(param) + 1)
+
+    def multiplied(self, ops: Ops, curvature: DiagonalSpectrum, factor: Array) -> DiagonalSpectrum:
+        return DiagonalSpectrum(curvature.values * factor)
+
+    def inside(self, ops: Ops, grad: Array, curvature: DiagonalSpectrum) -> Array:
+        return grad
+
+    def stepped(self, ops: Ops, inside: Array, curvature: DiagonalSpectrum, hyper: Hyper) -> DiagonalSpectrum:
+        """d <- d exp(beta_2 d^-1 (g^2 + lambda - gamma d)), or its first order (003 eq. 12)."""
+        added = ops.square(inside) + hyper["damping"]
+        growth = spectral_growth(curvature.values, added, hyper["curvature_rate"], hyper["gamma"])
+        return DiagonalSpectrum(curvature.values * EXPONENTIALS[self.exponential](ops, growth))
+
+    def direction(self, ops: Ops, inside: Array, curvature: DiagonalSpectrum) -> Array:
+        return inside * spectral_power(ops, curvature.values, self.power)
+
+    def corrected(self, ops: Ops, curvature: DiagonalSpectrum) -> DiagonalSpectrum:
+        return curvature
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """The functions of a rule around its curvature.
+
+    Args:
+        curvature: the form of S.
+        axes: how many last axes belong to a leaf.
+        velocity: whether steps have momentum.
+        clipping: the largest root mean square of a leaf's direction; None for any.
+        moves_with_new: whether parameters move with the curvature that holds the step's gradient.
+    """
+
+    curvature: Curvature
+    axes: int
+    velocity: bool
+    clipping: float | None
+    moves_with_new: bool
+
+    def init(self, ops: Ops, param: Array) -> SpectralState:
+        velocity = (ops.zeros_like(param),) if self.velocity else ()
+        return SpectralState(self.curvature.init(ops, param), velocity)
+
+    def start(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
+        """S_0 = mean(g_1^2) I, the mean over a leaf; I for a gradient that is 0."""
+        square = self.mean_square(ops, grad)
+        square = ops.where(square == 0, ops.ones_like(square), square)
+        curvature = self.curvature.multiplied(ops, state.curvature, square)
+        return self.refresh(ops, grad, state._replace(curvature=curvature), hyper)
+
+    def correct(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> SpectralState:
+        """The state with bases nearer to orthogonal."""
+        return state._replace(curvature=self.curvature.corrected(ops, state.curvature))
+
+    def refresh(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
+        """The curvature with this step's gradient, and the direction by it or by the one before.
+
+        The old one saves two products: its coordinates of the gradient are those of the step.
+        """
+        old, form = state.curvature, self.curvature
+        inside = form.inside(ops, grad, old)
+        new = form.stepped(ops, inside, old, hyper)
+        if self.moves_with_new:
+            direction = form.direction(ops, form.inside(ops, grad, new), new)
+        else:
+            direction = form.direction(ops, inside, old)
+        return RefreshedSpectrum(state._replace(curvature=new), direction)
+
+    def update(
+        self, ops: Ops, grad: Array, state: SpectralState | RefreshedSpectrum, param: Array, hyper: Hyper
+    ) -> tuple[Array, SpectralState]:
+        """v <- mu v + S^(-1/p) g, w <- (1 - eta lambda) w - eta v (003 Fig. 1; momentum: Fig. 6, caption)."""
+        if isinstance(state, RefreshedSpectrum):
+            direction, state = state.direction, state.state
+        else:
+            inside = self.curvature.inside(ops, grad, state.curvature)
+            direction = self.curvature.direction(ops, inside, state.curvature)
+        if self.clipping is not None:
+            excess = ops.sqrt(self.mean_square(ops, direction)) / self.clipping
+            direction = direction / ops.maximum(excess, 1.0)
+        if self.velocity:
+            direction = hyper["momentum"] * state.velocity[0] + direction
+            state = state._replace(velocity=(direction,))
+        kept = 1 - hyper["learning_rate"] * hyper["weight_decay"]
+        return kept * param - hyper["learning_rate"] * direction, state
+
+    def mean_square(self, ops: Ops, array: Array) -> Array:
+        """The mean of the squares of each leaf, which broadcasts against it."""
+        return ops.mean(ops.square(array), axis=tuple(range(-self.axes, 0)), keepdims=True)
+
+
+def _positive(value: Any) -> float:
+    return float(number(0.0, low_open=True)(value))
+
+
+def _positive_or_none(value: Any) -> float | None:
+    if value is not None and not (is_number(value) and 0 < value < math.inf):
+        raise OptionError("is not a number above 0, or null (directions are not clipped)")
+    return None if value is None else float(value)
+
+
+def _tolerance(value: Any) -> float:
+    return float(number(0.0, 1.0, high_open=True)(value))
+
+
+OPTIONS_OF_DIAGONALS = {
+    "power": Option(2.0, "p of S^(-1/p): 1 for natural gradients, 2 for Adagrad and RMSprop", _positive),
+    "exponential": Option(
+        "first_order",
+        "the map of the eigenvalues: exact, which overflows for gradients far above those before, or its"
+        " first_order, which stays positive for outer products of gradients",
+        choice(*EXPONENTIALS),
+    ),
+    "refresh_every": Option(1, "steps between two updates of the curvature", whole(1)),
+    "start": Option(
+        "gradient",
+        "the curvature before the first step: identity, or gradient, I times its mean square",
+        choice("identity", "gradient"),
+    ),
+    "velocity": Option(True, "whether steps have momentum, which keeps a number for each entry", flag),
+    "clipping": Option(
+        None, "the largest root mean square of a leaf's direction; null: any", _positive_or_none
+    ),
+    "moves_with": Option(
+        "new",
+        "the curvature that parameters move with: new, with the step's gradient, or old, without it",
+        choice("new", "old"),
+    ),
+}
+OPTIONS_OF_MATRICES = {
+    **OPTIONS_OF_DIAGONALS,
+    "cayley": Option(
+        "exact",
+        "the map of a basis: exact, one solve, or truncated, products alone",
+        choice(*CAYLEYS),
+    ),
+    "normalized": Option(
+        True, "whether a basis turns by rotation_rate, or by what curvature_rate gives it", flag
+    ),
+    "tie_tolerance": Option(
+        1e-2,
+        "relative gap of two eigenvalues up to which they count as equal, and are not rotated; 0 is legal",
+        _tolerance,
+    ),
+    "orthogonalize_every": Option(
+        None,
+        "steps between two corrections of the bases by a Newton-Schulz iteration; null: none",
+        whole(1, "none"),
+    ),
+}
+OPTIONS = {**OPTIONS_OF_MATRICES, "others": others_option("all but weight matrices and convolutions")}
+
+
+def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
+    numbers = {
+        "learning_rate": LEARNING_RATE,
+        "curvature_rate": Hyperparameter(
+            "beta_2, the share of the gradient's outer product that is added", 0.05, 0.0, 1.0, low_open=True
+        ),
+        "gamma": Hyperparameter(
+            "1 for a running mean as in RMSprop, 0 for a sum as in Adagrad", 1.0, 0.0, 1.0
+        ),
+        "damping": Hyperparameter("lambda, times I: added to the outer product; 0 is legal", 1e-8, 0.0),
+        "weight_decay": Hyperparameter(
+            "share of the parameters taken away, times the learning rate", 0.0, 0.0
+        ),
+    }
+    if chosen["velocity"]:
+        numbers["momentum"] = share("mu, the share of the velocity kept", 0.9)
+    if chosen.get("normalized"):
+        numbers["rotation_rate"] = Hyperparameter(
+            "bar beta_2, the Frobenius norm of a basis's turn", 0.05, 0.0, 2.0, low_open=True, high_open=True
+        )
+    return numbers
+
+
+def _rule(name: str, source: str, chosen: Options, curvature: Curvature, axes: int, scope: Any) -> Rule:
+    """The rule around a form of curvature."""
+    moves = _Moves(curvature, axes, chosen["velocity"], chosen["clipping"], chosen["moves_with"] == "new")
+    every = chosen.get("orthogonalize_every")
+    return Rule(
+        name=name,
+        source=source,
+        hyperparameters=_hyperparameters(chosen),
+        init=moves.init,
+        update=moves.update,
+        scope=scope,
+        start=moves.start if chosen["start"] == "gradient" else None,
+        refresh=moves.refresh,
+        refresh_every=chosen["refresh_every"],
+        observe=None if every is None else moves.correct,
+        observe_every=every or 1,
+    )
+
+
+def _maps(chosen: Options) -> SpectralMaps:
+    names = ("exponential", "cayley", "normalized", "tie_tolerance")
+    return SpectralMaps(**{name: chosen[name] for name in names})
+
+
+@configured("spectral", OPTIONS)
+def spectral(chosen: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    S is a Kronecker product with a factor for each axis of a weight or convolution. What 003 does for two
+    factors is done for k: the outer product averaged over all other axes moves each, and a share 1 / k of
+    what all want of the scale goes to alpha.
+
+    State: for an m x n matrix m^2 + n^2 + m + n + 1 numbers, and m n more with momentum.
+    """
+
+    def rule(order: int) -> Rule:
+        curvature = _Kronecker(order, chosen["power"], _maps(chosen))
+        return _rule("spectral", "003 Fig. 1, Fig. 6, Sec. 3.4", chosen, curvature, order, "leaf")
+
+    return with_fallback(rule, is_matrix, chosen["others"])
+
+
+@configured("spectral_full", OPTIONS_OF_MATRICES)
+def spectral_full(chosen: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    All parameters are one vector of n entries, and one leaf for `start` and `clipping`.
+
+    State: n^2 + n numbers, and n more with momentum.
+    """
+    curvature = _Full(chosen["power"], _maps(chosen))
+    return _rule("spectral_full", "003 Fig. 1, Fig. 5, Sec. 3.4", chosen, curvature, 1, "model")
+
+
+@configured("spectral_diagonal", OPTIONS_OF_DIAGONALS)
+def spectral_diagonal(chosen: Options) -> Rule:
+    """The rule for some choices of its options, by name; the others have their defaults.
+
+    With the first order of the exponential, from I, it is Adagrad (gamma 0) or RMSprop (gamma 1) with the
+    root p and an accumulator that starts at 1.
+
+    State: for n entries n numbers, and n more with momentum.
+    """
+    curvature = _Diagonal(chosen["power"], chosen["exponential"])
+    return for_matrices(
+        lambda order: _rule("spectral_diagonal", "003 Sec. 3.2, eq. 12", chosen, curvature, 2, "leaf")
+    )
+
+
+RULES = (spectral({}), spectral_full({}), spectral_diagonal({}))
