@@ -22,8 +22,8 @@ class KroneckerSpectrum(NamedTuple):
     factors: tuple[Spectrum, ...]  # of each axis
 
 
-# d e^x and its first order d (1 + x), as what d is multiplied with, and as the logarithm of that; x is what is
-# gained less what is lost: 1 + x would round a small gain away where all is lost, and d would be 0
+# d e^x and its first order d (1 + x), as what d is multiplied with, and as the logarithm of that; x is what
+# is gained less what is lost: 1 + x would round a small gain away where all is lost, and d would be 0
 EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
     "exact": lambda ops, gained, lost: ops.exp(gained - lost),
     "first_order": lambda ops, gained, lost: (1 - lost) + gained,
