@@ -23,7 +23,7 @@ FULL_ORDERS = {
 KRONECKER_ORDERS = {
     *("the maps differ by the second order, Kronecker", "the rule spectral differs by the second order"),
 }
-APART = {"full": "how far the maps are apart, full", "Kronecker": "how far the maps are apart, Kronecker"}
+APART = {"how far the maps are apart, full", "how far the maps are apart, Kronecker"}
 POSITIVE = {"d stays positive", "the rule spectral_full stays positive", "the rule spectral stays positive"}
 ADAGRAD, RMSPROP = "gamma 0, p = 2: Adagrad", "gamma 1, p = 2: RMSprop"
 ROOTS = {"p = 1: eq. 2", "p = 2: eq. 2", "p = 4: eq. 2"}
@@ -80,13 +80,13 @@ def test_the_truncation_with_another_coefficient_is_noticed(monkeypatch):
     monkeypatch.setitem(
         LOGARITHMS_OF_EXPONENTIALS, "first_order", lambda ops, gained, lost: wrong(ops, 1.05 * gained, lost)
     )
-    assert_noticed(TRUNCATED_EXPONENTIAL, 4, *FULL_ORDERS, *KRONECKER_ORDERS, *APART.values())
+    assert_noticed(TRUNCATED_EXPONENTIAL, 4, *FULL_ORDERS, *KRONECKER_ORDERS, *APART)
 
 
-@pytest.mark.parametrize("form", APART)
-def test_the_bound_is_tight(form):
+@pytest.mark.parametrize("part", sorted(APART))
+def test_the_bound_is_tight(part):
     """So half of it would fail."""
-    found = [row.measure.value for row in found_rows(few(TRUNCATED_EXPONENTIAL, 20, {APART[form]}))]
+    found = [row.measure.value for row in found_rows(few(TRUNCATED_EXPONENTIAL, 20, {part}))]
     assert max(found) > 0.9
 
 
