@@ -135,8 +135,8 @@ class Rule:
             done with the step's gradient before the update of some steps; the host decides which.
             What it returns goes to that step's update alone, which may be told more than a state holds.
         refresh_every: k for the steps 1, k + 1, 2 k + 1, ...; None for the first step alone.
-        observe: `observe(ops, grad, state, hyper) -> state`, which takes up amortized needs, before any other
-            work of steps 1, k + 1, 2 k + 1, ...
+        observe: `observe(ops, grad, state, hyper) -> state`, which takes up amortized needs, or does
+            what has a cadence beside that of `refresh`, before any other work of steps 1, k + 1, 2 k + 1, ...
         observe_every: that k.
         start: `start(ops, grad, state, hyper) -> state`, the work before the first update where it is not
             that of `refresh`.

@@ -17,6 +17,12 @@ from optimizers.matrix_functions.basis_tracking import (
     power_iteration,
     reorder,
 )
+from optimizers.matrix_functions.curvature_steps import (
+    cholesky_step,
+    default_step,
+    kronecker_cholesky_step,
+    kronecker_default_step,
+)
 from optimizers.matrix_functions.inverse_roots import (
     coupled_newton_inverse_root,
     inverse_root,

@@ -1,0 +1,136 @@
+"""Other steps of a learned curvature, beside spectral ones: the default update and inverse-free Cholesky.
+
+Roots of what the default update learns are taken by eigendecomposition: `inverse_root`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def default_step(
+    ops: Any, matrix: Any, curvature: Any, rate: Any, gamma: Any = 1.0, damping: Any = 0.0
+) -> Any:
+    """S <- (1 - rate gamma) S + rate (H + lambda I) (003 eq. 3; Fig. 5, left).
+
+    Args:
+        matrix: S, (..., n, n), symmetric and positive definite.
+        curvature: H, (..., n, n), symmetric.
+        rate: beta_2, a number or (..., 1, 1), as are the others.
+        gamma: 1 where S decays and 0 where it is a sum.
+        damping: lambda.
+
+    Returns:
+        (..., n, n), positive definite where H + lambda I is, and rate gamma at most 1.
+    """
+    return (1 - rate * gamma) * matrix + rate * (curvature + damping * ops.eye(matrix.shape[-1]))
+
+
+def kronecker_default_step(
+    ops: Any,
+    factors: tuple[Any, Any],
+    gradient: Any,
+    rate: Any,
+    gamma: Any = 1.0,
+    damping: Any = 0.0,
+    shares_scale: bool = False,
+) -> tuple[Any, Any]:
+    """S_C and S_K of S = S_C x S_K along g g^T + lambda I (003 Fig. 6, left; Lin et al. 2024).
+
+    As printed each factor takes the whole change of scale, so that S takes it twice. With `shares_scale`
+    each takes a half: to first order in the rate S then moves as in the spectral step.
+
+    Args:
+        factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
+        gradient: G, (..., m, n), g row by row.
+        rate, gamma, damping: as in default_step.
+    """
+    # S_C^-1 G and S_K^-1 G^T
+    rows, columns = factors
+    by_rows = ops.solve(rows, gradient)
+    by_columns = ops.solve(columns, ops.matrix_transpose(gradient))
+    inverses = [ops.solve(one, _identity_like(ops, one)) for one in factors]
+    size_of_rows, size_of_columns = gradient.shape[-2:]
+    means = (
+        gradient @ by_columns / size_of_columns
+        + damping * _mean_trace(ops, inverses[1]) * ops.eye(size_of_rows),
+        ops.matrix_transpose(gradient) @ by_rows / size_of_rows
+        + damping * _mean_trace(ops, inverses[0]) * ops.eye(size_of_columns),
+    )
+    moved = []
+    for factor, mean, inverse in zip(factors, means, inverses, strict=True):
+        change = mean - gamma * factor
+        if shares_scale:
+            change = change - _mean_trace(ops, inverse @ change) / 2 * factor
+        moved.append(factor + rate * change)
+    return moved[0], moved[1]
+
+
+def cholesky_step(
+    ops: Any, factor: Any, curvature: Any, rate: Any, gamma: Any = 1.0, damping: Any = 0.0
+) -> Any:
+    """C of S = (C C^T)^-1 without an inverse: C <- C h(-rate L), L + L^T = C^T (H + lambda I) C - gamma I.
+
+    L is lower triangular and h(X) = I + X + X^2 / 2, so that the diagonal of C stays positive (Lin et al.
+    2023, 2024; 003 Sec. 4.1). To first order in the rate S takes the default step.
+
+    Args:
+        factor: C, (..., n, n), lower triangular with a positive diagonal.
+        curvature: H, (..., n, n), symmetric.
+        rate, gamma, damping: as in default_step.
+    """
+    transposed = ops.matrix_transpose(factor)
+    inside = transposed @ curvature @ factor + damping * (transposed @ factor)
+    return _moved_factor(ops, factor, inside - gamma * ops.eye(factor.shape[-1]), rate)
+
+
+def kronecker_cholesky_step(
+    ops: Any,
+    factors: tuple[Any, Any],
+    gradient: Any,
+    rate: Any,
+    gamma: Any = 1.0,
+    damping: Any = 0.0,
+    shares_scale: bool = False,
+) -> tuple[Any, Any]:
+    """C_C and C_K of S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1 along g g^T + lambda I, without an inverse.
+
+    Args:
+        factors: C_C (..., m, m) and C_K (..., n, n), lower triangular with positive diagonals.
+        gradient: G, (..., m, n), g row by row.
+        rate, gamma, damping: as in default_step.
+        shares_scale: as in kronecker_default_step.
+    """
+    inside = ops.matrix_transpose(factors[0]) @ gradient @ factors[1]
+    products = [ops.matrix_transpose(one) @ one for one in factors]
+    size_of_rows, size_of_columns = gradient.shape[-2:]
+    means = (
+        inside @ ops.matrix_transpose(inside) / size_of_columns
+        + damping * _mean_trace(ops, products[1]) * products[0],
+        ops.matrix_transpose(inside) @ inside / size_of_rows
+        + damping * _mean_trace(ops, products[0]) * products[1],
+    )
+    moved = []
+    for factor, mean in zip(factors, means, strict=True):
+        identity = ops.eye(factor.shape[-1])
+        change = mean - gamma * identity
+        if shares_scale:
+            change = change - _mean_trace(ops, change) / 2 * identity
+        moved.append(_moved_factor(ops, factor, change, rate))
+    return moved[0], moved[1]
+
+
+def _moved_factor(ops: Any, factor: Any, change: Any, rate: Any) -> Any:
+    """C h(-rate L) with L + L^T the symmetric change, (..., n, n)."""
+    lower = ops.tril(change) - change * ops.eye(change.shape[-1]) / 2
+    step = -rate * lower
+    return factor + factor @ (step + step @ step / 2)
+
+
+def _mean_trace(ops: Any, matrix: Any) -> Any:
+    """The mean of the diagonal, (..., 1, 1)."""
+    return ops.mean(ops.diagonal(matrix), axis=-1, keepdims=True)[..., None]
+
+
+def _identity_like(ops: Any, matrix: Any) -> Any:
+    return ops.zeros_like(matrix) + ops.eye(matrix.shape[-1])

@@ -1,0 +1,127 @@
+"""The default update and inverse-free Cholesky: against whole matrices, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.backends.numpy_ops import numpy_ops
+from optimizers import matrix_functions as mf
+from optimizers.matrix_functions import SpectralMaps
+from tests.optimizers.test_matrix_functions import BACKENDS, calculated
+from tests.optimizers.test_spectral_steps import curvature, kronecker, matrix, outer_product, spectrum, ways
+
+OPS = numpy_ops("float64")
+DAMPING = 0.3
+SHAPES = [(3, 4), (4, 3), (1, 3), (3, 1)]
+seeds = st.integers(0, 10**6)
+
+
+def cholesky_of_inverse(given: np.ndarray) -> np.ndarray:
+    return np.linalg.cholesky(np.linalg.inv(given))
+
+
+def of_factors(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """S_C x S_K of lower triangular C_C and C_K."""
+    inverses = [np.linalg.inv(factor @ factor.T) for factor in (one, other)]
+    return np.kron(*inverses)
+
+
+Step = Callable[..., Any]
+KRONECKER: dict[str, tuple[Step, Callable[[np.ndarray], np.ndarray], Callable[..., np.ndarray]]] = {
+    "default": (mf.kronecker_default_step, np.asarray, np.kron),
+    "cholesky": (mf.kronecker_cholesky_step, cholesky_of_inverse, of_factors),
+}
+
+
+# --- one matrix ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+def test_the_default_step_is_the_running_mean_or_the_sum(gamma: float):
+    begun, outer = matrix(spectrum(1, 4)), outer_product(1, 4)
+    found = mf.default_step(OPS, begun, outer, 0.2, gamma, DAMPING)
+    np.testing.assert_allclose(found, (1 - 0.2 * gamma) * begun + 0.2 * outer + 0.06 * np.eye(4), rtol=1e-14)
+
+
+@given(seeds, st.integers(1, 6), st.sampled_from([0.0, 1.0]))
+def test_cholesky_takes_the_default_step_to_first_order(seed: int, size: int, gamma: float):
+    begun, curved = matrix(spectrum(seed, size)), curvature(seed, size)
+    factor = cholesky_of_inverse(begun)
+
+    def gap(rate: float) -> float:
+        moved = mf.cholesky_step(OPS, factor, curved, rate, gamma, DAMPING)
+        default = mf.default_step(OPS, begun, curved, rate, gamma, DAMPING)
+        return float(np.linalg.norm(np.linalg.inv(moved @ moved.T) - default))
+
+    assert gap(1e-5) / 1e-10 == pytest.approx(gap(1e-4) / 1e-8, rel=0.05, abs=1e-3)
+
+
+@given(seeds, st.integers(1, 6))
+def test_a_cholesky_factor_stays_triangular_with_a_positive_diagonal(seed: int, size: int):
+    """However long the step is: h(x) = 1 + x + x^2 / 2 is at least 1/2."""
+    factor = cholesky_of_inverse(matrix(spectrum(seed, size)))
+    moved = mf.cholesky_step(OPS, factor, 100 * curvature(seed, size), 5.0)
+    np.testing.assert_array_equal(moved, np.tril(moved))
+    assert (np.diag(moved) >= np.diag(factor) / 2 * (1 - 1e-12)).all()
+
+
+# --- Kronecker products --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shares_scale", [False, True])
+def test_a_default_kronecker_step_is_that_of_whole_matrices(shares_scale: bool, backend: str):
+    """Each factor takes the mean over the other axis of H + lambda I relative to S there."""
+    begun, gradient = kronecker(2, (3, 4)), np.random.default_rng(2).standard_normal((3, 4))
+    one, other = begun.factor(0), begun.factor(1)
+    curved = np.outer(gradient.ravel(), gradient.ravel()) + DAMPING * np.eye(12)
+    blocks = curved.reshape(3, 4, 3, 4)
+    wanted = []
+    for factor, mean in (
+        (one, np.einsum("aibj,ji->ab", blocks, np.linalg.inv(other)) / 4),
+        (other, np.einsum("aibj,ba->ij", blocks, np.linalg.inv(one)) / 3),
+    ):
+        scale = np.trace(np.linalg.inv(factor) @ mean) / len(factor) - 0.7
+        wanted.append(factor + 0.1 * (mean - 0.7 * factor - shares_scale * scale / 2 * factor))
+
+    def stepped(ops: Any, rows: Any, columns: Any, grad: Any) -> Any:
+        return mf.kronecker_default_step(ops, (rows, columns), grad, 0.1, 0.7, DAMPING, shares_scale)
+
+    found = calculated(backend, "float64", stepped, one, other, gradient)
+    for moved, expected in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(moved, expected, rtol=1e-12, atol=1e-13)
+
+
+@given(seeds, st.sampled_from(SHAPES), st.sampled_from(sorted(KRONECKER)))
+def test_with_half_of_the_scale_each_they_take_the_spectral_step_to_first_order(
+    seed: int, shape: tuple[int, int], name: str
+):
+    step, factor_of, whole = KRONECKER[name]
+    begun, gradient = kronecker(seed, shape), np.random.default_rng(seed).standard_normal(shape)
+    factors = (factor_of(begun.scale * begun.factor(0)), factor_of(begun.factor(1)))
+
+    def gap(rate: float) -> float:
+        found = step(OPS, factors, gradient, rate, 1.0, DAMPING, True)
+        spectral = begun.stepped(gradient, ways(SpectralMaps(), rate, 1.0, DAMPING))
+        return float(np.linalg.norm(whole(*found) - spectral.whole()))
+
+    assert gap(1e-5) / 1e-10 == pytest.approx(gap(1e-4) / 1e-8, rel=0.05, abs=1e-2)
+
+
+@given(seeds, st.sampled_from(SHAPES), st.sampled_from(sorted(KRONECKER)))
+def test_as_printed_the_scale_moves_twice(seed: int, shape: tuple[int, int], name: str):
+    step, factor_of, whole = KRONECKER[name]
+    begun, gradient = kronecker(seed, shape), np.random.default_rng(seed).standard_normal(shape)
+    factors = (factor_of(begun.scale * begun.factor(0)), factor_of(begun.factor(1)))
+    before, rate = np.linalg.slogdet(begun.whole())[1], 1e-6
+    curved = np.outer(gradient.ravel(), gradient.ravel()) + DAMPING * np.eye(gradient.size)
+    growth = np.trace(begun.whole(-1.0) @ curved) - gradient.size
+    for shares_scale, times in ((False, 2), (True, 1)):
+        after = np.linalg.slogdet(whole(*step(OPS, factors, gradient, rate, 1.0, DAMPING, shares_scale)))[1]
+        assert (after - before) / rate == pytest.approx(times * growth, rel=1e-2, abs=1e-2)
