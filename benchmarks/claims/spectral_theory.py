@@ -51,7 +51,7 @@ FOLLOWED = 1e-8  # of so many steps with metrics of condition numbers up to some
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class OutcomeLaws:
     """A family of laws of N outcomes, whose Fisher metric depends on the parameters and is never singular.
 
     Args:
@@ -71,9 +71,9 @@ class Likelihood:
             weights = np.exp(-natural) + 0.5
         return self.features.T @ (weights[:, None] * self.features)
 
-    def within(self, coordinates: np.ndarray) -> Likelihood:
+    def within(self, coordinates: np.ndarray) -> OutcomeLaws:
         """The same laws in lambda, where tau = U lambda."""
-        return Likelihood(self.features @ coordinates, self.kind)
+        return OutcomeLaws(self.features @ coordinates, self.kind)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def draw_coordinates(random: Random, size: int, more: int) -> np.ndarray:
 
 def _invariance(random: Random, redundant: bool) -> Iterator[Measure]:
     size = int(random.integers(1, 6))
-    law = Likelihood(random.standard_normal((3 * size, size)), str(random.choice(["bernoulli", "normal"])))
+    law = OutcomeLaws(random.standard_normal((3 * size, size)), str(random.choice(["bernoulli", "normal"])))
     loss = LogCosh(random.standard_normal((4 * size, size)) / 3, random.standard_normal(4 * size))
     start, rate = random.standard_normal(size) / 2, float(random.uniform(0.02, 0.2))
     coordinates = draw_coordinates(random, size, int(random.integers(1, 5)) if redundant else 0)

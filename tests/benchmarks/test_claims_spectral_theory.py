@@ -12,8 +12,8 @@ from benchmarks.claims.spectral_theory import (
     CONSTRAINTS,
     LINEAR_INVARIANCE,
     METRIC,
-    Likelihood,
     LogCosh,
+    OutcomeLaws,
     decomposed,
     stated_block,
 )
@@ -52,7 +52,7 @@ def test_an_inverse_that_is_damped_is_noticed(monkeypatch):
 
 
 def test_descent_with_another_metric_is_noticed(monkeypatch):
-    wrap(monkeypatch, Likelihood, "metric", lambda right, *given: np.eye(len(given[1])))
+    wrap(monkeypatch, OutcomeLaws, "metric", lambda right, *given: np.eye(len(given[1])))
     assert_noticed(LINEAR_INVARIANCE, 3, *INVARIANT)
 
 
@@ -69,11 +69,11 @@ def test_metrics_and_gradients_are_those_of_finite_differences():
     share = slopes(lambda point: 1 / (1 + np.exp(-features @ point)))  # of mean p, variance p (1 - p)
     variance = np.exp(-features @ tau) / (1 + np.exp(-features @ tau)) ** 2
     np.testing.assert_allclose(
-        Likelihood(features, "bernoulli").metric(tau), share / variance @ share.T, rtol=1e-7
+        OutcomeLaws(features, "bernoulli").metric(tau), share / variance @ share.T, rtol=1e-7
     )
     natural = features.T  # of the mean and of the log variance
     expected = natural / np.exp(features @ tau) @ natural.T + natural @ natural.T / 2
-    np.testing.assert_allclose(Likelihood(features, "normal").metric(tau), expected)
+    np.testing.assert_allclose(OutcomeLaws(features, "normal").metric(tau), expected)
 
 
 # --- the metric ----------------------------------------------------------------------------------
