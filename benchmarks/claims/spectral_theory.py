@@ -292,7 +292,7 @@ def _natural_kronecker(random: Random, printed: bool) -> Iterator[Measure]:
     rate = float(random.uniform(0.02, 0.3))
     coordinates = LocalCoordinates(spectrum, printed)
     if printed:
-        inverse = np.zeros_like(root, shape=(coordinates.blocks["delta"].stop,) * 2)
+        inverse = np.zeros((coordinates.blocks["delta"].stop,) * 2)
         for name, block in coordinates.blocks.items():
             inverse[block, block] = stated_block(coordinates, name, True)
     else:
