@@ -211,7 +211,7 @@ class _Diagonal:
         """d <- d exp(beta_2 d^-1 (g^2 + lambda - gamma d)), or its first order (003 eq. 12)."""
         added = ops.square(inside) + hyper["damping"]
         growth = spectral_growth(curvature.values, added, hyper["curvature_rate"], hyper["gamma"])
-        return DiagonalSpectrum(curvature.values * EXPONENTIALS[self.exponential](ops, growth))
+        return DiagonalSpectrum(curvature.values * EXPONENTIALS[self.exponential](ops, *growth))
 
     def direction(self, ops: Ops, inside: Array, curvature: DiagonalSpectrum) -> Array:
         return inside * spectral_power(ops, curvature.values, self.power)

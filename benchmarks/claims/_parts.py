@@ -46,9 +46,11 @@ def parts_for(
     )
 
 
-def printed_and_corrected(name: str, source: str, measures: Measures, quick: int) -> tuple[Check, Check]:
-    """A part as its statement is printed, and as it must be meant: `measures(random, printed)`."""
+def printed_and_corrected(
+    name: str, source: str, measures: Measures, quick: int, /, **case: Any
+) -> tuple[Check, Check]:
+    """A part as its statement is printed, and as it must be meant: `measures(random, printed, **case)`."""
     return (
-        part(name, source, measures, quick, PRINTED, printed=True),
-        part(name, source, measures, quick, CORRECTED, printed=False),
+        part(name, source, measures, quick, PRINTED, printed=True, **case),
+        part(name, source, measures, quick, CORRECTED, printed=False, **case),
     )

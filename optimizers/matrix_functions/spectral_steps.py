@@ -22,14 +22,15 @@ class KroneckerSpectrum(NamedTuple):
     factors: tuple[Spectrum, ...]  # of each axis
 
 
-# d e^x and its first order d (1 + x), as what d is multiplied with, and as the logarithm of that
-EXPONENTIALS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "exact": lambda ops, x: ops.exp(x),
-    "first_order": lambda ops, x: 1 + x,
+# d e^x and its first order d (1 + x), as what d is multiplied with, and as the logarithm of that; x is what
+# is gained less what is lost: 1 + x would round a small gain away where all is lost, and d would be 0
+EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
+    "exact": lambda ops, gained, lost: ops.exp(gained - lost),
+    "first_order": lambda ops, gained, lost: (1 - lost) + gained,
 }
-LOGARITHMS_OF_EXPONENTIALS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "exact": lambda ops, x: x,
-    "first_order": lambda ops, x: ops.log(1 + x),
+LOGARITHMS_OF_EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
+    "exact": lambda ops, gained, lost: gained - lost,
+    "first_order": lambda ops, gained, lost: ops.log((1 - lost) + gained),
 }
 
 
@@ -130,7 +131,7 @@ def spectral_step_inside(
 ) -> Spectrum:
     """`spectral_step` for a curvature that is already B^T H B, (..., n, n)."""
     growth = spectral_growth(spectrum.values, ops.diagonal(inside) + damping, rate, gamma)
-    values = spectrum.values * EXPONENTIALS[maps.exponential](ops, growth)
+    values = spectrum.values * EXPONENTIALS[maps.exponential](ops, *growth)
     return Spectrum(rotated_basis(ops, spectrum, inside, rate, maps, rotation_rate), values)
 
 
@@ -166,8 +167,8 @@ def kronecker_spectral_step(
         added = damping / spectrum.scale
         for inverse in inverses[:axis] + inverses[axis + 1 :]:
             added = added * inverse
-        growth = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
-        growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, growth)
+        parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
+        growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
         # log d has mean 0 but for rounding, which is taken away with the rest
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
@@ -236,15 +237,15 @@ def nearer_orthogonal(ops: Any, basis: Any) -> Any:
     return basis + basis @ defect / 2
 
 
-def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> Any:
-    """beta_2 (diag(B^T H B) / d - gamma), what d is multiplied with the exponential of.
+def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> tuple[Any, Any]:
+    """beta_2 diag(B^T H B) / d and beta_2 gamma: d is multiplied with the exponential of their difference.
 
     Args:
         values: d, of any shape, above 0.
         diagonal: diag(B^T H B) with its damping, of that shape.
         rate, gamma: numbers, or arrays that broadcast against it.
     """
-    return rate * (diagonal / values - gamma)
+    return rate * (diagonal / values), rate * gamma
 
 
 def _for_matrices(rate: Any) -> Any:

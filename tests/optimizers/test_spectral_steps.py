@@ -200,6 +200,20 @@ def test_an_overflow_or_a_value_that_is_not_positive_shows():
         assert np.isnan(mf.spectral_power(OPS, fallen.values, 2)).all()
 
 
+def test_what_is_left_of_a_value_that_decays_whole_is_its_damping():
+    """However far below the value: 1 + x would be 0."""
+    maps = SpectralMaps("first_order")
+    begun = Spectrum(np.eye(2), np.array([1e12, 1e10]))
+    fallen = mf.spectral_step(OPS, begun, np.diag([1.0, 0.0]), 1.0, 1.0, maps, 1e-8)
+    np.testing.assert_allclose(fallen.values, [1 + 1e-8, 1e-8], rtol=1e-12)
+    factors = (Spectrum(np.eye(2), np.array([1e12, 1e-12])), Spectrum(np.eye(1), np.ones(1)))
+    inside = (np.diag([1.0, 0.0]), np.zeros((1, 1)))
+    fallen = mf.kronecker_spectral_step(
+        OPS, KroneckerSpectrum(np.ones(1), factors), inside, 1.0, 1.0, maps, 1e-8
+    )
+    np.testing.assert_allclose(fallen.factors[0].values, [1e4, 1e-4], rtol=1e-7)
+
+
 def test_a_correction_squares_the_error_of_orthogonality():
     basis = orthonormal(7, 5, 5) + 1e-3 * np.random.default_rng(7).standard_normal((5, 5))
     before, corrected = basis.T @ basis - np.eye(5), mf.nearer_orthogonal(OPS, basis)

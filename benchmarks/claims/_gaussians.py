@@ -1,0 +1,180 @@
+"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from benchmarks.claims._matrices import OPS, orthonormal
+from benchmarks.claims._parts import Random
+from optimizers.matrix_functions import CAYLEYS, EXPONENTIALS, KroneckerSpectrum, Spectrum
+
+GAPS = (0.05, 1.0)  # of the logarithms of neighbouring eigenvalues
+
+
+def draw_values(random: Random, size: int, tied: bool = False) -> np.ndarray:
+    """d (n,) of mean logarithm 0, 5 % or more apart; where `tied`, now and then some are equal."""
+    logarithms = np.cumsum(random.uniform(*GAPS, size))
+    if tied and random.integers(2):
+        logarithms[random.integers(size) :] = logarithms[-1]
+    return np.exp(random.permutation(logarithms - logarithms.mean()))
+
+
+def draw_spectrum(random: Random, size: int, tied: bool = False) -> Spectrum:
+    """A random basis, and values as of `draw_values` times a number over 4 orders of magnitude."""
+    scale = 10.0 ** random.uniform(-2, 2)
+    return Spectrum(orthonormal(random, size, size), scale * draw_values(random, size, tied))
+
+
+def draw_kronecker(random: Random, shape: Sequence[int], tied: bool = False) -> KroneckerSpectrum:
+    """Factors of determinant 1, and alpha over 4 orders of magnitude."""
+    scale = np.array([10.0 ** random.uniform(-2, 2)])
+    factors = tuple(
+        Spectrum(orthonormal(random, size, size), draw_values(random, size, tied)) for size in shape
+    )
+    return KroneckerSpectrum(scale, factors)
+
+
+def identity(shape: Sequence[int]) -> Any:
+    """S = I: of one matrix for one length, else with a factor for each."""
+    factors = tuple(Spectrum(np.eye(size), np.ones(size)) for size in shape)
+    return factors[0] if len(factors) == 1 else KroneckerSpectrum(np.ones(1), factors)
+
+
+def assembled(spectrum: Any, exponent: float = 1.0) -> Any:
+    """S to a power, (n, n), of NumPy arrays or torch tensors: B diag(d) B^T, or alpha S_1 x S_2."""
+    if isinstance(spectrum, Spectrum):
+        return (spectrum.basis * spectrum.values**exponent) @ spectrum.basis.T
+    factors = [assembled(factor, exponent) for factor in spectrum.factors]
+    return spectrum.scale**exponent * reduce(_kron, factors)
+
+
+def _kron(first: Any, second: Any) -> Any:
+    product = first[:, None, :, None] * second[None, :, None, :]
+    return product.reshape(len(first) * len(second), -1)
+
+
+@dataclass(frozen=True)
+class LocalCoordinates:
+    """eta around N(mu, S^-1), of which the origin is the point itself (003 eq. 9; eq. 18 for two factors).
+
+    One factor has m (n,), M (n (n - 1) / 2,) and delta; two have the logarithm of alpha, and of each factor
+    all but the last entry of m, whose sum is 0, and M; then delta.
+
+    Args:
+        origin: the spectral factorization of S.
+        printed: whether mu moves as in eq. 18 as it is printed, without alpha^(-1/2).
+    """
+
+    origin: Spectrum | KroneckerSpectrum
+    printed: bool = False
+
+    @property
+    def factors(self) -> tuple[Spectrum, ...]:
+        return (self.origin,) if isinstance(self.origin, Spectrum) else self.origin.factors
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Of the factors."""
+        return tuple(len(factor.values) for factor in self.factors)
+
+    @property
+    def blocks(self) -> dict[str, slice]:
+        """Where the coordinates are, by name: `alpha`, `m1`, `M1`, ..., `delta`."""
+        constrained = isinstance(self.origin, KroneckerSpectrum)
+        counts = {"alpha": 1} if constrained else {}
+        for number, length in enumerate(self.lengths, start=1):
+            counts[f"m{number}"] = length - constrained
+            counts[f"M{number}"] = length * (length - 1) // 2
+        counts["delta"] = int(np.prod(self.lengths))
+        ends = np.cumsum(list(counts.values()))
+        return {
+            name: slice(int(end) - count, int(end))
+            for (name, count), end in zip(counts.items(), ends, strict=True)
+        }
+
+    def moved(self, ops: Any, eta: Any) -> Any:
+        """The spectral factorization at a point of the coordinates."""
+        blocks, factors = self.blocks, []
+        for number, (factor, length) in enumerate(zip(self.factors, self.lengths, strict=True), start=1):
+            growth = eta[blocks[f"m{number}"]]
+            if isinstance(self.origin, KroneckerSpectrum):  # the sum is 0
+                growth = ops.asarray(np.eye(length)[:, :-1] - np.eye(length)[:, -1:]) @ growth
+            skews = ops.asarray(_skews(length).reshape(-1, length * length))
+            skew = ops.reshape(eta[blocks[f"M{number}"]] @ skews, (length, length))
+            values = ops.asarray(factor.values) * EXPONENTIALS["exact"](ops, growth, 0.0)
+            factors.append(Spectrum(CAYLEYS["exact"](ops, ops.asarray(factor.basis), skew), values))
+        if isinstance(self.origin, Spectrum):
+            return factors[0]
+        scale = ops.asarray(self.origin.scale) * EXPONENTIALS["exact"](ops, eta[blocks["alpha"]], 0.0)
+        return KroneckerSpectrum(scale, tuple(factors))
+
+    @property
+    def mean_map(self) -> np.ndarray:
+        """B Diag(d)^(-1/2), what delta moves mu by."""
+        origin = self.origin
+        if isinstance(origin, KroneckerSpectrum):
+            bases, values = (reduce(np.kron, parts) for parts in zip(*origin.factors, strict=True))
+            origin = Spectrum(bases, values if self.printed else origin.scale * values)
+        return np.asarray(origin.basis * origin.values**-0.5)
+
+    def metric(self) -> np.ndarray:
+        """-E[Hessian of log q] at the origin (003 App. I), by automatic differentiation.
+
+        The expectation over q at the origin is exact: what is differentiated is the cross-entropy.
+        """
+        ops, torch = _torch()
+        covariance, moves = ops.asarray(assembled(self.origin, -1.0)), ops.asarray(self.mean_map)
+
+        def cross_entropy(eta: Any) -> Any:
+            precision, offset = assembled(self.moved(ops, eta)), moves @ eta[self.blocks["delta"]]
+            quadratic = (precision * covariance).sum() + offset @ precision @ offset
+            return (quadratic - torch.logdet(precision)) / 2
+
+        return np.asarray(torch.autograd.functional.hessian(cross_entropy, self._zero(ops)).numpy())
+
+    def gradient(self, slope: np.ndarray, curvature: np.ndarray, gamma: float) -> np.ndarray:
+        """Of L = E[l(w)] + gamma / 2 log det S at the origin (003 eq. 4).
+
+        Args:
+            slope: of l at mu, (n,).
+            curvature: l's Hessian, (n, n): l is quadratic.
+            gamma: 0 or 1.
+        """
+        ops, torch = _torch()
+        moves = ops.asarray(self.mean_map)
+
+        def expected_loss(eta: Any) -> Any:
+            precision, offset = assembled(self.moved(ops, eta)), moves @ eta[self.blocks["delta"]]
+            curved = ops.asarray(curvature)
+            spread = torch.trace(torch.linalg.solve(precision, curved)) + offset @ curved @ offset
+            return ops.asarray(slope) @ offset + (spread + gamma * torch.logdet(precision)) / 2
+
+        return np.asarray(torch.autograd.functional.jacobian(expected_loss, self._zero(ops)).numpy())
+
+    def _zero(self, ops: Any) -> Any:
+        return ops.asarray(np.zeros(self.blocks["delta"].stop))
+
+    def at(self, eta: np.ndarray) -> Any:
+        """`moved` of NumPy arrays."""
+        return self.moved(OPS, eta)
+
+
+def _skews(length: int) -> np.ndarray:
+    """E_ij - E_ji for i > j, (n (n - 1) / 2, n, n): Skew(Tril(M)) is their combination by M."""
+    rows, columns = np.tril_indices(length, -1)
+    found = np.zeros((len(rows), length, length))
+    found[np.arange(len(rows)), rows, columns] = 1.0
+    return found - found.swapaxes(1, 2)
+
+
+def _torch() -> Any:
+    import torch
+
+    from harness.backends.torch_ops import torch_ops
+
+    return torch_ops(dtype="float64"), torch
