@@ -208,10 +208,9 @@ def test_what_is_left_of_a_value_that_decays_whole_is_its_damping():
     np.testing.assert_allclose(fallen.values, [1 + 1e-8, 1e-8], rtol=1e-12)
     factors = (Spectrum(np.eye(2), np.array([1e12, 1e-12])), Spectrum(np.eye(1), np.ones(1)))
     inside = (np.diag([1.0, 0.0]), np.zeros((1, 1)))
-    fallen = mf.kronecker_spectral_step(
-        OPS, KroneckerSpectrum(np.ones(1), factors), inside, 1.0, 1.0, maps, 1e-8
-    )
-    np.testing.assert_allclose(fallen.factors[0].values, [1e4, 1e-4], rtol=1e-7)
+    begun_of_axes = KroneckerSpectrum(np.ones(1), factors)
+    fallen_of_axes = mf.kronecker_spectral_step(OPS, begun_of_axes, inside, 1.0, 1.0, maps, 1e-8)
+    np.testing.assert_allclose(fallen_of_axes.factors[0].values, [1e4, 1e-4], rtol=1e-7)
 
 
 def test_a_correction_squares_the_error_of_orthogonality():
