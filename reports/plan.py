@@ -27,6 +27,8 @@ def reading(condition: Condition) -> str:
     """What a condition reads, in the words before its metric: "final", "at equal seconds, final"."""
     if condition.target is not None:
         return f"steps to {plain(condition.target)} of the {condition.which}"
+    if condition.gain_in == "steps_to_target":
+        return f"share of the logarithmic gain kept of the steps to the target of the {condition.which}"
     if condition.quantity != "value":
         return QUANTITIES[condition.quantity].format(condition.which, down_to=plain(condition.down_to or 0))
     return (

@@ -20,7 +20,7 @@ from reports.plan import reading
 from reports.tables import Tables
 
 LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
-WIDTH, LABELS, LINE = 8.6, 2.7, 0.25  # of the figure, of texts, and the height of a line; inches
+WIDTH, LABELS, LINE = 9.0, 3.1, 0.25  # of the figure, of texts, and the height of a line; inches
 ABOVE, BELOW = 0.1, 0.62  # of the lines of a panel, inches
 LETTERS = 125  # of a head
 OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}  # of an axis
