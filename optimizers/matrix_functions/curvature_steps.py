@@ -1,4 +1,4 @@
-"""Other steps of a learned curvature, beside spectral ones: default, inverse-free Cholesky, projected, retracted.
+"""Other steps of a learned curvature: the default update, inverse-free Cholesky, projection and retraction.
 
 Roots of what the default update learns are taken by eigendecomposition: `inverse_root`.
 """
@@ -126,7 +126,7 @@ def kronecker_projection_step(
     """The Kronecker product nearest to the default step of S_C x S_K along g g^T, in Frobenius norm.
 
     Its factors are the leading singular pair of the rearranged matrix (Van Loan and Pitsianis 1993; 003 Sec.
-    4.1), by power iteration from the old ones: the matrix is never formed, and factors stay positive definite.
+    4.1), by power iteration from the old ones: the matrix is never formed, factors stay positive definite.
 
     Args:
         factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
@@ -154,8 +154,8 @@ def kronecker_projection_step(
 def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
     """S + X + X S^-1 X / 2 with X = rate H: Riemannian gradient descent, positive definite whatever H is.
 
-    The second-order retraction of the affine-invariant metric (Absil et al. 2009; Boumal et al. 2014; 003 Sec.
-    4.2). To first order in the rate S takes the default step of gamma 0.
+    The second-order retraction of the affine-invariant metric (Absil et al. 2009; Boumal et al. 2014; 003
+    Sec. 4.2). To first order in the rate S takes the default step of gamma 0.
 
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.
