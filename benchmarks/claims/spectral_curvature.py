@@ -86,8 +86,10 @@ def _maps(exponential: str, tie_tolerance: float) -> SpectralMaps:
 
 
 def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Infinite where what was found is not finite."""
-    return np.where(np.isfinite(found), found / baseline, np.inf)
+    """Infinite where what was found diverged, and else 0 where the baseline did."""
+    found, baseline = (np.where(np.isfinite(one), one, np.inf) for one in (found, baseline))
+    with np.errstate(invalid="ignore"):  # infinite over infinite, of which the first counts
+        return np.where(np.isinf(found), np.inf, found / baseline)
 
 
 def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iterator[Measure]:

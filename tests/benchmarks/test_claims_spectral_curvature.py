@@ -16,6 +16,7 @@ from benchmarks.claims._curvature_paths import (
     RETRACTION,
     STARTS,
     WHOLE,
+    Method,
     distinct,
     geometric,
     gradients_of,
@@ -45,12 +46,12 @@ from benchmarks.claims.spectral_curvature import (
     nearness,
     nearness_gradient,
 )
-from harness.checks import PropertyClaim
-from optimizers.matrix_functions import SpectralMaps, curvature_steps, spectral_steps
+from harness.checks import PropertyClaim, Trace, part_results
+from optimizers.matrix_functions import SpectralMaps, spectral_steps
 from tests.benchmarks.claim_mutations import assert_noticed, failing, few, found_rows, wrap
 
 MAPS = SpectralMaps()
-PRINTED, CORRECTED = "as printed", "as corrected"
+Loss = Callable[..., np.ndarray]
 
 
 def parts_of(claim: PropertyClaim, start: str = "") -> set[str]:
@@ -199,12 +200,15 @@ def test_a_path_holds_the_matrices_after_its_checkpoints():
 # --- losses --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["nearness", "log_det"])
-def test_losses_are_least_at_the_inverse_and_have_their_gradients(loss: str):
+@pytest.mark.parametrize(
+    ("value", "gradient"),
+    [(nearness, nearness_gradient), (log_det, log_det_gradient)],
+    ids=["nearness", "log-det"],
+)
+def test_losses_are_least_at_the_inverse_and_have_their_gradients(value: Loss, gradient: Loss):
     random = np.random.default_rng(0)
     q, s = spread_matrix(random, 4, 10.0), spread_matrix(random, 4, 10.0)
     inputs = np.eye(4) * 2  # four points whose second moment is I
-    value, gradient = {"nearness": (nearness, nearness_gradient), "log_det": (log_det, log_det_gradient)}[loss]
     assert float(value(q, np.linalg.inv(q))) == pytest.approx(0, abs=1e-12)
     assert float(value(q, s)) > 0
     change = random.standard_normal((4, 4))
@@ -216,6 +220,13 @@ def test_losses_are_least_at_the_inverse_and_have_their_gradients(loss: str):
 def test_what_diverged_has_an_infinite_loss():
     found = log_det(np.eye(2), np.array([np.eye(2), np.full((2, 2), np.nan)]))
     assert found.tolist() == [0.0, np.inf]
+
+
+def test_a_ratio_to_what_diverged_is_0_and_of_it_infinite():
+    found = spectral_curvature._ratios(
+        np.array([1.0, np.nan, np.inf, 1.0]), np.array([2.0, 1.0, np.nan, np.nan])
+    )
+    assert found.tolist() == [0.5, np.inf, np.inf, 0.0]
 
 
 # --- the checks ----------------------------------------------------------------------------------
@@ -233,28 +244,128 @@ def backwards(right: Callable[..., np.ndarray], *given: object) -> np.ndarray:
     return -right(*given)
 
 
-def worst(claim: PropertyClaim) -> dict[tuple[str, str], float]:
-    """The greatest value that must be small, by part and variant."""
-    found: dict[tuple[str, str], float] = {}
-    for row in found_rows(claim):
-        key = row.part, row.variant
-        found[key] = max(found.get(key, 0.0), row.measure.value)
-    return found
+def tripled(method: Method) -> Method:
+    return method._replace(matrix=lambda state: 3 * method.matrix(state))
 
 
-def assert_worse(
-    monkeypatch: pytest.MonkeyPatch, claim: PropertyClaim, wrong: Callable[..., np.ndarray], times: float
-) -> None:
-    """Each part misses with a wrong rotation, and by so much more than with the right one."""
-    right = worst(claim)
+def keys(claim: PropertyClaim) -> set[tuple[str, str]]:
+    return {(check.part, check.variant) for check in claim.checks}
+
+
+def assert_worse(monkeypatch: pytest.MonkeyPatch, claim: PropertyClaim) -> None:
+    """Bases that turn the wrong way take every part beyond its limits, and far from where it was."""
+    right = found_rows(claim)
+    wrap(monkeypatch, spectral_steps, "rotation_generator", backwards)
+    wrong = found_rows(claim)
+    for key in keys(claim):
+        before, after = (
+            [row.measure for row in rows if (row.part, row.variant) == key] for rows in (right, wrong)
+        )
+        assert not all(measure.holds for measure in after)
+        assert max(measure.value for measure in after) > 1.5 * max(measure.value for measure in before)
+
+
+def scheme_is(monkeypatch: pytest.MonkeyPatch, method: Method) -> None:
+    for name in ("spectral", "spectral_of_curvature", "kronecker_spectral"):
+        monkeypatch.setattr(spectral_curvature, name, lambda maps: method)
+
+
+def test_a_scheme_that_is_the_default_update_is_as_fast_as_it_and_a_wrong_scale_is_noticed(monkeypatch):
+    claim = few(FULL_FIXED_POINT, 1, FIXED_POINTS)
+    monkeypatch.setattr(spectral_curvature, "CHOLESKY", DEFAULT)  # which is slower than Cholesky
+    scheme_is(monkeypatch, DEFAULT)
+    assert failing(claim) == set()
+    scheme_is(monkeypatch, tripled(DEFAULT))
+    assert failing(claim) == keys(claim)
+
+
+def test_a_scheme_that_is_the_default_update_is_near_it_and_a_wrong_scale_is_noticed(monkeypatch):
+    claim = few(FULL_ITERATE, 1, NEAR)
+    scheme_is(monkeypatch, DEFAULT)
+    assert failing(claim) == set()
+    scheme_is(monkeypatch, tripled(DEFAULT))
+    assert failing(claim) == keys(claim)
+
+
+def test_a_scheme_that_is_structured_cholesky_is_as_fast_as_it_and_a_wrong_scale_is_noticed(monkeypatch):
+    claim = few(KRONECKER, 1, PRODUCTS)
+    monkeypatch.setattr(spectral_curvature, "STRUCTURED", {"Cholesky": KRONECKER_CHOLESKY})
+    scheme_is(monkeypatch, KRONECKER_CHOLESKY)
+    assert failing(claim) == set()
+    scheme_is(monkeypatch, tripled(KRONECKER_CHOLESKY))
+    assert failing(claim) == keys(claim)
+
+
+@pytest.mark.parametrize(
+    ("claim", "parts"),
+    [(FULL_FIXED_POINT, FIXED_POINTS), (FULL_ITERATE, NEAR), (KRONECKER, PRODUCTS)],
+    ids=["fixed points", "near", "products"],
+)
+def test_bases_that_turn_backwards_are_noticed(monkeypatch, claim: PropertyClaim, parts: set[str]):
+    """At the least rate, where noise is least too."""
+    assert_worse(monkeypatch, few(claim, 1, {part for part in parts if "0.2 / n" in part}))
+
+
+@pytest.mark.parametrize("wrong", [no_rotation, half_a_rotation, backwards])
+def test_a_rotation_that_is_wrong_to_first_order_is_noticed(monkeypatch, wrong):
+    claim = few(FULL_ITERATE, 1, ORDERS_OF_STEPS)
+    assert failing(claim) == set()
     wrap(monkeypatch, spectral_steps, "rotation_generator", wrong)
-    found = worst(claim)
-    assert {key for key, value in found.items() if not value > times * right[key]} == set()
-    assert failing(claim) == {*right}
+    assert failing(claim) == keys(few(claim, 1, ORDERS_OF_STEPS_DISTINCT))
 
 
-def as_fast_as(monkeypatch: pytest.MonkeyPatch, method: object) -> None:
-    """Let the scheme be a baseline."""
-    monkeypatch.setattr(spectral_curvature, "spectral", lambda maps: method)
-    monkeypatch.setattr(spectral_curvature, "spectral_of_curvature", lambda maps: method)
-    monkeypatch.setattr(spectral_curvature, "kronecker_spectral", lambda maps: method)
+def test_a_scheme_that_needs_no_distinct_values_is_noticed(monkeypatch):
+    scheme_is(monkeypatch, CHOLESKY)
+    assert_noticed(FULL_ITERATE, 1, *ORDERS_OF_STEPS_IDENTITY)
+
+
+@pytest.mark.parametrize("wrong", [no_rotation, backwards])
+def test_an_order_of_0_after_a_time_is_noticed(monkeypatch, wrong):
+    wrap(monkeypatch, spectral_steps, "rotation_generator", wrong)
+    assert_noticed(FULL_ITERATE, 1, *ORDERS_OF_TIME)
+
+
+def test_an_order_of_1_after_a_time_is_seen(monkeypatch):
+    scheme_is(monkeypatch, CHOLESKY)
+    assert failing(few(FULL_ITERATE, 1, ORDERS_OF_TIME)) == set()
+
+
+def test_bases_that_are_not_turned_are_noticed_on_matrix_losses(monkeypatch):
+    wrap(monkeypatch, spectral_steps, "rotation_generator", no_rotation)
+    assert_noticed(METRIC_NEARNESS, 1, *NEARNESSES)
+    assert_noticed(LOG_DET, 1, *LOG_DETERMINANTS)
+
+
+@pytest.mark.parametrize(
+    ("claim", "part"),
+    [
+        (METRIC_NEARNESS, "S_0 distinct, condition 10, beta_2 = 0.001"),
+        (LOG_DET, "S_0 distinct, condition 10, beta_2 = 0.01"),
+    ],
+    ids=["metric nearness", "log-det"],
+)
+def test_a_scheme_that_is_a_baseline_matches_it_and_a_slower_one_is_noticed(monkeypatch, claim, part):
+    scheme_is(monkeypatch, RETRACTION)
+    assert failing(few(claim, 1, {part})) == set()
+    scheme_is(monkeypatch, RETRACTION._replace(step=lambda state, given, rate: state))
+    assert_noticed(claim, 1, part)
+
+
+def test_a_baseline_that_learns_nothing_is_noticed(monkeypatch):
+    """Else anything could match it."""
+    frozen = RETRACTION._replace(step=lambda state, given, rate: state)
+    scheme_is(monkeypatch, frozen)
+    for name in ("RETRACTION", "CHOLESKY_OF_CURVATURE"):
+        monkeypatch.setattr(spectral_curvature, name, frozen)
+    assert_noticed(LOG_DET, 1, "S_0 distinct, condition 10, beta_2 = 0.01")
+
+
+def test_figures_have_a_line_for_each_method():
+    spectral_lines = {"spectral, exact", "spectral, first_order"}
+    for claim, figure, baselines in (
+        (FULL_FIXED_POINT, "003 Fig. 7, fixed point", {"default update", "Cholesky"}),
+        (KRONECKER, "003 Fig. 8, iterates", {"Cholesky", "Cholesky, scale twice", "projection"}),
+    ):
+        check = next(check for check in few(claim, 1).checks if "0.2 / n" in check.part)
+        drawn = [each.series for each in part_results(claim.id, check, "quick") if isinstance(each, Trace)]
+        assert {one.label for one in drawn if one.figure == figure} == baselines | spectral_lines
