@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,7 +162,7 @@ def test_products_are_those_of_numpy():
 # --- methods -------------------------------------------------------------------------------------
 
 
-def gap_of(method: object, baseline: object, start: object, given: object, rate: float) -> float:
+def gap_of(method: Method, baseline: Method, start: Any, given: Any, rate: float) -> float:
     found, other = (path(one, start, given, rate, [len(given)])[0] for one in (method, baseline))
     return float(np.linalg.norm(found - other))
 
