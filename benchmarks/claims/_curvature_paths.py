@@ -15,7 +15,7 @@ from optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectru
 SPREAD = 4.0  # the largest of a distinct start's values over the least, geometric, of product 1
 
 
-class Method(NamedTuple):  # a tuple: the rule of a claim then holds its functions (harness.check_rules)
+class CurvatureMethod(NamedTuple):  # a tuple: the rule of a claim then holds its functions
     """A way to learn S.
 
     Args:
@@ -30,7 +30,7 @@ class Method(NamedTuple):  # a tuple: the rule of a claim then holds its functio
 
 
 def path(
-    method: Method, start: Any, given: Iterable[Any], rate: float, checkpoints: Iterable[int]
+    method: CurvatureMethod, start: Any, given: Iterable[Any], rate: float, checkpoints: Iterable[int]
 ) -> np.ndarray:
     """S after so many steps, (checkpoints, n, n), the checkpoints in order; not finite once it diverged."""
     state, wanted, found = method.begin(start), set(checkpoints), []
@@ -171,7 +171,7 @@ def of_inverse_root(factor: np.ndarray) -> np.ndarray:
     return np.asarray(inverse.swapaxes(-1, -2) @ inverse)
 
 
-def spectral(maps: SpectralMaps) -> Method:
+def spectral(maps: SpectralMaps) -> CurvatureMethod:
     """The spectral-factorized scheme, along gradients (n,)."""
 
     def step(state: Spectrum, gradient: np.ndarray, rate: float) -> Spectrum:
@@ -180,41 +180,41 @@ def spectral(maps: SpectralMaps) -> Method:
             OPS, state, inside[..., :, None] * inside[..., None, :], rate, 1.0, maps
         )
 
-    return Method(lambda start: start, step, matrix_of)
+    return CurvatureMethod(lambda start: start, step, matrix_of)
 
 
-def spectral_of_curvature(maps: SpectralMaps) -> Method:
+def spectral_of_curvature(maps: SpectralMaps) -> CurvatureMethod:
     """The spectral-factorized scheme, along curvatures that depend on S."""
 
     def step(state: Spectrum, curvature: Callable[[np.ndarray], np.ndarray], rate: float) -> Spectrum:
         return mf.spectral_step(OPS, state, curvature(matrix_of(state)), rate, 0.0, maps)
 
-    return Method(lambda start: start, step, matrix_of)
+    return CurvatureMethod(lambda start: start, step, matrix_of)
 
 
-DEFAULT = Method(
+DEFAULT = CurvatureMethod(
     matrix_of,
     lambda state, gradient, rate: mf.default_step(OPS, state, np.outer(gradient, gradient), rate),
     np.asarray,
 )
-CHOLESKY = Method(
+CHOLESKY = CurvatureMethod(
     inverse_root_of,
     lambda state, gradient, rate: mf.cholesky_step(OPS, state, np.outer(gradient, gradient), rate),
     of_inverse_root,
 )
-RETRACTION = Method(
+RETRACTION = CurvatureMethod(
     matrix_of,
     lambda state, curvature, rate: mf.retraction_step(OPS, state, curvature(state), rate),
     np.asarray,
 )
-CHOLESKY_OF_CURVATURE = Method(
+CHOLESKY_OF_CURVATURE = CurvatureMethod(
     inverse_root_of,
     lambda state, curvature, rate: mf.cholesky_step(OPS, state, curvature(of_inverse_root(state)), rate, 0.0),
     of_inverse_root,
 )
 
 
-def kronecker_spectral(maps: SpectralMaps) -> Method:
+def kronecker_spectral(maps: SpectralMaps) -> CurvatureMethod:
     """The spectral-factorized scheme of two factors, along gradients (m, n)."""
 
     def begin(start: tuple[Spectrum, Spectrum]) -> KroneckerSpectrum:
@@ -235,14 +235,14 @@ def kronecker_spectral(maps: SpectralMaps) -> Method:
         one, other = (matrix_of(factor) for factor in state.factors)
         return state.scale[..., None] * product((one, other))
 
-    return Method(begin, step, matrix)
+    return CurvatureMethod(begin, step, matrix)
 
 
-def _kronecker_cholesky(shares_scale: bool) -> Method:
+def _kronecker_cholesky(shares_scale: bool) -> CurvatureMethod:
     def step(state: Any, gradient: np.ndarray, rate: float) -> Any:
         return mf.kronecker_cholesky_step(OPS, state, gradient, rate, shares_scale=shares_scale)
 
-    return Method(
+    return CurvatureMethod(
         lambda start: tuple(inverse_root_of(one) for one in start),
         step,
         lambda state: product((of_inverse_root(state[0]), of_inverse_root(state[1]))),
@@ -251,12 +251,12 @@ def _kronecker_cholesky(shares_scale: bool) -> Method:
 
 KRONECKER_CHOLESKY = _kronecker_cholesky(shares_scale=True)
 KRONECKER_CHOLESKY_AS_PRINTED = _kronecker_cholesky(shares_scale=False)  # the scale moves twice
-PROJECTION = Method(
+PROJECTION = CurvatureMethod(
     lambda start: tuple(matrix_of(one) for one in start),
     lambda state, gradient, rate: mf.kronecker_projection_step(OPS, state, gradient, rate),
     product,
 )
-WHOLE = Method(
+WHOLE = CurvatureMethod(
     lambda start: product((matrix_of(start[0]), matrix_of(start[1]))),
     lambda state, gradient, rate: mf.default_step(OPS, state, np.outer(gradient, gradient), rate),
     np.asarray,

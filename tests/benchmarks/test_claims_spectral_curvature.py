@@ -17,7 +17,7 @@ from benchmarks.claims._curvature_paths import (
     RETRACTION,
     STARTS,
     WHOLE,
-    Method,
+    CurvatureMethod,
     distinct,
     geometric,
     gradients_of,
@@ -162,7 +162,7 @@ def test_products_are_those_of_numpy():
 # --- methods -------------------------------------------------------------------------------------
 
 
-def gap_of(method: Method, baseline: Method, start: Any, given: Any, rate: float) -> float:
+def gap_of(method: CurvatureMethod, baseline: CurvatureMethod, start: Any, given: Any, rate: float) -> float:
     found, other = (path(one, start, given, rate, [len(given)])[0] for one in (method, baseline))
     return float(np.linalg.norm(found - other))
 
@@ -245,7 +245,7 @@ def backwards(right: Callable[..., np.ndarray], *given: object) -> np.ndarray:
     return -right(*given)
 
 
-def tripled(method: Method) -> Method:
+def tripled(method: CurvatureMethod) -> CurvatureMethod:
     return method._replace(matrix=lambda state: 3 * method.matrix(state))
 
 
@@ -266,7 +266,7 @@ def assert_worse(monkeypatch: pytest.MonkeyPatch, claim: PropertyClaim) -> None:
         assert max(measure.value for measure in after) > 1.5 * max(measure.value for measure in before)
 
 
-def scheme_is(monkeypatch: pytest.MonkeyPatch, method: Method) -> None:
+def scheme_is(monkeypatch: pytest.MonkeyPatch, method: CurvatureMethod) -> None:
     for name in ("spectral", "spectral_of_curvature", "kronecker_spectral"):
         monkeypatch.setattr(spectral_curvature, name, lambda maps: method)
 
