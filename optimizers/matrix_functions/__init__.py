@@ -22,6 +22,8 @@ from optimizers.matrix_functions.curvature_steps import (
     default_step,
     kronecker_cholesky_step,
     kronecker_default_step,
+    kronecker_projection_step,
+    retraction_step,
 )
 from optimizers.matrix_functions.inverse_roots import (
     coupled_newton_inverse_root,

@@ -1,4 +1,4 @@
-"""Other steps of a learned curvature, beside spectral ones: the default update and inverse-free Cholesky.
+"""Other steps of a learned curvature: the default update, inverse-free Cholesky, projection and retraction.
 
 Roots of what the default update learns are taken by eigendecomposition: `inverse_root`.
 """
@@ -120,6 +120,52 @@ def kronecker_cholesky_step(
     return moved[0], moved[1]
 
 
+def kronecker_projection_step(
+    ops: Any, factors: tuple[Any, Any], gradient: Any, rate: Any, gamma: Any = 1.0, rounds: int = 12
+) -> tuple[Any, Any]:
+    """The Kronecker product nearest to the default step of S_C x S_K along g g^T, in Frobenius norm.
+
+    Its factors are the leading singular pair of the rearranged matrix (Van Loan and Pitsianis 1993; 003 Sec.
+    4.1), by power iteration from the old ones: the matrix is never formed, factors stay positive definite.
+
+    Args:
+        factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
+        gradient: G, (..., m, n), g row by row.
+        rate, gamma: as in default_step, rate gamma below 1.
+        rounds: of power iteration; a round multiplies the error with the square of sigma_2 / sigma_1.
+
+    Returns:
+        S_C and S_K, of equal Frobenius norms.
+    """
+    rows, columns = factors
+    transposed = ops.matrix_transpose(gradient)
+    kept = 1 - rate * gamma
+    right = columns / _frobenius_norm(ops, columns)
+    for _ in range(rounds):
+        left = kept * _inner(ops, columns, right) * rows + rate * (gradient @ right @ transposed)
+        left = left / _frobenius_norm(ops, left)
+        right = kept * _inner(ops, rows, left) * columns + rate * (transposed @ left @ gradient)
+        value = _frobenius_norm(ops, right)
+        right = right / value
+    root = ops.sqrt(value)
+    return root * left, root * right
+
+
+def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
+    """S + X + X S^-1 X / 2 with X = rate H: Riemannian gradient descent, positive definite whatever H is.
+
+    The second-order retraction of the affine-invariant metric (Absil et al. 2009; Boumal et al. 2014; 003
+    Sec. 4.2). To first order in the rate S takes the default step of gamma 0.
+
+    Args:
+        matrix: S, (..., n, n), symmetric and positive definite.
+        curvature: H, (..., n, n), symmetric: -2 S (dl / dS) S for a loss l of S.
+        rate: beta_2, a number or (..., 1, 1).
+    """
+    move = rate * curvature
+    return matrix + move + move @ ops.solve(matrix, move) / 2
+
+
 def _moved_factor(ops: Any, factor: Any, change: Any, rate: Any) -> Any:
     """C h(-rate L) with L + L^T the symmetric change, (..., n, n)."""
     lower = ops.tril(change) - change * ops.eye(change.shape[-1]) / 2
@@ -130,6 +176,15 @@ def _moved_factor(ops: Any, factor: Any, change: Any, rate: Any) -> Any:
 def _mean_trace(ops: Any, matrix: Any) -> Any:
     """The mean of the diagonal, (..., 1, 1)."""
     return ops.mean(ops.diagonal(matrix), axis=-1, keepdims=True)[..., None]
+
+
+def _inner(ops: Any, one: Any, other: Any) -> Any:
+    """The sum of products of entries, (..., 1, 1)."""
+    return ops.sum(one * other, axis=(-2, -1), keepdims=True)
+
+
+def _frobenius_norm(ops: Any, matrix: Any) -> Any:
+    return ops.sqrt(_inner(ops, matrix, matrix))
 
 
 def _identity_like(ops: Any, matrix: Any) -> Any:

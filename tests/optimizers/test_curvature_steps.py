@@ -125,3 +125,45 @@ def test_as_printed_the_scale_moves_twice(seed: int, shape: tuple[int, int], nam
     for shares_scale, times in ((False, 2), (True, 1)):
         after = np.linalg.slogdet(whole(*step(OPS, factors, gradient, rate, 1.0, DAMPING, shares_scale)))[1]
         assert (after - before) / rate == pytest.approx(times * growth, rel=1e-2, abs=1e-2)
+
+
+# --- projected and retracted ---------------------------------------------------------------------
+
+
+def nearest_product(given: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """By the singular value decomposition of the rearranged matrix (Van Loan and Pitsianis 1993)."""
+    blocks = given.reshape(rows, columns, rows, columns).swapaxes(1, 2).reshape(rows**2, columns**2)
+    left, values, right = np.linalg.svd(blocks, full_matrices=False)
+    return values[0] * np.kron(left[:, 0].reshape(rows, rows), right[0].reshape(columns, columns))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rate", [0.01, 0.1])
+def test_a_projected_step_is_the_nearest_product_to_the_default_step(rate: float, shape, backend: str):
+    begun, gradient = kronecker(2, shape), np.random.default_rng(2).standard_normal(shape)
+    whole = np.kron(begun.factor(0), begun.factor(1))
+    default = mf.default_step(OPS, whole, np.outer(gradient.ravel(), gradient.ravel()), rate, 0.7)
+
+    def stepped(ops: Any, rows: Any, columns: Any, grad: Any) -> Any:
+        return mf.kronecker_projection_step(ops, (rows, columns), grad, rate, 0.7)
+
+    found = calculated(backend, "float64", stepped, begun.factor(0), begun.factor(1), gradient)
+    np.testing.assert_allclose(np.kron(*found), nearest_product(default, *shape), rtol=1e-8, atol=1e-9)
+    for factor in found:
+        assert np.linalg.eigvalsh(factor)[0] > 0
+
+
+@given(seeds, st.integers(1, 6))
+def test_a_retracted_step_is_positive_definite_and_the_exponential_to_second_order(seed: int, size: int):
+    begun, curved = matrix(spectrum(seed, size)), curvature(seed, size)
+    moved = mf.retraction_step(OPS, begun, 100 * curved, 1.0)
+    assert np.linalg.eigvalsh(moved)[0] >= np.linalg.eigvalsh(begun)[0] / 2 * (1 - 1e-9)
+    root = np.linalg.cholesky(begun)
+    values, vectors = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, curved).T))
+
+    def gap(rate: float) -> float:
+        exponential = root @ (vectors * np.exp(rate * values)) @ vectors.T @ root.T
+        return float(np.linalg.norm(mf.retraction_step(OPS, begun, curved, rate) - exponential))
+
+    assert gap(1e-3) / 1e-9 == pytest.approx(gap(1e-2) / 1e-6, rel=0.1, abs=1e-2)
