@@ -17,7 +17,6 @@ from documents.archive import unjoined
 from documents.errors import InputError
 from documents.plan import ReportPlan
 from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS, WAIVERS
-from reports.formatting import json_value, word_of
 from reports.rendering import read_made
 from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.derived import derived, read_set, texts
@@ -234,7 +233,7 @@ def disagreements(folder: Path) -> list[str]:
     for table, computed in tables.items():
         found += _differences("", table, read([folder / f"{table}.parquet"], table), computed)
     held = read_made(folder / VERDICTS, "sets publish")
-    found += islice(_unlike(VERDICTS, held, json_value(verdicts, word_of)), 1)
+    found += islice(_unlike(VERDICTS, held, verdicts), 1)
     if found:
         return found
     # of the leaderboard as it is given, so that rounding makes no other text
@@ -264,13 +263,8 @@ def _unlike(place: str, given: Any, right: Any) -> Iterator[str]:
     elif isinstance(given, list) and isinstance(right, list) and len(given) == len(right):
         for number, (one, other) in enumerate(zip(given, right, strict=True), start=1):
             yield from _unlike(f"{place}: {number}", one, other)
-    elif not (given == right or _near(given, right)):
+    elif not alike(given, right):
         yield f"{place}: is {str(given)[:60]!r}, and the tables give {str(right)[:60]!r}"
-
-
-def _near(given: Any, right: Any) -> bool:
-    numbers = isinstance(given, float) and isinstance(right, float)
-    return numbers and math.isclose(given, right, rel_tol=EQUAL)
 
 
 def _differences(where: str, table: str, given: pl.DataFrame, right: pl.DataFrame) -> Iterator[str]:

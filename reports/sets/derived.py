@@ -34,7 +34,7 @@ def read_set(folder: Path) -> ReportPlan:
 
 
 def derived(plan: ReportPlan) -> tuple[dict[str, pl.DataFrame], list[dict[str, Any]]]:
-    """What follows from the tables of the runs: claims, findings and leaderboard, and the verdicts as a list.
+    """What follows from the tables of the runs: claims, findings and leaderboard, and `verdicts.json`.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -42,7 +42,8 @@ def derived(plan: ReportPlan) -> tuple[dict[str, pl.DataFrame], list[dict[str, A
     found = read_verdicts(plan)
     boards = leaderboards([(study, tables_of(study)) for study in plan.studies])
     board = board_table(boards, plan.scale)
-    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}, listed(plan, found)
+    verdicts = json_value(listed(plan, found), word_of)
+    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}, verdicts
 
 
 def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> dict[str, str]:

@@ -22,7 +22,6 @@ from documents.sets import (
     check_waivers,
 )
 from reports.claims.verdict_list import read_verdicts
-from reports.formatting import json_value, word_of
 from reports.sets.checking import flaws
 from reports.sets.contents import Contents, gather, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
@@ -113,7 +112,7 @@ def _write(stage: Path, plan: ReportPlan, contents: Contents, provenance: Mappin
     for table, frame in tables.items():
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
     write_text(stage / PROVENANCE, as_json(provenance))
-    write_text(stage / VERDICTS, as_json(json_value(verdicts, word_of)))
+    write_text(stage / VERDICTS, as_json(verdicts))
     for file, text in texts(own, provenance, tables["leaderboard"]).items():
         write_text(stage / file, text)
     seal(stage)
