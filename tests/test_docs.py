@@ -32,6 +32,8 @@ MARKED = re.compile(
 # the main job, and what looks for its results
 MAIN_JOB = re.compile(r"^(snakemake --cores|test -s) .*\n", re.MULTILINE)
 SCRIPT = re.compile(r"python (?P<file>\w+\.py)\n")  # run in this process, which has the libraries loaded
+# their steps try every rule, or optimizers of other libraries
+EVERY_METHOD = {"README.md", "docs/how-to/plug-in.md"}
 COMMENTS = re.compile(r"^<!-- (?!leaderboard:).*? -->$", re.MULTILINE)  # publishing writes between those
 
 
@@ -97,7 +99,15 @@ def test_the_steps_of_a_page_work_as_they_stand(page: Path, project: Path, activ
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if steps(page)], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] if name_of(page) in EVERY_METHOD else [])
+        for page in PAGES
+        if steps(page)
+    ],
+    ids=name_of,
+)
 def test_the_steps_of_a_page_work_but_for_the_main_job(page: Path, project: Path, activated: dict[str, str]):
     """Its plan is read; test_snakefile.py runs it."""
     chosen = [replace(step, text=MAIN_JOB.sub("", step.text)) for step in steps(page)]

@@ -80,7 +80,7 @@ def test_a_number_of_repetitions_that_is_none_is_an_error(capsys: pytest.Capture
     assert "--repetitions 0: at least 1 is needed" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_benchmarks_say_what_was_timed(tmp_path: Path):
     stored = tmp_path / "benchmarks.json"
     done = subprocess.run(

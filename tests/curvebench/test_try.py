@@ -140,7 +140,7 @@ LION = ("my_lion.py:Lion", "--author", "A. Author", "--paper", "arXiv:2302.06675
 AGAIN = "curvebench try my_lion.py:Lion --label torch-lion --problems least_squares,mild"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_class_has_a_place_in_the_field(run: Callable[..., subprocess.CompletedProcess[str]]):
     published(run, "studies=field", "backends=jax", "name=field.set")
     found = tried(run, *LION)

@@ -223,15 +223,8 @@ def assert_compiled_once(bundle: Bundle, equal: bool = True) -> None:
             np.testing.assert_allclose(on_torch[name], values, rtol=1e-9, err_msg=name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "variant",
-    [
-        "adamw",
-        pytest.param("shampoo averaged, every 3 steps", marks=pytest.mark.long),
-        pytest.param("muon", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("variant", ["adamw", "shampoo averaged, every 3 steps", "muon"])
 def test_compiled_updates_equal_eager_ones(variant: str) -> None:
     """By the compiler that runs use, with lanes that stop and stay."""
     bundle = bundle_of(TANH, ALL[variant])

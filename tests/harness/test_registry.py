@@ -289,7 +289,7 @@ def ascent(learning_rate, momentum):
 '''
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_optimizers_of_other_libraries_run_in_the_same_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

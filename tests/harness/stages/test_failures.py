@@ -395,7 +395,7 @@ SAID = {
 LIMITED = ("bash", "-c", 'ulimit -d 4194304 && exec "$@"', "limited")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_outlives_its_process(project: Path, activated: dict[str, str]):
     """A rule that fails on every workload in another way: all are rows, and the status is 0."""
     (project / "optimizers/failing.py").write_text(FAILING)
