@@ -5,6 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from documents.values import choice, number
+from workloads.classification import (
+    RELU_CLASSIFIER,
+    classification_metrics,
+    relu_roles,
+    sample_relu_parameters,
+)
 from workloads.data import (
     CLASSES,
     PIXELS,
@@ -16,14 +22,6 @@ from workloads.data import (
     reduced_digits_files,
 )
 from workloads.initialization import uniform_bias, xavier_normal
-from workloads.relu_network import (
-    RELU_LIKELIHOOD,
-    relu_evaluate,
-    relu_loss,
-    relu_metrics,
-    relu_roles,
-    sample_relu_parameters,
-)
 from workloads.workload import Problem, Random, Setting, Settings, Workload, batch_size, require_batch
 
 WIDTHS = (PIXELS, 32, CLASSES)  # units of each layer, input to output (000 C.2)
@@ -59,7 +57,7 @@ DIGITS_MLP = Workload(
     name="digits_mlp",
     description="ReLU network 64-32-10 with biases on the UCI digits (d = 2410)",
     source="000 Fig. 1 right, Fig. 15, C.1, C.2, C.6",
-    metrics=relu_metrics(SPLITS["full"]),
+    metrics=classification_metrics(SPLITS["full"]),
     settings={
         "batch_size": batch_size(300),
         "source": Setting(
@@ -81,9 +79,9 @@ DIGITS_MLP = Workload(
     roles=lambda settings: relu_roles(WIDTHS),
     problem=_problem,
     sample_parameters=_sample_parameters,
-    loss=relu_loss,
-    likelihood=RELU_LIKELIHOOD,
-    evaluate=relu_evaluate,
+    loss=RELU_CLASSIFIER.loss,
+    likelihood=RELU_CLASSIFIER.likelihood,
+    evaluate=RELU_CLASSIFIER.evaluate,
     missing=lambda settings: missing_optdigits() if settings["source"] == "full" else None,
     files=lambda settings: FILES[settings["source"]](),
     check=lambda settings: require_batch(settings, SPLITS[settings["source"]]["train"]),

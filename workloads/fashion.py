@@ -1,28 +1,42 @@
-"""Fashion-MNIST, photographs of clothing, and the two ReLU networks that read them: 4 classes, and all 10."""
+"""Fashion-MNIST, photographs of clothing: ReLU networks for 4 classes and 10, and a vision transformer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from documents.values import choice, number
-from workloads.data import random_parts
-from workloads.idx import fashion_files, missing_fashion, read_fashion
-from workloads.initialization import torch_default_bias, torch_default_weight
-from workloads.relu_network import (
-    RELU_LIKELIHOOD,
-    relu_evaluate,
-    relu_loss,
-    relu_metrics,
+from documents.values import choice, number, whole
+from workloads.classification import (
+    RELU_CLASSIFIER,
+    Classifier,
+    classification_metrics,
     relu_roles,
     sample_relu_parameters,
 )
-from workloads.workload import Problem, Random, Setting, Settings, Workload, batch_size, require_batch
+from workloads.data import random_parts
+from workloads.idx import fashion_files, missing_fashion, read_fashion
+from workloads.initialization import torch_default_bias, torch_default_weight
+from workloads.vision_transformer import PlainViT, patches_of, vit_logits
+from workloads.workload import (
+    Array,
+    Arrays,
+    Ops,
+    Problem,
+    Random,
+    Setting,
+    Settings,
+    Workload,
+    batch_size,
+    require_batch,
+)
 
 SIDE = 28  # pixels
+TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # of the standard parts
+HEAD_WIDTH = 16  # units of an attention head
 WINDOWS = (1, 2, 4, 7, 14)  # the sides of squares that fill an image
 
 
@@ -100,7 +114,7 @@ def _workload(name: str, description: str, source: str, family: _ImageFamily, po
         name=name,
         description=description,
         source=source,
-        metrics=relu_metrics(("train", *family.held_out)),
+        metrics=classification_metrics(("train", *family.held_out)),
         settings=_settings(pooling),
         dtype="float32",
         shared_data=True,
@@ -108,9 +122,9 @@ def _workload(name: str, description: str, source: str, family: _ImageFamily, po
         roles=lambda settings: relu_roles(family.widths(settings)),
         problem=family.problem,
         sample_parameters=family.sample_parameters,
-        loss=relu_loss,
-        likelihood=RELU_LIKELIHOOD,
-        evaluate=relu_evaluate,
+        loss=RELU_CLASSIFIER.loss,
+        likelihood=RELU_CLASSIFIER.likelihood,
+        evaluate=RELU_CLASSIFIER.evaluate,
         missing=lambda settings: missing_fashion(),
         files=lambda settings: fashion_files(),
         check=lambda settings: require_batch(settings, family.train),
@@ -132,4 +146,85 @@ FASHION_LARGE = _workload(
     pooling=1,
 )
 
-WORKLOADS = (FASHION_SMALL, FASHION_LARGE)
+
+# --- the vision transformer ----------------------------------------------------------------------
+
+
+def _vit(settings: Settings) -> PlainViT:
+    return PlainViT(settings["patch"] ** 2, settings["width"], settings["depth"], CLASSES)
+
+
+def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays) -> Array:
+    return vit_logits(ops, params, split["patches"], HEAD_WIDTH)
+
+
+def _vit_problem(settings: Settings, random: Random) -> Problem:
+    """The first images of the standard training part; of the test part the first, then as many others."""
+    held_out = settings["held_out_examples"]
+    train, labels = _patches("train", settings["patch"], settings["train_examples"])
+    others, other_labels = _patches("test", settings["patch"], 2 * held_out)
+    splits = {
+        "train": {"patches": train, "labels": labels},
+        "validation": {"patches": others[:held_out], "labels": other_labels[:held_out]},
+        "test": {"patches": others[held_out:], "labels": other_labels[held_out:]},
+    }
+    return Problem(_vit(settings).sample(random("parameters")), splits)
+
+
+@lru_cache(maxsize=2)  # the seeds of a job share both parts
+def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The patches (examples, tokens, side * side) in [-1, 1] and labels of a standard part's first images."""
+    images, labels = (array[:count] for array in read_fashion(part))
+    return patches_of(images[..., None] / 127.5 - 1, side), labels.astype(np.int64)
+
+
+def _read_width(value: Any) -> Any:
+    if type(value) is not int or value < HEAD_WIDTH or value % HEAD_WIDTH:
+        raise ValueError(f"is not a multiple of {HEAD_WIDTH}, the units of an attention head")
+    return value
+
+
+def _check_vit(settings: Settings) -> None:
+    require_batch(settings, settings["train_examples"])
+    parts = {
+        "train_examples": (TRAIN, "training part"),
+        "held_out_examples": (TEST // 2, "test part that are left for each of two splits"),
+    }
+    for name, (most, part) in parts.items():
+        if settings[name] > most:
+            raise ValueError(f"{name} = {settings[name]} is larger than the {most} images of the {part}")
+
+
+_VIT_CLASSIFIER = Classifier(_vit_logits)
+FASHION_VIT = Workload(
+    name="fashion_vit",
+    description="vision transformer on Fashion-MNIST, at patch = 7 and width = 64 with 2 blocks (d = 103946)",
+    source="003 Sec. 4.4 (PlainViT), with other data and sizes",
+    metrics=classification_metrics(("train", "validation", "test")),
+    settings={
+        "batch_size": batch_size(128),
+        "patch": Setting(7, "side of the square patches, in pixels", choice(*WINDOWS)),
+        "width": Setting(64, f"of a token; with a head for every {HEAD_WIDTH} units", _read_width),
+        "depth": Setting(2, "blocks of attention and MLP", whole(1)),
+        "train_examples": Setting(TRAIN, "first images of the standard training part", whole(1)),
+        "held_out_examples": Setting(
+            TEST // 2,
+            "images of validation, and as many of test, of the first of the standard test part",
+            whole(1),
+        ),
+    },
+    dtype="float32",
+    shared_data=True,
+    roles=lambda settings: _vit(settings).roles,
+    problem=_vit_problem,
+    sample_parameters=lambda settings, generator: _vit(settings).sample(generator),
+    loss=_VIT_CLASSIFIER.loss,
+    likelihood=_VIT_CLASSIFIER.likelihood,
+    evaluate=_VIT_CLASSIFIER.evaluate,
+    evaluation_batch=1_000,
+    missing=lambda settings: missing_fashion(),
+    files=lambda settings: fashion_files(),
+    check=_check_vit,
+)
+
+WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT)

@@ -31,6 +31,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         f"teacher_student_{activation}": {"widths": [5, 4, 3], "train_examples": 40, "test_examples": 12}
         for activation in ("linear", "tanh")
     },
+    "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
     "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
 }
