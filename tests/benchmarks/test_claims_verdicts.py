@@ -9,10 +9,17 @@ ELSEWHERE = {  # test_claims_egop_network_spectra.py, on spectra that are given
     *("egop.spectrum-digits", "egop.spectrum-sampling", "egop.spectrum-layers", "egop.eigenvector-density"),
 }
 TESTED_APART = {"sensitivity to the learning rate"}  # a network is trained
+DEAR = {"symo.factor-estimates", "symo.factor-momentum"}  # an instance is an ensemble of networks
 CLAIMS = {name: claim for name, (_, claim) in claims_by_id().items()}
 
 
-@pytest.mark.parametrize("name", sorted({*CLAIMS} - ELSEWHERE))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in DEAR else [])
+        for name in sorted({*CLAIMS} - ELSEWHERE)
+    ],
+)
 def test_every_part_is_measured_and_the_claim_is_decided(name: str):
     claim: PropertyClaim = CLAIMS[name]
     claim = few(claim, 1, {check.part for check in claim.checks} - TESTED_APART)
