@@ -16,13 +16,13 @@ from optimizers.rule import (
     Ops,
     Rule,
     State,
-    configured,
     positive,
     safe_divide,
     share,
     smoothed_root,
     starting_at_zero,
 )
+from optimizers.state_precision import configured_with_state
 
 
 class Moments(NamedTuple):
@@ -137,7 +137,7 @@ MEANS = {
 NUMBERS = {**MEANS, "epsilon": Hyperparameter("added to the root, outside it; 0 is legal", 1e-8, 0.0)}
 
 
-@configured("adam", ADAM_OPTIONS)
+@configured_with_state("adam", ADAM_OPTIONS)
 def adam(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults."""
     functions = _Adam(chosen)
@@ -151,7 +151,7 @@ def adam(chosen: Options) -> Rule:
     )
 
 
-@configured("adamw", ADAMW_OPTIONS)
+@configured_with_state("adamw", ADAMW_OPTIONS)
 def adamw(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 

@@ -19,9 +19,9 @@ from optimizers.rule import (
     Ops,
     ParameterRole,
     Rule,
-    configured,
     share,
 )
+from optimizers.state_precision import configured_with_state
 
 # By what the polar factor of an m x n matrix is multiplied.
 SCALES: Mapping[str, Callable[[int, int], float]] = {
@@ -85,7 +85,7 @@ def polar_factor(chosen: Options) -> Callable[[Ops, Array], Array]:
     return orthogonal_factor if chosen["orthogonalization"] == "svd" else iterated
 
 
-@configured("muon", OPTIONS)
+@configured_with_state("muon", OPTIONS)
 def muon(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults."""
     numbers = {

@@ -12,6 +12,9 @@ from documents.values import Read, completed, flag, interval, number
 from optimizers.needs import Need
 from optimizers.options import Option, OptionError, Options, complete
 
+# Options of which any other value may forbid a precision of parameters.
+WIDEST = {"precision": "any", "state_precision": "parameters"}
+
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
 Hyper = Mapping[str, Any]  # of each hyperparameter its array, and `step`, `schedule` and needs
@@ -203,7 +206,11 @@ class Rule:
             OptionError: where it does not.
         """
         if dtype not in self.dtypes:
-            allowing = ", or set its option precision: any" if "precision" in self.options else ""
+            allowing = "".join(
+                f", or set its option {name}: {value}"
+                for name, value in WIDEST.items()
+                if self.chosen.get(name, value) != value
+            )
             raise OptionError(
                 f"{self.name}: runs in {' or '.join(self.dtypes)}, and this is {dtype}; give it "
                 f"{self.dtypes[0]}, in a study by precision: {self.dtypes[0]}{allowing}"

@@ -25,9 +25,9 @@ from optimizers.rule import (
     Part,
     Rule,
     State,
-    configured,
     share,
 )
+from optimizers.state_precision import configured_with_state
 from optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
 
 InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its damping, (..., n, n) and (..., 1, 1)
@@ -210,7 +210,7 @@ OPTIONS = {
 }
 
 
-@configured("shampoo", OPTIONS)
+@configured_with_state("shampoo", OPTIONS)
 def shampoo(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 

@@ -31,9 +31,9 @@ from optimizers.rule import (
     Hyperparameter,
     Ops,
     Rule,
-    configured,
     share,
 )
+from optimizers.state_precision import configured_with_state
 from optimizers.tensors import hyper_for_matrices, multiplied, second_moment
 
 
@@ -399,7 +399,7 @@ def _maps(chosen: Options) -> SpectralMaps:
     return SpectralMaps(**{name: chosen[name] for name in names})
 
 
-@configured("spectral", OPTIONS)
+@configured_with_state("spectral", OPTIONS)
 def spectral(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
@@ -417,7 +417,7 @@ def spectral(chosen: Options) -> Rule:
     return with_fallback(rule, is_matrix, chosen["others"])
 
 
-@configured("spectral_full", OPTIONS_OF_MATRICES)
+@configured_with_state("spectral_full", OPTIONS_OF_MATRICES)
 def spectral_full(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 
@@ -429,7 +429,7 @@ def spectral_full(chosen: Options) -> Rule:
     return _rule("spectral_full", "003 Fig. 1, Fig. 5, Sec. 3.4", chosen, curvature, 1, "model")
 
 
-@configured("spectral_diagonal", OPTIONS_OF_DIAGONALS)
+@configured_with_state("spectral_diagonal", OPTIONS_OF_DIAGONALS)
 def spectral_diagonal(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 

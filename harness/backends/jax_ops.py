@@ -150,6 +150,7 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         asarray=asarray,
         to_numpy=np.asarray,
         astype_float=lambda x: x.astype(kind),
+        cast=lambda x, name: x.astype(name) if jnp.issubdtype(x.dtype, jnp.floating) else x,
         stop_gradient=jax.lax.stop_gradient,
         abs=lambda x: x * jnp.sign(x),  # gradient 0 at 0, as in torch
         eigh=guarded(

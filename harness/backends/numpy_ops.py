@@ -13,6 +13,14 @@ from harness.backends.decompositions import guarded, symmetric_part
 from harness.backends.ops import Ops
 
 
+def _cast(x: np.ndarray, name: str) -> np.ndarray:
+    import ml_dtypes  # comes with JAX; NumPy has no bfloat16 of its own
+
+    if x.dtype.kind in "iub":
+        return x
+    return x.astype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
 def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
     shifted = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return shifted / np.sum(shifted, axis=axis, keepdims=True)
@@ -83,6 +91,7 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         asarray=asarray,
         to_numpy=np.asarray,
         astype_float=lambda x: np.asarray(x).astype(kind),
+        cast=_cast,
         stop_gradient=lambda x: x,
         abs=np.abs,
         eigh=guarded(lambda x: np.linalg.eigh(symmetric_part(x)), np.isfinite, np.where),

@@ -56,6 +56,7 @@ class Ops:
     ones_like: Callable[[Array], Array]
     full_like: Callable[[Array, float], Array]
     astype_float: Callable[[Array], Array]
+    cast: Callable[[Array, str], Array]  # reals to a named precision or bfloat16, others as they are
     stop_gradient: Callable[[Array], Array]
     sqrt: Callable[[Array], Array]
     square: Callable[[Array], Array]

@@ -108,6 +108,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         eye=lambda n: torch.eye(n, dtype=kind, device=device),
         arange=lambda n: torch.arange(n, dtype=kind, device=device),
         astype_float=lambda x: x.to(kind),
+        cast=lambda x, name: x.to(getattr(torch, name)) if x.is_floating_point() else x,
         stop_gradient=torch.Tensor.detach,
         power=torch.pow,
         abs=torch.abs,

@@ -72,6 +72,8 @@ CASES: dict[str, Case] = {
     "ones_like": _unary("ones_like", X),
     "full_like": Case(lambda ops, x: ops.full_like(x, 0.3), (X,)),
     "astype_float": _unary("astype_float", X > 0, smooth=False),
+    "cast": Case(lambda ops, x: ops.cast(ops.cast(x, "bfloat16"), ops.dtype), (X,), smooth=False),
+    "cast, of integers": Case(lambda ops, x: ops.cast(x, "bfloat16"), (np.arange(3),), smooth=False),
     "stop_gradient": Case(lambda ops, x: x * ops.stop_gradient(x), (X,)),
     "sqrt": _unary("sqrt", POSITIVE),
     "square": _unary("square", X),
