@@ -1,4 +1,4 @@
-"""Programs on PyTorch: lanes by torch.func, steps in a host loop, updates fused or compiled, in place."""
+"""Programs on PyTorch: lanes by torch.func, recorded, steps in a host loop, updates fused or compiled."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from harness.backends.torch_compiled import (
 )
 from harness.backends.torch_native import Native, native_of
 from harness.backends.torch_ops import torch_ops
+from harness.backends.torch_replay import replayed
 from harness.engine.derivatives import StepInfo, map_arrays, model_of
 from harness.engine.program import (
     Carry,
@@ -31,6 +32,7 @@ from harness.engine.program import (
     Inputs,
     Piece,
     Program,
+    Work,
     step_of,
     where_lanes,
 )
@@ -108,6 +110,7 @@ class TorchEngine:
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
+        program = replace(program, evaluation=replayed(program.evaluation))
         entries = carry.coordinates.numel() * (steps or self.worth_compiling)
         compiler = None
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
@@ -139,9 +142,11 @@ class TorchEngine:
         return _segment(program, updates, compiler is not None)
 
     def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:
-        """A piece's update, with each kind of amortized work and without."""
-        cadence = program.update.cadence
-        return {work: stepper(self.ops, piece.part, work, compiler) for work in cadence}
+        """A piece's update, with each kind of amortized work and without; a start is one step, and eager."""
+        return {
+            work: stepper(self.ops, piece.part, work, None if work & Work.START else compiler)
+            for work in program.update.cadence
+        }
 
     def _compiler_for(self, rule: str, entries: int) -> str | None:
         """What a rule's updates are compiled with; None, and a note, where they are eager."""

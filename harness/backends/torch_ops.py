@@ -20,7 +20,7 @@ class _Tap(torch.autograd.Function):  # type: ignore[misc]  # torch has no types
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, observe: Any, y: torch.Tensor, slot: torch.Tensor) -> Any:
-        # One that torch generates makes two classes at each call, which takes longer than the tap itself.
+        # One that torch generates observes the sum of all gradients where y is not mapped.
         first = [
             value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
             for value, dim in zip((y, slot), in_dims[1:], strict=True)

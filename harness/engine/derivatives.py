@@ -153,7 +153,7 @@ def step_evaluation(
     ops = derivatives.ops
 
     def value_of(need: Need) -> Function:
-        def one(alone: bool, flat: Any, state: Any, batch: Any, noise: Any) -> Any:
+        def one(alone: bool, params: Any, state: Any, batch: Any, noise: Any) -> Any:
             own = {name: value for name, value in noise.items() if name != DRAWS}
 
             def loss_by(table: Ops, params: Any) -> Any:
@@ -167,8 +167,8 @@ def step_evaluation(
                 LossAtPoint(
                     ops=ops,
                     model=model_of(lay),
-                    point=flat,
-                    parameters=by_name(ops, lay.parameters, flat),
+                    point=end_to_end(ops, lay.parameters, params, 0),
+                    parameters=params,
                     loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
                     loss_by=loss_by,
                     outputs=outputs if of.outputs else None,
@@ -190,8 +190,7 @@ def step_evaluation(
         own = {name: value for name, value in noise.items() if name != DRAWS}
         value, grads, new_model = gradient(params, model, batch, own)
         due = {name: one for name, one in needed.items() if observes or name not in amortized}
-        flat = end_to_end(ops, lay.parameters, params, 2) if due else None
-        found = {name: function(flat, model, batch, noise) for name, function in due.items()}
+        found = {name: function(params, model, batch, noise) for name, function in due.items()}
         return StepInfo(value, grads, new_model, found)
 
     return evaluate
