@@ -61,7 +61,7 @@ def test_a_run_stores_what_the_report_shows(repository: Path, tmp_path: Path):
     (part,) = machine_parts(report)
     ranges = {cell["range"] for row in part["tables"][0]["rows"] for cell in row["cells"].values()}
     assert all(ranges), "asv stores the spread of calls that are repeated"
-    assert {f"{row['case']} {row['backend']} float32" for row in part["tables"][0]["rows"]} == set(labels)
+    assert {f"{row['case']} {row['backend']} float32" for row in part["tables"][0]["rows"]} == set(LABELS)
 
 
 def test_the_settings_name_places_that_exist():
