@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -48,6 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         slow |= {item.path for item in items if item.get_closest_marker("long")}
         sizes = Counter(item.path for item in items)
         items.sort(key=lambda item: (item.path not in slow, -sizes[item.path], item.path))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """What is there by now mostly stays: the garbage collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
