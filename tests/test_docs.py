@@ -32,8 +32,8 @@ MARKED = re.compile(
 # the main job, and what looks for its results
 MAIN_JOB = re.compile(r"^(snakemake --cores|test -s) .*\n", re.MULTILINE)
 SCRIPT = re.compile(r"python (?P<file>\w+\.py)\n")  # run in this process, which has the libraries loaded
-# their steps try every rule, or optimizers of other libraries
-EVERY_METHOD = {"README.md", "docs/how-to/plug-in.md"}
+# their steps try every rule or optimizers of other libraries, or run tests
+LONG_PAGES = {"README.md", "CONTRIBUTING.md", "docs/how-to/plug-in.md", "docs/how-to/add-a-need.md"}
 COMMENTS = re.compile(r"^<!-- (?!leaderboard:).*? -->$", re.MULTILINE)  # publishing writes between those
 
 
@@ -102,7 +102,7 @@ def test_the_steps_of_a_page_work_as_they_stand(page: Path, project: Path, activ
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.long] if name_of(page) in EVERY_METHOD else [])
+        pytest.param(page, marks=[pytest.mark.long] if name_of(page) in LONG_PAGES else [])
         for page in PAGES
         if steps(page)
     ],

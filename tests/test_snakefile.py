@@ -82,14 +82,14 @@ FAILING_TOY = TOY.replace('.mean()), "==", 1.0', '.mn()), "==", 1.0')
 
 @pytest.mark.slow
 def test_the_main_job_from_failures_to_changes(snakemake, project, activated):
-    """A failure takes nothing else away, and is tried again alone; a change as well."""
+    """A failure takes nothing else away, and is tried again alone; a change as well. PyTorch's jobs are planned."""
     rules, claims = project / "optimizers/gradient_descent.py", project / "benchmarks/claims/toy.py"
     rules.write_text(rules.read_text() + FAILING)
     claims.write_text(FAILING_TOY)
     write_study(project / "benchmarks/studies", ("[sgd, adam]", "[sgd_that_raises, adam]"))
     stored = project / "results/kernels"
     write_stored(stored, [letter * 40 for letter in "abc"])
-    asked = ("reports", "--config", "backends=jax,torch", "studies=tiny,toy.mean")
+    asked = ("reports", "--config", "studies=tiny,toy.mean", "backends=jax")
     index = project / "reports/site/index.html"
 
     def toy_mean() -> dict[str, Any]:
@@ -125,7 +125,6 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, activated):
     assert told["verdict"] == "reproduced"
     assert told["others"] == [{"variant": "as printed", "backend": None, "verdict": "not reproduced"}]
     assert "as printed" in (project / "reports/site/claims.html").read_text()
-    assert "4 of 4 judged comparisons" in (project / "reports/site/parity.html").read_text()
     assert "step.adam.one_large" in (project / "reports/site/kernels.html").read_text()
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
@@ -133,7 +132,6 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, activated):
         ("sweep", "jax", 2 * 2 * 2 * 2),  # optimizers, bases, rates, seeds
         ("refine", "jax", 2 * 2 * 6 * 2),
         ("final", "jax", 2 * 2 * 3),
-        ("final", "torch", 2 * 2 * 2),
     ]
     planned = runs.filter(pl.col("stage") != "alternative")
     assert planned.group_by("stage", "backend").len().sort("stage", "backend").rows() == stages
@@ -149,15 +147,17 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, activated):
 
     touch(project / "optimizers/adam.py")
     touch(claims)
-    assert sorted(jobs_of(snakemake("-n", *asked).stdout)) == [
+    assert sorted(jobs_of(snakemake("-n", *asked[:-1], "backends=jax,torch").stdout)) == [
         "claims of toy, on random instances",
         "claims: figures",
         "parity of adam: PyTorch against JAX, NumPy against PyTorch",
+        "parity of sgd_that_raises: PyTorch against JAX, NumPy against PyTorch",
         "report: reports/site",
         "tiny: coarse sweep of adam on jax",
         "tiny: figures",
         "tiny: final seeds of adam on jax",
         "tiny: final seeds of adam on torch",
+        "tiny: final seeds of sgd_that_raises on torch",
         "tiny: refined sweep of adam on jax",
         "tiny: step times on jax, nothing else running",
         "tiny: step times on torch, nothing else running",
