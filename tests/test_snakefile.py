@@ -82,7 +82,7 @@ FAILING_TOY = TOY.replace('.mean()), "==", 1.0', '.mn()), "==", 1.0')
 
 @pytest.mark.slow
 def test_the_main_job_from_failures_to_changes(snakemake, project, activated):
-    """A failure takes nothing else away, and is tried again alone; a change as well. On JAX; PyTorch is planned."""
+    """A failure takes nothing else away, and is tried again alone; a change as well."""
     rules, claims = project / "optimizers/gradient_descent.py", project / "benchmarks/claims/toy.py"
     rules.write_text(rules.read_text() + FAILING)
     claims.write_text(FAILING_TOY)

@@ -163,7 +163,7 @@ def _of_spectrum(ops: Any, state: Any) -> tuple[float, float]:
         [np.asarray(ops.to_numpy(ops.cast(one[place], "float32")), np.float64) for one in factors]
         for place in (0, 1)
     )
-    return max(map(defect, bases)), min(float(one.min()) for one in values)
+    return max(map(defect, bases)), float(np.min([one.min() for one in values]))  # NaN where one is
 
 
 def defect(basis: np.ndarray) -> float:

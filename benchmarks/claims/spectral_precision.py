@@ -165,7 +165,7 @@ def drifting(
         if number % (steps // CHECKPOINTS) == 0:
             at.append(number)
             found.append(defect(_double(ops, basis)))
-            least = min(least, float(_double(ops, values).min()))
+            least = float(np.minimum(least, _double(ops, values).min()))  # NaN where one is
     return np.array(at), np.array(found), least
 
 

@@ -156,13 +156,22 @@ def test_values_that_are_not_positive_are_noticed(monkeypatch):
         assert_noticed(HALF_PRECISION, 1, *DRIFT)
 
 
-@pytest.mark.long  # seconds of drifting
-def test_drift_is_drawn_and_tabled(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(draw_drift, "SCALE", "quick")
-    assert draw_drift.main([str(tmp_path / "drift.png")]) == 0
+def test_values_that_are_nan_after_a_while_are_noticed(monkeypatch):
+    calls = iter(range(10**6))
+    first_order = EXPONENTIALS["first_order"]
+    late = lambda ops, *given: first_order(ops, *given) * (np.nan if next(calls) > 100 else 1.0)  # noqa: E731
+    monkeypatch.setitem(EXPONENTIALS, "first_order", late)
+    with np.errstate(all="ignore"):
+        *_, least = drifting(np.random.default_rng(0), exact_sum, "float64", False, 1, 200)
+    assert np.isnan(least)
+
+
+def test_drift_is_drawn_and_tabled(tmp_path, capsys):
+    assert draw_drift.main([str(tmp_path / "drift.png")], draws=1, steps=20) == 0
     assert (tmp_path / "drift.png").stat().st_size > 10_000
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + len(DRIFT)
+    rows = [[float(cell) for cell in line.split(" | ")[1:-1]] for line in lines[2:]]
+    assert [len(row) for row in rows] == [3] * len(DRIFT)
     assert lines[-1].startswith("| bfloat16, truncated |")
 
 
