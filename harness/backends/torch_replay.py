@@ -18,6 +18,9 @@ from harness.engine.derivatives import Evaluation, StepInfo
 
 # Of all that an evaluation computes on its way: in larger ones the time before operations does not show.
 MOST_BYTES = 1 << 28
+# Draws, and what asks for a number, as `if` does.
+REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output}
+MASKS = (torch.bool, torch.uint8)
 
 
 class _NotReplayable(RuntimeError):
@@ -26,7 +29,18 @@ class _NotReplayable(RuntimeError):
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Equal for tensors that show the same entries of the same memory in the same order."""
+    if tensor.layout is not torch.strided:
+        raise _NotReplayable(f"it has an array of layout {tensor.layout}")
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _chooses(function: Any, leaves: list[Any]) -> bool:
+    """Whether the shape of a result depends on values, as of nonzero, and where a mask is an index."""
+    if torch.Tag.dynamic_output_shape not in function.tags:
+        return False
+    if function is not torch.ops.aten.index.Tensor:
+        return True
+    return any(isinstance(leaf, torch.Tensor) and leaf.dtype in MASKS for leaf in leaves[1:])
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
@@ -57,10 +71,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         return self.nodes[place]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        asks = function is torch.ops.aten._local_scalar_dense.default  # for a number, as `if` does
-        if asks or function._schema.is_mutable or torch.Tag.nondeterministic_seeded in function.tags:
-            raise _NotReplayable(f"it calls {function}")
         leaves, form = pytree.tree_flatten((args, kwargs or {}))
+        if function._schema.is_mutable or not REFUSED.isdisjoint(function.tags) or _chooses(function, leaves):
+            raise _NotReplayable(f"it calls {function}")
         leaves = list(map(self.node, leaves))
         key = (function, form, *((type(leaf), leaf) for leaf in leaves))
         found = function(*args, **(kwargs or {}))
@@ -88,11 +101,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         return GraphModule(self.constants, self.graph).forward
 
 
+def _kind(named: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
+    return tuple((name, one.shape, one.stride(), one.dtype) for name, one in named.items())
+
+
 def replayed(evaluation: Evaluation) -> Evaluation:
     """The same evaluation, recorded at its first call with arrays of each kind.
 
     Like a compiler's, its record holds for what always calls the same operations. One that asks for a number,
-    draws or writes in place is evaluated as it is, as is one of large arrays.
+    draws, writes in place or has shapes that depend on values is evaluated as it is, as is one of large
+    arrays.
+    What leaves PyTorch, by `tolist` or `numpy`, is not seen; a loss that does is none on JAX either.
     """
     records: dict[Any, Any] = {}
 
@@ -104,12 +123,14 @@ def replayed(evaluation: Evaluation) -> Evaluation:
         observes: bool,
     ) -> StepInfo:
         given = [tensor for named in (params, model, batch, noise) for tensor in named.values()]
-        kind = (observes, *((tensor.shape, tensor.stride()) for tensor in given))
+        # with names: a model's state comes back in the order in which a loss returns it
+        kind = (observes, *(_kind(named) for named in (params, model, batch, noise)))
         if kind not in records:
             try:
                 with _Recorder(given) as recorder:
                     info = evaluation(params, model, batch, noise, observes)
                 records[kind] = recorder.made(tuple(info))
+                return info
             except _NotReplayable:
                 records[kind] = None
         if records[kind] is None:

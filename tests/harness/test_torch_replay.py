@@ -55,6 +55,15 @@ def asking(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return (w[:, None] * x).sum() * (1.0 if x.sum() > 0 else -1.0)
 
 
+def comparing(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (w[:, None] * x).sum() * (1.0 if torch.equal(x, x.abs()) else -1.0)
+
+
+def masking(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    positive = (w[:, None] * x)[x > 0]
+    return positive.sum() / len(positive)
+
+
 def assert_equal(one: StepInfo, other: StepInfo) -> None:
     torch.testing.assert_close(one._asdict(), other._asdict(), rtol=0, atol=0)
 
@@ -76,13 +85,35 @@ def test_arrays_of_other_shapes_have_a_record_of_their_own() -> None:
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("loss", [drawing, writing, asking])
+@pytest.mark.parametrize("loss", [drawing, writing, asking, comparing, masking])
 def test_what_a_record_cannot_hold_is_called_at_every_step(loss: Loss) -> None:
     calls: list[bool] = []
     plain, fast = evaluation(loss, []), replayed(evaluation(loss, calls))
     for seed in range(4):  # of which some have sums above 0, and some below
         assert_equal(fast(*given(seed)), plain(*given(seed)))
     assert len(calls) == 5  # the first was given up
+
+
+def test_state_of_a_model_may_come_back_in_another_order() -> None:
+    def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
+        mean, power = model["mean"], model["power"]
+        return StepInfo((mean - 2 * power).sum(), {}, {"power": power / 2, "mean": mean + 1}, {})
+
+    fast, plain, by_record = replayed(evaluate), evaluate, {"mean": torch.ones(2), "power": torch.zeros(2)}
+    by_call = by_record
+    for _ in range(3):
+        one, other = fast({}, by_record, {}, {}, False), plain({}, by_call, {}, {}, False)
+        assert_equal(one, other)
+        by_record, by_call = one.model, other.model
+
+
+def test_an_index_by_numbers_is_recorded() -> None:
+    calls: list[bool] = []
+    rows = torch.tensor([2, 0])
+    fast = replayed(evaluation(lambda w, x: (w[rows] * x[rows].sum(1)).sum(), calls))
+    for seed in range(2):
+        fast(*given(seed))
+    assert len(calls) == 1
 
 
 def test_large_evaluations_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
