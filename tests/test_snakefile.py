@@ -158,8 +158,8 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, activated, ba
         "parity of sgd_that_raises: PyTorch against JAX, NumPy against PyTorch",
         "tiny: final seeds of sgd_that_raises on torch",
     ]
-    planned = jobs_of(snakemake("-n", *asked[:-1], "backends=jax,torch").stdout)
-    assert sorted(planned) == sorted(
+    listed = jobs_of(snakemake("-n", *asked[:-1], "backends=jax,torch").stdout)
+    assert sorted(listed) == sorted(
         [
             *([] if on_both else of_torch_alone),
             "claims of toy, on random instances",
