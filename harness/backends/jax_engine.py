@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -17,6 +18,10 @@ from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
 from harness.engine.program import Carry, Constants, Inputs, Program, Work, step_of
 
+MANY_EXAMPLES = (
+    1_000  # on a CPU: docs/performance.md has the times of 16 to 4,096 with lanes at once and in turn
+)
+
 
 class JaxEngine:
     """The engine of JAX (harness.backends.engine.Engine)."""
@@ -24,6 +29,7 @@ class JaxEngine:
     def __init__(self, dtype: str, device: str) -> None:
         self.ops = jax_ops(dtype, device)
         self.device = device
+        self.many_examples = MANY_EXAMPLES if device == "cpu" else math.inf
         self.notes: list[str] = []
 
     def context(self) -> AbstractContextManager[Any]:
@@ -35,6 +41,23 @@ class JaxEngine:
 
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return jax.vmap(function, in_axes=axes)
+
+    def in_turn(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        def mapped(*arguments: Any) -> Any:
+            def one(elements: tuple[Any, ...]) -> Any:
+                following = iter(elements)
+                return function(
+                    *(
+                        whole if axis is None else next(following)
+                        for whole, axis in zip(arguments, axes, strict=True)
+                    )
+                )
+
+            return jax.lax.map(
+                one, tuple(each for each, axis in zip(arguments, axes, strict=True) if axis is not None)
+            )
+
+        return mapped
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         return jax.value_and_grad(function, has_aux=True)

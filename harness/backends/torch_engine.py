@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -63,6 +64,7 @@ class TorchEngine:
     ) -> None:
         self.ops = torch_ops(device, dtype)
         self.device = device
+        self.many_examples = math.inf
         self.notes: list[str] = []
         self.compiler, self.fused = compiler, fused
         on_cpu = ENTRIES_WORTH_COMPILING if device == "cpu" else 0
@@ -81,6 +83,8 @@ class TorchEngine:
 
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return torch.func.vmap(function, in_dims=axes)
+
+    in_turn = vmap
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         if alone:

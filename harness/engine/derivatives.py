@@ -32,9 +32,13 @@ class Derivatives(Protocol):
     """A backend's automatic differentiation."""
 
     ops: Ops
+    many_examples: float  # of which the lanes' losses are sooner computed in turn
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """The function mapped over one axis of some of its arguments."""
+
+    def in_turn(self, function: Function, axes: tuple[int | None, ...]) -> Function:
+        """As `vmap` with axes 0 or None, one element after another."""
 
     def value_and_grad(self, function: Function, alone: bool) -> Function:
         """`f(params) -> ((value, others), grads)` of `function(params) -> (value, others)`.
@@ -58,12 +62,25 @@ class Derivatives(Protocol):
 def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: bool) -> Function:
     """`one(params, model, batch)`, or with noise, mapped over settings and then seeds.
 
+    Few examples are computed for all lanes at once, which saves overhead, and many in turn, which keeps
+    what lies between layers in the processor's cache.
+
     Args:
         per_seed: whether the batch has a leading axis of seeds; noise always has one.
         noise: whether that is an argument.
     """
-    mapped = derivatives.vmap(one, (0, 0, None, *(None,) * noise))
-    return derivatives.vmap(mapped, (0, 0, 0 if per_seed else None, *(0,) * noise))
+
+    def nested(mapping: Callable[..., Function]) -> Function:
+        over_settings = mapping(one, (0, 0, None, *(None,) * noise))
+        return mapping(over_settings, (0, 0, 0 if per_seed else None, *(0,) * noise))
+
+    at_once, in_turn = nested(derivatives.vmap), nested(derivatives.in_turn)
+
+    def mapped(params: Any, model: Any, batch: Any, *noises: Any) -> Any:
+        examples = max((each.shape[per_seed] for each in batch.values() if each.ndim > per_seed), default=0)
+        return (in_turn if examples >= derivatives.many_examples else at_once)(params, model, batch, *noises)
+
+    return mapped
 
 
 def over_lanes_or_alone(

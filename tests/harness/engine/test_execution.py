@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import optimizers
-from harness.backends import jax_ops, ops
+from harness.backends import jax_engine, jax_ops, ops
 from harness.backends.engine import engine
 from harness.engine.execution import (
     PHASES,
@@ -95,6 +96,18 @@ def test_bases_in_separate_arrays_give_the_same_runs(monkeypatch: pytest.MonkeyP
         matrices = load(bundle, made).constants.matrices
     assert [type(held) for held in matrices] == [jax_ops.Bases] * 2
     same(whole, run(bundle, "jax"), 1e-11)
+
+
+@pytest.mark.parametrize("workload", [TANH, TANH_SHARED], ids=lambda workload: workload.name)
+def test_lanes_in_turn_give_the_same_runs(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = run(make_bundle(workload), "jax")
+    turns: list[None] = []
+    loop = jax.lax.map
+    monkeypatch.setattr(jax.lax, "map", lambda *arguments: (turns.append(None), loop(*arguments))[1])
+    monkeypatch.setattr(jax_engine, "MANY_EXAMPLES", 1)
+    in_turn = run(make_bundle(workload), "jax")
+    assert turns
+    same(at_once, in_turn, 1e-12)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
