@@ -123,21 +123,23 @@ def map_arrays(function: Function, tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
+def _gradient(derivatives: Derivatives, loss: Function, alone: bool) -> Function:
+    """Loss, gradient and new model state, `f(params, model, batch, noise)`, of one lane."""
+
+    def of_one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+        def value(params: Any) -> Any:
+            loss_value, new_model, _ = loss(derivatives.ops, params, model, batch, noise)
+            return loss_value, new_model
+
+        (loss_value, new_model), grads = derivatives.value_and_grad(value, alone)(params)
+        return loss_value, grads, new_model
+
+    return of_one
+
+
 def lane_gradient(derivatives: Derivatives, loss: Function, per_seed: bool) -> Function:
     """Loss, gradient and new model state, `f(params, model, batch, noise)`, of lanes (S, K)."""
-
-    def one(alone: bool) -> Function:
-        def of_one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-            def value(params: Any) -> Any:
-                loss_value, new_model, _ = loss(derivatives.ops, params, model, batch, noise)
-                return loss_value, new_model
-
-            (loss_value, new_model), grads = derivatives.value_and_grad(value, alone)(params)
-            return loss_value, grads, new_model
-
-        return of_one
-
-    return over_lanes_or_alone(derivatives, one, per_seed)
+    return over_lanes_or_alone(derivatives, partial(_gradient, derivatives, loss), per_seed)
 
 
 DRAWS = "drawn targets"  # among noise, what a need draws targets with
@@ -169,46 +171,50 @@ def step_evaluation(
     """The evaluation of a step: the gradient of every lane, and what a rule needs besides."""
     ops = derivatives.ops
 
-    def value_of(need: Need) -> Function:
-        def one(alone: bool, params: Any, state: Any, batch: Any, noise: Any) -> Any:
-            own = {name: value for name, value in noise.items() if name != DRAWS}
+    def needed(need: Need, alone: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any) -> Any:
+        def loss_by(table: Ops, params: Any) -> Any:
+            return of.loss(table, params, state, batch, noise)[0]
 
-            def loss_by(table: Ops, params: Any) -> Any:
-                return of.loss(table, params, state, batch, own)[0]
+        def outputs(table: Ops, params: Any) -> Any:
+            assert of.outputs is not None, "given only where there are some"
+            return of.outputs(table, params, state, batch, noise)
 
-            def outputs(table: Ops, params: Any) -> Any:
-                assert of.outputs is not None, "given only where there are some"
-                return of.outputs(table, params, state, batch, own)
-
-            return need.evaluate(
-                LossAtPoint(
-                    ops=ops,
-                    model=model_of(lay),
-                    point=end_to_end(ops, lay.parameters, params, 0),
-                    parameters=params,
-                    loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
-                    loss_by=loss_by,
-                    outputs=outputs if of.outputs else None,
-                    likelihood=of.likelihood,
-                    draws=noise.get(DRAWS),
-                    examples=next(iter(batch.values())).shape[0],
-                    derivatives=derivatives,
-                    alone=alone,
-                )
+        return need.evaluate(
+            LossAtPoint(
+                ops=ops,
+                model=model_of(lay),
+                point=end_to_end(ops, lay.parameters, params, 0),
+                parameters=params,
+                loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
+                loss_by=loss_by,
+                outputs=outputs if of.outputs else None,
+                likelihood=of.likelihood,
+                draws=draws,
+                examples=next(iter(batch.values())).shape[0],
+                derivatives=derivatives,
+                alone=alone,
             )
+        )
 
-        return over_lanes_or_alone(derivatives, lambda alone: partial(one, alone), per_seed)
+    def evaluation(due: Sequence[Need]) -> Function:
+        def one(alone: bool) -> Function:
+            gradient = _gradient(derivatives, of.loss, alone)
 
-    gradient = lane_gradient(derivatives, of.loss, per_seed)
-    needed = {need.name: value_of(need) for need in needs}
-    amortized = {need.name for need in needs if need.amortized}
+            def of_one(params: Any, model: Any, batch: Any, noise: Any) -> StepInfo:
+                own = {name: value for name, value in noise.items() if name != DRAWS}
+                value, grads, new_model = gradient(params, model, batch, own)
+                draws = noise.get(DRAWS)
+                found = {need.name: needed(need, alone, params, model, batch, own, draws) for need in due}
+                return StepInfo(value, grads, new_model, found)
+
+            return of_one
+
+        return over_lanes_or_alone(derivatives, one, per_seed)
+
+    always, observing = evaluation([need for need in needs if not need.amortized]), evaluation(needs)
 
     def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
-        own = {name: value for name, value in noise.items() if name != DRAWS}
-        value, grads, new_model = gradient(params, model, batch, own)
-        due = {name: one for name, one in needed.items() if observes or name not in amortized}
-        found = {name: function(params, model, batch, noise) for name, function in due.items()}
-        return StepInfo(value, grads, new_model, found)
+        return (observing if observes else always)(params, model, batch, noise)
 
     return evaluate
 
