@@ -20,7 +20,7 @@ UNDECISIVE = {"hash", "claim_rules"}  # no part of a job's hash
 
 
 class JobSpec(Document):
-    """What every job has. Two jobs with equal hashes compute the same tables.
+    """What every job has. Two jobs with equal hashes compute the same tables to rounding.
 
     Args:
         optimizers: the contestants; of checks, the module of claims, by whose name the job goes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,7 +78,9 @@ def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: b
     at_once, in_turn = nested(derivatives.vmap), nested(derivatives.in_turn)
 
     def mapped(params: Any, model: Any, batch: Any, *noises: Any) -> Any:
-        examples = max((each.shape[per_seed] for each in batch.values() if each.ndim > per_seed), default=0)
+        shapes = [each.shape[per_seed:] for each in batch.values() if each.ndim > per_seed]
+        # examples are more than the numbers of each; a large square matrix serves all lanes sooner at once
+        examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         return (in_turn if examples >= derivatives.many_examples else at_once)(params, model, batch, *noises)
 
     return mapped

@@ -98,16 +98,26 @@ def test_bases_in_separate_arrays_give_the_same_runs(monkeypatch: pytest.MonkeyP
     same(whole, run(bundle, "jax"), 1e-11)
 
 
-@pytest.mark.parametrize("workload", [TANH, TANH_SHARED], ids=lambda workload: workload.name)
-def test_lanes_in_turn_give_the_same_runs(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once = run(make_bundle(workload), "jax")
+@pytest.mark.parametrize(
+    ("workload", "name", "options", "tolerance"),
+    [
+        (TANH, "momentum", {}, 1e-12),
+        (TANH_SHARED, "newton", {}, 1e-5),  # indefinite Hessians amplify rounding
+        (TANH, "kfac", {"fisher": "empirical", "factors_every": 2, "inverses_every": 2}, 1e-9),
+    ],
+)
+def test_lanes_in_turn_give_the_same_runs(
+    workload: Workload, name: str, options: dict[str, Any], tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle(workload, optimizers.rules()[name].choose(options), basis=False)
+    at_once = run(bundle, "jax")
     turns: list[None] = []
     loop = jax.lax.map
     monkeypatch.setattr(jax.lax, "map", lambda *arguments: (turns.append(None), loop(*arguments))[1])
     monkeypatch.setattr(jax_engine, "MANY_EXAMPLES", 1)
-    in_turn = run(make_bundle(workload), "jax")
+    in_turn = run(bundle, "jax")
     assert turns
-    same(at_once, in_turn, 1e-12)
+    same(at_once, in_turn, tolerance)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
