@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from curvebench.command import JSON, SCALE, argument, command, print_json
-from documents.errors import InputError, by_reason
+from documents.errors import InputError, by_reason, unknown
 from harness.paths import SITE
 
 
@@ -19,7 +19,6 @@ from harness.paths import SITE
 )
 def check(given: Namespace) -> None:
     """Check claims on random instances, and print their verdicts."""
-    from documents.errors import unknown
     from harness.checks import DEFAULT_SCALE, claims_by_id
     from harness.stages import check_jobs
 
@@ -60,29 +59,38 @@ def _decided_by_a_study(claim: str) -> str:
     if claim not in homes:
         return ""
     run = f"snakemake --cores all reports --config studies={claim}"
-    return f"{claim}: runs of {homes[claim]} decide it, no random instances; run {run}"
+    return f"{claim}: runs of {homes[claim]} decide it, which are not there; run {run}"
 
 
 @command(
     "verdicts",
+    argument("claims", nargs="*", metavar="CLAIM", help="ids, or how they begin (default: all)"),
     argument(
         "--plan",
         type=Path,
-        default=SITE / "plan.json",
-        help="the report's plan, or the folder of a published set (default: %(default)s)",
+        help=f"the report's plan, or the folder of a published set (default: {SITE / 'plan.json'}, and where "
+        "there is none the published sets)",
     ),
     JSON,
 )
 def verdicts(given: Namespace) -> None:
     """Tell the verdict on every claim of a report; a published set's where it is from a better scale."""
-    from documents.archive import as_it_stands, shown_plans
+    from documents.archive import as_it_stands, read_archive, shown_plans
     from documents.plan import read_plan
-    from documents.sets import PLAN
+    from documents.sets import FOLDER, PLAN
     from reports.claims.verdict_list import as_json, as_text, unrun, verdicts_of, with_replaced
 
-    path = given.plan / PLAN if given.plan.is_dir() else given.plan
-    plan = as_it_stands(read_plan(path))
-    plans = shown_plans(plan)
-    listing = [verdict for plan in plans for verdict in verdicts_of(plan)]
-    listing = with_replaced(plan, [*listing, *unrun(plan)])
+    path = given.plan or SITE / PLAN
+    if given.plan or path.exists():
+        plan = as_it_stands(read_plan(path / PLAN if path.is_dir() else path))
+        plans = shown_plans(plan)
+        listing = [verdict for one in plans for verdict in verdicts_of(one)]
+        listing = with_replaced(plan, [*listing, *unrun(plan)])
+    else:
+        listing = [verdict for one in read_archive(FOLDER) for verdict in verdicts_of(one)]
+    for name in given.claims:
+        if not any(verdict["id"].startswith(name) for verdict in listing):
+            known = unknown("the report", "claim", name, (verdict["id"] for verdict in listing))
+            raise InputError(_decided_by_a_study(name) or known)
+    listing = [one for one in listing if one["id"].startswith(tuple(given.claims or [""]))]
     print(as_json(listing) if given.json else as_text(listing))

@@ -10,10 +10,17 @@ class InputError(ValueError):
     """Bad input: the message names the file, the key and what would be right."""
 
 
+FEW = 40  # names that a message may list
+
+
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
-    """The message for an unknown name: the nearest valid one where one is near, and all of them."""
+    """The message for an unknown name: the nearest valid one, and all where they are few or none is near."""
     names = list(valid)
-    return f"{owner} has no {kind} {name!r}{nearest(name, names)} (valid: {', '.join(names) or 'none'})"
+    near = nearest(name, names)
+    others = (
+        f"{len(names)} are valid" if near and len(names) > FEW else f"valid: {', '.join(names) or 'none'}"
+    )
+    return f"{owner} has no {kind} {name!r}{near} ({others})"
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -169,7 +169,8 @@ def chain_of_layers(
     for name, shape in shapes.items():
         kind = roles[name].kind
         if kind not in ("weight", "bias") or (kind == "weight" and len(shape) != 2):
-            raise refused(f"the parameter {name!r} is a {kind} of shape {tuple(shape)}")
+            remedy = "; if it is a bias, give it that kind" if kind == "vector" else ""
+            raise refused(f"the parameter {name!r} is a {kind} of shape {tuple(shape)}{remedy}")
     found = {name for layer in layers for name in layer.parameters}
     for name in shapes:
         if name not in found:

@@ -14,7 +14,8 @@ from optimizers.rule import Array, Build, Hyper, Ops, Part, Rule, State, configu
 HALF = "bfloat16"
 STATE_PRECISION = Option(
     "parameters",
-    f"what state is held in between steps: parameters, as they are, or {HALF}, of parameters in float32",
+    f"what state is held in between steps: parameters, as they are, or {HALF}, of parameters in float32, "
+    "in which a running mean needs a rate of 0.01 or more, such as a beta2 of 0.99 at most",
     choice("parameters", HALF),
 )
 

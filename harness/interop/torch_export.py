@@ -32,7 +32,8 @@ def as_torch(
     Each parameter has its own state and count of steps, and one without a gradient is passed over. A rule
     that sees the whole model sees the parameters of a group as one vector: those that have a gradient at the
     group's first step, and must then have one at every step. One that sees layers, such as symo, takes their
-    order for that of the layers, and needs the kind of each bias.
+    order for that of the layers, and needs the kind of each bias, unless the names are a module's, such as
+    `0.weight` and `0.bias`.
 
     A rule on statistics of layers, such as kfac, is a `LayerRuleOptimizer` (harness/interop/
     torch_layer_optimizer.py), which takes the layers from the model and says how it is used.
@@ -42,7 +43,8 @@ def as_torch(
         params: tensors, (name, tensor) pairs, or groups (dicts) of either, in float32 or float64.
         options: the rule's options by name; what is left out has its default.
         kinds: by parameter name, what a parameter is inside the model: `weight`, `bias`, `convolution`,
-            `norm`, `embedding` or `vector`. Of parameters left out, the number of axes says it.
+            `norm`, `embedding` or `vector`. Of parameters left out, `NAME.bias` beside a `NAME.weight` is a
+            bias, else the number of axes says it.
         model: the `torch.nn.Module` whose layers are observed, for rules on statistics of layers; others do
             not look at it.
         hyper: hyperparameters by full name; what has a default, or is in every group, may be left out.

@@ -160,6 +160,14 @@ def _recipe(rule: Rule) -> Any:
     return (rule.name, dict(rule.chosen)) if known is rule or rebuilt else rule
 
 
+def _is_bias(group: Mapping[str, Any], number: int) -> bool:
+    """Whether a parameter is the bias of a weight of its group by its name, as modules of PyTorch have it."""
+    names = group.get("param_names", ())
+    owner, _, own = names[number].rpartition("bias") if names else ("", "", "")
+    weight = f"{owner}weight"
+    return own == "" and weight in names and group["params"][names.index(weight)].ndim > 1
+
+
 class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has no types here
     """An update rule as an optimizer of PyTorch; `as_torch` makes it, and says how it behaves."""
 
@@ -287,7 +295,9 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
     def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Any:
         """A parameter's kind, or its whole role where its layer is known too."""
-        return self._said(group, number) or roles_of({"": shape})[""].kind
+        if self._said(group, number):
+            return self._said(group, number)
+        return "bias" if _is_bias(group, number) else roles_of({"": shape})[""].kind
 
     def _formed(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
         if (kinds, shapes) not in self._forms:

@@ -304,6 +304,11 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         why += f"; about {verdict['tuning_seeds_needed']} tuning seeds would be needed to choose by"
     if verdict["agreement"]:
         why += f"; {verdict['agreement']}"
+    why += "".join(
+        f"; as printed {one['verdict']}" for one in verdict["others"] if one["variant"] == "as printed"
+    )
+    if verdict["published"]:
+        why += f"; of the set {verdict['published']}, scale {verdict['scale']}"
     if verdict["exploratory"]:
         why += f"; exploratory: {verdict['exploratory']}"
     for old in verdict["replaced"]:

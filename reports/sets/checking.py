@@ -237,7 +237,8 @@ def disagreements(folder: Path) -> list[str]:
     if found:
         return found
     # of the leaderboard as it is given, so that rounding makes no other text
-    follow = texts(plan, about.model_dump(), read([folder / "leaderboard.parquet"], "leaderboard"))
+    board = read([folder / "leaderboard.parquet"], "leaderboard")
+    follow = texts(plan, about.model_dump(), board, held)
     for name, text in follow.items():
         pairs = zip_longest((folder / name).read_text().splitlines(), text.splitlines(), fillvalue="")
         for number, (given, right) in enumerate(pairs, start=1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,16 @@ def derived(plan: ReportPlan) -> tuple[dict[str, pl.DataFrame], list[dict[str, A
     return {"claims": found.claims, "findings": found.findings, "leaderboard": board}, verdicts
 
 
-def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> dict[str, str]:
-    """The files of a set that follow word by word from its plan, its provenance and its leaderboard.
+def texts(
+    plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame, verdicts: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """The files of a set that follow word by word from its plan, provenance, leaderboard and verdicts.
 
     Args:
         plan: the set's.
         about: what `provenance.json` holds.
         board: the table `leaderboard`.
+        verdicts: what `verdicts.json` holds.
     """
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {
@@ -60,7 +63,9 @@ def texts(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> di
         "leaderboard.json": as_json(json_value(board.to_dicts(), word_of)),
         "leaderboard.schema.json": as_json(json_schema("leaderboard")),
         "LICENSE": (TEMPLATES / "licence.txt").read_text(),
-        "README.md": page("published.md.jinja", plan, board, about=about, points=CURVE_POINTS),
+        "README.md": page(
+            "published.md.jinja", plan, board, about=about, verdicts=verdicts, points=CURVE_POINTS
+        ),
     }
 
 

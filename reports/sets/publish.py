@@ -113,7 +113,7 @@ def _write(stage: Path, plan: ReportPlan, contents: Contents, provenance: Mappin
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
     write_text(stage / PROVENANCE, as_json(provenance))
     write_text(stage / VERDICTS, as_json(verdicts))
-    for file, text in texts(own, provenance, tables["leaderboard"]).items():
+    for file, text in texts(own, provenance, tables["leaderboard"], verdicts).items():
         write_text(stage / file, text)
     seal(stage)
 

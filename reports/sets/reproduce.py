@@ -41,7 +41,8 @@ def choose_set(claim: str, folder: Path) -> Path:
     if not found:
         raise InputError(
             f"{unknown(str(folder), 'published claim', claim, sorted(claims))}\n"
-            "  name somebody else's set with --published FOLDER; all claims: curvebench list"
+            "  one that no set has yet is run by snakemake --cores all reports --config studies=CLAIM; "
+            "name somebody else's set with --published FOLDER; all claims: curvebench list"
         )
     return max(found)[1]
 

@@ -318,6 +318,22 @@ def test_kinds_are_given_by_group_or_by_name(by_name: bool) -> None:
     np.testing.assert_allclose(params["twin"].detach(), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("kinds", [None, {"0.bias": "bias", "2.bias": "bias"}])
+def test_biases_are_known_by_the_names_of_a_module(kinds: Any) -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+    optimizer = as_torch("symo", network.named_parameters(), None, kinds, learning_rate=0.01)
+    network(torch.ones(1, 3, dtype=torch.float64)).square().sum().backward()
+    before = network[0].bias.detach().clone()
+    optimizer.step()
+    assert not torch.equal(before, network[0].bias)
+    unnamed = as_torch("symo", network.parameters(), learning_rate=0.01)
+    with pytest.raises(
+        InputError, match=r"'1' is a vector of shape \(4,\); if it is a bias, give it that kind"
+    ):
+        unnamed.step()
+
+
 def test_values_may_change_between_steps() -> None:
     param = torch.nn.Parameter(torch.tensor([8.0, -4.0]))
     optimizer = as_torch("momentum", [param], learning_rate=0.5, momentum=0.5)

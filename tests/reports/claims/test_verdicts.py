@@ -419,6 +419,9 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     assert not len(again.gains), "a claim may be repeated on some of its workloads"
 
 
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+
+
 @pytest.mark.parametrize(("seeds", "verdict"), [(5, "reproduced"), (4, "partly reproduced")])
 def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(report: Report, seeds: int, verdict: str):
     plan = read_plan(report.plan_file)
@@ -431,6 +434,21 @@ def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(report: Report, seeds
 
 
 def test_a_published_set_is_named_by_its_folder(capsys):
-    folder = Path(__file__).parents[3] / "results" / "published" / "symo-checks.2026-11-25"
+    folder = PUBLISHED / "symo-checks.2026-11-25"
     assert main(["verdicts", "--plan", str(folder)]) == 0
     assert "symo.invariance" in capsys.readouterr().out
+
+
+def test_without_a_site_verdicts_are_those_of_the_published_sets(tmp_path, monkeypatch, capsys):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "published").symlink_to(PUBLISHED)
+    monkeypatch.chdir(tmp_path)
+    assert main(["verdicts", "symo.invariance", "spectral.metric", "--json"]) == 0
+    told = {one["id"]: one for one in json.loads(capsys.readouterr().out)}
+    assert list(told) == ["symo.invariance", "spectral.metric-nearness", "spectral.metric"]
+    assert told["spectral.metric"]["published"] == "spectral-checks.2026-11-26"
+    assert main(["verdicts", "spectral.metric"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "as printed not reproduced; of the set spectral-checks.2026-11-26, scale paper" in said
+    assert main(["verdicts", "symo.invarience"]) == 2
+    assert "did you mean 'symo.invariance'? (" in capsys.readouterr().err

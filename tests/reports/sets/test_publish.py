@@ -261,7 +261,7 @@ def test_a_leaderboard_tells_missing_from_infinite_numbers(made: Path):
         {**row, "workloads": [{**row["workloads"][0], "value": row["step_ratio"]}]} for row in odd.to_dicts()
     ]
     about = json.loads((made / "provenance.json").read_text())
-    written = texts(read_set(made), about, pl.DataFrame(given, schema=board.schema))
+    written = texts(read_set(made), about, pl.DataFrame(given, schema=board.schema), [])
     listed = json.loads(written["leaderboard.json"])
     jsonschema.validate(listed, json.loads(written["leaderboard.schema.json"]))
     words = [None, "Infinity", "-Infinity", "NaN", 1.5]
