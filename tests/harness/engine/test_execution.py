@@ -111,9 +111,14 @@ def test_lanes_in_turn_give_the_same_runs(
 ) -> None:
     bundle = make_bundle(workload, optimizers.rules()[name].choose(options), basis=False)
     at_once = run(bundle, "jax")
-    turns: list[None] = []
+    turns: list[Any] = []
     loop = jax.lax.map
-    monkeypatch.setattr(jax.lax, "map", lambda *arguments: (turns.append(None), loop(*arguments))[1])
+
+    def counted(function: Any, elements: Any) -> Any:
+        turns.append(function)
+        return loop(function, elements)
+
+    monkeypatch.setattr(jax.lax, "map", counted)
     monkeypatch.setattr(jax_engine, "MANY_EXAMPLES", 1)
     in_turn = run(bundle, "jax")
     assert turns
