@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.archive import joined_here, replaced_sets, with_figures
-from documents.errors import InputError, by_reason, unknown
+from documents.errors import InputError, by_reason, nearest, unknown
 from documents.job import (
     BasesSpec,
     ChecksSpec,
@@ -92,14 +92,13 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
     for name in config.studies:
         if name not in known:
             where = f"{config.study_folder} (or {PACKAGE.replace('.', '/')})"
-            said = unknown(where, "study or claim", name, known).partition(" (valid: ")[0]  # claims are many
+            said = f"{where} has no study or claim {name!r}{nearest(name, known)}"
             there = ", ".join(study.name for study in studies)
             raise InputError(f"--config studies: {said} (studies: {there}; claims: curvebench list)")
     scales = sorted({scale for study in studies for scale in study.scales})
     if config.scale not in scales:
-        raise InputError(
-            f"--config scale: {unknown(str(config.study_folder), 'scale', config.scale, scales)}"
-        )
+        where = ", ".join(study.name for study in studies) if config.studies else str(config.study_folder)
+        raise InputError(f"--config scale: {unknown(where, 'scale', config.scale, scales)}")
     wanted = {by_name[name].name for name in config.studies if name in by_name}
     if not config.studies:
         wanted = {study.name for study in studies if not study.only_repeats}

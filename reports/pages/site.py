@@ -204,7 +204,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     folders.append((BOARD_FIGURES, drawings, drawn))
     tell(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
-    return summary(own, checked, bool(plan.archive), out / "index.html")
+    return summary(own, checked, out / "index.html")
 
 
 def _answers_of(each: ShownStudy, found: Sequence[Answer]) -> list[Answer]:

@@ -14,21 +14,19 @@ from reports.pages.versions import ClaimAgreement, Version
 NAMED = 4  # studies by name
 
 
-def summary(own: Version, checked: Sequence[ClaimAgreement], archive: bool, site: Path) -> list[str]:
+def summary(own: Version, checked: Sequence[ClaimAgreement], site: Path) -> list[str]:
     """What a terminal shows at the end.
 
     Args:
         own: what was run here.
         checked: its claims next to those of published sets, of which a site of one set says nothing.
-        archive: whether there are published sets.
         site: the first page.
     """
     published = own.plan.published
-    agreement = _agreement(checked) if archive else "no sets to compare with"
     return [
         f"{'The set: ' if published else 'Run here:'}  {_what(own)}",
         f"It says:   {_verdicts(own)}",
-        *([] if published else [f"Published: {agreement}"]),
+        *([] if published else [f"Published: {_agreement(checked)}"]),
         f"Site:      {site.resolve()}",
         *([] if published else [f"Next:      {_next(own.plan)}"]),
     ]
