@@ -603,6 +603,7 @@ def test_on_paper_pages_are_light_whole_and_without_navigation(page: Any, report
     assert page.get_by_text("one miss is enough for it not to hold").bounding_box()["height"] > 0
 
 
+@pytest.mark.long  # the pages of 13 studies
 def test_many_studies_share_a_menu(page: Any, tmp_path: Path):
     few = Shape(optimizers=("sgd",), bases=("identity",), backends=("jax",), seeds=(1,), tuning_seeds=())
     plan = write_plan(tmp_path, [few])
