@@ -9,7 +9,10 @@ ELSEWHERE = {  # test_claims_egop_network_spectra.py, on spectra that are given
     *("egop.spectrum-digits", "egop.spectrum-sampling", "egop.spectrum-layers", "egop.eigenvector-density"),
 }
 TESTED_APART = {"sensitivity to the learning rate"}  # a network is trained
-DEAR = {"symo.factor-estimates", "symo.factor-momentum"}  # an instance is an ensemble of networks
+DEAR = {  # an instance is an ensemble of networks, a network in two precisions, or thousands of steps
+    *("symo.factor-estimates", "symo.factor-momentum"),
+    *("spectral.half-precision", "spectral.metric-nearness", "spectral.log-det"),
+}
 CLAIMS = {name: claim for name, (_, claim) in claims_by_id().items()}
 
 

@@ -184,9 +184,7 @@ CASES = [
 COMPILED = [
     ("relu", "empirical"),
     ("linear", "sampled"),
-    ("convolution", "expected"),
-    ("attention", "sampled"),
-]
+]  # of a network with convolutions XLA compiles for 11 s, of one with attention for 16
 
 
 @pytest.mark.parametrize(
