@@ -59,7 +59,7 @@ def _decided_by_a_study(claim: str) -> str:
     if claim not in homes:
         return ""
     run = f"snakemake --cores all reports --config studies={claim}"
-    return f"{claim}: runs of {homes[claim]} decide it, which are not there; run {run}"
+    return f"{claim}: runs of {homes[claim]} decide it; run {run}"
 
 
 @command(

@@ -18,9 +18,8 @@ from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
 from harness.engine.program import Carry, Constants, Inputs, Program, Work, step_of
 
-MANY_EXAMPLES = (
-    1_000  # on a CPU: docs/performance.md has the times of 16 to 4,096 with lanes at once and in turn
-)
+# On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
+MANY_EXAMPLES = 1_000
 
 
 class JaxEngine:

@@ -227,8 +227,7 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     held with V^T; of each lane four copies of its parameters, two of its state, what the rule needs besides
     the gradient, and twice the activations of the largest split that is evaluated at once, taken as one
     number for every example and row of a parameter; and a seed's data where it is held on the device.
-    Settings do not share a basis that is estimated anew around
-    each one's iterate.
+    Settings do not share a basis that is estimated anew around each one's iterate.
     """
     seeds, settings = bundle.lanes
     settings = 1 if bundle.points else settings

@@ -160,12 +160,12 @@ def _recipe(rule: Rule) -> Any:
     return (rule.name, dict(rule.chosen)) if known is rule or rebuilt else rule
 
 
-def _is_bias(group: Mapping[str, Any], number: int) -> bool:
-    """Whether a parameter is the bias of a weight of its group by its name, as modules of PyTorch have it."""
+def _biases(group: Mapping[str, Any]) -> dict[str, str]:
+    """The kind of parameters that, as modules of PyTorch name them, are biases of the group's weights."""
     names = group.get("param_names", ())
-    owner, _, own = names[number].rpartition("bias") if names else ("", "", "")
-    weight = f"{owner}weight"
-    return own == "" and weight in names and group["params"][names.index(weight)].ndim > 1
+    weights = {name for name, param in zip(names, group["params"], strict=False) if param.ndim > 1}
+    owners = {name: name.removesuffix("bias") for name in names if name.endswith("bias")}
+    return {name: "bias" for name, owner in owners.items() if f"{owner}weight" in weights}
 
 
 class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has no types here
@@ -212,6 +212,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         extra |= {"rule": label(self.rule), "base_learning_rate": rate}
         super().add_param_group({**extra, "lr": rate, **values})
         group = self.param_groups[-1]
+        self.kinds = _biases(group) | self.kinds
         try:
             for number, param in enumerate(group["params"]):
                 self._check(group, number, param)
@@ -289,15 +290,13 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return f"the parameter {names[number]!r}" if names else f"the parameter {number} of its group"
 
     def _said(self, group: Mapping[str, Any], number: int) -> Any:
-        """The kind that was given for a parameter, or None."""
+        """The kind that was given for a parameter, or that its name tells; or None."""
         names = group.get("param_names")
         return group["kind"] or (self.kinds.get(names[number]) if names else None)
 
     def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Any:
         """A parameter's kind, or its whole role where its layer is known too."""
-        if self._said(group, number):
-            return self._said(group, number)
-        return "bias" if _is_bias(group, number) else roles_of({"": shape})[""].kind
+        return self._said(group, number) or roles_of({"": shape})[""].kind
 
     def _formed(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
         if (kinds, shapes) not in self._forms:
