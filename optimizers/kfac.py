@@ -138,21 +138,22 @@ class _KFAC:
         self, ops: Ops, grad: Mapping[str, Array], state: KFACState, param: Mapping[str, Array], hyper: Hyper
     ) -> tuple[dict[str, Array], KFACState]:
         """[W b] <- [W b] - eta v with v <- mu v + G^-1 [dW db] A^-1 (Martens and Grosse 2015, Sec. 6)."""
-        rate, decay = hyper["learning_rate"][..., None], hyper["weight_decay"][..., None]
+        rate = hyper["learning_rate"]
         gradients = [self.joined(ops, layer, grad) for layer in self.layers]
         natural = [
             inverse.gradients @ gradient @ inverse.inputs
             for inverse, gradient in zip(state.inverses, gradients, strict=True)
         ]
-        scale = self._scale(ops, gradients, natural, hyper["learning_rate"])
+        natural = self._shortened(ops, gradients, natural, rate)
         velocities = tuple(
-            hyper["momentum"][..., None] * velocity + scale * step
+            hyper["momentum"][..., None] * velocity + step
             for velocity, step in zip(state.velocities, natural, strict=True)
         )
+        kept = 1 - rate * hyper["weight_decay"]
         new: dict[str, Array] = {}
         for layer, velocity in zip(self.layers, velocities, strict=True):
-            joined = self.joined(ops, layer, param) * (1 - rate * decay)
-            new |= self.parted(ops, layer, joined - rate * velocity)
+            for name, step in self.parted(ops, layer, rate[..., None] * velocity).items():
+                new[name] = param[name] * self._like(ops, kept, param[name]) - step
         others = []
         for name, held in zip(self.rest(param), state.others, strict=True):
             own = self._others_hyper(ops, hyper, param[name])
@@ -161,25 +162,27 @@ class _KFAC:
         state = state._replace(velocities=velocities, others=tuple(others))
         return {name: new[name] for name in param}, state
 
-    def _scale(self, ops: Ops, gradients: Sequence[Array], natural: Sequence[Array], rate: Array) -> Any:
-        """min(1, sqrt(kappa / (eta^2 g^T F^-1 g))), (..., 1, 1), or 1 (Ba et al. 2017, Sec. 5)."""
+    def _shortened(self, ops: Ops, gradients: list[Array], natural: list[Array], rate: Array) -> list[Array]:
+        """min(1, sqrt(kappa / (eta^2 g^T F^-1 g))) of F^-1 g, or all of it (Ba et al. 2017, Sec. 5)."""
         if self.norm_constraint is None:
-            return 1.0
+            return natural
         pairs = zip(gradients, natural, strict=True)
         products = [ops.sum(gradient * step, axis=(-2, -1), keepdims=True) for gradient, step in pairs]
         squared = rate[..., None] ** 2 * sum(products)
         is_long = squared > self.norm_constraint
-        return ops.sqrt(ops.where(is_long, self.norm_constraint / ops.where(is_long, squared, 1.0), 1.0))
+        scale = ops.sqrt(ops.where(is_long, self.norm_constraint / ops.where(is_long, squared, 1.0), 1.0))
+        return [scale * step for step in natural]
+
+    def _like(self, ops: Ops, value: Array, param: Array) -> Array:
+        """A hyperparameter (..., 1) with as many axes as a parameter."""
+        return ops.reshape(value, (*value.shape[:-1], *(1,) * (param.ndim - value.ndim + 1)))
 
     def _others_hyper(self, ops: Ops, hyper: Hyper, param: Array) -> dict[str, Array]:
         """The other rule's hyperparameters, with as many axes as a parameter."""
         given = {name: hyper[f"others_{name}"] for name in self.other.hyperparameters}
         given["learning_rate"] = given["learning_rate"] * hyper["schedule"]
         given |= {"step": hyper["step"], "schedule": hyper["schedule"]}
-        return {
-            name: ops.reshape(value, (*value.shape[:-1], *(1,) * (param.ndim - value.ndim + 1)))
-            for name, value in given.items()
-        }
+        return {name: self._like(ops, value, param) for name, value in given.items()}
 
 
 def _without_model(*arguments: Any) -> Any:

@@ -158,8 +158,8 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         ),
         solve=jnp.linalg.solve,
         cholesky=jnp.linalg.cholesky,  # of the symmetric part by itself
-        cholesky_inverse=lambda x: jax.scipy.linalg.cho_solve(
-            (x, True), jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape)
+        triangular_inverse=lambda x: jax.lax.linalg.triangular_solve(
+            x, jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape), left_side=True, lower=True
         ),
         relu=relu,
         gelu=lambda x: jax.nn.gelu(x, approximate=False),

@@ -49,9 +49,9 @@ def _or_nan(function: Callable[..., np.ndarray], signature: str) -> Callable[...
     return stacked
 
 
-def _cholesky_inverse(lower: np.ndarray) -> np.ndarray:
+def _triangular_inverse(lower: np.ndarray) -> np.ndarray:
     inverse = np.linalg.solve(lower, np.broadcast_to(np.eye(lower.shape[-1]), lower.shape))
-    return np.asarray(inverse.swapaxes(-1, -2) @ inverse, lower.dtype)
+    return np.asarray(inverse, lower.dtype)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         eigh=guarded(lambda x: np.linalg.eigh(symmetric_part(x)), np.isfinite, np.where),
         solve=_or_nan(np.linalg.solve, "(n,n),(n,k)->(n,k)"),
         cholesky=_or_nan(lambda x: np.linalg.cholesky(symmetric_part(x)), "(n,n)->(n,n)"),
-        cholesky_inverse=_cholesky_inverse,
+        triangular_inverse=_triangular_inverse,
         relu=lambda x: np.maximum(x, 0),
         gelu=_gelu,
         silu=lambda x: x * _sigmoid(x),

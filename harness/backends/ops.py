@@ -100,7 +100,7 @@ class Ops:
     svd: Callable[[Array], tuple[Array, Array, Array]]  # u, s descending, vh; reduced
     solve: Callable[[Array, Array], Array]  # both (..., n, n) and (..., n, k)
     cholesky: Callable[[Array], Array]  # lower
-    cholesky_inverse: Callable[[Array], Array]  # (L L^T)^-1 of lower L
+    triangular_inverse: Callable[[Array], Array]  # of a lower one
 
     # --- networks ---
     relu: Callable[[Array], Array]
@@ -127,6 +127,11 @@ class Ops:
     def to_basis(self, bases: Any, vectors: Array) -> Array:
         """V^T x of each seed's lanes, (S, K, r), for x (S, K, n)."""
         return self.einsum("sij,ski->skj", bases, vectors)
+
+    def cholesky_inverse(self, lower: Array) -> Array:
+        """(L L^T)^-1 of lower L (..., n, n)."""
+        inverse = self.triangular_inverse(lower)
+        return self.matrix_transpose(inverse) @ inverse
 
     def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
         """x W^T + b, (..., outputs), for x (..., inputs), W (outputs, inputs) and b (outputs,)."""

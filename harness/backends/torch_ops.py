@@ -69,6 +69,11 @@ def _cholesky(x: torch.Tensor) -> torch.Tensor:
     return torch.where(failed[..., None, None] == 0, factor, math.nan)
 
 
+def _triangular_inverse(lower: torch.Tensor) -> torch.Tensor:
+    identity = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    return torch.linalg.solve_triangular(lower, identity.expand_as(lower), upper=False)
+
+
 def _pad(x: torch.Tensor, widths: tuple[tuple[int, int], ...]) -> torch.Tensor:
     return functional.pad(x, [width for pair in reversed(widths) for width in pair])
 
@@ -134,7 +139,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         svd=guarded(lambda x: torch.linalg.svd(x, full_matrices=False), torch.isfinite, torch.where),
         solve=_solve,
         cholesky=_cholesky,
-        cholesky_inverse=torch.cholesky_inverse,
+        triangular_inverse=_triangular_inverse,
         relu=torch.relu,
         gelu=functional.gelu,
         silu=functional.silu,

@@ -124,6 +124,9 @@ CASES: dict[str, Case] = {
     "svd of a wide matrix": Case(_svd, (_normal(3, 5),)),
     "solve": Case(lambda ops, a, b: ops.solve(a, b), (_normal(2, 4, 4), _normal(2, 4, 3))),
     "cholesky": Case(lambda ops, x: ops.cholesky(_definite(ops, x)), (_normal(2, 4, 4),)),
+    "triangular_inverse": Case(
+        lambda ops, x: ops.triangular_inverse(ops.tril(_definite(ops, x))), (_normal(2, 4, 4),)
+    ),
     "cholesky_inverse": Case(
         lambda ops, x: ops.cholesky_inverse(ops.tril(_definite(ops, x))), (_normal(2, 4, 4),)
     ),
