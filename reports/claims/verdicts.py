@@ -15,7 +15,7 @@ from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedS
 from reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
-from reports.formatting import counted
+from reports.formatting import counted, listed
 from reports.plan import reading
 from reports.statistics.decisions import SEEDS, Finding, Question, decide, holm, seeds_needed
 from reports.statistics.shares import share_interval
@@ -24,6 +24,7 @@ from results.schema import CLAIMS, FINDINGS
 from results.tuning import Setting
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
 
+NAMED_PARTS = 2  # of those that miss, in a sentence
 FEWEST_TUNING_SEEDS = 5  # by which other choices can be drawn: of 5 seeds 126 draws differ
 
 
@@ -436,6 +437,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     "verdict": verdict,
                     "reason": f"all measures hold on {held} of {count} instances"
                     + (f", and {undecided} are inconclusive" if undecided else "")
+                    + _missed(own.filter(pl.col("variant").is_in(judged)))
                     + (f"; {loose} bounds are held, not tested" if loose else "")
                     + (f"; partly at most, since {capped}" if capped and held == count else ""),
                     "source": about[claim].source,
@@ -452,6 +454,13 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
     unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]
     reasons = {} if all(claim.missing for claim in unmeasured) else reasons_of(plan)
     return rows + [_unmeasured(claim, scale, reasons) for claim in unmeasured]
+
+
+def _missed(measures: pl.DataFrame) -> str:
+    """The parts of a claim with a measure that does not hold, in words, the first of them by name."""
+    parts = [f'"{part}"' for part in measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True)]
+    among = counted(measures["part"].n_unique(), "parts")
+    return f"; {len(parts)} of {among} missed: {listed(parts, NAMED_PARTS)}" if parts else ""
 
 
 def _searched(claim: ClaimPlan) -> pl.DataFrame:

@@ -170,6 +170,7 @@ def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(plan: 
         assert row["verdict"] == verdict
         assert row["estimate"] == 1.0
         assert str(row["reason"]).startswith(f"all measures hold on {2 * INSTANCES - 1} of")
+        assert (f'; 1 of {len(parts)} parts missed: "{part}"' in str(row["reason"])) == (given is broken)
 
 
 def plain_text(markup: str) -> str:
