@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,46 @@ from curvebench.command import JSON, STUDIES, argument, command, print_json
 
 @command(
     "list",
+    argument("names", nargs="*", metavar="NAME", help="what begins so, with all that it takes"),
     JSON,
     argument("--markdown", action="store_true", help="print the page of all optimizers"),
     argument("--foreign", action="store_true", help="try those of other libraries; print their page"),
     STUDIES,
 )
 def list_names(given: Namespace) -> None:
-    """List workloads, optimizers, bases, backends, studies, claims."""
+    """List workloads, optimizers, bases, backends, studies, claims, a line each."""
     if given.foreign:
         _print_foreign()
         return
-    content = catalogue(given.studies)
+    content = _named(catalogue(given.studies), given.names)
     if given.json:
         print_json(content)
         return
     from reports.rendering import templates
 
     template = "optimizers.md.jinja" if given.markdown else "catalogue.txt.jinja"
-    print(templates(markdown=True).get_template(template).render(content=content), end="")
+    page = templates(markdown=True).get_template(template)
+    print(page.render(content=content, details=bool(given.names)), end="")
+
+
+def _named(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """What begins with one of the names; all where none is given.
+
+    Raises:
+        InputError: for a name that nothing begins with.
+    """
+    from documents.errors import InputError, unknown
+
+    parts = {part: items for part, items in content.items() if isinstance(items, Mapping)}
+    known = [name for items in parts.values() for name in items]
+    for name in names:
+        if not any(one.startswith(name) for one in known):
+            raise InputError(unknown("curvebench list", "name", name, known))
+    found = {
+        part: {name: item for name, item in items.items() if name.startswith(tuple(names))}
+        for part, items in parts.items()
+    }
+    return {part: items for part, items in found.items() if items} if names else content
 
 
 def _print_foreign() -> None:

@@ -24,8 +24,21 @@ def test_list_names_all_that_studies_can_name(capsys):
     said = capsys.readouterr().out
     for part in ("digits_mlp", "adamw", "egop", "jax, torch", "quick", "egop.linear-network"):
         assert part in said
-    assert "learning_rate = must be given, in (0, inf): step size" in said
-    assert "beta1 = 0.9, in [0, 1)" in said
+    assert "beta1" not in said
+
+
+def test_list_tells_all_of_what_is_named(capsys):
+    assert main(["list", "adam", "egop.convex", *STUDIES]) == 0
+    said = capsys.readouterr().out
+    for part in (
+        "learning_rate = must be given, in (0, inf): step size",
+        "beta1 = 0.9, in [0, 1)",
+        "study: convex",
+    ):
+        assert part in said
+    assert "digits_mlp" not in said
+    assert main(["list", "adamn", *STUDIES]) == 2
+    assert "curvebench list has no name 'adamn'; did you mean 'adam'?" in capsys.readouterr().err
 
 
 def test_list_as_json_holds_the_same(capsys):
