@@ -33,7 +33,7 @@ def time_study(job: Job) -> list[str]:
     finals = pl.concat([read(folder, "runs") for folder in job.upstream("final")]).filter(finished())
     progress = Progress(
         f"{spec.study} timing on {spec.backend}",
-        len(spec.workloads) * (1 + len(methods(spec.optimizers, spec.bases))),
+        len(spec.workloads) * (1 + len(methods(spec.optimizers, spec.bases))) * (1 + REPETITIONS),
     )
     timings: list[dict[str, Any]] = []
     memory: list[dict[str, Any]] = []

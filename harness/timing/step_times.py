@@ -215,7 +215,7 @@ def measure_methods(
         engine: the backend.
         steps: the least number of steps in one measured stretch; short ones are taken several times.
         repetitions: measured stretches of each method.
-        progress: takes the name of each method that is compiled.
+        progress: takes the name of each method when it is compiled, and at each of its repetitions.
         fail: takes what a method raises, which is left out then; None to raise it.
 
     Returns:
@@ -247,7 +247,8 @@ def measure_methods(
         for method in memory:
             with _left_out(method, fail):
                 runs[method] = _TimedRun(contestants[method])
-        return Measured(_timings(list(runs.values()), repetitions), [memory[method] for method in runs])
+        timings = _timings(list(runs.values()), repetitions, progress)
+        return Measured(timings, [memory[method] for method in runs])
 
 
 @contextmanager
@@ -268,7 +269,7 @@ def interleaved_order(count: int, repetition: int) -> list[int]:
     return order[::-1] if repetition % 2 else order
 
 
-def _timings(runs: list[_TimedRun], repetitions: int) -> list[Timing]:
+def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
     timings = []
     for run in runs:
         one, seconds = run.contestant, run.contestant.clock.seconds
@@ -281,4 +282,5 @@ def _timings(runs: list[_TimedRun], repetitions: int) -> list[Timing]:
             taken = run.advance(one.start, run.calls)
             timings.append(Timing(one.method, one.phase, repetition, run.calls * one.steps, taken))
             timings.append(Timing(one.method, "evaluation", repetition, 0, run.evaluate()))
+            progress(one.method)
     return timings
