@@ -93,7 +93,7 @@ def scale_of_mean_loss(fisher: str, examples: int) -> float:
 
 @dataclass
 class TappedOps:
-    """A table of array functions whose `linear` and `conv2d` observe the layers of one run.
+    """A table of array functions whose `linear`, `linear_layers` and `conv2d` observe the layers of one run.
 
     A weight is known by being the very array that `parameters` holds. What enters a layer is summed as it
     passes; the gradient of what leaves it comes with the gradient of its slot.
@@ -121,6 +121,12 @@ class TappedOps:
         y = self.ops.linear(x, weight, bias)
         layer = self._layer(weight, bias)
         return y if layer is None else self._observed(layer, x, y)
+
+    def linear_layers(self, x: Array, weights: Sequence[Array]) -> Array:
+        """As the backend's, one layer after the other, each observed."""
+        for weight in weights:
+            x = self.linear(x, weight)
+        return x
 
     def conv2d(self, x: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
         """As the backend's, observed; a row is what one position sees."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +137,16 @@ class Ops:
         """x W^T + b, (..., outputs), for x (..., inputs), W (outputs, inputs) and b (outputs,)."""
         product = x @ self.swapaxes(weight, 0, 1)
         return product if bias is None else product + bias
+
+    def linear_layers(self, x: Array, weights: Sequence[Array]) -> Array:
+        """x W_1^T ... W_L^T, (..., outputs), for x (..., inputs): layers with nothing between them.
+
+        The weights are multiplied first, which takes the fewest multiplications where examples are many.
+        """
+        product = weights[0]
+        for weight in weights[1:]:
+            product = weight @ product
+        return self.linear(x, product)
 
     def tap(self, observe: Callable[[Array], Array], y: Array, slot: Array) -> Array:
         """y; by its gradient g `slot` has the gradient observe(g), of its shape. Without gradients, y."""

@@ -14,6 +14,9 @@ from workloads import workloads
 STEPS = 20
 TOLERANCE = 1e-10  # largest difference over largest entry, where the problem is judged
 LEARNING_RATE = 0.01
+DAMPING = (
+    0.1  # of rules for layers, whose steps are divided by it, twice where it is plain: less enlarges rounding
+)
 EPSILON = 1e-4  # of rules whose default is 0: the pseudo-inverse of a sum of few gradients is ill conditioned
 
 
@@ -71,9 +74,10 @@ def _in_basis(problem: ParityProblem, gradients: int, samples: str) -> ParityPro
 
 
 def hyperparameters_of(rule: Rule) -> dict[str, float]:
-    """What a rule is compared with: its defaults, but for the learning rate and an epsilon of 0."""
+    """What a rule is compared with: its defaults, but for learning rate, layers' damping, an epsilon of 0."""
     epsilon = rule.hyperparameters.get("epsilon")
     given = {"epsilon": EPSILON} if epsilon is not None and epsilon.default == 0 else {}
+    given |= {"damping": DAMPING} if rule.for_model and "damping" in rule.hyperparameters else {}
     return rule.complete({"learning_rate": LEARNING_RATE, **given})
 
 

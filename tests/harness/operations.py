@@ -124,6 +124,10 @@ CASES: dict[str, Case] = {
     "svd of a wide matrix": Case(_svd, (_normal(3, 5),)),
     "solve": Case(lambda ops, a, b: ops.solve(a, b), (_normal(2, 4, 4), _normal(2, 4, 3))),
     "cholesky": Case(lambda ops, x: ops.cholesky(_definite(ops, x)), (_normal(2, 4, 4),)),
+    "linear_layers": Case(
+        lambda ops, x, *weights: ops.linear_layers(x, weights),
+        (_normal(5, 4), _normal(3, 4), _normal(6, 3), _normal(2, 6)),
+    ),
     "triangular_inverse": Case(
         lambda ops, x: ops.triangular_inverse(ops.tril(_definite(ops, x))), (_normal(2, 4, 4),)
     ),
