@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from curvebench.command import JSON, STUDIES, argument, command, print_json
+from documents.errors import InputError, nearest
 
 
 @command(
@@ -20,6 +21,8 @@ from curvebench.command import JSON, STUDIES, argument, command, print_json
 )
 def list_names(given: Namespace) -> None:
     """List workloads, optimizers, bases, backends, studies, claims, a line each."""
+    if given.names and (given.markdown or given.foreign):
+        raise InputError("--markdown and --foreign print whole pages: leave the names out")
     if given.foreign:
         _print_foreign()
         return
@@ -40,18 +43,19 @@ def _named(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: for a name that nothing begins with.
     """
-    from documents.errors import InputError, unknown
-
-    parts = {part: items for part, items in content.items() if isinstance(items, Mapping)}
-    known = [name for items in parts.values() for name in items]
+    known = dict.fromkeys(name for items in content.values() for name in items)
     for name in names:
-        if not any(one.startswith(name) for one in known):
-            raise InputError(unknown("curvebench list", "name", name, known))
-    found = {
-        part: {name: item for name, item in items.items() if name.startswith(tuple(names))}
-        for part, items in parts.items()
-    }
+        if not name or not any(one.startswith(name) for one in known):
+            near = nearest(name, known)
+            raise InputError(f"nothing begins with {name!r}{near}; curvebench list shows all names")
+    found = {part: _beginning(items, names) for part, items in content.items()}
     return {part: items for part, items in found.items() if items} if names else content
+
+
+def _beginning(items: Any, names: Sequence[str]) -> Any:
+    """Those of a list, or of a mapping by its keys, that begin with one of the names."""
+    chosen = [name for name in items if name.startswith(tuple(names))]
+    return {name: items[name] for name in chosen} if isinstance(items, Mapping) else chosen
 
 
 def _print_foreign() -> None:

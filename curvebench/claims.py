@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from curvebench.command import JSON, SCALE, argument, command, print_json
 from documents.errors import InputError, by_reason, unknown
@@ -48,6 +50,11 @@ def check(given: Namespace) -> None:
     found.raise_errors()
 
 
+def _is_of(verdict: Mapping[str, Any], name: str) -> bool:
+    """Whether a claim or its source begins with a name."""
+    return str(verdict["id"]).startswith(name) or str(verdict["source"]).startswith(name)
+
+
 def _decided_by_a_study(claim: str) -> str:
     """What to do about a claim that runs decide; empty for an id that no study has."""
     from harness.planning.studies import read_studies
@@ -64,7 +71,12 @@ def _decided_by_a_study(claim: str) -> str:
 
 @command(
     "verdicts",
-    argument("claims", nargs="*", metavar="CLAIM", help="ids, or how they begin (default: all)"),
+    argument(
+        "claims",
+        nargs="*",
+        metavar="CLAIM",
+        help="how ids or sources begin: symo, 004 (default: all)",
+    ),
     argument(
         "--plan",
         type=Path,
@@ -89,8 +101,9 @@ def verdicts(given: Namespace) -> None:
     else:
         listing = [verdict for one in read_archive(FOLDER) for verdict in verdicts_of(one)]
     for name in given.claims:
-        if not any(verdict["id"].startswith(name) for verdict in listing):
+        if not any(_is_of(verdict, name) for verdict in listing):
             known = unknown("the report", "claim", name, (verdict["id"] for verdict in listing))
             raise InputError(_decided_by_a_study(name) or known)
-    listing = [one for one in listing if one["id"].startswith(tuple(given.claims or [""]))]
-    print(as_json(listing) if given.json else as_text(listing))
+    names = given.claims or [""]
+    listing = [one for one in listing if any(_is_of(one, name) for name in names)]
+    print(as_json(listing) if given.json else as_text(listing, details=bool(given.claims)))

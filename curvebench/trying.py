@@ -239,7 +239,9 @@ def within(budget: float, config: Config) -> list[str]:
         InputError: where none does.
     """
     from harness.planning.estimating import problem_costs
+    from harness.timing.clocks import limit_threads
 
+    limit_threads(1)  # as in jobs; with several, decompositions of lanes may wait for each other for ever
     left, kept = budget - PAGES, []
     costs = problem_costs(plan_of(config))
     for name, seconds in sorted(costs.items(), key=lambda item: item[1]):

@@ -240,7 +240,7 @@ def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float
         hyperparameters={
             "learning_rate": LEARNING_RATE,
             "damping": Hyperparameter(
-                "lambda, added to the factors as damping_form says; with 0 a singular one gives NaN",
+                "lambda, added to the factors as damping_form says; 0 may give NaN or rounding",
                 1e-3,
                 0.0,
             ),

@@ -26,7 +26,7 @@ EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal 
 def reading(condition: Condition) -> str:
     """What a condition reads, in the words before its metric: "final", "at equal seconds, final"."""
     if condition.target is not None:
-        return f"steps to {plain(condition.target)} of the {condition.which}"
+        return f"steps until {plain(condition.target)} is reached by the {condition.which}"
     if condition.gain_in == "steps_to_target":
         return f"share of the logarithmic gain kept of the steps to the target of the {condition.which}"
     if condition.quantity != "value":

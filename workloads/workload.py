@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -89,6 +89,9 @@ def loss_of(objective: Callable[[Ops, Arrays, Arrays], Array]) -> Loss:
     return loss
 
 
+FAMILY = Literal["categorical", "gaussian"]
+
+
 @dataclass(frozen=True)
 class Likelihood:
     """The distribution of targets by a model's outputs, whose mean negative logarithm the loss is.
@@ -101,8 +104,14 @@ class Likelihood:
     """
 
     outputs: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], Array]
-    family: Literal["categorical", "gaussian"]
+    family: FAMILY
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.family not in get_args(FAMILY):
+            raise ValueError(f"Likelihood: family = {self.family!r} is not {' or '.join(get_args(FAMILY))}")
+        if not self.scale > 0:
+            raise ValueError(f"Likelihood: scale = {self.scale!r} is not above 0")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,12 @@ def symmetric_part(x: Array) -> Array:
     return x / 2 + x.swapaxes(-1, -2) / 2
 
 
+def guarded_factor(factor: Callable[[Array], Array], isfinite: Any, where: Any) -> Callable[[Array], Array]:
+    """`guarded` for a factorization into one array."""
+    whole = guarded(lambda x: (factor(x),), isfinite, where)
+    return lambda x: whole(x)[0]
+
+
 def guarded(
     decompose: Callable[[Array], tuple[Array, ...]], isfinite: Any, where: Any
 ) -> Callable[[Array], tuple[Array, ...]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.backends.common_names import like_numpy
-from harness.backends.decompositions import guarded, symmetric_part
+from harness.backends.decompositions import guarded, guarded_factor, symmetric_part
 from harness.backends.ops import Ops
 
 
@@ -50,7 +50,7 @@ def _or_nan(function: Callable[..., np.ndarray], signature: str) -> Callable[...
 
 
 def _triangular_inverse(lower: np.ndarray) -> np.ndarray:
-    inverse = np.linalg.solve(lower, np.broadcast_to(np.eye(lower.shape[-1]), lower.shape))
+    inverse = np.linalg.solve(np.tril(lower), np.broadcast_to(np.eye(lower.shape[-1]), lower.shape))
     return np.asarray(inverse, lower.dtype)
 
 
@@ -96,8 +96,10 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         abs=np.abs,
         eigh=guarded(lambda x: np.linalg.eigh(symmetric_part(x)), np.isfinite, np.where),
         solve=_or_nan(np.linalg.solve, "(n,n),(n,k)->(n,k)"),
-        cholesky=_or_nan(lambda x: np.linalg.cholesky(symmetric_part(x)), "(n,n)->(n,n)"),
-        triangular_inverse=_triangular_inverse,
+        cholesky=guarded_factor(
+            _or_nan(lambda x: np.linalg.cholesky(symmetric_part(x)), "(n,n)->(n,n)"), np.isfinite, np.where
+        ),
+        triangular_inverse=_or_nan(_triangular_inverse, "(n,n)->(n,n)"),
         relu=lambda x: np.maximum(x, 0),
         gelu=_gelu,
         silu=lambda x: x * _sigmoid(x),

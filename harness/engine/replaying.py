@@ -163,6 +163,10 @@ class Online:
         update, asarray = self._program.update, self._ops.asarray
         places = dict(zip(self._start, _places(self._start), strict=True))
         order = np.concatenate([places[name] for name in update.layout.parameters])
+        names = {need.name for need in update.bound.needs}
+        for name in given:
+            if name not in names:
+                raise InputError(unknown(update.rule.name, "need", name, names))
         found = {}
         for need in update.bound.needs:
             if need.amortized and not work & Work.OBSERVE:
@@ -214,7 +218,7 @@ def replay(
     options: Options | None = None,
     kinds: Mapping[str, str | Role] | None = None,
     factors: Mapping[str, Mapping[str, float]] | None = None,
-    needs: Sequence[Mapping[str, Any]] | None = None,
+    needs: Sequence[Mapping[str, Any] | None] | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Feed given gradients to an optimizer and return the parameters after each step.
 
@@ -235,7 +239,7 @@ def replay(
             numbered in the order of `params` (harness.engine.layout.roles_of).
         factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind.
         needs: of each step what the optimizer needs besides, by name: a `hessian` (d, d), in the order of a
-            basis for all parameters, or `layers`, at the steps that observe them.
+            basis for all parameters, or `layers`, at the steps that observe them; None where nothing is.
 
     Returns:
         One mapping of parameters a step, in the original coordinates.
@@ -249,7 +253,7 @@ def replay(
     for number, one in enumerate(grads, start=1):
         _checked(one, params, number)  # all of them before the first is computed with
     return [
-        online.step(one, 1.0, **({} if needs is None else needs[number])) for number, one in enumerate(grads)
+        online.step(one, 1.0, **(needs[number] or {} if needs else {})) for number, one in enumerate(grads)
     ]
 
 

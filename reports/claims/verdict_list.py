@@ -275,8 +275,8 @@ def as_json(verdicts: list[dict[str, Any]]) -> str:
     return json.dumps(formatting.json_value(verdicts), indent=1, ensure_ascii=False)
 
 
-def as_text(verdicts: list[dict[str, Any]]) -> str:
-    """The list for people: a table, and a line on each claim that is not decided."""
+def as_text(verdicts: list[dict[str, Any]], details: bool = False) -> str:
+    """The list for people: a table, and with details each claim's sentence and comparisons."""
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
     lines = []
@@ -285,7 +285,17 @@ def as_text(verdicts: list[dict[str, Any]]) -> str:
         why = textwrap.wrap(row[-1], 60) or [""]
         lines.append("  ".join([*cells, why[0]]).rstrip())
         lines += [" " * (sum(widths) + 2 * len(widths)) + more for more in why[1:]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_detail(verdict) for verdict in verdicts if details)])
+
+
+def _detail(verdict: dict[str, Any]) -> str:
+    """A claim's sentence, and what each comparison found, of which quantity, and what is asked."""
+    lines = [
+        f"  {one['finding']:<12}  {contest(one)}: {one['which']} {formatting.metric_name(one['metric'])}, "
+        f"{one['shown'] or formatting.NONE} {one['range'] or ''}, asks {one['asks']}"
+        for one in verdict["comparisons"]
+    ]
+    return "\n".join(["", f"{verdict['id']}: {verdict['sentence']} ({verdict['source']})", *lines])
 
 
 def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:

@@ -436,7 +436,11 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     "variant": variant,
                     "verdict": verdict,
                     "reason": f"all measures hold on {held} of {count} instances"
-                    + (f", and {undecided} are inconclusive" if undecided else "")
+                    + (
+                        f", and {undecided} {'is' if undecided == 1 else 'are'} inconclusive"
+                        if undecided
+                        else ""
+                    )
                     + _missed(own.filter(pl.col("variant").is_in(judged)))
                     + (f"; {loose} bounds are held, not tested" if loose else "")
                     + (f"; partly at most, since {capped}" if capped and held == count else ""),

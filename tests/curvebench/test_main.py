@@ -38,7 +38,12 @@ def test_list_tells_all_of_what_is_named(capsys):
         assert part in said
     assert "digits_mlp" not in said
     assert main(["list", "adamn", *STUDIES]) == 2
-    assert "curvebench list has no name 'adamn'; did you mean 'adam'?" in capsys.readouterr().err
+    assert "nothing begins with 'adamn'; did you mean 'adam'?" in capsys.readouterr().err
+    assert main(["list", "qui", "jax", *STUDIES]) == 0
+    assert capsys.readouterr().out == "BACKENDS\n  jax\n\nSCALES\n  quick\n"
+    for page in ("--markdown", "--foreign"):
+        assert main(["list", "adam", page]) == 2
+        assert "leave the names out" in capsys.readouterr().err
 
 
 def test_list_as_json_holds_the_same(capsys):

@@ -219,11 +219,12 @@ def test_decompositions_decompose(backend: str):
 
 @pytest.mark.parametrize("backend", MAKERS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["eigh", "svd"])
+@pytest.mark.parametrize("name", ["eigh", "svd", "cholesky"])
 def test_one_lane_that_is_not_finite_leaves_the_others_alone(backend: str, bad: float, name: str):
     ops = MAKERS[backend]("float64")
     x = np.stack([np.diag([3.0, 2.0, 1.0]), np.full((3, 3), bad), np.eye(3)])
-    for part in getattr(ops, name)(ops.asarray(x)):
+    found = getattr(ops, name)(ops.asarray(x))
+    for part in found if isinstance(found, tuple) else (found,):
         finite = np.isfinite(ops.to_numpy(part)).reshape(3, -1)
         assert [bool(lane.all()) for lane in finite] == [True, False, True]
         assert not finite[1].any()
@@ -240,6 +241,15 @@ def test_a_singular_or_indefinite_matrix_gives_no_finite_result(backend: str):
     assert inverses.tolist() == factors.tolist()
     solutions = np.isfinite(ops.to_numpy(ops.solve(x, ops.asarray(np.ones((3, 2, 1)))))).all(axis=(1, 2))
     assert solutions.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("backend", MAKERS)
+def test_the_inverse_of_a_triangular_matrix_reads_the_lower_part(backend: str):
+    ops = MAKERS[backend]("float64")
+    singular, full = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 5.0], [2.0, 1.0]])
+    inverses = ops.to_numpy(ops.triangular_inverse(ops.asarray(np.stack([singular, full]))))
+    assert not np.isfinite(inverses[0]).all()
+    np.testing.assert_allclose(inverses[1], [[1.0, 0.0], [-2.0, 1.0]])
 
 
 @pytest.mark.parametrize("backend", MAKERS)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from documents.errors import InputError
 from harness import replay
 
 BACKENDS = ["numpy", "jax", "torch"]
@@ -82,3 +83,11 @@ def test_a_singular_hessian_gives_no_number_and_a_damped_one_does(backend: str) 
     assert not np.isfinite(lost["w"]).all()
     (found,) = replay("newton", start, grads, {**ONE, "damping": 1.0}, backend, needs=needs)
     np.testing.assert_array_equal(found["w"], [-0.5, -2.0])
+
+
+def test_a_need_that_is_missing_or_of_another_rule_is_refused() -> None:
+    start, grads = {"w": np.zeros(2)}, [{"w": np.ones(2)}]
+    with pytest.raises(InputError, match=r"newton needs .* at every step, and got none"):
+        replay("newton", start, grads, ONE, "numpy", needs=[None])
+    with pytest.raises(InputError, match="newton has no need 'layers'"):
+        replay("newton", start, grads, ONE, "numpy", needs=[{"hessian": np.eye(2), "layers": {}}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,6 +23,7 @@ from tests.workloads.cases import (
     torch_gradient,
 )
 from workloads import workloads
+from workloads.workload import Likelihood
 
 STEP = 1e-5  # of central differences in float64
 
@@ -204,3 +206,12 @@ def test_a_wrong_setting_is_named(workload, settings, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
         workloads()[workload].complete(settings)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"family": "softmax"}, "'softmax' is not categorical or gaussian"), ({"scale": 0.0}, "is not above 0")],
+)
+def test_a_likelihood_that_there_is_not_is_refused(given: dict[str, Any], said: str):
+    with pytest.raises(ValueError, match=said):
+        Likelihood(lambda *arguments: None, **{"family": "gaussian", **given})

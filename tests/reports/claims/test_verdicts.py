@@ -353,6 +353,15 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert text.splitlines()[0].split()[:2] == ["claim", "verdict"]
     assert "Fashion-MNIST is not on this machine" in text
+    assert ", asks at most" not in text
+    assert main(["verdicts", "egop.conv", "002", "--plan", str(report.plan_file)]) == 0
+    text = capsys.readouterr().out
+    assert "Fashion-MNIST is not on this machine" not in text
+    for verdict in told:
+        assert (f"{verdict['id']}: {verdict['sentence']}" in text) == (
+            verdict["id"] == "egop.convex" or verdict["source"].startswith("002")
+        )
+    assert ", asks at most" in text
 
 
 def final_losses(tables: Tables, workload: str, method: str) -> np.ndarray:
