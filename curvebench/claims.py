@@ -94,7 +94,7 @@ def verdicts(given: Namespace) -> None:
 
     path = given.plan or SITE / PLAN
     if given.plan or path.exists():
-        plan = as_it_stands(read_plan(path / PLAN if path.is_dir() else path))
+        plan = as_it_stands(read_plan(path))
         plans = shown_plans(plan)
         listing = [verdict for one in plans for verdict in verdicts_of(one)]
         listing = with_replaced(plan, [*listing, *unrun(plan)])

@@ -16,6 +16,7 @@ from documents.claim import Claim
 from documents.document import Direction, Document, Judged, Precision, Targets, Which, dotted, targets_on
 from documents.errors import InputError, unknown
 from documents.method import BasisSpec, OptimizerSpec, methods
+from documents.sets import PLAN
 from documents.study import FIRST_FINAL_SEED, Contribution, Schedule, Seeds
 from documents.tuning import Tuning
 
@@ -381,11 +382,13 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
     Those of a published set count from its plan's folder, and lie in it.
 
     Args:
+        path: of the file, or of the folder of a published set or a site, which holds it.
         root: another folder than the working directory, for the plan of another checkout.
 
     Raises:
         InputError: when the file is missing or damaged, or lacks a key.
     """
+    path = path / PLAN if path.is_dir() else path
     try:
         plan = ReportPlan.model_validate_json(path.read_bytes()).model_copy(update={"path": path})
     except OSError as error:

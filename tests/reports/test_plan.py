@@ -55,7 +55,7 @@ def test_a_page_says_which_bases_its_curves_are_not_charged_with(report: Report,
         raw["studies"][0]["bases"][1]["options"]["every"] = "5 steps"
 
     changed = changed_site(report, tmp_path, estimate_anew)
-    for plan, site in ((read_plan(tmp_path / "plan.json"), changed), (report.plan, report.site)):
+    for plan, site in ((read_plan(tmp_path), changed), (report.plan, report.site)):
         anew, page = plan.studies[0].estimates_anew, (site / "study_digits_mlp.html").read_text()
         assert anew == (plan is not report.plan)
         for words in (
