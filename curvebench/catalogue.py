@@ -43,13 +43,15 @@ def _named(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: for a name that nothing begins with.
     """
+    if not names:
+        return content
     known = dict.fromkeys(name for items in content.values() for name in items)
     for name in names:
         if not name or not any(one.startswith(name) for one in known):
             near = nearest(name, known)
             raise InputError(f"nothing begins with {name!r}{near}; curvebench list shows all names")
     found = {part: _beginning(items, names) for part, items in content.items()}
-    return {part: items for part, items in found.items() if items} if names else content
+    return {part: items for part, items in found.items() if items}
 
 
 def _beginning(items: Any, names: Sequence[str]) -> Any:

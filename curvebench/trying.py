@@ -77,6 +77,7 @@ def try_method(given: Namespace) -> int:
     from documents.plan import read_plan
     from documents.study import Contribution
     from harness.planning.newcomer import write_newcomer
+    from harness.timing.clocks import limit_threads
     from reports.boards.newcomer import as_json, as_text, hopeless, newcomers
     from reports.failures import in_words, read_failures
     from reports.pages.site import study_file
@@ -99,6 +100,8 @@ def try_method(given: Namespace) -> int:
     by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
     wanted = {"label": given.label, "options": options, "contributed": by}
     newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
+    if given.budget is not None:  # before a check loads JAX, whose threads may wait for each other for ever
+        limit_threads(1)
     try:
         check(given.method, newcomer)
         if given.budget is not None:
@@ -239,9 +242,7 @@ def within(budget: float, config: Config) -> list[str]:
         InputError: where none does.
     """
     from harness.planning.estimating import problem_costs
-    from harness.timing.clocks import limit_threads
 
-    limit_threads(1)  # as in jobs; with several, decompositions of lanes may wait for each other for ever
     left, kept = budget - PAGES, []
     costs = problem_costs(plan_of(config))
     for name, seconds in sorted(costs.items(), key=lambda item: item[1]):

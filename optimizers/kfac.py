@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from documents.values import choice, number, whole
 from optimizers.layer_statistics import FISHERS, layers_need
-from optimizers.layers import Layer, layers_of
+from optimizers.layers import Layer, layers_of, with_axes_of
 from optimizers.matrix_functions import inverse_root, rank_cutoff
 from optimizers.options import Option, OptionError, Options
 from optimizers.others import OTHERS, others_hyperparameters, others_option
@@ -153,7 +153,7 @@ class _KFAC:
         new: dict[str, Array] = {}
         for layer, velocity in zip(self.layers, velocities, strict=True):
             for name, step in self.parted(ops, layer, rate[..., None] * velocity).items():
-                new[name] = param[name] * self._like(ops, kept, param[name]) - step
+                new[name] = param[name] * with_axes_of(ops, kept, param[name]) - step
         others = []
         for name, held in zip(self.rest(param), state.others, strict=True):
             own = self._others_hyper(ops, hyper, param[name])
@@ -173,16 +173,12 @@ class _KFAC:
         scale = ops.sqrt(ops.where(is_long, self.norm_constraint / ops.where(is_long, squared, 1.0), 1.0))
         return [scale * step for step in natural]
 
-    def _like(self, ops: Ops, value: Array, param: Array) -> Array:
-        """A hyperparameter (..., 1) with as many axes as a parameter."""
-        return ops.reshape(value, (*value.shape[:-1], *(1,) * (param.ndim - value.ndim + 1)))
-
     def _others_hyper(self, ops: Ops, hyper: Hyper, param: Array) -> dict[str, Array]:
         """The other rule's hyperparameters, with as many axes as a parameter."""
         given = {name: hyper[f"others_{name}"] for name in self.other.hyperparameters}
         given["learning_rate"] = given["learning_rate"] * hyper["schedule"]
         given |= {"step": hyper["step"], "schedule": hyper["schedule"]}
-        return {name: self._like(ops, value, param) for name, value in given.items()}
+        return {name: with_axes_of(ops, value, param) for name, value in given.items()}
 
 
 def _without_model(*arguments: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optimizers.needs import Array, Ops
 from optimizers.options import OptionError
 
 LAYER_KINDS = ("weight", "convolution")
@@ -77,3 +78,8 @@ def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> 
         Layer(name, bias_of.get(name), tuple(map(int, shapes[name])), roles[name].layer) for name in weights
     ]
     return tuple(sorted(layers, key=lambda layer: layer.number))
+
+
+def with_axes_of(ops: Ops, value: Array, array: Array) -> Array:
+    """A hyperparameter (*lanes, 1) as one that broadcasts against an array (*lanes, ...)."""
+    return ops.reshape(value, (*value.shape[:-1], *(1,) * (array.ndim - value.ndim + 1)))

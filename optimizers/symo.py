@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from documents.values import choice, flag
 from optimizers.isotypic import GROUPS, IsotypicBlock, chain_of_layers, isotypic_blocks, parameters_of
-from optimizers.layers import Layer
+from optimizers.layers import Layer, with_axes_of
 from optimizers.matrix_functions import inverse_root_product, rank_cutoff
 from optimizers.options import Option, OptionError, Options
 from optimizers.rule import (
@@ -79,7 +79,7 @@ class _Network:
         """
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
         kept, step, cutoff = [
-            _with_axes_of(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
+            with_axes_of(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
         ]
         moments = [
             kept * before + (1 - kept) * block.second_moment(ops, matrix)
@@ -91,15 +91,10 @@ class _Network:
             ops, self.blocks, preconditioned(ops, self.blocks, moments, corrected, cutoff)
         )
         moved = {
-            name: array - _with_axes_of(ops, hyper["learning_rate"], array) * direction[name]
+            name: array - with_axes_of(ops, hyper["learning_rate"], array) * direction[name]
             for name, array in param.items()
         }
         return moved, BlockMoments(tuple(moments))
-
-
-def _with_axes_of(ops: Ops, value: Array, array: Array) -> Array:
-    """A hyperparameter (*lanes, 1) as one that broadcasts against an array (*lanes, ...)."""
-    return ops.reshape(value, (*value.shape, *(1,) * (array.ndim - value.ndim)))
 
 
 def _without_network(*_: Any) -> Any:

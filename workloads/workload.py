@@ -89,7 +89,7 @@ def loss_of(objective: Callable[[Ops, Arrays, Arrays], Array]) -> Loss:
     return loss
 
 
-FAMILY = Literal["categorical", "gaussian"]
+Family = Literal["categorical", "gaussian"]
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,13 @@ class Likelihood:
     """
 
     outputs: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], Array]
-    family: FAMILY
+    family: Family
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.family not in get_args(FAMILY):
-            raise ValueError(f"Likelihood: family = {self.family!r} is not {' or '.join(get_args(FAMILY))}")
+        families = get_args(Family)
+        if self.family not in families:
+            raise ValueError(f"Likelihood: family = {self.family!r} is not {' or '.join(families)}")
         if not self.scale > 0:
             raise ValueError(f"Likelihood: scale = {self.scale!r} is not above 0")
 

@@ -17,25 +17,20 @@ def symmetric_part(x: Array) -> Array:
     return x / 2 + x.swapaxes(-1, -2) / 2
 
 
-def guarded_factor(factor: Callable[[Array], Array], isfinite: Any, where: Any) -> Callable[[Array], Array]:
-    """`guarded` for a factorization into one array."""
-    whole = guarded(lambda x: (factor(x),), isfinite, where)
-    return lambda x: whole(x)[0]
+def guarded(decompose: Callable[[Array], Any], isfinite: Any, where: Any) -> Callable[[Array], Any]:
+    """A decomposition, into one array or a tuple, that gives NaN for matrices that are not finite.
 
-
-def guarded(
-    decompose: Callable[[Array], tuple[Array, ...]], isfinite: Any, where: Any
-) -> Callable[[Array], tuple[Array, ...]]:
-    """A decomposition that gives NaN for matrices with an entry that is not finite.
-
-    LAPACK's drivers may raise or not return on those, and one diverged lane would stop its bundle.
+    LAPACK's drivers may raise, not return or give a number on those, and one diverged lane would stop its
+    bundle or go on.
     """
 
-    def decomposition(x: Array) -> tuple[Array, ...]:
+    def decomposition(x: Array) -> Any:
         finite = isfinite(x).all(-1).all(-1)[..., None]
-        parts = decompose(where(finite[..., None], x, 0.0))
-        return tuple(
-            where(finite if part.ndim < x.ndim else finite[..., None], part, math.nan) for part in parts
-        )
+
+        def kept(part: Array) -> Array:
+            return where(finite if part.ndim < x.ndim else finite[..., None], part, math.nan)
+
+        found = decompose(where(finite[..., None], x, 0.0))
+        return tuple(map(kept, found)) if isinstance(found, tuple) else kept(found)
 
     return decomposition

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness.backends.common_names import like_numpy
-from harness.backends.decompositions import guarded, guarded_factor, symmetric_part
+from harness.backends.decompositions import guarded, symmetric_part
 from harness.backends.ops import Array, Ops, separate_copies
 
 COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once
@@ -158,7 +158,7 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         ),
         solve=jnp.linalg.solve,
         # of the symmetric part by itself
-        cholesky=guarded_factor(jnp.linalg.cholesky, jnp.isfinite, jnp.where),
+        cholesky=guarded(jnp.linalg.cholesky, jnp.isfinite, jnp.where),
         triangular_inverse=lambda x: jax.lax.linalg.triangular_solve(
             x, jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape), left_side=True, lower=True
         ),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.backends.common_names import like_numpy
-from harness.backends.decompositions import guarded, guarded_factor, symmetric_part
+from harness.backends.decompositions import guarded, symmetric_part
 from harness.backends.ops import Ops
 
 
@@ -96,7 +96,7 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         abs=np.abs,
         eigh=guarded(lambda x: np.linalg.eigh(symmetric_part(x)), np.isfinite, np.where),
         solve=_or_nan(np.linalg.solve, "(n,n),(n,k)->(n,k)"),
-        cholesky=guarded_factor(
+        cholesky=guarded(
             _or_nan(lambda x: np.linalg.cholesky(symmetric_part(x)), "(n,n)->(n,n)"), np.isfinite, np.where
         ),
         triangular_inverse=_or_nan(_triangular_inverse, "(n,n)->(n,n)"),

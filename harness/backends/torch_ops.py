@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from harness.backends.common_names import EVERYWHERE, named
-from harness.backends.decompositions import guarded, guarded_factor, symmetric_part
+from harness.backends.decompositions import guarded, symmetric_part
 from harness.backends.ops import Array, Ops
 
 
@@ -138,7 +138,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         qr=torch.linalg.qr,
         svd=guarded(lambda x: torch.linalg.svd(x, full_matrices=False), torch.isfinite, torch.where),
         solve=_solve,
-        cholesky=guarded_factor(_cholesky, torch.isfinite, torch.where),
+        cholesky=guarded(_cholesky, torch.isfinite, torch.where),
         triangular_inverse=_triangular_inverse,
         relu=torch.relu,
         gelu=functional.gelu,

@@ -252,9 +252,7 @@ def replay(
     online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds, factors)
     for number, one in enumerate(grads, start=1):
         _checked(one, params, number)  # all of them before the first is computed with
-    return [
-        online.step(one, 1.0, **(needs[number] or {} if needs else {})) for number, one in enumerate(grads)
-    ]
+    return [online.step(one, 1.0, **((needs and needs[number]) or {})) for number, one in enumerate(grads)]
 
 
 def _no_evaluation(*arguments: Any) -> StepInfo:

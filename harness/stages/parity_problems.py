@@ -14,9 +14,7 @@ from workloads import workloads
 STEPS = 20
 TOLERANCE = 1e-10  # largest difference over largest entry, where the problem is judged
 LEARNING_RATE = 0.01
-DAMPING = (
-    0.1  # of rules for layers, whose steps are divided by it, twice where it is plain: less enlarges rounding
-)
+DAMPING = 0.1  # of rules for layers, whose steps are divided by it: less enlarges rounding
 EPSILON = 1e-4  # of rules whose default is 0: the pseudo-inverse of a sum of few gradients is ill conditioned
 
 
