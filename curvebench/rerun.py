@@ -18,6 +18,7 @@ from documents.job import BasesSpec, JobSpec, runs_spec
 from documents.method import WorkloadSpec
 from documents.plan import ReportPlan, StudyPlan
 from harness.engine.execution import Clock
+from harness.precision import POLICIES
 from harness.registry import find_workload
 from harness.stages.basis_jobs import estimate_bases
 from harness.stages.job import Job
@@ -33,8 +34,9 @@ from results.reading import read
 # value; how these were chosen: docs/decisions/0021-sets-are-checked-by-re-execution.md.
 TWINS = (-256, -64, -16, -4, 4, 16, 64, 256)
 SPREADS = 5.0
-SHARE = {"float32": 1e-4, "float64": 1e-9}  # of a value
-FLOOR = {"float32": 1e-6, "float64": 1e-12}  # of the largest value on the curve
+SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}  # of a value
+# of the largest value on the curve
+FLOOR = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
 CONFIDENCE = 0.95
 MEMORY = 2**31  # bytes that the lanes of a cell may take together
 ENDS = ("final", "best")
@@ -203,7 +205,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
 
 def moved(rate: float, ulps: int, dtype: str) -> float:
     """A learning rate so many units in the last place of a precision away."""
-    return rate * (1.0 + ulps * float(np.finfo(dtype).eps))
+    return rate * (1.0 + ulps * float(np.finfo(POLICIES[dtype].computed).eps))
 
 
 def _run(spec: JobSpec, results: Path, stage: Callable[[Job], list[str]]) -> Job:

@@ -11,7 +11,6 @@ from documents.errors import unknown
 
 Direction = Literal["minimize", "maximize"]
 Which = Literal["final", "best"]
-Precision = Literal["float32", "float64"]
 Targets = dict[str, float | dict[str, float]]  # threshold by metric, or by metric and workload
 Positive = Annotated[int, Field(ge=1)]
 

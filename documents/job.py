@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from documents.document import Document, Precision, Targets
+from documents.document import Document, Targets
 from documents.errors import InputError
 from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from documents.study import Schedule
 from documents.tuning import Tuning
+from documents.values import Precision
 
 TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/harness/golden)
 UNDECISIVE = {"hash", "claim_rules"}  # no part of a job's hash

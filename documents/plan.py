@@ -13,12 +13,13 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from documents.claim import Claim
-from documents.document import Direction, Document, Judged, Precision, Targets, Which, dotted, targets_on
+from documents.document import Direction, Document, Judged, Targets, Which, dotted, targets_on
 from documents.errors import InputError, unknown
 from documents.method import BasisSpec, OptimizerSpec, methods
 from documents.sets import PLAN
 from documents.study import FIRST_FINAL_SEED, Contribution, Schedule, Seeds
 from documents.tuning import Tuning
+from documents.values import Precision
 
 
 class MetricPlan(Document):

@@ -25,10 +25,11 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from documents.claim import Claim
-from documents.document import Document, JudgedWords, Positive, Precision, Targets, as_list, explained
+from documents.document import Document, JudgedWords, Positive, Targets, as_list, explained
 from documents.errors import InputError, unknown
 from documents.method import Method
 from documents.tuning import Axis, Tuning
+from documents.values import Precision
 
 FIRST_FINAL_SEED = 1000  # tuning seeds lie below it, so that no run is judged by a seed that tuned it
 NULL = "null"

@@ -6,10 +6,12 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from documents.errors import unknown
 
+# of a run; harness/precision.py says what each computes in
+Precision = Literal["float64", "float32", "tf32", "mixed", "bfloat16"]
 Read = Callable[[Any], Any]  # raises a ValueError that goes on from `<owner>: <name> = <value> `
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, share, starting_at_zero
+from optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Hyper, Ops, Rule, share, starting_at_zero
 
 
 class Empty(NamedTuple):
@@ -49,6 +49,7 @@ SGD = Rule(
     init=starting_at_zero(Empty),
     first_moments=(),
     update=_update_sgd,
+    dtypes=PRECISIONS,
 )
 
 MOMENTUM = Rule(
@@ -61,6 +62,7 @@ MOMENTUM = Rule(
     init=starting_at_zero(Momentum),
     first_moments=("velocity",),
     update=_update_momentum,
+    dtypes=PRECISIONS,
 )
 
 NESTEROV = Rule(
@@ -70,6 +72,7 @@ NESTEROV = Rule(
     init=starting_at_zero(Momentum),
     first_moments=("velocity",),
     update=_update_nesterov,
+    dtypes=PRECISIONS,
 )
 
 NESTEROV_LOOKAHEAD = Rule(
@@ -80,6 +83,7 @@ NESTEROV_LOOKAHEAD = Rule(
     first_moments=("velocity",),
     update=_update_momentum,  # eqs. 30-31 are 25-26 with the gradient taken ahead
     gradient_at=_ahead,
+    dtypes=PRECISIONS,
 )
 
 RULES = (SGD, MOMENTUM, NESTEROV, NESTEROV_LOOKAHEAD)

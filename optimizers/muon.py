@@ -21,7 +21,7 @@ from optimizers.rule import (
     Rule,
     share,
 )
-from optimizers.state_precision import configured_with_state
+from optimizers.state_precision import HALF, configured_with_state
 
 # By what the polar factor of an m x n matrix is multiplied.
 SCALES: Mapping[str, Callable[[int, int], float]] = {
@@ -38,6 +38,11 @@ OPTIONS = {
     ),
     "coefficients": Option("jordan", f"of newton_schulz: {', '.join(COEFFICIENTS)}", choice(*COEFFICIENTS)),
     "steps": Option(5, "iterations of newton_schulz", whole(1)),
+    "newton_schulz_precision": Option(
+        "computed",
+        "of the products of newton_schulz: computed, as updates are, or bfloat16, fast on a GPU",
+        choice("computed", "bfloat16"),
+    ),
     "nesterov": Option(True, "whether the gradient is added to the momentum once more", flag),
     "scale": Option(
         "spectral",
@@ -75,12 +80,17 @@ class _Muon:
         return decayed - hyper["learning_rate"] * factor, Momentum(velocity)
 
 
-def polar_factor(chosen: Options) -> Callable[[Ops, Array], Array]:
-    """The polar factor as `orthogonalization`, `coefficients` and `steps` say, of matrices (..., m, n)."""
+def polar_factor(chosen: Options, precision: str | None = None) -> Callable[[Ops, Array], Array]:
+    """The polar factor of matrices (..., m, n) as `orthogonalization`, `coefficients` and `steps` say.
+
+    Args:
+        chosen: those options.
+        precision: of the products of newton_schulz, if not that of the matrices.
+    """
     polynomials, steps = COEFFICIENTS[chosen["coefficients"]], chosen["steps"]
 
     def iterated(ops: Ops, matrix: Array) -> Array:
-        return newton_schulz(ops, matrix, polynomials, steps)
+        return newton_schulz(ops, matrix, polynomials, steps, precision)
 
     return orthogonal_factor if chosen["orthogonalization"] == "svd" else iterated
 
@@ -94,8 +104,10 @@ def muon(chosen: Options) -> Rule:
         "weight_decay": Hyperparameter("lambda, multiplied by the learning rate", 0.0, 0.0),
     }
 
+    precision = None if chosen["newton_schulz_precision"] == "computed" else HALF
+
     def rule(order: int) -> Rule:
-        functions = _Muon(order, polar_factor(chosen), chosen["nesterov"], SCALES[chosen["scale"]])
+        functions = _Muon(order, polar_factor(chosen, precision), chosen["nesterov"], SCALES[chosen["scale"]])
         return Rule(
             name="muon",
             source="002 Sec. 7, eq. 69, Q.3",

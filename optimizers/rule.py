@@ -12,6 +12,7 @@ from documents.values import Read, completed, flag, interval, number
 from optimizers.needs import Need
 from optimizers.options import Option, OptionError, Options, complete
 
+PRECISIONS = ("float64", "float32", "bfloat16")  # of parameters
 # Options of which any other value may forbid a precision of parameters.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 
@@ -148,7 +149,7 @@ class Rule:
         evaluated_at: `evaluated_at(ops, state, param) -> param`, where metrics are taken; None for the
             parameters themselves.
         backend: the only backend that it runs on; None for all.
-        dtypes: the precisions that it runs in.
+        dtypes: the precisions of parameters that it runs in; bfloat16 says that its state may be held so too.
         needs: what `hyper` holds besides, evaluated at that point (optimizers/needs.py).
         for_model: `for_model(shapes, roles) -> Rule`, the rule for the parameters of one model, each by name,
             where its functions depend on the model's layers (optimizers/layers.py); of scope `named`, in the
@@ -211,9 +212,10 @@ class Rule:
                 for name, value in WIDEST.items()
                 if self.chosen.get(name, value) != value
             )
+            near = "mixed" if dtype == "bfloat16" and "float32" in self.dtypes else self.dtypes[0]
             raise OptionError(
                 f"{self.name}: runs in {' or '.join(self.dtypes)}, and this is {dtype}; give it "
-                f"{self.dtypes[0]}, in a study by precision: {self.dtypes[0]}{allowing}"
+                f"{self.dtypes[0]}, in a study by precision: {near}{allowing}"
             )
 
     def complete(self, given: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:

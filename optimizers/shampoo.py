@@ -27,7 +27,7 @@ from optimizers.rule import (
     State,
     share,
 )
-from optimizers.state_precision import configured_with_state
+from optimizers.state_precision import HELD_WIDE, configured_with_state
 from optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
 
 InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its damping, (..., n, n) and (..., 1, 1)
@@ -210,7 +210,7 @@ OPTIONS = {
 }
 
 
-@configured_with_state("shampoo", OPTIONS)
+@configured_with_state("shampoo", OPTIONS, HELD_WIDE)
 def shampoo(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 

@@ -13,7 +13,7 @@ from optimizers.adam import Moments, adam_direction
 from optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
 from optimizers.options import Option, Options
 from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Part, Rule, share
-from optimizers.state_precision import configured_with_state
+from optimizers.state_precision import HELD_WIDE, configured_with_state
 from optimizers.tensors import hyper_for_matrices, multiplied, second_moment
 
 Refreshing = Callable[[Ops, Array, Array], Array]
@@ -164,7 +164,7 @@ OPTIONS = {
 }
 
 
-@configured_with_state("soap", OPTIONS)
+@configured_with_state("soap", OPTIONS, HELD_WIDE)
 def soap(chosen: Options) -> Rule:
     """The rule for some choices of its options, by name; the others have their defaults.
 

@@ -1,4 +1,4 @@
-"""State in half precision: what a rule remembers from step to step, not what it computes with inside one."""
+"""State and parameters held in half precision from step to step; a step is computed in float32."""
 
 from __future__ import annotations
 
@@ -14,76 +14,100 @@ from optimizers.rule import Array, Build, Hyper, Ops, Part, Rule, State, configu
 HALF = "bfloat16"
 STATE_PRECISION = Option(
     "parameters",
-    f"what state is held in between steps: parameters, as they are, or {HALF}, of parameters in float32, "
-    "in which a running mean needs a rate of 0.01 or more, such as a beta2 of 0.99 at most",
-    choice("parameters", HALF),
+    f"what state is held in between steps: parameters, as they are, computed, as updates are, or {HALF}, in "
+    "which a running mean needs a rate of 0.01 or more, such as a beta2 of 0.99 at most",
+    choice("parameters", "computed", HALF),
 )
+HELD_WIDE = replace(STATE_PRECISION, default="computed")  # of rules that decompose their state (003 App. D)
 
 
-def configured_with_state(name: str, options: Mapping[str, Option]) -> Callable[[Build], Build]:
+def configured_with_state(
+    name: str, options: Mapping[str, Option], state_precision: Option = STATE_PRECISION
+) -> Callable[[Build], Build]:
     """`configured` with one option more: what the rule's state is held in."""
 
     def decorated(make: Build) -> Build:
         @wraps(make)
         def held(chosen: Options) -> Rule:
             rule = make(chosen)
-            return in_half_precision(rule) if chosen["state_precision"] == HALF else rule
+            if chosen["state_precision"] == HALF:
+                rule = in_half_precision(rule)
+            return replace(rule, dtypes=tuple(dict.fromkeys((*rule.dtypes, HALF))))
 
-        return configured(name, {**options, "state_precision": STATE_PRECISION})(held)
+        return configured(name, {**options, "state_precision": state_precision})(held)
 
     return decorated
 
 
-def in_half_precision(rule: Rule) -> Rule:
-    """The rule with the real numbers of its state held in bfloat16 between steps.
+def with_parameters_in_half(rule: Rule) -> Rule:
+    """The rule for parameters and gradients in bfloat16; its state is held so too, or as its option says."""
+    return in_half_precision(rule, state=rule.chosen.get("state_precision") != "computed")
 
-    Each step begins with state cast up to the parameters' precision and ends with what `update` returns cast
-    down, to nearest: all between them, hyperparameters and decompositions too, has the parameters' precision.
-    Only float32 is taken, since float64 is asked for where rounding counts. The state cannot go on in other
-    coordinates, whose matrices have the parameters' precision.
+
+def in_half_precision(rule: Rule, state: bool = True) -> Rule:
+    """The rule for parameters in any precision up to float32, with its state held in bfloat16 between steps.
+
+    Each step begins with all that is held cast up to float32 and ends with what `update` returns cast down to
+    nearest, parameters to the precision in which they came: all between is float32, hyperparameters and
+    decompositions too. Float64 is not taken, since it is asked for where rounding counts. The state cannot go
+    on in other coordinates, whose matrices are float32.
+
+    Args:
+        rule: any.
+        state: False to leave the state in float32.
     """
 
-    def reading(function: Callable[..., Any] | None, place: int) -> Callable[..., Any] | None:
-        """A function with the state, its argument of this place, cast up."""
+    def widened(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        """A function of arrays and states, all of them cast up."""
         if function is None:
             return None
 
-        def read(ops: Ops, *given: Any) -> Any:
-            state = _cast(ops, given[place], ops.dtype)
-            return function(ops, *given[:place], state, *given[place + 1 :])
+        def computed(ops: Ops, *given: Any) -> Any:
+            return function(ops, *(_cast(ops, each, ops.dtype) for each in given))
 
-        return read
+        return computed
+
+    def held(ops: Ops, found: State) -> State:
+        return _cast(ops, found, HALF) if state else found
 
     def init(ops: Ops, param: Array) -> State:
-        return _cast(ops, rule.init(ops, param), HALF)
+        return held(ops, rule.init(ops, _cast(ops, param, ops.dtype)))
 
     def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
-        new, state = rule.update(ops, grad, _cast(ops, state, ops.dtype), param, hyper)
-        return new, _cast(ops, state, HALF)
+        wide_grad, wide_state, wide_param = (_cast(ops, each, ops.dtype) for each in (grad, state, param))
+        new, new_state = rule.update(ops, wide_grad, wide_state, wide_param, hyper)
+        return _cast_like(ops, new, param), held(ops, new_state)
+
+    def at(function: Callable[..., Any] | None, place: int) -> Callable[..., Any] | None:
+        """A function that gives parameters, in the precision of its argument of this place."""
+        computed = widened(function)
+        if computed is None:
+            return None
+        return lambda ops, *given: _cast_like(ops, computed(ops, *given), given[place])
 
     parts: dict[int, tuple[Part, Part]] = {}  # by id, and with the part: pieces are alike by identity
 
     def part(role: Any, shape: tuple[int, ...]) -> Part:
         assert rule.part is not None
         own = rule.part(role, shape)
-        return parts.setdefault(id(own), (own, replace(own, rule=in_half_precision(own.rule))))[1]
+        return parts.setdefault(id(own), (own, replace(own, rule=in_half_precision(own.rule, state))))[1]
 
     def for_model(shapes: Any, roles: Any) -> Rule:
         assert rule.for_model is not None
-        return in_half_precision(rule.for_model(shapes, roles))
+        return in_half_precision(rule.for_model(shapes, roles), state)
 
     return replace(
         rule,
         init=init,
         update=update,
-        start=reading(rule.start, 1),
-        observe=reading(rule.observe, 1),
-        refresh=reading(rule.refresh, 1),
-        gradient_at=reading(rule.gradient_at, 0),
-        evaluated_at=reading(rule.evaluated_at, 0),
+        start=widened(rule.start),
+        observe=widened(rule.observe),
+        refresh=widened(rule.refresh),
+        gradient_at=at(rule.gradient_at, 1),
+        evaluated_at=at(rule.evaluated_at, 1),
         part=part if rule.part else None,
         for_model=for_model if rule.for_model else None,
-        dtypes=("float32",),
+        dtypes=("float32", HALF),
         first_moments=None,
     )
 
@@ -96,3 +120,10 @@ def _cast(ops: Ops, state: State, dtype: str) -> State:
         parts = [_cast(ops, one, dtype) for one in state]
         return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
     return ops.cast(state, dtype)
+
+
+def _cast_like(ops: Ops, param: Any, other: Any) -> Any:
+    """Parameters, an array or several by name, in the precision of others."""
+    if isinstance(param, Mapping):
+        return {name: ops.cast_like(one, other[name]) for name, one in param.items()}
+    return ops.cast_like(param, other)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from documents.errors import InputError
-from documents.values import Option, Read, completed, whole
+from documents.values import Option, Precision, Read, completed, whole
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads never ask which
 Ops = Any  # the table of array functions that a backend hands over (harness/backends)
@@ -145,7 +145,7 @@ class Workload:
             returns (`train_loss`, `validation_accuracy`). `gradient_norm`, the Euclidean norm of the
             full-batch gradient, may be declared too: the executor computes it.
         settings: the choices a study may make, among them `batch_size` (null: full batch).
-        dtype: the precision of its runs.
+        dtype: the precision of its runs where a study asks for none, a policy's word.
         shared_data: whether `splits` is the same for every seed, so that lanes store it once.
         roles: `roles(settings) -> {parameter: Role}`.
         problem: `problem(settings, random) -> Problem`.
@@ -178,7 +178,7 @@ class Workload:
     source: str
     metrics: Mapping[str, Metric]
     settings: Mapping[str, Setting]
-    dtype: Literal["float32", "float64"]
+    dtype: Precision
     shared_data: bool
     roles: Callable[[Settings], dict[str, Role]]
     problem: Callable[[Settings, Random], Problem]

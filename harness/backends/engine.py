@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from harness.backends import module_of
 from harness.engine.derivatives import Derivatives
 from harness.engine.program import Carry, Constants, Inputs, Program
+from harness.precision import Policy
 
 NO_GPU = (
     "device: gpu: {library} sees no GPU on this machine; give device: cpu in the study's scale, or install "
@@ -21,6 +22,7 @@ class Engine(Derivatives, Protocol):
     """A backend with a device and a precision."""
 
     device: str
+    policy: Policy
     notes: list[str]  # named fallbacks, for the provenance
 
     def context(self) -> AbstractContextManager[Any]:
@@ -52,11 +54,14 @@ class Engine(Derivatives, Protocol):
         """The most bytes of arrays on the device while `run` calls a segment; None where none counts them."""
 
 
-def engine(backend: str, dtype: str, device: str = "cpu") -> Engine:
+def engine(backend: str, precision: str, device: str = "cpu") -> Engine:
     """The engine of a backend on `cpu` or `gpu`, imported only now.
 
+    Args:
+        backend, device: their names.
+        precision: the word of a policy.
+
     Raises:
-        InputError: when there is no such device here.
+        InputError: for an unknown precision, or when there is no such device here.
     """
-    module = importlib.import_module(module_of(backend))
-    return module.make(dtype, device)
+    return importlib.import_module(module_of(backend)).make(precision, device)

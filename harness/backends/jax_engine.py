@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from harness.backends.engine import NO_GPU
 from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array
 from harness.engine.program import Carry, Constants, Inputs, Program, Work, step_of
+from harness.precision import policy_of, table_of_model
 
 # On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
 MANY_EXAMPLES = 1_000
@@ -25,9 +26,10 @@ MANY_EXAMPLES = 1_000
 class JaxEngine:
     """The engine of JAX (harness.backends.engine.Engine)."""
 
-    def __init__(self, dtype: str, device: str) -> None:
-        self.ops = jax_ops(dtype, device)
-        self.device = device
+    def __init__(self, precision: str, device: str) -> None:
+        self.policy, self.device = policy_of(precision), device
+        self.ops = jax_ops(self.policy.computed, device)
+        self.model_ops = table_of_model(self.ops, self.policy)
         self.many_examples = MANY_EXAMPLES if device == "cpu" else math.inf
         self.notes: list[str] = []
 
@@ -37,6 +39,11 @@ class JaxEngine:
         stack.enter_context(jax.default_matmul_precision("highest"))
         stack.enter_context(jax.default_device(jax.devices(self.device)[0]))
         return stack
+
+    def products(self) -> AbstractContextManager[Any]:
+        if self.policy.products != "tf32":
+            return nullcontext()
+        return jax.default_matmul_precision("tensorfloat32")  # of what is traced inside, gradients too
 
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return jax.vmap(function, in_axes=axes)
@@ -160,7 +167,7 @@ def _has_convolution(jaxpr: Any) -> bool:
     )
 
 
-def make(dtype: str, device: str) -> JaxEngine:
+def make(precision: str, device: str) -> JaxEngine:
     """The engine for a precision and a device.
 
     Raises:
@@ -170,4 +177,4 @@ def make(dtype: str, device: str) -> JaxEngine:
         jax.devices(device)
     except RuntimeError as error:
         raise InputError(NO_GPU.format(library="JAX")) from error
-    return JaxEngine(dtype, device)
+    return JaxEngine(precision, device)

@@ -151,6 +151,7 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         to_numpy=np.asarray,
         astype_float=lambda x: x.astype(kind),
         cast=lambda x, name: x.astype(name) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+        cast_like=lambda x, other: x.astype(other.dtype),
         stop_gradient=jax.lax.stop_gradient,
         abs=lambda x: x * jnp.sign(x),  # gradient 0 at 0, as in torch
         eigh=guarded(

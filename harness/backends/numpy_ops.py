@@ -92,6 +92,7 @@ def numpy_ops(dtype: str = "float64") -> Ops:
         to_numpy=np.asarray,
         astype_float=lambda x: np.asarray(x).astype(kind),
         cast=_cast,
+        cast_like=lambda x, other: x.astype(other.dtype),
         stop_gradient=lambda x: x,
         abs=np.abs,
         eigh=guarded(lambda x: np.linalg.eigh(symmetric_part(x)), np.isfinite, np.where),

@@ -57,6 +57,7 @@ class Ops:
     full_like: Callable[[Array, float], Array]
     astype_float: Callable[[Array], Array]
     cast: Callable[[Array, str], Array]  # reals to a named precision or bfloat16, others as they are
+    cast_like: Callable[[Array, Array], Array]  # reals to the precision of other reals
     stop_gradient: Callable[[Array], Array]
     sqrt: Callable[[Array], Array]
     square: Callable[[Array], Array]
@@ -161,7 +162,8 @@ class Ops:
         if causal:
             place = self.arange(query.shape[-2])
             scores = self.where(place[:, None] >= place, scores, -math.inf)
-        return self.softmax(scores, -1) @ value
+        # in half precision the products alone
+        return self.cast_like(self.softmax(self.astype_float(scores), -1), value) @ value
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> Array:
         """Mean 0 and variance 1 over the last axis, then scale and shift (..., dim)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -39,6 +39,7 @@ from harness.engine.program import (
 )
 from harness.interop.foreign import TorchRule
 from harness.interop.torch_contestant import TorchContestant
+from harness.precision import policy_of, table_of_model
 
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
 ENTRIES_WORTH_COMPILING = 1 << 30
@@ -48,7 +49,7 @@ class TorchEngine:
     """The engine of PyTorch (harness.backends.engine.Engine).
 
     Args:
-        dtype, device: precision and device.
+        precision, device: the word of a policy, and the device.
         compiler: what torch.compile compiles updates with.
         worth_compiling: how many entries a run's updates must touch over all steps to be compiled.
         fused: whether PyTorch's own kernels update single runs where there is one.
@@ -56,30 +57,27 @@ class TorchEngine:
 
     def __init__(
         self,
-        dtype: str,
+        precision: str,
         device: str,
         compiler: str = "inductor",
         worth_compiling: int | None = None,
         fused: bool = True,
     ) -> None:
-        self.ops = torch_ops(device, dtype)
-        self.device = device
+        self.policy, self.device = policy_of(precision), device
+        self.ops = torch_ops(device, self.policy.computed)
+        self.model_ops = table_of_model(self.ops, self.policy)
         self.many_examples = math.inf
         self.notes: list[str] = []
         self.compiler, self.fused = compiler, fused
         on_cpu = ENTRIES_WORTH_COMPILING if device == "cpu" else 0
         self.worth_compiling = on_cpu if worth_compiling is None else worth_compiling
 
-    @contextmanager
-    def context(self) -> Iterator[None]:
-        """Full float32 products on a GPU (TF32 has 10 bits), here only."""
-        matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = matmul.allow_tf32, convolution.allow_tf32
-        matmul.allow_tf32 = convolution.allow_tf32 = False
-        try:
-            yield
-        finally:
-            matmul.allow_tf32, convolution.allow_tf32 = before
+    def context(self) -> AbstractContextManager[None]:
+        """Full float32 products on a GPU, here only."""
+        return _tf32(False)
+
+    def products(self) -> AbstractContextManager[None]:
+        return _tf32(True) if self.policy.products == "tf32" else nullcontext()
 
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return torch.func.vmap(function, in_dims=axes)
@@ -480,7 +478,19 @@ def _vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., A
     return value.detach(), pullback, pytree.tree_map(torch.Tensor.detach, others)
 
 
-def make(dtype: str, device: str) -> TorchEngine:
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """Whether products of float32 on a GPU may have TF32's 10 bits."""
+    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, convolution.allow_tf32
+    matmul.allow_tf32 = convolution.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, convolution.allow_tf32 = before
+
+
+def make(precision: str, device: str) -> TorchEngine:
     """The engine for a precision and a device.
 
     Raises:
@@ -488,4 +498,4 @@ def make(dtype: str, device: str) -> TorchEngine:
     """
     if device == "gpu" and not torch.cuda.is_available():
         raise InputError(NO_GPU.format(library="PyTorch"))
-    return TorchEngine(dtype, {"gpu": "cuda"}.get(device, device))
+    return TorchEngine(precision, {"gpu": "cuda"}.get(device, device))

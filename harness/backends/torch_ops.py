@@ -84,6 +84,12 @@ def _take(x: torch.Tensor, indices: torch.Tensor, axis: int) -> torch.Tensor:
     return taken.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
+def _to_numpy(x: torch.Tensor) -> np.ndarray:
+    tensor = x.detach().cpu()
+    found: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return found
+
+
 def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
     """The table for PyTorch on a device in the given precision."""
     kind = getattr(torch, dtype)
@@ -108,12 +114,13 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
         backend="torch",
         dtype=dtype,
         asarray=asarray,
-        to_numpy=lambda x: x.detach().cpu().numpy(),
+        to_numpy=_to_numpy,
         zeros=lambda shape: torch.zeros(shape, dtype=kind, device=device),
         eye=lambda n: torch.eye(n, dtype=kind, device=device),
         arange=lambda n: torch.arange(n, dtype=kind, device=device),
         astype_float=lambda x: x.to(kind),
         cast=lambda x, name: x.to(getattr(torch, name)) if x.is_floating_point() else x,
+        cast_like=lambda x, other: x.to(other.dtype),
         stop_gradient=torch.Tensor.detach,
         power=torch.pow,
         abs=torch.abs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -33,7 +34,11 @@ class Derivatives(Protocol):
     """A backend's automatic differentiation."""
 
     ops: Ops
+    model_ops: Ops  # of losses and metrics, where it differs from that of rules and of what they need
     many_examples: float  # of which the lanes' losses are sooner computed in turn
+
+    def products(self) -> AbstractContextManager[Any]:
+        """The precision of a model's products, where the backend has it from what surrounds them."""
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """The function mapped over one axis of some of its arguments."""
@@ -131,10 +136,11 @@ def _gradient(derivatives: Derivatives, loss: Function, alone: bool) -> Function
 
     def of_one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
         def value(params: Any) -> Any:
-            loss_value, new_model, _ = loss(derivatives.ops, params, model, batch, noise)
+            loss_value, new_model, _ = loss(derivatives.model_ops, params, model, batch, noise)
             return loss_value, new_model
 
-        (loss_value, new_model), grads = derivatives.value_and_grad(value, alone)(params)
+        with derivatives.products():
+            (loss_value, new_model), grads = derivatives.value_and_grad(value, alone)(params)
         return loss_value, grads, new_model
 
     return of_one
@@ -175,6 +181,8 @@ def step_evaluation(
     ops = derivatives.ops
 
     def needed(need: Need, alone: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any) -> Any:
+        params = map_arrays(ops.astype_float, params)
+
         def loss_by(table: Ops, params: Any) -> Any:
             return of.loss(table, params, state, batch, noise)[0]
 
@@ -226,7 +234,8 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
     """A workload's metrics, `f(params, model, split)`, of lanes (S, K)."""
 
     def one(params: Any, model: Any, split: Any) -> Any:
-        return evaluate(derivatives.ops, params, model, split)
+        with derivatives.products():
+            return evaluate(derivatives.model_ops, params, model, split)
 
     return over_lanes(derivatives, one, per_seed, noise=False)
 
@@ -238,6 +247,7 @@ def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool
     """
 
     def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        return derivatives.grad(lambda p: loss(derivatives.ops, p, model, batch, noise)[0])(params)
+        with derivatives.products():
+            return derivatives.grad(lambda p: loss(derivatives.model_ops, p, model, batch, noise)[0])(params)
 
     return derivatives.vmap(one, (0, None, 0 if per_sample else None, 0))

@@ -30,9 +30,11 @@ from harness.engine.derivatives import (
 from harness.engine.layout import Layout, end_to_end, layout
 from harness.engine.program import Carry, Constants, Inputs, Program, Update, Work
 from harness.interop.foreign import TorchRule, closure_evaluations
+from harness.precision import Policy
 from optimizers.bases import Change
 from optimizers.needs import Need
 from optimizers.rule import Rule
+from optimizers.state_precision import with_parameters_in_half
 from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
 
 SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
@@ -306,17 +308,33 @@ def evaluated_of(workload: Workload) -> Evaluated:
     return Evaluated(workload.loss, likelihood.outputs if likelihood else None, likelihood)
 
 
+def rule_held(rule: Rule, policy: Policy) -> Rule:
+    """A rule for parameters as a policy holds them; an optimizer of torch takes any as they are.
+
+    Raises:
+        OptionError: for a precision of parameters that the rule does not run in.
+    """
+    rule.check_dtype(policy.parameters)
+    as_computed = policy.parameters == policy.computed or isinstance(rule, TorchRule)
+    return rule if as_computed else with_parameters_in_half(rule)
+
+
 def load(bundle: Bundle, engine: Engine) -> Loaded:
-    """Move a bundle to its device and build its program; call inside the engine's context."""
+    """Move a bundle to its device and build its program; call inside the engine's context.
+
+    Raises:
+        OptionError: for a precision of parameters that the rule does not run in.
+    """
     ops, lay, workload = engine.ops, bundle.layout, bundle.workload
     seeds, settings = bundle.lanes
     shared = workload.shared_data
     per_seed = bundle.orders is not None or not shared
     program = Program(
         ops=ops,
-        update=bundle.update,
+        update=Update(rule_held(bundle.rule, engine.policy), lay),
         evaluation=step_evaluation(engine, evaluated_of(workload), lay, per_seed, bundle.needs),
         stop_gradient_norm=bundle.stop_gradient_norm,
+        held=engine.policy.parameters,
     )
     splits = {
         split: {name: ops.asarray(array) for name, array in _stacked(bundle, split).items()}
@@ -377,6 +395,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
             params = program.evaluated(carry, constants)
             _, grads, _ = full_gradient(params, carry.model, constants.data, {})
             flat = end_to_end(program.ops, program.update.layout.parameters, grads, 2)
+            flat = program.ops.astype_float(flat)
             found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
         return found
 

@@ -360,6 +360,7 @@ class Program:
         update: the rule on its layout.
         evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo` of lanes; a minibatch and
             noise have the seeds as their first axis.
+        held: the precision of parameters between steps, and of their gradients.
         stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
     """
 
@@ -367,27 +368,27 @@ class Program:
     update: Update
     evaluation: Evaluation
     stop_gradient_norm: float | None
+    held: str
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
         """Named parameters (S, K, ...) from coordinates (S, K, d)."""
         return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
 
     def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
-        """Parameters end to end (S, K, d) from coordinates."""
-        return self.update.layout.to_parameters(self.ops, matrices, coordinates)
+        """Parameters end to end (S, K, d), as they are held, from coordinates."""
+        lay = self.update.layout
+        wide = self.ops.astype_float(coordinates) if lay.blocks else coordinates
+        return self.ops.cast(lay.to_parameters(self.ops, matrices, wide), self.held)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Coordinates (S, K, d) from named parameters or gradients (S, K, ...)."""
+        """Coordinates (S, K, d), as they are held, from named parameters or gradients (S, K, ...)."""
         lay = self.update.layout
-        return lay.to_coordinates(self.ops, matrices, end_to_end(self.ops, lay.parameters, params, 2))
+        flat = end_to_end(self.ops, lay.parameters, params, 2)
+        wide = self.ops.astype_float(flat) if lay.blocks else flat
+        return self.ops.cast(lay.to_coordinates(self.ops, matrices, wide), self.held)
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
-        """The carry before the first step: the same point in every basis (000 Sec. 6).
-
-        Raises:
-            OptionError: for a precision that the rule does not run in.
-        """
-        self.update.rule.check_dtype(self.ops.dtype)
+        """The carry before the first step: the same point in every basis (000 Sec. 6)."""
         coordinates = self.coordinates(params, constants.matrices)
         lanes = tuple(coordinates.shape[:2])
         state = self.update.init(self.ops, coordinates)
@@ -475,7 +476,7 @@ class Program:
         if self.stop_gradient_norm is None:
             return carry.stopped_at
         ops = self.ops
-        flat = end_to_end(ops, self.update.layout.parameters, info.gradient, 2)
+        flat = ops.astype_float(end_to_end(ops, self.update.layout.parameters, info.gradient, 2))
         is_short = ops.sqrt(ops.sum(ops.square(flat), axis=-1)) < self.stop_gradient_norm
         return ops.where((carry.stopped_at == 0) & is_short, inputs.step, carry.stopped_at)
 

@@ -22,7 +22,15 @@ from harness.interop.files import FILE, error_at, load_file
 from harness.interop.needed_arguments import ADAMW, NEEDED
 from optimizers.needs import Need
 from optimizers.options import Option, OptionError, Options, complete
-from optimizers.rule import LEARNING_RATE, Array, Hyperparameter, Ops, ParameterRole, Rule
+from optimizers.rule import (
+    LEARNING_RATE,
+    PRECISIONS,
+    Array,
+    Hyperparameter,
+    Ops,
+    ParameterRole,
+    Rule,
+)
 
 RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
@@ -165,6 +173,7 @@ def rule(locator: str) -> Rule:
             hyperparameters=numbers,
             scope="named",
             backend=LIBRARIES[at.library],
+            dtypes=PRECISIONS,
             options=options,
             chosen=chosen,
             build=build,

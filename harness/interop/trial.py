@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from documents.document import Precision
 from documents.errors import InputError
+from documents.values import Precision
 from harness.backends.engine import engine
 from harness.engine.execution import Bundle, execute
 from optimizers.rule import Rule

@@ -31,6 +31,7 @@ from harness.stages.job import (
     Job,
     basis_of,
     bundle_of,
+    dtype_of,
     instance,
     precision_of,
     reestimation_of,
@@ -215,16 +216,21 @@ class _Meter:
         """The first lanes of the spec's one cell that fit into its memory, run for its few steps."""
         (workload,), (basis,), (optimizer,) = spec.workloads, spec.bases, spec.optimizers
         one, made = self.once(_made, workload)
-        dtype = precision_of(spec, workload_of(workload))
+        dtype = dtype_of(spec, workload_of(workload))
         job = Job(spec, self.folder, Clock(), 1, machine="")
         loaded = basis_of(self.once(self.estimated, workload, basis), workload, basis, [one], dtype)
         stacks = {group: np.repeat(each, len(spec.seeds), 0) for group, each in loaded.matrices.items()}
         cell = Cell(workload_of(workload), workload, optimizer, basis, spec.settings or ())
         whole = bundle_of(job, cell, [one] * len(spec.seeds), replace(loaded, matrices=stacks))
-        size = lanes_per_bundle(whole, np.dtype(dtype).itemsize, spec.bundle_memory_bytes)
+        size = lanes_per_bundle(whole, dtype.itemsize, spec.bundle_memory_bytes)
         marks: list[dict[str, float]] = []
         clock, part = Clock(), whole.part(slice(size[0]), slice(size[1]))
-        execute(part, job.engine(dtype), clock, lambda done: marks.append(dict(clock.seconds)))
+        execute(
+            part,
+            job.engine(precision_of(spec, workload_of(workload))),
+            clock,
+            lambda done: marks.append(dict(clock.seconds)),
+        )
         later = {phase: (marks[-1][phase] - marks[0][phase]) / (STRETCHES - 1) for phase in clock.seconds}
         stretched, evaluation = later["data"] + later["step"], later["evaluation"]
         return _Measured(

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from documents.claim import Claim, Condition, effect_of
-from documents.document import Judged, Precision, Targets
+from documents.document import Judged, Targets
 from documents.errors import InputError, unknown
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from documents.study import (
@@ -30,7 +30,7 @@ from documents.study import (
     read_yaml,
 )
 from documents.tuning import Search, Tuning
-from documents.values import Given, completed
+from documents.values import Given, Precision, completed
 from harness.backends import BACKENDS
 from harness.basis_estimation.transformed_inputs import check_inputs
 from harness.engine.layout import layout
@@ -38,6 +38,7 @@ from harness.engine.program import Update
 from harness.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from harness.interop.foreign import is_foreign
 from harness.paths import STUDY_FOLDER
+from harness.precision import POLICIES
 from harness.registry import canonical, canonical_in, find_rule, find_workload
 from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
@@ -487,7 +488,7 @@ def _check_layouts(
         workload = find_workload(spec.locator)
         for optimizer in optimizers_:
             try:
-                rule_of(optimizer).check_dtype(precision or workload.dtype)
+                rule_of(optimizer).check_dtype(POLICIES[precision or workload.dtype].parameters)
             except OptionError as error:
                 report(f"optimizers.{optimizer.label}", f"{spec.name}: {error}")
         roles = workload.roles(spec.settings)

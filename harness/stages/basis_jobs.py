@@ -7,10 +7,10 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from documents.document import Precision
 from documents.job import BasesSpec
 from documents.method import BasisSpec, WorkloadSpec
 from harness.backends.engine import Engine
@@ -23,9 +23,9 @@ from harness.stages.job import (
     Instance,
     Job,
     basis_name,
+    dtype_of,
     groups_of,
     instance,
-    precision_of,
     sampling_of,
     workload_of,
 )
@@ -51,9 +51,7 @@ def estimate_bases(job: Job) -> list[str]:
                 if failure is not None:
                     raise FailedBefore(failure)
                 job.attendance.journal.begin(place)
-                _estimate_seeds(
-                    job, engine, workload, basis, files, precision_of(spec, workload_of(workload))
-                )
+                _estimate_seeds(job, engine, workload, basis, files, dtype_of(spec, workload_of(workload)))
             except NotWritten:
                 raise
             except FAULTS as error:
@@ -70,7 +68,7 @@ def _estimate_seeds(
     workload: WorkloadSpec,
     basis: BasisSpec,
     files: Mapping[int, Path],
-    dtype: Precision,
+    dtype: np.dtype[Any],
 ) -> None:
     """Estimate a basis for each seed whose file is not there, and write it in the precision of its runs."""
     sample = None

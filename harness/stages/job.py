@@ -13,11 +13,12 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from documents.document import Precision
 from documents.errors import InputError
 from documents.job import BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
 from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from documents.values import Precision
 from harness.backends.engine import Engine
 from harness.basis_estimation.gradients import GradientSampling
 from harness.basis_estimation.reestimation import RenewalPlan
@@ -26,6 +27,7 @@ from harness.engine.execution import Bundle, Clock
 from harness.engine.schedules import multipliers
 from harness.paths import basis_file
 from harness.planning.studies import rule_of
+from harness.precision import POLICIES
 from harness.registry import find_workload
 from harness.seeding import WorkloadRandom, batch_order
 from harness.stages.supervision import FAILED, Attendance, FailedBefore, Failure
@@ -79,12 +81,12 @@ class Job:
             for hash_ in self.spec.upstream.get(stage, ())
         ]
 
-    def engine(self, dtype: str, backend: str | None = None, device: str | None = None) -> Engine:
+    def engine(self, precision: str, backend: str | None = None, device: str | None = None) -> Engine:
         """The spec's engine, or another; its import is timed apart."""
         with self.clock.phase("import"):
             from harness.backends.engine import engine
 
-            made = engine(backend or self.spec.backend, dtype, device or self.spec.device)
+            made = engine(backend or self.spec.backend, precision, device or self.spec.device)
             made.limit_threads(self.threads)
         return made
 
@@ -119,7 +121,7 @@ class LoadedBasis:
 
 
 def basis_of(
-    job: Job, workload: WorkloadSpec, basis: BasisSpec, instances: Sequence[Instance], dtype: str
+    job: Job, workload: WorkloadSpec, basis: BasisSpec, instances: Sequence[Instance], dtype: DTypeLike
 ) -> LoadedBasis:
     """The matrices of some instances: those that the bases job wrote, or drawn anew.
 
@@ -139,7 +141,9 @@ def basis_of(
     return LoadedBasis(matrices, 0, [0.0] * len(instances), {group.names: group.change for group in stacks})
 
 
-def _read_basis(job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: str) -> LoadedBasis:
+def _read_basis(
+    job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: DTypeLike
+) -> LoadedBasis:
     folders = job.upstream("bases")
     stacks: dict[tuple[str, ...], list[np.ndarray]] = {}
     changes: dict[tuple[str, ...], Change] = {}
@@ -247,6 +251,11 @@ def workload_of(spec: WorkloadSpec) -> Workload:
 def precision_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> Precision:
     """The precision of a workload's runs: what the study asks for, else the workload's own."""
     return spec.precision or workload.dtype
+
+
+def dtype_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> np.dtype[Any]:
+    """What a workload's runs compute in, but for products of the model; bases are held in it."""
+    return np.dtype(POLICIES[precision_of(spec, workload)].computed)
 
 
 def steps_of(spec: TrainingSpec, settings: Mapping[str, Any], examples: int) -> int:

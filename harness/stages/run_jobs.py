@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from documents.job import RunsSpec
@@ -27,6 +26,7 @@ from harness.stages.job import (
     LoadedBasis,
     basis_of,
     bundle_of,
+    dtype_of,
     instance,
     precision_of,
     workload_of,
@@ -55,10 +55,10 @@ def run_lanes(job: Job) -> list[str]:
     engines: dict[str, Engine] = {}
     instances: dict[str, list[Instance]] = {}
 
-    def engine_of(dtype: str) -> Engine:
-        if dtype not in engines:
-            engines[dtype] = job.engine(dtype)
-        return engines[dtype]
+    def engine_of(precision: str) -> Engine:
+        if precision not in engines:
+            engines[precision] = job.engine(precision)
+        return engines[precision]
 
     def instances_of(cell: Cell) -> list[Instance]:
         if cell.workload.name not in instances:
@@ -161,7 +161,7 @@ class _CellRun:
             attendance.journal.begin(building)
             try:
                 whole, basis = self._built()
-                itemsize = np.dtype(precision_of(self.job.training, self.cell.workload)).itemsize
+                itemsize = dtype_of(self.job.training, self.cell.workload).itemsize
                 size = lanes_per_bundle(whole, itemsize, self.job.training.bundle_memory_bytes)
             except FAULTS as error:
                 self.job.trace(error)
@@ -182,7 +182,7 @@ class _CellRun:
     def _built(self) -> tuple[Bundle, LoadedBasis]:
         job, cell = self.job, self.cell
         with job.clock.phase("data"):
-            dtype, instances = precision_of(job.training, cell.workload), self.instances_of(cell)
+            dtype, instances = dtype_of(job.training, cell.workload), self.instances_of(cell)
             basis = basis_of(job, cell.workload_spec, cell.basis, instances, dtype)
             return bundle_of(job, cell, instances, basis), basis
 

@@ -12,7 +12,17 @@ import polars as pl
 from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from harness.engine.execution import PHASES, Bundle
 from harness.progress import Progress
-from harness.stages.job import Cell, Instance, Job, basis_of, bundle_of, instance, precision_of, workload_of
+from harness.stages.job import (
+    Cell,
+    Instance,
+    Job,
+    basis_of,
+    bundle_of,
+    dtype_of,
+    instance,
+    precision_of,
+    workload_of,
+)
 from harness.stages.supervision import failure_of
 from harness.timing.clocks import pinned
 from harness.timing.step_times import NULL, Measured, Memory, Timing, measure_methods
@@ -112,8 +122,7 @@ def _bundle(
         **{item["name"]: item["value"] for item in run["hyperparameters"]},
     }
     cell = Cell(workload_of(workload), workload, optimizer, basis, [setting])
-    dtype = precision_of(job.training, cell.workload)
-    loaded = basis_of(job, workload, basis, [one], dtype)
+    loaded = basis_of(job, workload, basis, [one], dtype_of(job.training, cell.workload))
     return bundle_of(job, cell, [one], loaded)
 
 

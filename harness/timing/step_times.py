@@ -27,7 +27,7 @@ from harness.engine.execution import (
 from harness.engine.program import Carry
 from harness.timing.clocks import uncollected
 from harness.timing.memory import HostMemory, peak_resident_bytes, resident_bytes
-from optimizers.rule import LEARNING_RATE, Array, Ops, Rule
+from optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 
 SAMPLE_SECONDS = 0.01  # short stretches are taken several times in a row: clock and interrupts are small
 MOST_CALLS = 50
@@ -46,6 +46,7 @@ NULL = Rule(
     hyperparameters={"learning_rate": LEARNING_RATE},
     init=lambda ops, param: (),
     update=_no_update,
+    dtypes=PRECISIONS,
 )
 
 

@@ -13,7 +13,11 @@ TOGETHER, WIDE = 3, 2  # so many steps are taken on X X^T at a time where one si
 
 
 def newton_schulz(
-    ops: Any, matrix: Any, coefficients: Sequence[OddPolynomial], steps: int | None = None
+    ops: Any,
+    matrix: Any,
+    coefficients: Sequence[OddPolynomial],
+    steps: int | None = None,
+    precision: str | None = None,
 ) -> Any:
     """The polar factor by X <- c_1 X + c_2 (X X^T) X + c_3 (X X^T)^2 X + ... (002 eq. 147).
 
@@ -25,6 +29,7 @@ def newton_schulz(
         matrix: (..., m, n), of any scale.
         coefficients: c_1, c_2, ... of an odd polynomial by step; see COEFFICIENTS.
         steps: the last polynomial is repeated where there are fewer; one step a polynomial if not given.
+        precision: of the products, which come after the division by the norm; the matrix's if not given.
 
     Returns:
         U p(S / |S|) V^T, (..., m, n), where p is the composed polynomial; 0 for a matrix that is 0.
@@ -38,11 +43,12 @@ def newton_schulz(
     rows, columns = matrix.shape[-2:]
     tall = rows > columns
     x, _ = normalized(ops, ops.matrix_transpose(matrix) if tall else matrix, (-2, -1))
+    x = x if precision is None else ops.cast(x, precision)
     polynomials = [coefficients[min(step, len(coefficients) - 1)] for step in range(count)]
     together = TOGETHER if max(rows, columns) >= WIDE * min(rows, columns) else 1
     for first in range(0, count, together):
         x = _composed(ops, x, polynomials[first : first + together])
-    return ops.matrix_transpose(x) if tall else x
+    return ops.cast_like(ops.matrix_transpose(x) if tall else x, matrix)
 
 
 def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
@@ -51,7 +57,7 @@ def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
     A few at a time are as exact as one by one. More would not be: rounding in X X^T grows as its smallest
     eigenvalues do, by the square of c_1 in each.
     """
-    identity = ops.eye(x.shape[-2])
+    identity = ops.cast_like(ops.eye(x.shape[-2]), x)
     squares = gram(ops, x)
     total = None
     for number, polynomial in enumerate(polynomials):

@@ -73,6 +73,7 @@ CASES: dict[str, Case] = {
     "full_like": Case(lambda ops, x: ops.full_like(x, 0.3), (X,)),
     "astype_float": _unary("astype_float", X > 0, smooth=False),
     "cast": Case(lambda ops, x: ops.cast(ops.cast(x, "bfloat16"), ops.dtype), (X,), smooth=False),
+    "cast_like": Case(lambda ops, x: ops.cast_like(ops.cast(x, "bfloat16"), x), (X,), smooth=False),
     "cast, of integers": Case(lambda ops, x: ops.cast(x, "bfloat16"), (np.arange(3),), smooth=False),
     "stop_gradient": Case(lambda ops, x: x * ops.stop_gradient(x), (X,)),
     "sqrt": _unary("sqrt", POSITIVE),

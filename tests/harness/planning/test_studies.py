@@ -315,7 +315,11 @@ def test_a_claim_that_repeats_another_has_its_rule_in_other_bases(tmp_path):
         ("{egop: second}", "{egpo: second}", "again.bases: tiny.claim has no basis 'egpo'; did you mean"),
         ("{egop: second}", "{egop: third}", "the study has no method 'adam @ third'"),
         (", changed: with a second basis", "", "a claim that repeats another says what is changed"),
-        ("float32", "float16", "precision: 'float16' is not one of 'float32' or 'float64'"),
+        (
+            "float32",
+            "float16",
+            "precision: 'float16' is not one of 'float64', 'float32', 'tf32', 'mixed' or 'bfloat16'",
+        ),
     ],
 )
 def test_a_claim_that_cannot_be_repeated_is_refused(tmp_path, old, new, said):
