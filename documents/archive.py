@@ -128,6 +128,7 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
 SAME = (
     *("bases", "seeds", "precision", "tuning", "schedule"),
     *("stop", "targets", "compare", "budget", "evaluations"),
+    *("evaluated_splits", "gradient_accumulation", "clip_gradient_norm"),
 )  # of a study that joins another
 HERE = "here"
 

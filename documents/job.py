@@ -87,6 +87,9 @@ class TrainingSpec(JobSpec):
         budget: `{"epochs": n}` or `{"steps": n}`.
         evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
             before the first step.
+        evaluated_splits: whose metrics these are; None: all that a workload has.
+        gradient_accumulation: into how many equal parts a minibatch is cut, one evaluated after the other.
+        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule; None: to none.
         stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
         targets: threshold by metric, or by metric and workload.
         bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.
@@ -97,6 +100,9 @@ class TrainingSpec(JobSpec):
     evaluations: int
     schedule: Schedule
     stop: dict[str, float]
+    clip_gradient_norm: float | None = None
+    gradient_accumulation: int = 1
+    evaluated_splits: tuple[str, ...] | None = None
     targets: Targets
     bundle_memory_bytes: int
     precision: Precision | None = None
@@ -130,8 +136,10 @@ class TimingSpec(TrainingSpec):
 
 def training(study: Any, size: Any) -> dict[str, Any]:
     """The fields of a job that are its study's, whatever it runs; arguments as those of `runs_spec`."""
-    asked = {name: getattr(study, name) for name in ("schedule", "stop", "targets", "precision")}
-    return {"study": study.name, **asked, "budget": size.budget, "evaluations": size.evaluations}
+    asked = ("schedule", "stop", "clip_gradient_norm", "targets", "precision")
+    sized = ("budget", "evaluations", "evaluated_splits", "gradient_accumulation")
+    given = {name: getattr(of, name) for of, names in ((study, asked), (size, sized)) for name in names}
+    return {"study": study.name, **given}
 
 
 def runs_spec(study: Any, size: Any, **own: Any) -> RunsSpec:

@@ -95,6 +95,9 @@ class StudyPlan(Deciding):
         compare: the headline metric.
         budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
         evaluations: how many equal stretches a run is cut into.
+        evaluated_splits: those that metrics are of; None: all.
+        gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
+        clip_gradient_norm: the norm to which longer gradients are shortened; None: they are not.
         joins: the study whose methods its own are compared with, under the same protocol; empty for none.
         contributed: who hands its method in; None where nobody does.
         joined: the studies that join this one, by the set that they are of, or `HERE`.
@@ -115,10 +118,13 @@ class StudyPlan(Deciding):
     tuning: Tuning
     schedule: Schedule = Schedule()
     stop: dict[str, float] = Field(default={})
+    clip_gradient_norm: float | None = None
     targets: Targets = Field(default={})
     compare: Judged
     budget: dict[str, int]
     evaluations: int
+    evaluated_splits: tuple[str, ...] | None = None
+    gradient_accumulation: int = 1
     tables: Path
     figures: Path
     joins: str = ""

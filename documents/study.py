@@ -113,10 +113,16 @@ NamedItems = Annotated[tuple[Named, ...], Field(strict=False, min_length=1)]
 
 
 class Schedule(Document):
-    """What multiplies the learning rate, for every method alike."""
+    """What multiplies the learning rate, for every method alike.
+
+    Args:
+        warmup, cooldown: shares of the steps.
+        warmup_epochs: instead of `warmup`, in epochs; None where that is given.
+    """
 
     name: str = "constant"
     warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    warmup_epochs: Annotated[float, Field(ge=0.0)] | None = None
     cooldown: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     final: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
 
@@ -130,6 +136,10 @@ class Schedule(Document):
             raise ValueError(f"final: {self.name} has none; remove it, or name another schedule")
         if self.cooldown and self.name != "constant":
             raise ValueError(f"cooldown: it is of a constant schedule, and {self.name} falls by itself")
+        if self.warmup and self.warmup_epochs is not None:
+            raise ValueError(
+                "warmup_epochs: warmup says the same as a share of the steps; give one of the two"
+            )
         if self.warmup + self.cooldown > 1.0:
             raise ValueError("cooldown: warmup and cooldown are shares of the steps; together they exceed 1")
         return self
@@ -178,6 +188,8 @@ class Scale(Document):
     epochs: Budget | None = None
     steps: Budget | None = None
     evaluations: Positive
+    evaluated_splits: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None  # None: all
+    gradient_accumulation: Positive = 1  # equal parts of a minibatch, one evaluated after the other
     seeds: Seeds
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default={})
@@ -241,6 +253,7 @@ class StudyFile(Document):
     tuning: Tuning
     schedule: Schedule = Schedule()
     stop: Stop = Stop()
+    clip_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None
     precision: Precision | None = None
     targets: Targets = Field(default={})
     compare: Compare

@@ -265,6 +265,7 @@ def layers_need(fisher: str) -> Need:
         amortized=True,
         draw=draw_targets if fisher == "sampled" else None,
         of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
+        is_mean=fisher != "empirical_of_mean",  # 1 / N^2 of a sum over N examples
     )
 
 

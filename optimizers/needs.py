@@ -119,6 +119,8 @@ class Need:
         draw: `draw(likelihood, generator, shape) -> array` draws on the host what targets of the shape of a
             model's outputs are made of; None where nothing is drawn.
         of_likelihood: what needs the workload's likelihood, such as an option; empty where it is not needed.
+        is_mean: whether the mean of its values on equal parts of a minibatch is its value on the whole, as of
+            a mean over examples; else it is refused where gradients are accumulated.
     """
 
     name: str
@@ -131,6 +133,15 @@ class Need:
     amortized: bool = False
     draw: Callable[[TargetLikelihood, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
     of_likelihood: str = ""
+    is_mean: bool = False
+
+    def check_accumulation(self, owner: str, parts: int) -> None:
+        """Raise OptionError where a rule, `owner`, takes it of a minibatch in so many parts, and cannot."""
+        if parts > 1 and not self.is_mean:
+            raise OptionError(
+                f"{owner}: needs {self.description} of the whole minibatch, which is not the mean over its "
+                "parts; leave gradient_accumulation out"
+            )
 
     def check_likelihood(self, owner: str, likelihood: TargetLikelihood | None) -> None:
         """Raise OptionError where a workload does not give the likelihood that a rule, `owner`, needs."""
@@ -158,4 +169,5 @@ HESSIAN = Need(
     entries=lambda model: model.dimension**2,
     example=lambda model: np.eye(model.dimension),
     change_basis=_change_both_sides,
+    is_mean=True,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -18,7 +18,9 @@ Arrays = Mapping[str, Array]
 Settings = Mapping[str, Any]
 
 
-GRADIENT_NORM = "gradient_norm"  # the metric that the executor computes, the norm of the full-batch gradient
+# Metrics that the executor computes where they are declared: the norm of the full-batch gradient; and the
+# mean loss of the steps since the evaluation before, at step 0 the loss of the first step's minibatch.
+GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 
 class DataMissing(InputError):
@@ -73,6 +75,13 @@ def require_batch(settings: Settings, examples: int) -> None:
             f"batch_size = {settings['batch_size']} is larger than the {examples} training examples "
             "(null: full batch)"
         )
+
+
+def split_of(metric: str) -> str | None:
+    """The split whose examples a metric is of, which are all passed through; None for what steps give."""
+    if metric == MINIBATCH_LOSS:
+        return None
+    return "train" if metric == GRADIENT_NORM else metric.partition("_")[0]
 
 
 Loss = Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arrays]]
@@ -142,8 +151,9 @@ class Workload:
         description: one line for `curvebench list` and the report.
         source: file and place in the seed documents.
         metrics: what evaluation gives, by full name: the split, an underscore, the key that `evaluate`
-            returns (`train_loss`, `validation_accuracy`). `gradient_norm`, the Euclidean norm of the
-            full-batch gradient, may be declared too: the executor computes it.
+            returns (`train_loss`, `validation_accuracy`). Two may be declared too that the executor computes:
+            `gradient_norm`, the Euclidean norm of the full-batch gradient, and `minibatch_loss`, the mean
+            loss of the steps since the evaluation before, which takes no pass over the data.
         settings: the choices a study may make, among them `batch_size` (null: full batch).
         dtype: the precision of its runs where a study asks for none, a policy's word.
         shared_data: whether `splits` is the same for every seed, so that lanes store it once.
@@ -156,7 +166,8 @@ class Workload:
         likelihood: how targets are drawn from the model, for rules that need its Fisher matrix; None where
             that is not said.
         noise: `noise(settings, generator, batch_size) -> arrays` draws what one step of one seed needs, such
-            as masks of dropout and shifts of augmentation, on the host; None where a loss takes none.
+            as masks of dropout and shifts of augmentation, on the host; None where a loss takes none. Where
+            gradients are accumulated, arrays whose first axis counts the examples are cut with them.
         linear_input: the weight (outputs, inputs) and the field (examples, inputs) of every split that enter
             loss and evaluation by the product of field and weight's transpose alone; None where none do.
         mapped: whether lanes advance side by side in one program; False where convolutions make lane after
@@ -205,6 +216,18 @@ class Workload:
             )
         if self.streamed and self.evaluation_batch is None:
             raise ValueError(f"{self.name}: training data that are streamed need an evaluation_batch")
+
+    @property
+    def evaluated_splits(self) -> tuple[str, ...]:
+        """The splits that its metrics are of."""
+        return tuple(dict.fromkeys(filter(None, map(split_of, self.metrics))))
+
+    def evaluated_on(self, splits: Collection[str] | None) -> Workload:
+        """The workload with the metrics of some splits alone, and what steps give; None: with all."""
+        if splits is None:
+            return self
+        kept = {name: metric for name, metric in self.metrics.items() if split_of(name) in (None, *splits)}
+        return replace(self, metrics=kept)
 
     def complete(self, given: Settings) -> dict[str, Any]:
         """The given settings completed by the defaults.

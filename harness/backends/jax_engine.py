@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
@@ -79,6 +80,23 @@ class JaxEngine:
     ) -> tuple[Any, Callable[..., Any], Any]:
         value, pullback, others = jax.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
+
+    def accumulate(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
+        first = jax.tree.map(lambda array: array[0], parts)
+        summand = jax.eval_shape(function, carry, first)[1]
+        start = (carry, jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), summand))
+
+        def add(so_far: tuple[Any, Any], part: Any) -> tuple[tuple[Any, Any], None]:
+            carry, summand = function(so_far[0], part)
+            return (carry, jax.tree.map(jnp.add, so_far[1], summand)), None
+
+        if self.device == "cpu" and _has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
+            so_far = start
+            for number in range(len(jax.tree.leaves(parts)[0])):  # inside a loop convolutions are slow there
+                index = number + _zero_after(so_far[1])
+                so_far, _ = add(so_far, jax.tree.map(lambda array, i=index: array[i], parts))
+            return so_far
+        return jax.lax.scan(add, start, parts)[0]
 
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
@@ -156,6 +174,15 @@ class _Loop:
             bounds = (np.int32(indices[0]), np.int32(indices[-1] + 1))
             carry = self.programs[work](carry, constants, inputs, *bounds)
         return carry
+
+
+def _zero_after(arrays: Any) -> Array:
+    """0, which the compiler only knows when all of the arrays are computed: what uses it is not begun before.
+
+    XLA takes barriers out before it orders operations on a CPU, and would hold the activations of all parts.
+    """
+    firsts = [leaf.reshape(-1)[0] for leaf in jax.tree.leaves(arrays)]
+    return (jnp.stack(firsts).max() > jnp.inf).astype(jnp.int32)
 
 
 def _has_convolution(jaxpr: Any) -> bool:

@@ -109,6 +109,14 @@ class TorchEngine:
         value, pullback, others = torch.func.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 
+    def accumulate(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
+        total = None
+        for number in range(len(pytree.tree_leaves(parts)[0])):
+            part = map_arrays(lambda array, number=number: array[number], parts)
+            carry, summand = function(carry, part)
+            total = summand if total is None else map_arrays(torch.add, total, summand)
+        return carry, total
+
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
@@ -311,6 +319,7 @@ class _Foreign:
                     point = program.parameters(carry.coordinates, moment.constants.matrices)
                     work = program.update.work_of(moment.number)
                     info = program.evaluate(point, moment.model, moment.constants, moment.inputs, work)
+                    info = program.clipped(info)
                     flat = program.coordinates(info.gradient, moment.constants.matrices)
                     return info.loss[0, 0], by_leaf(flat)
 
@@ -404,6 +413,8 @@ def _segment(
         """`Program.apply`, written into the buffers."""
         stopped_at = program.stopped_at(carry, moment.info, moment.inputs)
         model = moment.info.model
+        if program.clip_gradient_norm is not None:
+            moment = replace(moment, info=program.clipped(moment.info))
         if program.stop_gradient_norm is not None:
             moment = replace(moment, held=stopped_at > 0)
             model = where_lanes(ops, moment.held, carry.model, model)
@@ -418,7 +429,7 @@ def _segment(
         # Another segment may have gone on in the same buffer, with a state of its own.
         if held is None or held.buffer is not carry.coordinates or held.state is not carry.state:
             held = hold(carry, constants)
-        carry, losses = carry._replace(state=held.state), []
+        carry, losses, stopped_at = carry._replace(state=held.state), [], carry.stopped_at
         numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
         for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
             point = program.point(carry, constants, one) if held.params is None else held.params
@@ -427,7 +438,7 @@ def _segment(
             losses.append(info.loss)
             moment = _Moment(program, constants, one, round(number), multiplier, info, carry.model, None)
             carry = apply(held, carry, moment)
-        return program.diverged(carry, torch.stack(losses, dim=-1), inputs.step)
+        return program.with_losses(carry, stopped_at, torch.stack(losses, dim=-1), inputs.step)
 
     def guarded(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         with never_eager() if compiled else nullcontext(), torch.no_grad():

@@ -64,6 +64,12 @@ class Derivatives(Protocol):
         `alone` says that it is not mapped.
         """
 
+    def accumulate(self, function: Function, carry: Any, parts: Any) -> tuple[Any, Any]:
+        """`(carry, total)` of `function(carry, part) -> (carry, summand)` along the first axis of `parts`.
+
+        One part after another: what a part holds on its way is given back before the next.
+        """
+
 
 def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: bool) -> Function:
     """`one(params, model, batch)`, or with noise, mapped over settings and then seeds.

@@ -28,14 +28,14 @@ from harness.engine.derivatives import (
     step_evaluation,
 )
 from harness.engine.layout import Layout, end_to_end, layout
-from harness.engine.program import Carry, Constants, Inputs, Program, Update, Work
+from harness.engine.program import Carry, Constants, Inputs, Program, StepLosses, Update, Work
 from harness.interop.foreign import TorchRule, closure_evaluations
 from harness.precision import Policy
 from optimizers.bases import Change
 from optimizers.needs import Need
 from optimizers.rule import Rule
 from optimizers.state_precision import with_parameters_in_half
-from workloads.workload import GRADIENT_NORM, Problem, Random, Workload
+from workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Problem, Random, Workload
 
 SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
 PHASES = ("import", "data", "compile", "step", "evaluation")
@@ -72,6 +72,8 @@ class Bundle:
         schedule: (steps,) multipliers of the learning rate.
         evaluations: how many stretches the steps are cut into; metrics are taken after each.
         stop_gradient_norm: the gradient norm below which a lane stops, or None.
+        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
+        gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
         factors: of hyperparameters, by their name, then by parameter name or kind.
         reestimation: when and how bases are estimated anew, or None.
     """
@@ -86,6 +88,8 @@ class Bundle:
     matrices: Mapping[tuple[str, ...], np.ndarray] = field(default_factory=dict)
     changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
     stop_gradient_norm: float | None = None
+    clip_gradient_norm: float | None = None
+    gradient_accumulation: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -98,6 +102,9 @@ class Bundle:
             raise ValueError(f"{self.rule.name} draws targets: randoms needs a generator a problem")
         if self.workload.streamed and self.orders is None:
             raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
+        parts = self.gradient_accumulation
+        if parts > 1 and (self.orders is None or self.batch_size % parts):
+            raise ValueError(f"{self.workload.name}: gradient_accumulation: {parts} divides no batch_size")
         if self.reestimation is not None and len(self.randoms) != len(self.problems):
             raise ValueError("a basis that is estimated anew: randoms needs a generator a problem")
 
@@ -165,6 +172,15 @@ class Bundle:
                 found[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
         return found
 
+    def check_accumulation(self) -> None:
+        """Check that what the rule needs can be taken part by part.
+
+        Raises:
+            OptionError: for a need that cannot.
+        """
+        for need in self.needs:
+            need.check_accumulation(self.rule.name, self.gradient_accumulation)
+
     @property
     def is_random(self) -> bool:
         """Whether steps draw anything."""
@@ -227,9 +243,11 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
 
     An upper bound where lanes are evaluated in turn. Counted are the basis of a seed, twice where V may be
     held with V^T; of each lane four copies of its parameters, two of its state, what the rule needs besides
-    the gradient, and twice the activations of the largest split that is evaluated at once, taken as one
-    number for every example and row of a parameter; and a seed's data where it is held on the device.
-    Settings do not share a basis that is estimated anew around each one's iterate.
+    the gradient, and twice the activations of the part of a minibatch, or of the largest split, that is
+    evaluated at once, taken as one number for every example and row of a parameter; and a seed's data where
+    it is held on the device. Accumulation holds the gradient and the needs of a part beside their sums, and
+    clipping the gradient as it was. Settings do not share a basis that is estimated anew around each one's
+    iterate.
     """
     seeds, settings = bundle.lanes
     settings = 1 if bundle.points else settings
@@ -239,12 +257,15 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
     basis = sum(math.prod(shape) * max(1, separate_copies(*shape)) for shape in shapes)
     held = [split for name, split in problem.splits.items() if is_held(workload, name)]
-    examples = max(len(next(iter(split.values()))) for split in problem.splits.values())
-    at_once = max(bundle.batch_size, min(examples, workload.evaluation_batch or examples))
+    evaluated = [problem.splits[name] for name in workload.evaluated_splits]
+    examples = max((len(next(iter(split.values()))) for split in evaluated), default=0)
+    parts = bundle.gradient_accumulation
+    at_once = max(bundle.batch_size // parts, min(examples, workload.evaluation_batch or examples))
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
     total = bundle.layout.total
-    lane = 4 * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
-    lane += sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
+    copies = 4 + (parts > 1) + (bundle.clip_gradient_norm is not None)
+    lane = copies * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
+    lane += (1 + (parts > 1)) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
     data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
     fixed = itemsize * (basis + data)
     fitting = max(1, min(settings, (memory_limit_bytes - fixed) // (itemsize * lane)))
@@ -278,7 +299,7 @@ def is_held(workload: Workload, split: str) -> bool:
     """Whether a split is held on the device, and not sent in pieces."""
     if split == "train" and not workload.streamed:
         return True
-    return workload.evaluation_batch is None
+    return workload.evaluation_batch is None and split in workload.evaluated_splits
 
 
 @dataclass(frozen=True)
@@ -326,6 +347,7 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
         OptionError: for a precision of parameters that the rule does not run in.
     """
     ops, lay, workload = engine.ops, bundle.layout, bundle.workload
+    bundle.check_accumulation()
     seeds, settings = bundle.lanes
     shared = workload.shared_data
     per_seed = bundle.orders is not None or not shared
@@ -335,6 +357,10 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
         evaluation=step_evaluation(engine, evaluated_of(workload), lay, per_seed, bundle.needs),
         stop_gradient_norm=bundle.stop_gradient_norm,
         held=engine.policy.parameters,
+        clip_gradient_norm=bundle.clip_gradient_norm,
+        parts=bundle.gradient_accumulation,
+        accumulate=engine.accumulate,
+        averages_losses=MINIBATCH_LOSS in workload.metrics,
     )
     splits = {
         split: {name: ops.asarray(array) for name, array in _stacked(bundle, split).items()}
@@ -377,6 +403,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
         return {
             f"{split}_{key}": value
             for split, arrays in splits.items()
+            if split in workload.evaluated_splits
             for key, value in mapped(params, carry.model, arrays).items()
             if f"{split}_{key}" in workload.metrics
         }
@@ -413,7 +440,8 @@ def _in_pieces(
 ) -> Evaluate:
     size = bundle.workload.evaluation_batch
     assert size is not None
-    counts = {split: len(next(iter(arrays.values()))) for split, arrays in bundle.problems[0].splits.items()}
+    splits = bundle.problems[0].splits
+    counts = {split: len(next(iter(splits[split].values()))) for split in bundle.workload.evaluated_splits}
     compiled: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {}
 
     def piece(split: str, start: int) -> dict[str, Any]:
@@ -564,8 +592,14 @@ def execute(
         done = 0
 
         def measure() -> None:
+            nonlocal carry
             with clock.phase("evaluation"):
                 rows.append(evaluate(carry, constants))
+                if carry.losses is not None:
+                    rows[-1][MINIBATCH_LOSS], first = mean_losses(ops, carry.losses)
+                    if len(rows) == 2:
+                        rows[0][MINIBATCH_LOSS] = first
+                    carry = carry._replace(losses=program.no_losses(bundle.lanes))
             besides.append(closure_evaluations(carry.state))
 
         measure()
@@ -596,6 +630,12 @@ def execute(
         closure_evaluations=np.array(besides),
         reestimation_seconds=seconds,
     )
+
+
+def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the first loss of the steps since the last evaluation, (S, K); NaN of none."""
+    total, count, first = (np.array(ops.to_numpy(each), np.float64) for each in losses)
+    return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first
 
 
 class TerminationTracker:

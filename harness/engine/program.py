@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from documents.errors import unknown
 from harness.backends.ops import Array, Ops
-from harness.engine.derivatives import Evaluation, StepInfo
+from harness.engine.derivatives import Evaluation, StepInfo, map_arrays
 from harness.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side
 from optimizers.options import OptionError
 from optimizers.rule import Part, Rule
@@ -288,6 +288,14 @@ class Update:
         return side_by_side(ops, flats), tuple(states)
 
 
+class StepLosses(NamedTuple):
+    """What the losses of the steps since the last evaluation come to; (S, K) are seeds and settings."""
+
+    total: Array  # (S, K)
+    count: Array  # (S, K), fewer than the steps where a lane has stopped
+    first: Array  # (S, K), the loss of the first of these steps
+
+
 class Carry(NamedTuple):
     """What a bundle carries from step to step; (S, K) are seeds and settings."""
 
@@ -296,6 +304,7 @@ class Carry(NamedTuple):
     model: dict[str, Array]  # model state, each (S, K, ...)
     diverged_at: Array  # (S, K), the step of the first loss that is not finite; 0 means none
     stopped_at: Array  # (S, K), the step whose gradient was below the threshold; 0 means none
+    losses: StepLosses | None = None  # None where no metric asks for them
 
 
 class Constants(NamedTuple):
@@ -341,6 +350,26 @@ def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
     return {name: values[constants.rows, order] for name, values in constants.data.items()}
 
 
+def in_parts(ops: Ops, inputs: Inputs, parts: int) -> dict[str, Any]:
+    """What of a step's inputs differs between equal parts of its minibatch, with a first axis of parts.
+
+    Noise is cut where its axis after the seeds counts the examples; what a whole step draws, all parts see.
+    """
+
+    def cut(array: Array) -> Array:
+        seeds, examples, *rest = array.shape
+        return ops.swapaxes(ops.reshape(array, (seeds, parts, examples // parts, *rest)), 0, 1)
+
+    whole = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
+    noise = {
+        name: array
+        for name, array in (inputs.noise or {}).items()
+        if array.ndim > 1 and array.shape[1] == whole.shape[1]
+    }
+    given = {"order": inputs.order, "batch": inputs.batch, "noise": noise}
+    return {name: map_arrays(cut, value) for name, value in given.items() if value is not None}
+
+
 def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
     """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
     if isinstance(one, Mapping):
@@ -362,6 +391,10 @@ class Program:
             noise have the seeds as their first axis.
         held: the precision of parameters between steps, and of their gradients.
         stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
+        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
+        parts: into how many equal parts a minibatch is cut, whose losses, gradients and needs are averaged.
+        accumulate: the backend's (`Derivatives.accumulate`); None where there is one part.
+        averages_losses: whether the losses of steps are averaged between evaluations.
     """
 
     ops: Ops
@@ -369,6 +402,10 @@ class Program:
     evaluation: Evaluation
     stop_gradient_norm: float | None
     held: str
+    clip_gradient_norm: float | None = None
+    parts: int = 1
+    accumulate: Callable[..., tuple[Any, Any]] | None = None
+    averages_losses: bool = False
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
         """Named parameters (S, K, ...) from coordinates (S, K, d)."""
@@ -392,7 +429,12 @@ class Program:
         coordinates = self.coordinates(params, constants.matrices)
         lanes = tuple(coordinates.shape[:2])
         state = self.update.init(self.ops, coordinates)
-        return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes))
+        losses = self.no_losses(lanes) if self.averages_losses else None
+        return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes), losses)
+
+    def no_losses(self, lanes: tuple[int, ...]) -> StepLosses:
+        """The losses of no step."""
+        return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
         """Hyperparameters as given, the number of the step and the schedule, each (1, K, 1) or (1, 1, 1)."""
@@ -448,9 +490,44 @@ class Program:
         inputs: Inputs,
         work: Work,
     ) -> StepInfo:
-        """What a step learns there of the loss of its minibatch."""
-        observes = bool(work & Work.OBSERVE)
-        return self.evaluation(point, model, pick(constants, inputs), inputs.noise or {}, observes)
+        """What a step learns there of the loss of its minibatch, in parts where gradients are accumulated.
+
+        The model state goes from part to part; all else is the mean over parts.
+        """
+
+        def of(model: Mapping[str, Array], given: Inputs) -> StepInfo:
+            observes = bool(work & Work.OBSERVE)
+            return self.evaluation(point, model, pick(constants, given), given.noise or {}, observes)
+
+        if self.parts == 1 or self.accumulate is None:
+            return of(model, inputs)
+
+        def of_part(model: Mapping[str, Array], part: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+            noise = {**(inputs.noise or {}), **part["noise"]}
+            info = of(model, inputs._replace(**{**part, "noise": noise}))
+            return info.model, (info.loss, info.gradient, info.needs)
+
+        parts = in_parts(self.ops, inputs, self.parts)
+        after, total = self.accumulate(of_part, dict(model), parts)
+        loss, gradient, needs = map_arrays(lambda array: array / self.parts, total)
+        return StepInfo(loss, gradient, after, needs)
+
+    def clipped(self, info: StepInfo) -> StepInfo:
+        """The record with the gradient that the rule sees: g min(1, c / |g|) of each lane.
+
+        |g| is the Euclidean norm over all parameters in the original coordinates, as Pascanu et al. 2013,
+        Alg. 1, without overflow: entries are divided by the largest. What is not finite stays so.
+        """
+        if self.clip_gradient_norm is None:
+            return info
+        ops, shapes = self.ops, self.update.layout.parameters
+        flat = end_to_end(ops, shapes, info.gradient, 2)
+        largest = ops.max(ops.abs(flat), axis=-1, keepdims=True)
+        largest = ops.where(largest > 0, largest, 1.0)
+        relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))
+        share = (self.clip_gradient_norm / largest) / relative_norm
+        share = ops.where(share < 1, share, 1.0)  # NaN, of a gradient that is not finite, is not below 1
+        return info._replace(gradient=by_name(ops, shapes, flat * share))
 
     def apply(
         self,
@@ -461,7 +538,7 @@ class Program:
         work: Work = Work.NONE,
     ) -> Carry:
         """The carry after the rule's update, which a lane that stops does not take."""
-        grad = self.coordinates(info.gradient, constants.matrices)
+        grad = self.coordinates(self.clipped(info).gradient, constants.matrices)
         values = {**self.values(constants, inputs), **self.needed(info, constants.matrices)}
         coordinates, state = self.update.apply(self.ops, grad, carry.state, carry.coordinates, values, work)
         model, stopped_at = info.model, self.stopped_at(carry, info, inputs)
@@ -469,7 +546,7 @@ class Program:
             held = (carry.coordinates, carry.state, carry.model)
             new = (coordinates, state, model)
             coordinates, state, model = where_lanes(self.ops, stopped_at > 0, held, new)
-        return Carry(coordinates, state, model, carry.diverged_at, stopped_at)
+        return carry._replace(coordinates=coordinates, state=state, model=model, stopped_at=stopped_at)
 
     def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
         """(S, K), where lanes stop by a short gradient; step t begins after t - 1 updates, which it keeps."""
@@ -480,15 +557,32 @@ class Program:
         is_short = ops.sqrt(ops.sum(ops.square(flat), axis=-1)) < self.stop_gradient_norm
         return ops.where((carry.stopped_at == 0) & is_short, inputs.step, carry.stopped_at)
 
-    def diverged(self, carry: Carry, losses: Array, steps: Array) -> Carry:
-        """The carry after steps (T,) with losses (S, K, T): it diverges at the first not finite."""
+    def with_losses(self, carry: Carry, stopped_at: Array, losses: Array, steps: Array) -> Carry:
+        """The carry after steps (T,) with losses (S, K, T): it diverges at the first not finite.
+
+        Args:
+            stopped_at: (S, K), as it was before these steps.
+        """
         ops = self.ops
         first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)
         is_new = (carry.diverged_at == 0) & ops.isfinite(first)
-        return carry._replace(diverged_at=ops.where(is_new, first, carry.diverged_at))
+        carry = carry._replace(diverged_at=ops.where(is_new, first, carry.diverged_at))
+        if carry.losses is None:
+            return carry
+        goes_on = (stopped_at == 0)[..., None]
+        goes_on = goes_on & ((carry.stopped_at == 0)[..., None] | (steps <= carry.stopped_at[..., None]))
+        count = ops.sum(ops.astype_float(goes_on), axis=-1)
+        is_first = (carry.losses.count == 0) & (count > 0)
+        return carry._replace(
+            losses=StepLosses(
+                total=carry.losses.total + ops.sum(ops.where(goes_on, losses, 0.0), axis=-1),
+                count=carry.losses.count + count,
+                first=ops.where(is_first, losses[..., 0], carry.losses.first),
+            )
+        )
 
     def step(self, carry: Carry, constants: Constants, inputs: Inputs, work: Work = Work.NONE) -> Carry:
         """One optimization step of every lane (000 Alg. 2.1 lines 5-6 where there is a basis)."""
         info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs, work)
-        carry = self.apply(carry, info, constants, inputs, work)
-        return self.diverged(carry, info.loss[..., None], inputs.step[None])
+        stepped = self.apply(carry, info, constants, inputs, work)
+        return self.with_losses(stepped, carry.stopped_at, info.loss[..., None], inputs.step[None])

@@ -24,18 +24,32 @@ SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def multipliers(schedule: Mapping[str, Any], steps: int) -> np.ndarray:
+def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = None) -> np.ndarray:
     """The multiplier of each step, shape (steps,), float64.
 
-    `warmup` is the share of the steps in which the multiplier rises linearly to 1. After it cosine and linear
+    `warmup` is the share of the steps in which the multiplier rises linearly to 1; or `warmup_epochs` are the
+    epochs, of so many steps each. After it cosine and linear
     go from 1 towards `final`, which they would reach one step after the last (as in
     torch.optim.lr_scheduler.CosineAnnealingLR with T_max = steps), and inverse_sqrt is 1 / sqrt(t) with t = 1
     at the first step after warm-up. A constant schedule stays at 1 and falls linearly in the last share
     `cooldown` of the steps, in the same way: warm-up, stable phase, cool-down (002 Sec. 4.4).
+
+    Raises:
+        ValueError: when warm-up and cool-down take more than the steps.
     """
-    name = schedule.get("name", "constant")
+    name, epochs = schedule.get("name", "constant"), schedule.get("warmup_epochs")
     warm = round(float(schedule.get("warmup", 0.0)) * steps)
-    cool = min(round(float(schedule.get("cooldown", 0.0)) * steps), steps - warm)
+    cool = round(float(schedule.get("cooldown", 0.0)) * steps)
+    if epochs is None:
+        cool = min(cool, steps - warm)  # of shares that fill the steps, both rounded up
+    else:
+        assert epoch is not None, "given where epochs are"
+        warm = round(epochs * epoch)
+        if warm + cool > steps:
+            after = f", and a cool-down of {cool}" if cool else ""
+            raise ValueError(
+                f"warmup_epochs: {epochs:g} are {warm} steps{after}, and a run has {steps}; give fewer epochs"
+            )
     final = float(schedule.get("final", 0.0))
     step = np.arange(steps, dtype=np.float64)
     start = steps - cool if name == "constant" else warm

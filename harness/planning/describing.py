@@ -52,21 +52,23 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
     return StudyPlan.taken_from(
         study,
         notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
-        workloads=tuple(map(_workload_plan, study.workloads[scale])),
+        workloads=tuple(_workload_plan(one, own.evaluated_splits) for one in study.workloads[scale]),
         runs_on=runs_on,
         seeds=own.seeds,
         first_final_seed=first_final_seed(study, scale),
         targets=dict(sorted(study.targets.items())),  # the first one heads pages
         budget=own.budget,
         evaluations=own.evaluations,
+        evaluated_splits=own.evaluated_splits,
+        gradient_accumulation=own.gradient_accumulation,
         tables=Path(),
         figures=Path(),
         **deciding(study, scale),
     )
 
 
-def _workload_plan(spec: WorkloadSpec) -> WorkloadPlan:
-    workload = find_workload(spec.locator)
+def _workload_plan(spec: WorkloadSpec, splits: tuple[str, ...] | None) -> WorkloadPlan:
+    workload = find_workload(spec.locator).evaluated_on(splits)
     metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
     return WorkloadPlan.taken_from(
         workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics

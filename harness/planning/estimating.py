@@ -197,6 +197,7 @@ class _Meter:
             seeds=(SEED,) * seeds,
             settings=settings[:1] * together,
             budget={"steps": STRETCHES * stretch},
+            schedule=spec.schedule.model_copy(update={"warmup_epochs": None}),  # may be longer than that
             evaluations=STRETCHES,
             targets={},
             upstream={},
@@ -220,7 +221,8 @@ class _Meter:
         job = Job(spec, self.folder, Clock(), 1, machine="")
         loaded = basis_of(self.once(self.estimated, workload, basis), workload, basis, [one], dtype)
         stacks = {group: np.repeat(each, len(spec.seeds), 0) for group, each in loaded.matrices.items()}
-        cell = Cell(workload_of(workload), workload, optimizer, basis, spec.settings or ())
+        evaluated = workload_of(workload, spec.evaluated_splits)
+        cell = Cell(evaluated, workload, optimizer, basis, spec.settings or ())
         whole = bundle_of(job, cell, [one] * len(spec.seeds), replace(loaded, matrices=stacks))
         size = lanes_per_bundle(whole, dtype.itemsize, spec.bundle_memory_bytes)
         marks: list[dict[str, float]] = []

@@ -44,6 +44,7 @@ from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
 from results.verdicts import rule_hash
 from workloads import Metric, Role, Workload
+from workloads.workload import split_of
 
 BLOCKS = 1_000_000  # of final seeds
 
@@ -69,6 +70,7 @@ class Study:
     tuning: Tuning
     schedule: Schedule
     stop: Mapping[str, float]
+    clip_gradient_norm: float | None
     targets: Targets
     precision: Precision | None
     compare: Judged
@@ -184,6 +186,13 @@ def first_final_seed(study: Study, scale: str) -> int:
         "stop": study.stop,
         "precision": study.precision,
     }
+    defaults = {**StudyFile.model_fields, **Scale.model_fields}
+    training = {
+        "clip_gradient_norm": study.clip_gradient_norm,
+        "gradient_accumulation": size.gradient_accumulation,
+        "evaluated_splits": size.evaluated_splits,
+    }
+    decisive |= {name: value for name, value in training.items() if value != defaults[name].default}
     plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
@@ -294,9 +303,12 @@ def read_study(path: Path) -> Study:
     _check_costs(file, bases_, report)
     for name, scale in file.scales.items():
         _check_scale(f"scales.{name}", scale, report)
+        _check_splits(f"scales.{name}", scale, file, known, report)
+        _check_warmup(f"scales.{name}", scale, file.schedule, report)
     workloads = {name: _workloads(file, known, name, report) for name in file.scales}
-    for specs in workloads.values():
+    for name, specs in workloads.items():
         _check_layouts(specs, optimizers_, bases_, file.precision, report)
+        _check_accumulation(f"scales.{name}", file.scales[name], specs, optimizers_, report)
     if file.schedule.name not in SHAPES:
         report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
     if problems:
@@ -536,13 +548,17 @@ def _check_leaves(
         report(f"optimizers.{optimizer.label}", f"{name}: {error}")
 
 
-def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
+def _named_metrics(file: StudyFile) -> dict[str, str]:
+    """The metrics that a study names, by the key that does."""
     used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
     if file.tuning.ties is not None:
         used["tuning.ties"] = file.tuning.ties.metric
     used |= {f"targets.{metric}": metric for metric in file.targets}
-    used |= {key: condition.metric for key, condition in _conditions(file.claims)}
-    for key, metric in used.items():
+    return used | {key: condition.metric for key, condition in _conditions(file.claims)}
+
+
+def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
+    for key, metric in _named_metrics(file).items():
         if metric not in metrics:
             owner = "the study" if len(file.workloads) == 1 else "the list of what all workloads measure"
             report(key, unknown(owner, "metric", metric, metrics))
@@ -631,6 +647,67 @@ def _check_scale(key: str, scale: Scale, report: Report) -> None:
                 f"{key}.backends.{name}.seeds.final",
                 f"{use.seeds.final} is more than the scale's final seeds; use at most {scale.seeds.final}",
             )
+
+
+def _check_splits(
+    key: str, scale: Scale, file: StudyFile, known: Mapping[str, Known], report: Report
+) -> None:
+    """Check that evaluated splits are there, and that no metric of another is named."""
+    if scale.evaluated_splits is None:
+        return
+    key = f"{key}.evaluated_splits"
+    there = dict.fromkeys(split for _, _, workload in known.values() for split in workload.evaluated_splits)
+    for split in scale.evaluated_splits if known else ():
+        if split not in there:
+            report(key, unknown("the list of what workloads evaluate", "split", split, there))
+    for split in _repeated(scale.evaluated_splits):
+        report(key, f"{split!r} stands here twice; name it once")
+    for where, metric in _named_metrics(file).items():
+        if split_of(metric) not in (None, *scale.evaluated_splits):
+            report(
+                where,
+                f"{metric} is not evaluated: {key} leaves {split_of(metric)} out; add it there, or name "
+                "another metric",
+            )
+
+
+def _check_warmup(key: str, scale: Scale, schedule: Schedule, report: Report) -> None:
+    """Check that a run of so many epochs is as long as its warm-up; steps an epoch are known in a job."""
+    epochs = schedule.warmup_epochs or 0.0
+    if scale.epochs is not None and epochs + schedule.cooldown * scale.epochs > scale.epochs:
+        after = " and the cool-down" if schedule.cooldown else ""
+        report(
+            "schedule.warmup_epochs",
+            f"{epochs:g} epochs{after} are more than the {scale.epochs} of {key}; give fewer, or more "
+            f"{key}.epochs",
+        )
+
+
+def _check_accumulation(
+    key: str,
+    scale: Scale,
+    specs: Iterable[WorkloadSpec],
+    optimizers_: Iterable[OptimizerSpec],
+    report: Report,
+) -> None:
+    """Check that minibatches can be cut into the parts, and that rules can do with the means over them."""
+    key, parts = f"{key}.gradient_accumulation", scale.gradient_accumulation
+    if parts == 1:
+        return
+    for spec in specs:
+        batch_size = spec.settings.get("batch_size")
+        if batch_size is None:
+            report(key, f"{spec.name} has no minibatches to cut; give its batch_size, or leave this out")
+        elif batch_size % parts:
+            remedy = f"give a divisor of it, or a batch_size that is a multiple of {parts}"
+            report(key, f"{parts} does not divide the batch_size of {spec.name}, {batch_size}; {remedy}")
+    for optimizer in optimizers_:
+        rule = rule_of(optimizer)
+        try:
+            for need in rule.needs:
+                need.check_accumulation(optimizer.label, parts)
+        except OptionError as error:
+            report(key, error)
 
 
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -217,8 +217,7 @@ def reestimation_of(
     chosen = kind.reestimation(basis.options)
     if chosen is None:
         return None
-    epoch = one.examples // (workload.settings.get("batch_size") or one.examples)
-    every = chosen.count * (epoch if chosen.unit == "epochs" else 1)
+    every = chosen.count * (epoch_of(workload.settings, one.examples) if chosen.unit == "epochs" else 1)
     return RenewalPlan(
         points=tuple(range(every, steps, every)),
         carries_state=chosen.carries_state,
@@ -239,12 +238,15 @@ class Cell:
     settings: Sequence[Mapping[str, float]]
 
 
-def workload_of(spec: WorkloadSpec) -> Workload:
+def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Workload:
     """The workload that a spec names, under its label, by which tables know it.
 
     Random streams know it by its own name, so that those that differ in a setting draw the same problems.
+
+    Args:
+        splits: that are evaluated; None: all that it has.
     """
-    found = find_workload(spec.locator)
+    found = find_workload(spec.locator).evaluated_on(splits)
     return replace(found, name=spec.name, streams=found.name)
 
 
@@ -256,6 +258,11 @@ def precision_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> Precisio
 def dtype_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> np.dtype[Any]:
     """What a workload's runs compute in, but for products of the model; bases are held in it."""
     return np.dtype(POLICIES[precision_of(spec, workload)].computed)
+
+
+def epoch_of(settings: Mapping[str, Any], examples: int) -> int:
+    """The steps of an epoch: the whole batches of the examples."""
+    return examples // (settings.get("batch_size") or examples)
 
 
 def steps_of(spec: TrainingSpec, settings: Mapping[str, Any], examples: int) -> int:
@@ -272,7 +279,20 @@ def steps_of(spec: TrainingSpec, settings: Mapping[str, Any], examples: int) -> 
         )
     if "steps" in spec.budget:
         return spec.budget["steps"]
-    return spec.budget["epochs"] * (examples // batch_size)
+    return spec.budget["epochs"] * epoch_of(settings, examples)
+
+
+def schedule_of(spec: TrainingSpec, settings: Mapping[str, Any], examples: int) -> np.ndarray:
+    """The multiplier of each step of a run, (steps,).
+
+    Raises:
+        InputError: when a warm-up in epochs is longer than the run, or a batch larger than the data.
+    """
+    steps = steps_of(spec, settings, examples)
+    try:
+        return multipliers(spec.schedule.model_dump(), steps, epoch_of(settings, examples))
+    except ValueError as error:
+        raise InputError(f"study {spec.study}: schedule.{error}") from error
 
 
 def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps: int) -> np.ndarray | None:
@@ -291,8 +311,8 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
     spec, settings = job.training, cell.workload_spec.settings
     rule = rule_of(cell.optimizer, spec.schedule.name)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
-    examples = instances[0].examples
-    steps = steps_of(spec, settings, examples)
+    schedule = schedule_of(spec, settings, instances[0].examples)
+    steps = len(schedule)
     workload, problems, matrices = with_changed_inputs(
         cell.workload, [one.problem for one in instances], basis.matrices, basis.changes
     )
@@ -302,11 +322,13 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         problems=problems,
         orders=orders_of(instances, settings, steps),
         hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
-        schedule=multipliers(spec.schedule.model_dump(), steps),
+        schedule=schedule,
         evaluations=spec.evaluations,
         matrices=matrices,
         changes=basis.changes,
         stop_gradient_norm=spec.stop.get("gradient_norm"),
+        clip_gradient_norm=spec.clip_gradient_norm,
+        gradient_accumulation=spec.gradient_accumulation,
         settings=settings,
         randoms=[one.random for one in instances],
         reestimation=reestimation_of(cell.basis, cell.workload_spec, instances[0], steps),

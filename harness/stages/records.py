@@ -18,6 +18,8 @@ from harness.stages.supervision import Failure, Lanes
 from results import schema
 from workloads.workload import Workload
 
+LOSSES = ("train_loss", "validation_loss", "test_loss")  # the first that is evaluated shows a divergence
+
 
 @dataclass(frozen=True)
 class Lane:
@@ -45,7 +47,8 @@ def lane_of(
     total = int(steps[-1])
     diverged = int(trajectories.diverged_at[seed, setting])
     stopped = int(trajectories.stopped_at[seed, setting])
-    if not diverged and not np.isfinite(values["train_loss"][-1]):
+    losses = [values[name] for name in LOSSES if name in values]
+    if not diverged and losses and not np.isfinite(losses[0][-1]):
         diverged = total
     end = diverged or (stopped - 1 if stopped else total)
     kept = int(np.searchsorted(steps, end)) + 1

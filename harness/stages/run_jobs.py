@@ -85,7 +85,13 @@ def _cells(job: Job) -> list[Cell]:
     spec = job.spec
     settings = _settings(job)
     return [
-        Cell(workload_of(workload), workload, spec.optimizers[0], basis, settings[workload.name, basis.label])
+        Cell(
+            workload_of(workload, job.training.evaluated_splits),
+            workload,
+            spec.optimizers[0],
+            basis,
+            settings[workload.name, basis.label],
+        )
         for workload in spec.workloads
         for basis in spec.bases
     ]

@@ -121,7 +121,7 @@ def _bundle(
         "learning_rate": run["learning_rate"],
         **{item["name"]: item["value"] for item in run["hyperparameters"]},
     }
-    cell = Cell(workload_of(workload), workload, optimizer, basis, [setting])
+    cell = Cell(workload_of(workload, job.training.evaluated_splits), workload, optimizer, basis, [setting])
     loaded = basis_of(job, workload, basis, [one], dtype_of(job.training, cell.workload))
     return bundle_of(job, cell, [one], loaded)
 

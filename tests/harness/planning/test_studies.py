@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from documents.errors import InputError
+from documents.job import training
 from documents.values import Option
 from harness.paths import STUDY_FOLDER
 from harness.planning import studies
+from harness.planning.describing import describe
 from harness.planning.studies import (
     Study,
     final_seeds,
@@ -48,7 +50,13 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
         "ties": None,
     }
     assert study.tuning.names == ("learning_rate",)
-    assert study.schedule.model_dump() == {"name": "constant", "warmup": 0.0, "cooldown": 0.0, "final": 0.0}
+    assert study.schedule.model_dump() == {
+        "name": "constant",
+        "warmup": 0.0,
+        "warmup_epochs": None,
+        "cooldown": 0.0,
+        "final": 0.0,
+    }
     assert study.claims[0].conditions[0].smallest_effect == 0.05
 
 
@@ -159,12 +167,61 @@ def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monk
         ("tuning: 2", "tuning: 3"),
         ("final: 3", "final: 4"),
         ("evaluations: 4", "evaluations: 5"),
+        ("{name: constant}", "{name: constant, warmup_epochs: 1}"),
+        ("stop: {", "clip_gradient_norm: 1.0\nstop: {"),
+        ("evaluations: 4", "evaluations: 4\n    evaluated_splits: [train]"),
     ],
 )
 def test_a_changed_rule_or_setting_is_judged_on_fresh_seeds(tmp_path, change: tuple[str, str]):
     before = read_study(write_study(tmp_path / "before"))
     after = read_study(write_study(tmp_path / "after", change))
     assert not {*final_seeds(before, "quick", "jax")} & {*final_seeds(after, "quick", "jax")}
+
+
+IN_MINIBATCHES = (
+    ("{least_squares: {n: 8, d: 4}}", "{digits_mlp: {batch_size: 24}}"),
+    (", {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}", ""),
+    ("adam @ egop", "sgd"),
+)
+
+
+def test_training_keys_are_read_and_move_the_final_seeds(tmp_path):
+    plain = read_study(write_study(tmp_path / "plain", *IN_MINIBATCHES))
+    accumulated = ("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 3")
+    study = read_study(write_study(tmp_path / "parts", *IN_MINIBATCHES, accumulated))
+    assert study.scales["quick"].gradient_accumulation == 3
+    assert not {*final_seeds(plain, "quick", "jax")} & {*final_seeds(study, "quick", "jax")}
+    at_defaults = "evaluations: 4\n    gradient_accumulation: 1\n    evaluated_splits: null"
+    said = read_study(write_study(tmp_path / "said", *IN_MINIBATCHES, ("evaluations: 4", at_defaults)))
+    assert first_final_seed(said, "quick") == first_final_seed(plain, "quick")
+
+
+def test_a_plan_has_all_that_decides_what_its_runs_train(tmp_path):
+    """Published runs are computed anew from their plan, as a study's jobs were from the study."""
+    keys = "gradient_accumulation: 3\n    evaluated_splits: [train]"
+    changes = (
+        *IN_MINIBATCHES,
+        ("evaluations: 4", f"evaluations: 4\n    {keys}"),
+        ("stop: {", "clip_gradient_norm: 0.5\nstop: {"),
+        ("{name: constant}", "{name: cosine, warmup_epochs: 0.5}"),
+    )
+    study = read_study(write_study(tmp_path, *changes))
+    plan = describe(study, "quick", ("jax",))
+    found = training(plan, plan)
+    assert found == training(study, study.scales["quick"])
+    assert found["clip_gradient_norm"] == 0.5
+    assert (found["gradient_accumulation"], found["evaluated_splits"]) == (3, ("train",))
+    assert list(plan.workloads[0].metrics) == ["train_loss", "train_accuracy"]
+
+
+def test_what_a_rule_needs_of_a_whole_minibatch_is_refused_in_parts(tmp_path):
+    parts = ("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 3")
+    kfac = ("[sgd, adam]", "[sgd, adam, {kfac: {fisher: FISHER}}]")
+    changes = (*IN_MINIBATCHES, parts, (kfac[0], kfac[1].replace("FISHER", "expected")))
+    assert read_study(write_study(tmp_path, *changes)).scales["quick"].gradient_accumulation == 3
+    changes = (*IN_MINIBATCHES, parts, (kfac[0], kfac[1].replace("FISHER", "empirical_of_mean")))
+    with pytest.raises(InputError, match=r"scales.quick.gradient_accumulation: kfac: .* not the mean over"):
+        read_study(write_study(tmp_path, *changes))
 
 
 def test_all_problems_of_all_files_are_reported_together(tmp_path):
