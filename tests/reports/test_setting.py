@@ -81,6 +81,8 @@ def test_bases_are_told_in_words(basis: dict[str, Any], said: str):
     [
         ({"name": "constant", "warmup": 0.0, "cooldown": 0.0}, "constant"),
         ({"name": "cosine", "final": 0.1}, "cosine, to 0.1 times its height"),
+        ({"name": "linear", "warmup_epochs": 5.0}, "linear, after a linear rise over 5 epochs, to 0"),
+        ({"name": "linear", "warmup_epochs": 1.0}, "linear, after a linear rise over 1 epoch, to 0"),
         (
             {"name": "constant", "warmup": 0.05, "cooldown": 0.2, "final": 0.0},
             (
@@ -137,3 +139,21 @@ def test_budgets_seeds_tuning_and_backends_are_told_in_words(study: StudyPlan):
             "<br>torch on gpu: 3 final seeds, with the settings chosen on jax",
         }.items()
     )
+
+
+def test_what_a_study_of_hours_adds_is_told_in_words(study: StudyPlan):
+    plain = rows(study)
+    assert not {"Gradients", "Minibatches"} & plain.keys()
+    found = rows(
+        replace(
+            study,
+            budget={"epochs": 90},
+            evaluations=45,
+            evaluated_splits=("validation", "test"),
+            clip_gradient_norm=0.5,
+            gradient_accumulation=4,
+        )
+    )
+    assert found["Length of a run"] == "90 epochs, evaluated 45 times on validation and test alone"
+    assert found["Gradients"] == "clipped to a norm of 0.5 over all parameters"
+    assert found["Minibatches"] == "in 4 equal parts, whose gradients are averaged"

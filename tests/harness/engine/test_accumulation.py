@@ -54,10 +54,11 @@ def test_any_parts_that_divide_the_minibatch_give_its_runs(size: int, parts: int
 def test_a_step_by_hand(backend: str) -> None:
     """The mean of the gradients of three parts, each by NumPy, in one step of gradient descent."""
     bundle = make_bundle(rule=optimizers.rules()["sgd"], rates=(0.2,), seeds=(5,), batch_size=9, basis=False)
+    assert bundle.orders is not None
+    (problem,), order = bundle.problems, bundle.orders[0, 0]
     bundle = dataclasses.replace(
         in_parts(bundle, 3), schedule=np.ones(1), orders=bundle.orders[:1], evaluations=1
     )
-    (problem,), order = bundle.problems, bundle.orders[0, 0]
     train = problem.splits["train"]
     parts = [
         loss_and_gradient(
@@ -138,7 +139,7 @@ def test_statistics_of_layers_are_means_over_parts(fisher: str, backend: str) ->
 def test_hessians_are_means_over_parts(backend: str) -> None:
     bundle = make_bundle(rule=optimizers.rules()["newton"], basis=False, steps=3, evaluations=3)
     bundle = dataclasses.replace(
-        bundle, hyperparameters=bundle.hyperparameters | {"damping": np.full(2, 1.0)}
+        bundle, hyperparameters={**bundle.hyperparameters, "damping": np.full(2, 1.0)}
     )
     same(run(bundle, backend), run(in_parts(bundle, 2), backend), 1e-9)
 

@@ -17,8 +17,8 @@ from harness.engine.execution import Clock
 from harness.engine.schedules import multipliers
 from harness.planning.estimating import _Meter
 from harness.progress import Progress
-from harness.stages import timing_jobs
 from harness.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
+from harness.timing import step_times
 from results.reading import named, read
 from tests.harness.stages.test_jobs import SWEEP, TUNING, after, run
 from workloads import workloads
@@ -94,14 +94,14 @@ def test_a_warm_up_that_is_longer_than_the_steps_is_an_error() -> None:
 def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The null optimizer has the same parts and clipping; of splits the evaluated ones alone are timed."""
     seen = []
-    measured = timing_jobs.measure_methods
+    measured = step_times.measure_methods
 
     def kept(bundles, *others):
         seen.extend(bundles.values())
         return measured(bundles, *others)
 
-    monkeypatch.setattr(timing_jobs, "measure_methods", kept)
-    sweep = KEYS.changed(settings=KEYS.settings[:1])
+    monkeypatch.setattr("harness.stages.timing_jobs.measure_methods", kept)
+    sweep = KEYS.changed(settings=({"learning_rate": 0.01},))
     run(sweep, tmp_path)
     final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
     run(final, tmp_path)
