@@ -49,13 +49,13 @@ class Job:
     machine: str
     attendance: Attendance = field(default_factory=Attendance)
     failures: list[dict[str, str]] = field(default_factory=list)
-    traced: list[BaseException] = field(default_factory=list)
+    traced: list[str] = field(default_factory=list)
 
     def trace(self, error: BaseException) -> None:
         """Print the traceback of the job's first error; those of other settings are mostly the same."""
         if not self.traced:
             print_exception(error)
-        self.traced.append(error)
+        self.traced.append(type(error).__name__)  # the error itself would keep the arrays of its frames
 
     def fail(self, what: str, failure: Failure) -> None:
         """Record a failure, for the tables and the log."""

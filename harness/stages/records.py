@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,6 +137,24 @@ def failed_rows(
         for one in lanes
     ]
     return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
+
+
+def with_remedy(failure: Failure, settings: Mapping[str, Any], accumulation: int) -> Failure:
+    """A failure of runs; where memory was short it names what would hold half of it at a time.
+
+    Args:
+        settings: of the workload.
+        accumulation: into how many parts a batch is cut (`gradient_accumulation`).
+    """
+    if failure.outcome != "out_of_memory":
+        return failure
+    size = settings.get("batch_size")
+    given, parts = f"batch_size {size}" if size else "the full batch", 2 * accumulation
+    remedy = f"{given} with gradient_accumulation {parts} in the study would hold half of it at a time"
+    if size and size % parts:
+        remedy = f"a batch_size smaller than {size} in the study would hold less, or one that {parts} divides"
+        remedy += f" with gradient_accumulation {parts} half of it at a time"
+    return replace(failure, reason=f"{failure.reason}; {remedy}")
 
 
 def _row(

@@ -31,7 +31,7 @@ from harness.stages.job import (
     precision_of,
     workload_of,
 )
-from harness.stages.records import RunTables, failed_rows, rows
+from harness.stages.records import RunTables, failed_rows, rows, with_remedy
 from harness.stages.supervision import FAULTS, Failure, Lanes, failure_of
 from results import schema
 from results.reading import read
@@ -215,6 +215,8 @@ class _CellRun:
         if len(settings) > 1:
             return [table for one in settings for table in self._attempt(one, whole, basis, engine)]
         assert failure is not None, "lanes of one setting are done as a whole"
+        accumulation = getattr(self.job.training, "gradient_accumulation", 1)
+        failure = with_remedy(failure, self.cell.workload_spec.settings, accumulation)
         return self._left(lanes, failure, (whole, basis))
 
     def _executed(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> RunTables:

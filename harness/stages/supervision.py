@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")  # the process' own doing
-MEMORY_ERRORS = ("memoryerror", "out of memory", "resource_exhausted", "bad_alloc")  # torch's and XLA's, too
+# Python's, NumPy's, torch's on GPU and host, XLA's, those of CUDA's libraries, C++'s
+MEMORY_ERRORS = (
+    "memoryerror",
+    "out of memory",
+    "can't allocate memory",
+    "resource_exhausted",
+    "status_alloc_failed",
+    "bad_alloc",
+)
 GRACE = 20.0  # seconds that a job has to end after a SIGTERM; clusters often give 30
 FAILED = "failed.json"  # among the tables of a job of which something failed: the next call tries it again
 PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)

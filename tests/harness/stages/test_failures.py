@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ import pytest
 
 from documents.job import JobSpec, job_folder, spec_file
 from documents.method import OptimizerSpec, WorkloadSpec
-from harness.engine.execution import Bundle, execute
+from harness.engine.execution import Bundle, Clock, execute
 from harness.planning import tuning
 from harness.stages import run_jobs, supervision
+from harness.stages.job import Job
 from harness.stages.jobs import run_job
+from harness.stages.records import with_remedy
 from harness.stages.supervision import (
     NOTHING,
     Attendance,
@@ -98,6 +102,8 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
     assert rows["seed"].to_list() == [0, 1]
     assert rows["outcome_step"].to_list() == [10, 10]
     reason = f"{type(error).__name__}: {error}"
+    if outcome == "out_of_memory":
+        reason += "; the full batch with gradient_accumulation 2 in the study would hold half of it at a time"
     assert set(rows["reason"]) == {reason}
     (failure,) = json.loads((folder / "failed.json").read_text())
     assert failure == {
@@ -270,8 +276,76 @@ def test_failures_by_their_exceptions():
     assert failure_of(Interrupted("SIGTERM")) == Failure("interrupted", "SIGTERM")
     assert failure_of(ValueError(), 3) == Failure("error", "ValueError", 3)
     assert failure_of(RuntimeError("CUDA out of memory")).outcome == "out_of_memory"
+    assert failure_of(RuntimeError("memory of the past")).outcome == "error"
     assert not NOTHING.holds(Lanes(0, 0, 1, 0, 1))
     assert Lanes(0, 0, 2, 0, 3).holds(Lanes(0, 1, 2, 2, 3))
+
+
+def numpy_full() -> None:
+    np.empty(1 << 60, np.uint8)
+
+
+def torch_full() -> None:
+    import torch
+
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def cuda_full() -> None:
+    import torch
+
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
+
+
+def cublas_full() -> None:
+    raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
+def xla_full() -> None:
+    import jax
+
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.")
+
+
+@pytest.mark.parametrize("fill", [numpy_full, torch_full, cuda_full, cublas_full, xla_full])
+def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], None]):
+    with pytest.raises((MemoryError, RuntimeError)) as raised:
+        fill()
+    assert failure_of(raised.value, 3).outcome == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    ("settings", "accumulation", "said"),
+    [
+        ({"batch_size": 128}, 1, "batch_size 128 with gradient_accumulation 2 in the study would hold half"),
+        ({"batch_size": 128}, 4, "batch_size 128 with gradient_accumulation 8 in the study would hold half"),
+        ({"batch_size": None}, 1, "the full batch with gradient_accumulation 2 in the study would hold half"),
+        ({"batch_size": 45}, 1, "a batch_size smaller than 45 in the study would hold less, or one that 2"),
+    ],
+)
+def test_want_of_memory_names_what_would_hold_half(settings: dict[str, Any], accumulation: int, said: str):
+    full = with_remedy(Failure("out_of_memory", "MemoryError: 40 GiB", 7), settings, accumulation)
+    assert full.reason.startswith(f"MemoryError: 40 GiB; {said}")
+    assert (full.outcome, full.step) == ("out_of_memory", 7)
+    other = Failure("error", "ValueError")
+    assert with_remedy(other, settings, accumulation) == other
+
+
+def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
+    """What the settings after it need is then there."""
+
+    def fill() -> None:
+        held.append(weakref.ref(array := np.zeros(3)))
+        raise MemoryError(len(array))
+
+    held: list[weakref.ref[Any]] = []
+    job = Job(SWEEP, tmp_path, Clock(), 1, machine="")
+    try:
+        fill()
+    except MemoryError as error:
+        job.trace(error)
+    gc.collect()
+    assert held[0]() is None
 
 
 def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pytest.MonkeyPatch):
