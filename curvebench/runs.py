@@ -27,10 +27,14 @@ def announce_threads(threads: int) -> None:
 def run(given: Namespace) -> None:
     """Compute one job from its spec file, as Snakemake does."""
     announce_threads(given.threads)
+    from documents.job import read_spec
+    from harness.stages.devices import see_own
     from harness.stages.jobs import run_job
     from harness.stages.supervision import attended
 
     attendance = attended(given.attended) if given.attended else None
+    if attendance is None or attendance.ended is None:  # else nothing is computed
+        see_own(read_spec(given.spec).device)
     print(run_job(given.spec, given.results, given.threads, attendance, given.keep_failed))
 
 

@@ -1,0 +1,113 @@
+"""GPUs of this machine: each job takes one for itself, and gives it back when its process ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # what CUDA, and so PyTorch and JAX, may see of the devices
+EVERY = 1.0  # seconds between looks at devices that are taken
+DEVICE_FILE = re.compile(r"nvidia\d+")
+
+
+def devices(variables: Mapping[str, str], files: Path = Path("/dev")) -> tuple[str, ...]:
+    """The GPUs that this process may use, as CUDA names them; none where there is none.
+
+    Args:
+        variables: of the environment. Where `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, they are
+            those that it names; else all that `nvidia-smi` lists, or that the driver has files of.
+        files: the folder of the driver's files.
+    """
+    if VISIBLE in variables:
+        named = [name.strip() for name in variables[VISIBLE].split(",")]
+        end = next((at for at, name in enumerate(named) if name in ("", "-1", "NoDevFiles")), len(named))
+        return tuple(dict.fromkeys(named[:end]))  # as CUDA does: those after an invalid name do not count
+    return tuple(map(str, range(_listed() or _with_files(files))))
+
+
+def _listed() -> int:
+    """How many GPUs `nvidia-smi` lists; 0 where it is missing or fails."""
+    try:
+        said = subprocess.check_output(
+            ["nvidia-smi", "--list-gpus"], stderr=subprocess.DEVNULL, text=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum(line.startswith("GPU ") for line in said.splitlines())
+
+
+def _with_files(folder: Path) -> int:
+    try:
+        return sum(DEVICE_FILE.fullmatch(path.name) is not None for path in folder.iterdir())
+    except OSError:
+        return 0
+
+
+def see_own(device: str) -> None:
+    """Have this process see the GPUs of its job alone, before a backend is imported: one, or none.
+
+    On a CPU JAX would make itself a context on every GPU that it sees, beside the runs that are there.
+
+    Args:
+        device: of the job, `cpu` or `gpu`.
+    """
+    if device == "gpu":
+        take_device()
+    else:
+        os.environ[VISIBLE] = ""
+
+
+@cache  # a process has one, however many jobs it does
+def take_device() -> str | None:
+    """Take the first GPU that no other job has, wait for one where all are taken, and see no other.
+
+    The lock is held until the process ends, however it ends.
+
+    Returns:
+        The device; None where there is none, of which the backend then tells.
+    """
+    known = devices(os.environ)
+    if not known:
+        return None
+    folder = lock_folder(os.environ)
+    begun = time.monotonic()
+    while (taken := _first_free(known, folder)) is None:
+        if time.monotonic() - begun < EVERY:
+            several = f"all {len(known)} GPUs are" if len(known) > 1 else "the GPU is"
+            _say(f"{several} taken by other jobs ({', '.join(known)}, {folder}): waiting for one")
+        time.sleep(EVERY)
+    os.environ[VISIBLE] = taken
+    _say(f"GPU {taken}")
+    return taken
+
+
+def lock_folder(variables: Mapping[str, str]) -> Path:
+    """Where this user's jobs on this machine lock devices; those of a Slurm job number its own devices."""
+    step = [variables[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in variables]
+    name = "-".join(["curvebench", "devices", str(os.getuid()), *step])
+    return Path(tempfile.gettempdir()) / name
+
+
+def _first_free(known: Sequence[str], folder: Path) -> str | None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for device in known:
+        file = os.open(folder / f"{device.replace('/', '_')}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return device  # and the file stays open
+        os.close(file)
+    return None
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+    sys.stderr.flush()

@@ -1,0 +1,173 @@
+"""GPUs of a machine: which there are, and that each job has one for itself as long as its process lives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from documents.job import spec_file
+from harness.stages import devices
+from tests.conftest import ROOT
+from tests.harness.stages.test_jobs import SWEEP
+
+TAKING = """
+import os, sys
+from harness.stages.devices import take_device
+device = take_device()
+assert device == take_device(), "a process has one"
+print(device, os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+sys.stdin.read()
+"""
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts processes that take a device and hold it until their input ends; given are their variables."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(**variables: str) -> subprocess.Popen[str]:
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", TAKING],
+            cwd=ROOT,
+            env=outside | {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "3,7"} | variables,
+            text=True,
+            **pipes,  # type: ignore[call-overload]
+        )
+        started.append(process)
+        return process  # type: ignore[no-any-return]
+
+    yield begin
+    for process in started:
+        process.kill()
+        with process:
+            pass  # closes its pipes and waits
+
+
+def taken(process: subprocess.Popen[str]) -> str:
+    """What a process sees of the devices, once it has one."""
+    assert process.stdout is not None
+    device, visible = process.stdout.readline().split()
+    assert device == visible
+    return device
+
+
+def waiting(process: subprocess.Popen[str]) -> str:
+    """What a process says that has to wait."""
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+def test_each_process_has_a_device_of_its_own_and_gives_it_back_however_it_ends(start: Start):
+    first, second = start(), start()
+    assert {taken(first), taken(second)} == {"3", "7"}
+    third = start()
+    assert "all 2 GPUs are taken by other jobs (3, 7, " in waiting(third)
+    other = {"3": "7", "7": "3"}
+    assert first.stdin is not None
+    first.stdin.close()
+    own = taken(third)
+    assert first.wait() == 0
+
+    fourth = start()
+    assert "waiting for one" in waiting(fourth)
+    second.kill()  # SIGKILL
+    assert taken(fourth) == other[own]
+
+
+def test_a_slurm_job_uses_what_it_is_given_whatever_other_jobs_call_theirs(start: Start):
+    """In its own control group each job's device may be 0."""
+    for job, step in (("11", "0"), ("12", "0"), ("12", "1")):
+        process = start(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_ID=job, SLURM_STEP_ID=step)
+        assert taken(process) == "0"
+
+
+@pytest.mark.parametrize("given", ["", "-1", "NoDevFiles"])
+def test_without_a_device_nothing_is_taken(start: Start, given: str):
+    process = start(CUDA_VISIBLE_DEVICES=given)
+    assert process.stdout is not None
+    assert process.stdout.readline().split()[0] == "None"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("0", ("0",)),
+        ("2, 0", ("2", "0")),
+        ("1,-1,0", ("1",)),
+        ("0,0", ("0",)),
+        ("GPU-5ebe9f43,MIG-GPU-5ebe9f43/1/0", ("GPU-5ebe9f43", "MIG-GPU-5ebe9f43/1/0")),
+        ("", ()),
+    ],
+)
+def test_what_is_given_from_outside_counts(given: str, found: tuple[str, ...]):
+    assert devices.devices({"CUDA_VISIBLE_DEVICES": given}) == found
+
+
+LISTED = (
+    "echo 'GPU 0: NVIDIA H100 (UUID: GPU-a)'; echo '  MIG 1g.10gb (UUID: MIG-b)'; echo 'GPU 1: NVIDIA H100'"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "files", "count"),
+    [
+        (LISTED, (), 2),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", ("nvidia0", "nvidia1", "nvidia12", "nvidiactl"), 3),
+        (None, ("nvidia0", "nvidia-uvm"), 1),
+        (None, (), 0),
+    ],
+)
+def test_else_they_are_counted(
+    program: str | None,
+    files: tuple[str, ...],
+    count: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for name in files:
+        (tmp_path / name).touch()
+    if program is not None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert devices.devices({}, tmp_path) == tuple(map(str, range(count)))
+    assert devices.devices({}, tmp_path / "none") == (("0", "1") if program == LISTED else ())
+
+
+RUNNING = """
+import os, sys
+from curvebench.__main__ import main
+from harness.stages import devices, jobs
+
+see, run = devices.see_own, jobs.run_job
+loaded = lambda: [name for name in ("torch", "jax") if name in sys.modules]
+devices.see_own = lambda device: (print("before", loaded()), see(device))
+jobs.run_job = lambda *given: (print("visible", repr(os.environ["CUDA_VISIBLE_DEVICES"])), run(*given))[1]
+sys.exit(main(["run", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize(("device", "visible"), [("gpu", "5"), ("cpu", "")])
+def test_a_job_sees_one_gpu_or_none_before_its_backend_is_loaded(tmp_path: Path, device: str, visible: str):
+    spec = SWEEP.changed(bases=SWEEP.bases[:1], backend="torch", device=device, budget={"steps": 4})
+    path = spec_file(tmp_path, spec)
+    path.parent.mkdir(parents=True)
+    path.write_text(spec.to_json())
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNING, path, "--results", tmp_path],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "5"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[:2] == ["before []", f"visible {visible!r}"]
+    assert ("GPU 5\n" in done.stderr) == (device == "gpu")
