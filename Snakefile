@@ -143,10 +143,13 @@ rule sweep:
         "environment.yml"
     threads: 1
     resources:
-        mem_mb=2500,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem_mb=PLAN.mem_mb,
+        gpu=PLAN.gpu,
+        runtime=PLAN.minutes,
+    params:
+        who=PLAN.who,
     message:
-        "{wildcards.study}: coarse sweep of {wildcards.optimizer} on {wildcards.backend}"
+        "{wildcards.study}: coarse sweep of {params.who} on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
@@ -163,10 +166,13 @@ rule refine:
         "environment.yml"
     threads: 1
     resources:
-        mem_mb=2500,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem_mb=PLAN.mem_mb,
+        gpu=PLAN.gpu,
+        runtime=PLAN.minutes,
+    params:
+        who=PLAN.who,
     message:
-        "{wildcards.study}: refined sweep of {wildcards.optimizer} on {wildcards.backend}"
+        "{wildcards.study}: refined sweep of {params.who} on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
@@ -183,10 +189,13 @@ rule final:
         "environment.yml"
     threads: 1
     resources:
-        mem_mb=2500,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem_mb=PLAN.mem_mb,
+        gpu=PLAN.gpu,
+        runtime=PLAN.minutes,
+    params:
+        who=PLAN.who,
     message:
-        "{wildcards.study}: final seeds of {wildcards.optimizer} on {wildcards.backend}"
+        "{wildcards.study}: final seeds of {params.who} on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
@@ -204,7 +213,8 @@ rule timing:
         "environment.yml"
     threads: workflow.cores
     resources:
-        mem_mb=2500,
+        mem_mb=PLAN.mem_mb,
+        gpu=PLAN.gpu,
         runtime=lambda wildcards, attempt: 60 * attempt,
         slurm_extra="--exclusive",
     message:
@@ -251,9 +261,31 @@ rule checks:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
 
+# One for the many runs that are jobs of their own and that many others read: each would be an edge to each.
+rule gather:
+    input:
+        PLAN.inputs,
+    output:
+        touch(PLAN.pattern("gathered")),
+    log:
+        PLAN.log("gather"),
+    localrule: True
+    conda:
+        "environment.yml"
+    resources:
+        mem_mb=100,
+    params:
+        runs=PLAN.gathered,
+    message:
+        "{wildcards.study}: {params.runs}"
+    shell:
+        "echo {params.runs:q} > {log:q}"
+
+
 rule tables:
     input:
         PLAN.inputs,
+        jobs=PLAN.pattern("tables jobs"),
     output:
         PLAN.merged(),
     log:
@@ -264,12 +296,11 @@ rule tables:
         mem_mb=1000,
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        jobs=PLAN.folders,
         tables=PLAN.tables_of,
     message:
         "{wildcards.study}: tables"
     shell:
-        "python -m curvebench tables merge --out {params.tables:q} --jobs {params.jobs:q} 2>&1 | tee {log:q}"
+        "python -m curvebench tables merge --out {params.tables:q} --jobs {input.jobs:q} 2>&1 | tee {log:q}"
 
 
 rule figures:

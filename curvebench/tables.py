@@ -11,13 +11,20 @@ from curvebench.command import argument, command
 @command(
     "tables merge",
     argument("--out", type=Path, required=True, metavar="DIR", help="folder for the merged tables"),
-    argument("--jobs", type=Path, required=True, nargs="+", metavar="DIR", help="folders of jobs"),
+    argument(
+        "--jobs",
+        type=Path,
+        required=True,
+        nargs="+",
+        metavar="DIR",
+        help="folders of jobs, or files with a folder a line",
+    ),
 )
 def merge(given: Namespace) -> None:
     """Merge the tables of jobs."""
     from results import merging
 
-    merging.merge(given.jobs, given.out)
+    merging.merge([folder for path in given.jobs for folder in _folders(path)], given.out)
     print(_summary(given.out))
 
 
@@ -50,6 +57,11 @@ def export(given: Namespace) -> None:
 
     for path in exporting.export(given.folder, given.out):
         print(path)
+
+
+def _folders(path: Path) -> list[Path]:
+    """A folder of a job, or those that a file lists, a line each."""
+    return list(map(Path, path.read_text().splitlines())) if path.is_file() else [path]
 
 
 def _summary(folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from documents.document import Document, Targets
 from documents.errors import InputError
-from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from documents.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec
 from documents.study import Schedule
 from documents.tuning import Tuning
 from documents.values import Precision
@@ -63,10 +64,14 @@ class JobSpec(Document):
         return self.model_dump_json(indent=1) + "\n"
 
     @property
+    def who(self) -> str:
+        """What it is about, in words: its optimizer."""
+        return self.optimizers[0].label if len(self.optimizers) == 1 and self.stage != "timing" else "all"
+
+    @property
     def name(self) -> str:
         """The last part of its paths: optimizer, backend and hash."""
-        who = self.optimizers[0].label if len(self.optimizers) == 1 and self.stage != "timing" else "all"
-        return f"{who}.{self.backend}.{self.hash}"
+        return f"{self.who}.{self.backend}.{self.hash}"
 
 
 class BasesSpec(JobSpec):
@@ -115,6 +120,8 @@ class RunsSpec(TrainingSpec):
         tuning: the protocol, with the optimizer's own search space where it has one.
         settings: the hyperparameter settings of a sweep (random and Halton search: all of them), or
             None where refine and final take them from the tables of `upstream`.
+        alone: whether it is one run that is a job of its own (of finals: one seed's runs).
+        setting: of such a run, which of the settings that its stage tries, from 0; None where it takes all.
         compared: labels of the bases in which claims compare the method: final runs are made there at all
             settings that may have been chosen (`results.tuning.Tried.likely`).
         claim_rules: of final runs the hash of each claim's rule as it was when they were planned. A rule that
@@ -124,8 +131,32 @@ class RunsSpec(TrainingSpec):
     stage: Literal["sweep", "refine", "final"]
     tuning: Tuning
     settings: tuple[dict[str, float], ...] | None = None
+    alone: bool = False
+    setting: int | None = None
     compared: tuple[str, ...] = ()
     claim_rules: dict[str, str] = Field(default={})
+
+    @property
+    def who(self) -> str:
+        """What it is about, in words: its optimizer; of a run alone method, workload, setting and seed."""
+        if not self.alone:
+            return super().who
+        said = [f"{Method(super().who, self.bases[0].label).label} on {self.workloads[0].name}"]
+        if self.settings:
+            said += [f"{name} {value:g}" for name, value in self.settings[0].items()]
+        elif self.setting is not None:
+            said += [f"setting {self.setting + 1}"]
+        return ", ".join([*said, f"seed {self.seeds[0]}"])
+
+    @property
+    def name(self) -> str:
+        """As of every job; of a run alone it tells workload, basis, setting and seed too."""
+        if not self.alone:
+            return super().name
+        parts = [super().who, self.workloads[0].name, self.bases[0].label]
+        parts += [f"setting{self.setting + 1}"] if self.setting is not None else []
+        text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self.seeds[0]}"]))  # a dot would end it
+        return f"{text}.{self.backend}.{self.hash}"
 
 
 class TimingSpec(TrainingSpec):

@@ -176,6 +176,7 @@ class Workload:
             None for all. Splits stay on the host where there is one.
         streamed: whether minibatches are cut on the host and sent, since the training data do not fit the
             device; the fields of its splits need a leading axis and take integer arrays as indices.
+        alone: whether each run is a job of its own, as runs of hours are.
         files: `files(settings) -> paths`, the data files that the problem is read from; their content is part
             of a job's hash. A very large set names an index of its files with their checksums.
         missing: `missing(settings)` says what data is missing and how to get it, or None when all is there.
@@ -202,6 +203,7 @@ class Workload:
     mapped: bool = True
     evaluation_batch: int | None = None
     streamed: bool = False
+    alone: bool = False
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
     check: Callable[[Settings], None] = lambda settings: None

@@ -251,7 +251,7 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     """
     seeds, settings = bundle.lanes
     settings = 1 if bundle.points else settings
-    if not bundle.workload.mapped or isinstance(bundle.rule, TorchRule):
+    if bundle.workload.alone or not bundle.workload.mapped or isinstance(bundle.rule, TorchRule):
         return 1, 1
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]

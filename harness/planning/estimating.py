@@ -45,6 +45,7 @@ SEED = 0  # of what is measured, as all seeds cost the same
 ANYWHERE: dict[str, Any] = {"study": "estimate", "scale": "any", "sources": {}, "versions": {}}
 ROUGH = (
     "Times are those of one thread on this machine as it is now; jobs side by side take longer.",
+    "With n jobs side by side, such as on n GPUs: process time over n, at least the longest job.",
     "A refined sweep costs, run by run, what the coarse sweep does; several bundles what the first does.",
     f"Work that a run does every so many steps counts as in its first {STRETCHES * LONGEST} steps.",
     "Not in it: step times, parity and property checks, merging tables, figures and the site.",
@@ -61,6 +62,7 @@ class Cost:
         steps: of all runs together.
         gradients: gradient evaluations, those that bases sample among them.
         process_seconds: of one thread, one job after the other.
+        longest_seconds: of the longest job; all take that long at least, however many run side by side.
     """
 
     jobs: int = 0
@@ -68,11 +70,14 @@ class Cost:
     steps: int = 0
     gradients: int = 0
     process_seconds: float = 0.0
+    longest_seconds: float = 0.0
 
     @staticmethod
     def total(costs: Iterable[Cost]) -> Cost:
         """All of them together."""
-        return Cost(*map(sum, zip(*(asdict(cost).values() for cost in (Cost(), *costs)), strict=True)))
+        every = [Cost(), *costs]
+        summed = Cost(*map(sum, zip(*(asdict(cost).values() for cost in every), strict=True)))
+        return replace(summed, longest_seconds=max(cost.longest_seconds for cost in every))
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,8 @@ class _Meter:
             elif isinstance(spec, RunsSpec):
                 found.append(self.runs(spec, workload, basis))
         self.progress.advance(1, f"({spec.study} {spec.stage})")
-        return Cost.total(found)
+        cost = Cost.total(found)
+        return replace(cost, longest_seconds=cost.process_seconds)
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
         """One basis of all seeds."""
@@ -184,9 +190,11 @@ class _Meter:
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
         """All runs of a sweep, refined sweep or final job in one basis."""
-        settings = spec.settings or spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
+        settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
         tried = {"sweep": len(settings), "refine": REFINED_RATES, "final": 1}[spec.stage]
         together = 1 if spec.stage == "final" else len(settings)  # a refined sweep as the coarse one
+        if spec.alone:
+            tried = together = 1
         one, _ = self.once(_made, workload)
         steps, seeds = steps_of(spec, workload.settings, one.examples), len(spec.seeds)
         stretch = min(max(stretches(steps, spec.evaluations)), LONGEST)
@@ -202,6 +210,9 @@ class _Meter:
             targets={},
             upstream={},
             claim_rules={},
+            alone=False,
+            setting=None,
+            compared=(),
             **ANYWHERE,
         )
         found: _Measured = self.once(self.measured, short)
@@ -261,6 +272,7 @@ def _startup(backend: str) -> float:
 # --- what is printed -----------------------------------------------------------------------------
 
 HEAD = f"{'study':<32}{'jobs':>6}{'runs':>8}{'steps':>14}{'gradients':>14}{'process time':>14}"
+HEAD += f"{'longest job':>14}"
 
 
 def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[str, Any]:
@@ -280,5 +292,7 @@ def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[st
 def line(name: str, cost: Cost) -> str:
     """The line of a study, or of all."""
     counts = f"{cost.jobs:>6,}{cost.runs:>8,}{cost.steps:>14,}{cost.gradients:>14,}"
-    taken = str(timedelta(seconds=round(cost.process_seconds)))
-    return f"{name:<32}{counts}{taken:>14}"
+    process, longest = (
+        str(timedelta(seconds=round(seconds))) for seconds in (cost.process_seconds, cost.longest_seconds)
+    )
+    return f"{name:<32}{counts}{process:>14}{longest:>14}"

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,18 @@ from documents.job import (
     ChecksSpec,
     JobSpec,
     ParitySpec,
+    RunsSpec,
     TimingSpec,
     job_folder,
     runs_spec,
     spec_file,
     training,
 )
-from documents.method import BasisSpec, Method, OptimizerSpec, methods
+from documents.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from documents.plan import ChecksPlan, ReplacedSet, ReportPlan, SkippedStudy, StudyPlan, UnrunClaim
 from documents.sets import FOLDER as PUBLISHED
 from documents.study import Scale
-from documents.tuning import REFINED_RATES, TwoStageSweep
+from documents.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
 from harness import ENTRIES
 from harness.backends import BACKENDS
 from harness.backends import module_of as backend_module
@@ -49,8 +51,8 @@ from harness.planning.studies import (
     rule_of,
     tuning_seeds,
 )
-from harness.planning.wiring import MERGED, TABLES, Wiring, tables_in
-from harness.registry import RULES, WORKLOADS, origin
+from harness.planning.wiring import MERGED, TABLES, WiredJob, Wiring, tables_in
+from harness.registry import RULES, WORKLOADS, find_workload, origin
 from harness.seeding import generator
 from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
@@ -120,6 +122,35 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 
 # --- jobs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one job takes of an optimizer's runs in a stage.
+
+    Args:
+        alone: whether it is one run (of finals: one seed's) that is a job of its own.
+        setting: of such a run, which of the settings that its stage tries; None where it takes all.
+    """
+
+    workloads: tuple[WorkloadSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    seeds: tuple[int, ...]
+    alone: bool = False
+    setting: int | None = None
+
+    @property
+    def cells(self) -> int:
+        """How many runs it has of a setting."""
+        return len(self.workloads) * len(self.bases) * len(self.seeds)
+
+    def reads(self, spec: JobSpec, tuning: Tuning) -> bool:
+        """Whether an earlier job has settings or bases for it."""
+        if not isinstance(spec, RunsSpec):
+            return not self.alone or any(known_bases()[basis.name].estimated for basis in self.bases)
+        if not self.alone or not spec.alone:
+            return self.alone == spec.alone
+        return spec.workloads == self.workloads and spec.bases[0].label == tuning.chooser(self.bases[0].label)
 
 
 @dataclass(frozen=True)
@@ -219,18 +250,18 @@ class Planner:
         self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
     ) -> tuple[PlannedJob, ...]:
         """The sweep, and its refinement where the protocol has one."""
-        study, seeds = self.study, tuning_seeds(self.size)
-        tuning, tried = study.tuning_of(optimizer), _bases_of(optimizer, study.tried_bases)
-        settings = tuning.settings(generator(study.name, tuning.protocol))
-        cells = len(study.workloads[self.scale]) * len(tried) * len(seeds)
-        common = {**self._common(backend, (optimizer,), seeds, bases, tried), **self._running(backend)}
-        spec = runs_spec(self.study, self.size, stage="sweep", tuning=tuning, settings=settings, **common)
-        sweep = PlannedJob(spec, self.results, cells * len(settings), bases)
+        tuning = self.study.tuning_of(optimizer)
+        settings = tuning.settings(generator(self.study.name, tuning.protocol))
+        cut = partial(self._cut, _bases_of(optimizer, self.study.tried_bases), tuning_seeds(self.size))
+        sweep = tuple(
+            self._runs("sweep", backend, optimizer, share, bases, settings=settings)
+            for share in cut(len(settings))
+        )
         if not isinstance(tuning, TwoStageSweep):
-            return (sweep,)
-        common["upstream"] = _by_stage((sweep, *bases))
-        spec = runs_spec(self.study, self.size, stage="refine", tuning=tuning, **common)
-        return sweep, PlannedJob(spec, self.results, cells * REFINED_RATES, (sweep, *bases))
+            return sweep
+        upstream = (*sweep, *bases)
+        refined = (self._runs("refine", backend, optimizer, share, upstream) for share in cut(REFINED_RATES))
+        return (*sweep, *refined)
 
     def _finals(
         self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]
@@ -238,20 +269,65 @@ class Planner:
         """The final job of an optimizer, or where the scale says so one for each of its bases."""
         seeds = final_seeds(self.study, self.scale, backend)
         assert not set(seeds).intersection(tuning_seeds(self.size)), "final seeds must not have tuned"
-        own = _bases_of(optimizer, self.study.bases)
-        for bases in [(basis,) for basis in own] if self.size.final_jobs == "basis" else [own]:
-            spec = runs_spec(
-                self.study,
-                self.size,
-                stage="final",
-                tuning=self.study.tuning_of(optimizer),
-                compared=self._compared(optimizer, bases),
-                claim_rules=deciding(self.study, self.scale)["rules"],
-                **self._common(backend, (optimizer,), seeds, upstream, bases),
-                **self._running(backend),
-            )
-            lanes = len(spec.workloads) * len(bases) * len(seeds)
-            yield PlannedJob(spec, self.results, lanes, upstream)
+        rules = deciding(self.study, self.scale)["rules"]
+        for share in self._cut(_bases_of(optimizer, self.study.bases), seeds):
+            compared = self._compared(optimizer, share.bases)
+            own = {"compared": compared, "claim_rules": rules}
+            yield self._runs("final", backend, optimizer, share, upstream, **own)
+
+    def _cut(
+        self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...], settings: int | None = None
+    ) -> Iterator[Share]:
+        """The jobs of a stage: one for all workloads together, and one for each run that is to be alone.
+
+        Args:
+            settings: how many a tuning stage tries; None for finals, whose settings are known later.
+        """
+        alone = {spec.name: find_workload(spec.locator).alone for spec in self.study.workloads[self.scale]}
+        workloads = self.study.workloads[self.scale]
+        together = tuple(workload for workload in workloads if not alone[workload.name])
+        apart = settings is None and self.size.final_jobs == "basis"
+        for own in ([(basis,) for basis in bases] if apart else [bases]) if together else []:
+            yield Share(together, own, seeds)
+        for workload, basis, seed in product(workloads, bases, seeds):
+            if alone[workload.name]:
+                numbers = [None] if settings is None else range(settings)
+                yield from (Share((workload,), (basis,), (seed,), True, number) for number in numbers)
+
+    def _runs(
+        self,
+        stage: str,
+        backend: str,
+        optimizer: OptimizerSpec,
+        share: Share,
+        upstream: tuple[PlannedJob, ...],
+        settings: tuple[Setting, ...] | None = None,
+        **own: Any,
+    ) -> PlannedJob:
+        """The job that makes a share of an optimizer's runs.
+
+        Args:
+            upstream: the jobs of which it may read some.
+            settings: all that a sweep tries.
+        """
+        tuning = self.study.tuning_of(optimizer)
+        read = tuple(job for job in upstream if share.reads(job.spec, tuning))
+        if settings is not None and share.setting is not None:
+            settings = (settings[share.setting],)
+        spec = runs_spec(
+            self.study,
+            self.size,
+            stage=stage,
+            tuning=tuning,
+            settings=settings,
+            alone=share.alone,
+            setting=share.setting,
+            **self._common(backend, (optimizer,), share.seeds, read, share.bases, share.workloads),
+            **self._running(backend),
+            **own,
+        )
+        tried = {"sweep": len(settings or ()), "refine": 1 if share.alone else REFINED_RATES, "final": 1}
+        return PlannedJob(spec, self.results, share.cells * tried[stage], read)
 
     def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
         """Those of some bases in which claims of the study compare final runs of a method."""
@@ -263,6 +339,7 @@ class Planner:
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
         seeds = final_seeds(self.study, self.scale, backend)[:1]
+        upstream = tuple(job for job in upstream if seeds[0] in job.spec.seeds)
         common = self._common(backend, self.study.running_on(backend), seeds, upstream)
         spec = TimingSpec(
             stage="timing", **training(self.study, self.size), **common, **self._running(backend)
@@ -277,9 +354,10 @@ class Planner:
         seeds: tuple[int, ...],
         upstream: tuple[PlannedJob, ...],
         bases: tuple[BasisSpec, ...] | None = None,
+        workloads: tuple[WorkloadSpec, ...] | None = None,
     ) -> dict[str, Any]:
-        """What every job of the study has; in all its bases where none are given."""
-        workload_specs = self.study.workloads[self.scale]
+        """What every job of the study has; of all its bases and workloads where none are given."""
+        workload_specs = self.study.workloads[self.scale] if workloads is None else workloads
         used = self.study.bases if bases is None else bases
         origins = [
             *(
@@ -328,6 +406,17 @@ def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
     for job in upstream:
         found[job.spec.stage] = (*found.get(job.spec.stage, ()), job.spec.hash)
     return found
+
+
+def _gathered(spec: JobSpec) -> dict[str, list[str]]:
+    """The hashes of the runs alone that a run alone reads, by stage.
+
+    They are gathered, and what reads them waits for that: n runs that read m others each are then n + m edges
+    of Snakemake's graph, not n m.
+    """
+    if not (isinstance(spec, RunsSpec) and spec.alone):
+        return {}
+    return {stage: list(hashes) for stage, hashes in spec.upstream.items() if stage != "bases"}
 
 
 def parity_job(
@@ -473,14 +562,19 @@ class Plan:
         shown += tables_in(job.folder for job in (*self.parity, *self.checks))
         shown += map(str, self.figures)
         tables = {_hash_of(study.plan.tables): study for study in self.studies}
-        sources = {job.spec.hash: job.upstream for job in self.jobs}
-        sources |= {hash_: study.jobs for hash_, study in tables.items()}
+        upstream = {hash_: tuple(job.spec.hash for job in study.jobs) for hash_, study in tables.items()}
+        for job in self.jobs:
+            gathered = _gathered(job.spec)
+            apart = (one.spec.hash for one in job.upstream if one.spec.stage not in gathered)
+            upstream[job.spec.hash] = (*map(_digest, gathered.values()), *apart)
+            upstream |= {_digest(hashes): tuple(hashes) for hashes in gathered.values()}
         return Wiring(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
             shown=tuple(shown),
-            upstream={hash_: tuple(job.folder for job in jobs) for hash_, jobs in sources.items()},
+            jobs={job.spec.hash: WiredJob.of(job.spec, job.folder) for job in self.jobs},
+            upstream=upstream,
             tables={hash_: str(study.plan.tables) for hash_, study in tables.items()},
             drawn={_hash_of(folder): tables for folder, (_, tables) in self.figures.items()},
         )
@@ -495,7 +589,8 @@ class Plan:
                 if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
             ]
             lines.append(
-                f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: {'; '.join(stages)}"
+                f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: "
+                f"{'; '.join([*stages, *_remarks(planned.jobs)])}"
             )
         if self.parity:
             compared = sum(job.lanes for job in self.parity)
@@ -515,6 +610,17 @@ class Plan:
 
 def _jobs(jobs: Sequence[PlannedJob]) -> str:
     return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}"
+
+
+def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
+    """What to know of some jobs: whose runs are jobs of their own, and how many take a GPU."""
+    specs = [job.spec for job in jobs]
+    alone = {spec.workloads[0].name: None for spec in specs if isinstance(spec, RunsSpec) and spec.alone}
+    if alone:
+        yield f"each run of {' and '.join(alone)} a job of its own"
+    on_gpus = sum(spec.device != "cpu" for spec in specs)
+    if on_gpus:
+        yield f"a GPU each for {on_gpus} jobs"
 
 
 LANES = {"bases": "matrices", "timing": "methods"}
@@ -737,6 +843,9 @@ def write_specs(plan: Plan) -> None:
     specs = plan.report_path.parent
     for folder, (drawn, _) in plan.figures.items():
         files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = drawn.to_json()
+    for study in plan.studies:  # on a command line they would be too many
+        folders = "".join(f"{job.folder}\n" for job in study.jobs)
+        files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
     try:
         for folder in (specs, plan.config.site):
             folder.mkdir(parents=True, exist_ok=True)

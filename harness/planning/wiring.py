@@ -10,6 +10,7 @@ from typing import Protocol
 
 from documents.document import Document
 from documents.errors import InputError
+from documents.job import JobSpec, RunsSpec, TrainingSpec
 from documents.sets import FOLDER, check_name, check_page, check_replaced
 from harness.planning.config import Config
 from results.provenance import check_committed
@@ -28,14 +29,47 @@ JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in Jo
 STUDY = "{study}.{scale}.{hash}"
 PATTERNS: Mapping[str, str] = {
     "tables": f"tables/{STUDY}",
+    "gathered": "runs/{study}/{scale}/gathered/{hash}",
+    "tables jobs": "specs/{study}.{scale}.tables.{hash}.txt",
     "figures": f"figures/{STUDY}",
     "figures plan": "specs/{study}.{scale}.figures.{hash}.json",
 }
 
 
+PROCESS_MB = 1476  # of a job besides its bundle: Python, a backend and what it compiles
+OTHER_MB = 2500  # of a job without bundles
+GPU_MB = 8000  # of the host where a bundle lies on a GPU: the libraries of CUDA, and data on their way
+MINUTES, MINUTES_ALONE = 240, 720  # that a first attempt of a training job has
+
+
+class WiredJob(Document):
+    """Where a job's tables lie, what messages call it, and what it needs: the host's memory, GPUs, minutes.
+
+    One that times steps takes one GPU: it has all cores, so that the others are idle.
+    """
+
+    folder: Path
+    who: str
+    mem_mb: int = OTHER_MB
+    gpu: int = 0
+    minutes: int = MINUTES
+
+    @classmethod
+    def of(cls, spec: JobSpec, folder: Path) -> WiredJob:
+        """A job whose tables lie in a folder."""
+        if not isinstance(spec, TrainingSpec):
+            return cls(folder=folder, who=spec.who)
+        gpu = int(spec.device != "cpu")
+        memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
+        minutes = MINUTES_ALONE if isinstance(spec, RunsSpec) and spec.alone else MINUTES
+        return cls(folder=folder, who=spec.who, mem_mb=memory, gpu=gpu, minutes=minutes)
+
+
 class Wildcards(Protocol):
     """What Snakemake hands to an input function."""
 
+    study: str
+    scale: str
     hash: str
 
 
@@ -52,8 +86,9 @@ class Wiring(Document):
         report_path: the file that tells the report what to show.
         shown: what the site shows: merged tables and figures of all studies, those of kernels, parity, and
             the checks of claims with their figures.
-        upstream: the folders of the jobs that a job reads or whose tables are merged, by the hash of what
-            they become.
+        jobs: all jobs by their hash.
+        upstream: the hashes of the jobs that a job reads, that are gathered or whose tables are merged, by
+            the hash of what they become; a job may read what is gathered.
         tables: the folder of merged tables, by their hash.
         drawn: the tables that figures show, by the hash of the figures.
     """
@@ -62,7 +97,8 @@ class Wiring(Document):
     config: Config
     report_path: str
     shown: tuple[str, ...]
-    upstream: dict[str, tuple[Path, ...]]
+    jobs: dict[str, WiredJob]
+    upstream: dict[str, tuple[str, ...]]
     tables: dict[str, str]
     drawn: dict[str, tuple[str, ...]]
 
@@ -104,11 +140,34 @@ class Wiring(Document):
 
     def inputs(self, wildcards: Wildcards) -> list[str]:
         """The tables that a job reads, or that are merged."""
-        return tables_in(self.upstream[wildcards.hash])
+        read = self.upstream[wildcards.hash]
+        gathered = [
+            self.pattern("gathered").format(study=wildcards.study, scale=wildcards.scale, hash=hash_)
+            for hash_ in read
+            if hash_ not in self.jobs
+        ]
+        return [*gathered, *tables_in(self.jobs[hash_].folder for hash_ in read if hash_ in self.jobs)]
 
-    def folders(self, wildcards: Wildcards) -> list[str]:
-        """Their folders."""
-        return [str(folder) for folder in self.upstream[wildcards.hash]]
+    def who(self, wildcards: Wildcards) -> str:
+        """What messages call a job."""
+        return self.jobs[wildcards.hash].who
+
+    def gathered(self, wildcards: Wildcards) -> str:
+        """What messages say of runs that are there when others begin."""
+        runs = self.upstream[wildcards.hash]
+        return f"{len(runs)} runs, the first of them {self.jobs[runs[0]].who}"
+
+    def mem_mb(self, wildcards: Wildcards) -> int:
+        """The memory of the host that a job needs, in MB."""
+        return self.jobs[wildcards.hash].mem_mb
+
+    def gpu(self, wildcards: Wildcards) -> int:
+        """How many GPUs a job needs."""
+        return self.jobs[wildcards.hash].gpu
+
+    def minutes(self, wildcards: Wildcards, attempt: int) -> int:
+        """How long a training job may take on a cluster, in its attempt of a number."""
+        return self.jobs[wildcards.hash].minutes * attempt
 
     def merged(self) -> list[str]:
         """The patterns of merged tables."""

@@ -49,7 +49,7 @@ def run_lanes(job: Job) -> list[str]:
     with job.clock.phase("data"):
         cells = _cells(job)
     progress = Progress(
-        f"{spec.study} {spec.stage} {spec.optimizers[0].label} on {spec.backend}",
+        f"{spec.study} {spec.stage} {spec.who} on {spec.backend}",
         sum(len(cell.settings) for cell in cells) * len(spec.seeds),
     )
     engines: dict[str, Engine] = {}
@@ -100,7 +100,7 @@ def _cells(job: Job) -> list[Cell]:
 def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]]]:
     """What each workload and basis tries: the spec's own settings, or what the upstream tables say.
 
-    Of final runs the first setting is the one that was chosen.
+    Of final runs the first setting is the one that was chosen; a refined run alone has its own.
     """
     spec = job.spec
     assert isinstance(spec, RunsSpec)
@@ -111,8 +111,9 @@ def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]
     judge = Judge(spec.tuning, lambda metric: metrics[metric].direction, spec.stop)
     if spec.stage == "refine":
         refined = tuning.refine(runs, judge)
+        own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
         return {
-            (one.name, basis.label): refined.get((one.name, spec.tuning.chooser(basis.label)), ())
+            (one.name, basis.label): refined.get((one.name, spec.tuning.chooser(basis.label)), ())[own]
             for one in spec.workloads
             for basis in spec.bases
         }
@@ -255,7 +256,7 @@ class _CellRun:
         """Record that so many of the lanes failed."""
         self.progress.advance(count, f"({self._name})")
         at = ""
-        if lanes.end_setting - lanes.first_setting < len(self.cell.settings):
+        if self._alone or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
             at = f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
         self.job.fail(f"{self._name}{at}, {count} of {len(_pairs(self.lanes))} runs", failure)
 
@@ -275,7 +276,12 @@ class _CellRun:
     @property
     def _name(self) -> str:
         method = Method(self.cell.optimizer.label, self.cell.basis.label)
-        return f"{method.label} on {self.cell.workload.name}"
+        seed = f", seed {self.job.spec.seeds[0]}" if self._alone else ""
+        return f"{method.label} on {self.cell.workload.name}{seed}"
+
+    @property
+    def _alone(self) -> bool:
+        return isinstance(self.job.spec, RunsSpec) and self.job.spec.alone
 
     def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
         """Turns the steps done by lanes into their share of the job's work."""
