@@ -501,13 +501,14 @@ class Program:
 
         if self.parts == 1 or self.accumulate is None:
             return of(model, inputs)
+        ops = self.ops
 
         def of_part(model: Mapping[str, Array], part: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
             noise = {**(inputs.noise or {}), **part["noise"]}
             info = of(model, inputs._replace(**{**part, "noise": noise}))
-            return info.model, (info.loss, info.gradient, info.needs)
+            return info.model, (info.loss, map_arrays(ops.astype_float, info.gradient), info.needs)
 
-        parts = in_parts(self.ops, inputs, self.parts)
+        parts = in_parts(ops, inputs, self.parts)
         after, total = self.accumulate(of_part, dict(model), parts)
         loss, gradient, needs = map_arrays(lambda array: array / self.parts, total)
         return StepInfo(loss, gradient, after, needs)
@@ -521,7 +522,7 @@ class Program:
         if self.clip_gradient_norm is None:
             return info
         ops, shapes = self.ops, self.update.layout.parameters
-        flat = end_to_end(ops, shapes, info.gradient, 2)
+        flat = ops.astype_float(end_to_end(ops, shapes, info.gradient, 2))
         largest = ops.max(ops.abs(flat), axis=-1, keepdims=True)
         largest = ops.where(largest > 0, largest, 1.0)
         relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))

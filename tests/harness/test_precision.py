@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, get_args
 
@@ -131,6 +132,28 @@ def test_gradients_are_as_good_on_either_backend(name: str, word: str) -> None:
     assert error(gradients(name, "jax", word, excess=True), exact) < 2 * by_torch
     eps = 2.0**-8
     assert eps / 8 < max(by_torch, by_jax) < 16 * eps  # rounded somewhere, and not everywhere
+
+
+@BOTH
+def test_gradients_of_parts_are_averaged_wide(backend: str) -> None:
+    """Their mean has less rounding than a single part's, and clipping keeps that."""
+    bundle = bundle_of(NETWORKS["small_attention"], RULES["sgd"], seeds=(0,), rates=1)
+    bundle = dataclasses.replace(bundle, gradient_accumulation=8, clip_gradient_norm=1e6)
+    made = engine(backend, "bfloat16")
+    with made.context():
+        loaded = load(bundle, made)
+        inputs = step_of(stretch_inputs(bundle, made, 0, 1), 0)
+        program, carry, constants = loaded.program, loaded.carry, loaded.constants
+
+        def gradient(params: Any) -> Any:
+            info = program.evaluate(params, carry.model, constants, inputs, Work.NONE)
+            return program.clipped(info).gradient
+
+        point = program.point(carry, constants, inputs)
+        found = made.compiled(gradient, point)(point)
+        assert {dtype_of(value) for value in found.values()} == {"float32"}
+        arrays = {key: np.array(made.ops.to_numpy(value), np.float64) for key, value in found.items()}
+    assert error(arrays, gradients("small_attention", "jax", "float64")) < 2.0**-6
 
 
 @BOTH
