@@ -13,39 +13,57 @@ from workloads.workload import Array, Arrays, Likelihood, Metric, Ops, Role
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]  # of (outputs, inputs, generator)
 
 
+# `network(ops, params, state, split, training) -> (logits (examples, classes), state)`
+Network = Callable[[Ops, Arrays, Arrays, Arrays, bool], tuple[Array, Arrays]]
+
+
+def without_state(logits: Callable[[Ops, Arrays, Arrays], Array]) -> Network:
+    """A network by `logits(ops, params, split)`, which has no model state and is the same in training."""
+
+    def network(
+        ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
+    ) -> tuple[Array, Arrays]:
+        return logits(ops, params, split), state
+
+    return network
+
+
 @dataclass(frozen=True)
 class Classifier:
     """What a workload says of a network that tells classes apart.
 
     Args:
-        logits: `logits(ops, params, state, split, noise) -> (examples, classes)`.
+        network: gives logits and the new model state. In training it normalizes by the batch and moves the
+            running statistics in the state; else it normalizes by these, and leaves them.
     """
 
-    logits: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], Array]
+    network: Network
 
     @property
     def likelihood(self) -> Likelihood:
-        """The distribution of labels."""
-        return Likelihood(self.logits, "categorical")
+        """The distribution of labels in training, by which the loss is; of batch norm, given the batch."""
+        return Likelihood(self._outputs, "categorical")
 
     def loss(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays, Arrays]:
-        """The mean negative log-likelihood of `labels` (000 C.2); a workload's `loss`."""
-        found = self._log_probabilities(ops, params, batch)
+        """The mean negative log-likelihood of `labels` (000 C.2), and the new state; a workload's `loss`."""
+        logits, state = self.network(ops, params, state, batch, True)
+        found = ops.log_softmax(logits, axis=-1)
         return _negative_log_likelihood(ops, found, batch["labels"]), state, {}
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         """The loss and the share classified correctly; a workload's `evaluate`."""
-        found = self._log_probabilities(ops, params, split)
+        logits, _ = self.network(ops, params, state, split, False)
+        found = ops.log_softmax(logits, axis=-1)
         correct = ops.argmax(found, axis=-1) == split["labels"]
         return {
             "loss": _negative_log_likelihood(ops, found, split["labels"]),
             "accuracy": ops.mean(ops.astype_float(correct)),
         }
 
-    def _log_probabilities(self, ops: Ops, params: Arrays, split: Arrays) -> Array:
-        return ops.log_softmax(self.logits(ops, params, {}, split, {}), axis=-1)
+    def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
+        return self.network(ops, params, state, batch, True)[0]
 
 
 def _negative_log_likelihood(ops: Ops, log_probabilities: Array, labels: Array) -> Array:
@@ -87,7 +105,7 @@ def sample_relu_parameters(
     return parameters
 
 
-def _logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays) -> Array:
+def _relu_logits(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """The network's outputs (examples, classes) (000 C.2)."""
     scores = split["features"]
     layers = len(params) // 2
@@ -98,4 +116,4 @@ def _logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Array
     return scores
 
 
-RELU_CLASSIFIER = Classifier(_logits)
+RELU_CLASSIFIER = Classifier(without_state(_relu_logits))

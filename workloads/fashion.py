@@ -1,8 +1,8 @@
-"""Fashion-MNIST, photographs of clothing: ReLU networks for 4 classes and 10, and a vision transformer."""
+"""Fashion-MNIST, photographs of clothing: ReLU networks, a vision transformer and a residual network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,15 +16,14 @@ from workloads.classification import (
     classification_metrics,
     relu_roles,
     sample_relu_parameters,
+    without_state,
 )
 from workloads.data import random_parts
 from workloads.idx import fashion_files, missing_fashion, read_fashion
 from workloads.initialization import torch_default_bias, torch_default_weight
+from workloads.residual_network import ResidualNetwork, residual_logits
 from workloads.vision_transformer import PlainViT, patches_of, vit_logits
 from workloads.workload import (
-    Array,
-    Arrays,
-    Ops,
     Problem,
     Random,
     Setting,
@@ -147,44 +146,30 @@ FASHION_LARGE = _workload(
 )
 
 
-# --- the vision transformer ----------------------------------------------------------------------
+# --- the first images, for larger networks -----------------------------------------------------------
 
 
-def _vit(settings: Settings) -> PlainViT:
-    return PlainViT(settings["patch"] ** 2, settings["width"], settings["depth"], CLASSES)
-
-
-def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays) -> Array:
-    return vit_logits(ops, params, split["patches"], HEAD_WIDTH)
-
-
-def _vit_problem(settings: Settings, random: Random) -> Problem:
+def _first_images(
+    settings: Settings, field: str, read: Callable[[str, int], tuple[np.ndarray, np.ndarray]]
+) -> dict[str, dict[str, np.ndarray]]:
     """The first images of the standard training part; of the test part the first, then as many others."""
     held_out = settings["held_out_examples"]
-    train, labels = _patches("train", settings["patch"], settings["train_examples"])
-    others, other_labels = _patches("test", settings["patch"], 2 * held_out)
-    splits = {
-        "train": {"patches": train, "labels": labels},
-        "validation": {"patches": others[:held_out], "labels": other_labels[:held_out]},
-        "test": {"patches": others[held_out:], "labels": other_labels[held_out:]},
+    train, labels = read("train", settings["train_examples"])
+    others, other_labels = read("test", 2 * held_out)
+    return {
+        "train": {field: train, "labels": labels},
+        "validation": {field: others[:held_out], "labels": other_labels[:held_out]},
+        "test": {field: others[held_out:], "labels": other_labels[held_out:]},
     }
-    return Problem(_vit(settings).sample(random("parameters")), splits)
 
 
-@lru_cache(maxsize=2)  # the seeds of a job share both parts
-def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The patches (examples, tokens, side * side) in [-1, 1] and labels of a standard part's first images."""
+def _images(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The pixels (examples, rows, columns) in [-1, 1] and labels of a standard part's first images."""
     images, labels = (array[:count] for array in read_fashion(part))
-    return patches_of(images[..., None] / 127.5 - 1, side), labels.astype(np.int64)
+    return images / 127.5 - 1, labels.astype(np.int64)
 
 
-def _read_width(value: Any) -> Any:
-    if type(value) is not int or value < HEAD_WIDTH or value % HEAD_WIDTH:
-        raise ValueError(f"is not a multiple of {HEAD_WIDTH}, the units of an attention head")
-    return value
-
-
-def _check_vit(settings: Settings) -> None:
+def _check_examples(settings: Settings) -> None:
     require_batch(settings, settings["train_examples"])
     parts = {
         "train_examples": (TRAIN, "training part"),
@@ -195,7 +180,46 @@ def _check_vit(settings: Settings) -> None:
             raise ValueError(f"{name} = {settings[name]} is larger than the {most} images of the {part}")
 
 
-_VIT_CLASSIFIER = Classifier(_vit_logits)
+_EXAMPLES = {
+    "train_examples": Setting(TRAIN, "first images of the standard training part", whole(1)),
+    "held_out_examples": Setting(
+        TEST // 2,
+        "images of validation, and as many of test, of the first of the standard test part",
+        whole(1),
+    ),
+}
+
+
+# --- the vision transformer ----------------------------------------------------------------------
+
+
+def _vit(settings: Settings) -> PlainViT:
+    return PlainViT(settings["patch"] ** 2, settings["width"], settings["depth"], CLASSES)
+
+
+def _vit_problem(settings: Settings, random: Random) -> Problem:
+    return Problem(
+        _vit(settings).sample(random("parameters")),
+        _first_images(settings, "patches", lambda part, count: _patches(part, settings["patch"], count)),
+    )
+
+
+@lru_cache(maxsize=2)  # the seeds of a job share both parts
+def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The patches (examples, tokens, side * side) and labels of a standard part's first images."""
+    images, labels = _images(part, count)
+    return patches_of(images[..., None], side), labels
+
+
+def _read_width(value: Any) -> Any:
+    if type(value) is not int or value < HEAD_WIDTH or value % HEAD_WIDTH:
+        raise ValueError(f"is not a multiple of {HEAD_WIDTH}, the units of an attention head")
+    return value
+
+
+_VIT_CLASSIFIER = Classifier(
+    without_state(lambda ops, params, split: vit_logits(ops, params, split["patches"], HEAD_WIDTH))
+)
 FASHION_VIT = Workload(
     name="fashion_vit",
     description="vision transformer on Fashion-MNIST, at patch = 7 and width = 64 with 2 blocks (d = 103946)",
@@ -206,12 +230,7 @@ FASHION_VIT = Workload(
         "patch": Setting(7, "side of the square patches, in pixels", choice(*WINDOWS)),
         "width": Setting(64, f"of a token; with a head for every {HEAD_WIDTH} units", _read_width),
         "depth": Setting(2, "blocks of attention and MLP", whole(1)),
-        "train_examples": Setting(TRAIN, "first images of the standard training part", whole(1)),
-        "held_out_examples": Setting(
-            TEST // 2,
-            "images of validation, and as many of test, of the first of the standard test part",
-            whole(1),
-        ),
+        **_EXAMPLES,
     },
     dtype="float32",
     shared_data=True,
@@ -224,7 +243,66 @@ FASHION_VIT = Workload(
     evaluation_batch=1_000,
     missing=lambda settings: missing_fashion(),
     files=lambda settings: fashion_files(),
-    check=_check_vit,
+    check=_check_examples,
 )
 
-WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT)
+
+# --- the residual network --------------------------------------------------------------------------
+
+
+def _resnet(settings: Settings) -> ResidualNetwork:
+    return ResidualNetwork(1, tuple(settings["blocks"]), settings["width"], CLASSES, stem=3)
+
+
+def _resnet_problem(settings: Settings, random: Random) -> Problem:
+    network = _resnet(settings)
+    return Problem(
+        network.sample(random("parameters")),
+        _first_images(settings, "images", _channels_first),
+        network.state,
+    )
+
+
+@lru_cache(maxsize=2)  # the seeds of a job share both parts
+def _channels_first(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The images (examples, 1, rows, columns) and labels of a standard part's first images."""
+    images, labels = _images(part, count)
+    return images[:, None], labels
+
+
+def _read_blocks(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
+        raise ValueError("is not a list of whole numbers above 0, one a stage")
+    return value
+
+
+_RESNET_CLASSIFIER = Classifier(
+    lambda ops, params, state, split, training: residual_logits(ops, params, state, split["images"], training)
+)
+FASHION_RESNET = Workload(
+    name="fashion_resnet",
+    description="residual network on Fashion-MNIST, at width = 16 with 3 stages of a block (d = 77754)",
+    source="000 Fig. 2, C.2 (ResNet-34), with other data and sizes",
+    metrics=classification_metrics(("train", "validation", "test")),
+    settings={
+        "batch_size": batch_size(128),
+        "width": Setting(16, "channels of the first stage; each next has twice as many", whole(1)),
+        "blocks": Setting([1, 1, 1], "basic blocks of two convolutions in each stage", _read_blocks),
+        **_EXAMPLES,
+    },
+    dtype="float32",
+    shared_data=True,
+    roles=lambda settings: _resnet(settings).roles,
+    problem=_resnet_problem,
+    sample_parameters=lambda settings, generator: _resnet(settings).sample(generator),
+    loss=_RESNET_CLASSIFIER.loss,
+    likelihood=_RESNET_CLASSIFIER.likelihood,
+    evaluate=_RESNET_CLASSIFIER.evaluate,
+    mapped=False,
+    evaluation_batch=1_000,
+    missing=lambda settings: missing_fashion(),
+    files=lambda settings: fashion_files(),
+    check=_check_examples,
+)
+
+WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT, FASHION_RESNET)

@@ -24,3 +24,12 @@ def torch_default_weight(fan_out: int, fan_in: int, generator: np.random.Generat
 def torch_default_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
     """A bias (fan_out,), uniform in plus and minus fan_in^(-1/2), as `torch.nn.Linear` draws it."""
     return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=fan_out)
+
+
+def kaiming_normal(shape: tuple[int, int, int, int], generator: np.random.Generator) -> np.ndarray:
+    """A convolution (outputs, inputs, rows, columns) with entries N(0, 2 / (outputs rows columns)).
+
+    He et al. 2015, "Delving deep into rectifiers", Sec. 2.2, by the backward signal (`fan_out`).
+    """
+    outputs, _, rows, columns = shape
+    return generator.normal(scale=np.sqrt(2.0 / (outputs * rows * columns)), size=shape)

@@ -32,6 +32,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         for activation in ("linear", "tanh")
     },
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
+    "fashion_resnet": {"width": 2, "blocks": [1, 1], "train_examples": 200, "held_out_examples": 20},
     "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
 }
@@ -128,3 +129,49 @@ def mapper(backend: str) -> Iterator[Mapper]:
 
 def _load(ops: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {name: ops.asarray(array) for name, array in arrays.items()}
+
+
+def outputs_state_and_gradients(
+    backend: str, network: Callable[..., Any], params: Mapping[str, np.ndarray], direction: np.ndarray
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A network's outputs and new state, and the gradients of the outputs' product with a direction.
+
+    Args:
+        backend: jax or torch, in float64.
+        network: `network(ops, params) -> (outputs, state)`.
+        params: by name.
+        direction: of the outputs' shape.
+    """
+    if backend == "torch":
+        import torch
+
+        ops = torch_ops("cpu", "float64")
+        leaves = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
+        outputs, state = network(ops, leaves)
+        ops.sum(outputs * ops.asarray(direction)).backward()
+        gradients = {name: leaf.grad for name, leaf in leaves.items()}
+        return ops.to_numpy(outputs), _on_host(ops, state), _on_host(ops, gradients)
+    import jax
+
+    with jax.enable_x64(True):
+        ops = jax_ops("float64")
+
+        def product(params: Any) -> Any:
+            outputs, state = network(ops, params)
+            return ops.sum(outputs * direction), (outputs, state)
+
+        gradients, (outputs, state) = jax.jit(jax.grad(product, has_aux=True))(dict(params))
+        return ops.to_numpy(outputs), _on_host(ops, state), _on_host(ops, gradients)
+
+
+def _on_host(ops: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: ops.to_numpy(array) for name, array in arrays.items()}
+
+
+def assert_near(found: Mapping[str, np.ndarray], due: Mapping[str, np.ndarray], tolerance: float) -> None:
+    """Assert that arrays by name differ at most by so much of their greatest entry."""
+    assert found.keys() == due.keys()
+    for name, value in due.items():
+        np.testing.assert_allclose(
+            found[name], value, rtol=0, atol=tolerance * np.abs(value).max(), err_msg=name
+        )

@@ -1,26 +1,22 @@
-"""The vision transformer: sizes, patches, positions, roles, data, and PyTorch's encoder layers beside it."""
+"""The vision transformer: sizes, patches, positions, roles, data, and timm's beside it."""
 
 from __future__ import annotations
 
 import math
 
-import jax
 import numpy as np
 import pytest
-import torch
 
-from harness.backends.jax_ops import jax_ops
-from harness.backends.numpy_ops import numpy_ops
-from harness.backends.torch_ops import torch_ops
 from optimizers import rules
-from tests.workloads.cases import random_of, small
+from tests.workloads import oracles
+from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
 from workloads.fashion import FASHION_VIT
 from workloads.idx import read_fashion
-from workloads.vision_transformer import EPSILON, PlainViT, patches_of, positions, vit_logits
+from workloads.vision_transformer import PlainViT, patches_of, positions, vit_logits
 
 BASE = PlainViT(inputs=16 * 16 * 3, width=768, depth=12, classes=10)  # B/16
-TINY = PlainViT(inputs=12, width=24, depth=2, classes=5)
-GRID, HEADS, COUNT = 3, 3, 4
+GRID, SIDE, CHANNELS, HEADS, COUNT = 3, 2, 3, 3, 4
+TINY = PlainViT(inputs=SIDE**2 * CHANNELS, width=24, depth=2, classes=5)
 
 
 def _size(model: PlainViT) -> int:
@@ -58,93 +54,30 @@ def test_positions_are_sines_and_cosines_of_column_and_row():
                 np.testing.assert_allclose(found[row * GRID + column, k::6], due, rtol=1e-13, atol=1e-15)
 
 
-# --- PyTorch's own layers ------------------------------------------------------------------------
+# --- timm ----------------------------------------------------------------------------------------
 
 
-class _Reference(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
-    """The network in PyTorch's layers, at given parameters in float64."""
-
-    def __init__(self, params: dict[str, np.ndarray]) -> None:
-        super().__init__()
-        width = TINY.width
-        self.patch = torch.nn.Linear(TINY.inputs, width)
-        self.blocks = torch.nn.ModuleList(
-            torch.nn.TransformerEncoderLayer(
-                width, HEADS, 4 * width, 0.0, "gelu", EPSILON, batch_first=True, norm_first=True
-            )
-            for _ in range(TINY.depth)
-        )
-        self.last = torch.nn.LayerNorm(width, EPSILON)
-        self.head = torch.nn.Linear(width, TINY.classes)
-        self.double()
-        self.load_state_dict({name: torch.tensor(value) for name, value in _as_torch(params).items()})
-
-    def forward(self, patches: torch.Tensor) -> torch.Tensor:
-        x = self.patch(patches) + torch.tensor(positions(GRID, TINY.width))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.last(x).mean(1))
-
-
-def _as_torch(params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Values by PyTorch's names, which has query, key and value in one matrix."""
-    found = {
-        f"{name}.{kind}": params[f"{name}_{kind}"]
-        for name in ("patch", "head")
-        for kind in ("weight", "bias")
-    }
-    names = {"last": "last"}
-    for block in range(TINY.depth):
-        ours, theirs = f"block{block + 1}", f"blocks.{block}"
-        names |= {f"{ours}_before_attention": f"{theirs}.norm1", f"{ours}_before_mlp": f"{theirs}.norm2"}
-        for kind in ("weight", "bias"):
-            parts = [params[f"{ours}_{part}_{kind}"] for part in ("query", "key", "value")]
-            found[f"{theirs}.self_attn.in_proj_{kind}"] = np.concatenate(parts)
-            found[f"{theirs}.self_attn.out_proj.{kind}"] = params[f"{ours}_mixed_{kind}"]
-            found[f"{theirs}.linear1.{kind}"] = params[f"{ours}_wide_{kind}"]
-            found[f"{theirs}.linear2.{kind}"] = params[f"{ours}_narrow_{kind}"]
-    for ours, theirs in names.items():
-        found |= {f"{theirs}.weight": params[f"{ours}_scale"], f"{theirs}.bias": params[f"{ours}_shift"]}
-    return found
-
-
-def test_outputs_and_gradients_are_those_of_torchs_encoder_layers():
+def test_outputs_and_gradients_from_the_images_on_are_timms():
+    """In training mode, in which ours is the same as in evaluation."""
     generator = np.random.default_rng(0)
     params = {name: generator.normal(size=shape) / shape[-1] ** 0.5 for name, shape in TINY.shapes.items()}
-    patches = generator.normal(size=(COUNT, GRID**2, TINY.inputs))
-    chosen = generator.normal(size=(COUNT, TINY.classes))  # a direction of the outputs
+    images = generator.normal(size=(COUNT, GRID * SIDE, GRID * SIDE, CHANNELS))
+    direction = generator.normal(size=(COUNT, TINY.classes))
 
-    reference = _Reference(params)
-    due = reference(torch.tensor(patches))
-    (due * torch.tensor(chosen)).sum().backward()
-    gradients = {name: value.grad.numpy() for name, value in reference.named_parameters()}
-    assert abs(due.detach().numpy()).max() > 0.1
+    model = oracles.timm_network(TINY, GRID, SIDE, CHANNELS, HEADS)
+    oracles.load(model, oracles.timm_values(TINY, params, SIDE))
+    seen = images.transpose(0, 3, 1, 2)
+    due, gradients = oracles.outputs_and_gradients(model, seen, direction)
+    np.testing.assert_array_equal(due, oracles.outputs_and_gradients(model.eval(), seen, direction)[0])
+    assert abs(due).max() > 0.1
 
-    def outputs(ops, values):
-        return vit_logits(ops, values, ops.asarray(patches), TINY.width // HEADS)
+    def network(ops, params):
+        return vit_logits(ops, params, ops.asarray(patches_of(images, SIDE)), TINY.width // HEADS), {}
 
-    by_numpy = outputs(numpy_ops(), params)
-    ops = torch_ops("cpu", "float64")
-    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
-    by_torch = outputs(ops, leaves)
-    (by_torch * torch.tensor(chosen)).sum().backward()
-    found = {"torch": {name: leaf.grad.numpy() for name, leaf in leaves.items()}}
-    with jax.enable_x64(True):
-
-        @jax.jit
-        @jax.grad
-        def gradient(values):
-            found = outputs(jax_ops("float64"), values)
-            return (found * chosen).sum()
-
-        found["jax"] = {name: np.asarray(value) for name, value in gradient(params).items()}
-    for logits in (by_numpy, by_torch.detach().numpy()):
-        np.testing.assert_allclose(logits, due.detach().numpy(), rtol=1e-10, atol=1e-12)
-    for by_name in found.values():
-        named = _as_torch(by_name)
-        assert named.keys() == gradients.keys()
-        for name, value in gradients.items():
-            np.testing.assert_allclose(named[name], value, rtol=1e-10, atol=1e-12)
+    for backend in ("torch", "jax"):
+        logits, _, by_name = outputs_state_and_gradients(backend, network, params, direction)
+        assert_near({"logits": logits}, {"logits": due}, 1e-10)
+        assert_near(oracles.timm_values(TINY, by_name, SIDE), gradients, 1e-10)
 
 
 # --- what rules of matrices take -----------------------------------------------------------------
