@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from curvebench.command import JSON, STUDIES, argument, command, print_json
-from documents.errors import InputError, nearest
+from documents.errors import InputError, no_beginning
 
 
 @command(
@@ -48,8 +48,7 @@ def _named(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     known = dict.fromkeys(name for items in content.values() for name in items)
     for name in names:
         if not name or not any(one.startswith(name) for one in known):
-            near = nearest(name, known)
-            raise InputError(f"nothing begins with {name!r}{near}; curvebench list shows all names")
+            raise InputError(no_beginning(name, known))
     found = {part: _beginning(items, names) for part, items in content.items()}
     return {part: items for part, items in found.items() if items}
 

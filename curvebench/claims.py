@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from curvebench.command import JSON, SCALE, argument, command, print_json
-from documents.errors import InputError, by_reason, unknown
+from documents.errors import InputError, by_reason, no_beginning, unknown
 from harness.paths import SITE
 
 
@@ -27,9 +26,8 @@ def check(given: Namespace) -> None:
     known = {name: claim for name, (_, claim) in claims_by_id().items()}
     for name in given.claims:
         if name not in known:
-            raise InputError(
-                _decided_by_a_study(name) or unknown("benchmarks/claims", "property claim", name, known)
-            )
+            home = [f"{claim}: {way}" for claim, (_, way) in _ways().items() if claim == name]
+            raise InputError(*home or [unknown("benchmarks/claims", "property claim", name, known)])
     claims = [known[name] for name in dict.fromkeys(given.claims)] or list(known.values())
     named = [scale for claim in known.values() for part in claim.checks for scale in part.instances]
     scales = sorted({"quick", DEFAULT_SCALE, *named})
@@ -50,23 +48,33 @@ def check(given: Namespace) -> None:
     found.raise_errors()
 
 
-def _is_of(verdict: Mapping[str, Any], name: str) -> bool:
+def _is_of(claim: str, source: str, name: str) -> bool:
     """Whether a claim or its source begins with a name."""
-    return str(verdict["id"]).startswith(name) or str(verdict["source"]).startswith(name)
+    return claim.startswith(name) or source.startswith(name)
 
 
-def _decided_by_a_study(claim: str) -> str:
-    """What to do about a claim that runs decide; empty for an id that no study has."""
+def _ways() -> dict[str, tuple[str, str]]:
+    """By claim its source, and what decides it or is missing; none where studies or checks are broken."""
+    from harness.checks import claims_by_id, file_of
+    from harness.planning.config import Config
     from harness.planning.studies import read_studies
 
+    run = "snakemake --cores all reports --config studies="
     try:
-        homes = {one.id: study.path for study in read_studies() for one in study.claims}
+        of_studies = {
+            one.id: (one.source, f"runs of {study.path} decide it; run {run}{one.id}")
+            for study in read_studies()
+            for one in study.claims
+        }
+        of_checks = {
+            name: (one.source, f"checks of {file_of(module)} decide it; run curvebench claims check {name}")
+            for name, (module, one) in claims_by_id().items()
+        }
+        census = Config().census()
     except InputError:
-        return ""
-    if claim not in homes:
-        return ""
-    run = f"snakemake --cores all reports --config studies={claim}"
-    return f"{claim}: runs of {homes[claim]} decide it; run {run}"
+        return {}
+    further = {one.id: (one.source, f"no study of it yet; needs {one.needs}") for one in census if one.needs}
+    return {**of_studies, **of_checks, **further}
 
 
 @command(
@@ -80,30 +88,56 @@ def _decided_by_a_study(claim: str) -> str:
     argument(
         "--plan",
         type=Path,
-        help=f"the report's plan, or the folder of a published set (default: {SITE / 'plan.json'}, and where "
-        "there is none the published sets)",
+        help=f"the report's plan, or the folder of a published set (default: {SITE / 'plan.json'}, and what "
+        "it does not decide of the published sets)",
     ),
     JSON,
 )
 def verdicts(given: Namespace) -> None:
-    """Tell the verdict on every claim of a report; a published set's where it is from a better scale."""
+    """Tell the verdict on every claim: of a report, and what it does not decide of the published sets."""
+    from reports.claims.verdict_list import as_json, as_text
+
+    listing, names = _listing(given.plan), given.claims or [""]
+    found = [one for one in listing if any(_is_of(one["id"], one["source"], name) for name in names)]
+    lacking = [
+        name for name in given.claims if not any(_is_of(one["id"], one["source"], name) for one in found)
+    ]
+    if found or given.json:
+        print(as_json(found) if given.json else as_text(found, details=bool(given.claims)))
+    ways, errors = _ways() if lacking else {}, []
+    for name in lacking:
+        undecided = [
+            f"{claim}: {way}" for claim, (source, way) in ways.items() if _is_of(claim, source, name)
+        ]
+        if undecided:
+            print("\n".join(undecided), file=sys.stderr)
+        else:
+            errors.append(no_beginning(name, [*(verdict["id"] for verdict in listing), *ways]))
+    if errors:
+        raise InputError("\n".join(errors))
+
+
+def _listing(path: Path | None) -> list[dict[str, Any]]:
+    """The verdicts of a plan, its own runs first; without a path of the site, and of the published sets
+    those that it does not have.
+
+    Raises:
+        InputError: when a plan or a table is missing or damaged.
+    """
     from documents.archive import as_it_stands, read_archive, shown_plans
     from documents.plan import read_plan
     from documents.sets import FOLDER, PLAN
-    from reports.claims.verdict_list import as_json, as_text, unrun, verdicts_of, with_replaced
+    from reports.claims.verdict_list import unrun, verdicts_of, with_replaced
 
-    path = given.plan or SITE / PLAN
-    if given.plan or path.exists():
-        plan = as_it_stands(read_plan(path))
-        plans = shown_plans(plan)
-        listing = [verdict for one in plans for verdict in verdicts_of(one)]
-        listing = with_replaced(plan, [*listing, *unrun(plan)])
-    else:
-        listing = [verdict for one in read_archive(FOLDER) for verdict in verdicts_of(one)]
-    for name in given.claims:
-        if not any(_is_of(verdict, name) for verdict in listing):
-            known = unknown("the report", "claim", name, (verdict["id"] for verdict in listing))
-            raise InputError(_decided_by_a_study(name) or known)
-    names = given.claims or [""]
-    listing = [one for one in listing if any(_is_of(one, name) for name in names)]
-    print(as_json(listing) if given.json else as_text(listing, details=bool(given.claims)))
+    listing: list[dict[str, Any]] = []
+    if path or (SITE / PLAN).exists():
+        plan = as_it_stands(read_plan(path or SITE / PLAN))
+        *sets, own = shown_plans(plan)
+        told = [verdict for one in (own, *sets) for verdict in verdicts_of(one)]
+        listing = with_replaced(plan, [*told, *unrun(plan)])
+    if path:
+        return listing
+    decided = {one["id"] for one in listing if one["verdict"] != "not run"}
+    published = (verdict for one in read_archive(FOLDER) for verdict in verdicts_of(one))
+    further = {one["id"]: one for one in published if one["id"] not in decided}
+    return [*(one for one in listing if one["id"] not in further), *further.values()]

@@ -24,9 +24,20 @@ def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """`; did you mean ...?` with the nearest valid name, empty where none is near."""
-    close = difflib.get_close_matches(str(name), list(valid), n=1)
+    """`; did you mean ...?` with the nearest valid name, in any case; empty where none is near."""
+    names = list(valid)
+    others = {one.lower(): one for one in names}
+    close = difflib.get_close_matches(str(name), names, n=1) or [
+        others[one] for one in difflib.get_close_matches(str(name).lower(), others, n=1)
+    ]
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def no_beginning(name: str, valid: Iterable[str]) -> str:
+    """The message for what no valid name begins with: how one begins in another case, or the nearest one."""
+    names = list(valid)
+    alike = [one[: len(name)] for one in names if name and one.lower().startswith(name.lower())]
+    return f"nothing begins with {name!r}{nearest(name, alike or names)}; curvebench list shows all names"
 
 
 def by_reason(left_out: Mapping[str, str]) -> list[tuple[str, str]]:

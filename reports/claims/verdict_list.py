@@ -282,7 +282,7 @@ def as_text(verdicts: list[dict[str, Any]], details: bool = False) -> str:
     lines = []
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        why = textwrap.wrap(row[-1], 60) or [""]
+        why = textwrap.wrap(row[-1], 60, break_on_hyphens=False) or [""]
         lines.append("  ".join([*cells, why[0]]).rstrip())
         lines += [" " * (sum(widths) + 2 * len(widths)) + more for more in why[1:]]
     return "\n".join([*lines, *(_detail(verdict) for verdict in verdicts if details)])
@@ -319,6 +319,8 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
     )
     if verdict["published"]:
         why += f"; of the set {verdict['published']}, scale {verdict['scale']}"
+    elif verdict["verdict"] != "not run":
+        why += f"; run here, scale {verdict['scale']}"
     if verdict["exploratory"]:
         why += f"; exploratory: {verdict['exploratory']}"
     for old in verdict["replaced"]:

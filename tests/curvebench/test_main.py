@@ -39,6 +39,10 @@ def test_list_tells_all_of_what_is_named(capsys):
     assert "digits_mlp" not in said
     assert main(["list", "adamn", *STUDIES]) == 2
     assert "nothing begins with 'adamn'; did you mean 'adam'?" in capsys.readouterr().err
+    assert main(["list", "KFAC", *STUDIES]) == 2
+    assert "nothing begins with 'KFAC'; did you mean 'kfac'?" in capsys.readouterr().err
+    assert main(["list", "KFAK", *STUDIES]) == 2
+    assert "nothing begins with 'KFAK'; did you mean 'kfac'?" in capsys.readouterr().err
     assert main(["list", "qui", "jax", *STUDIES]) == 0
     assert capsys.readouterr().out == "BACKENDS\n  jax\n\nSCALES\n  quick\n"
     for page in ("--markdown", "--foreign"):

@@ -13,6 +13,7 @@ import pytest
 from curvebench.__main__ import main
 from documents.errors import InputError
 from documents.plan import ReportPlan, read_plan
+from harness.paths import SITE
 from reports.claims.comparison import comparisons
 from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
 from reports.claims.verdicts import claim_verdicts, combined, decided
@@ -448,10 +449,57 @@ def test_a_published_set_is_named_by_its_folder(capsys):
     assert "symo.invariance" in capsys.readouterr().out
 
 
-def test_without_a_site_verdicts_are_those_of_the_published_sets(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def folder_of_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the published sets and nothing else."""
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "published").symlink_to(PUBLISHED)
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_a_narrowed_site_does_not_decide_is_told_of_the_published_sets(
+    report: Report, folder_of_sets: Path, capsys: pytest.CaptureFixture[str]
+):
+    (folder_of_sets / SITE).mkdir(parents=True)
+    (folder_of_sets / SITE / "plan.json").write_text(report.plan_file.read_text())
+    asked = ["symo.invariance", "egop.convex", "egop.fashion-small"]
+    assert main(["verdicts", *asked, "--json"]) == 0
+    told = [(one["id"], one["published"]) for one in json.loads(capsys.readouterr().out)]
+    assert told[0] == ("egop.convex", ""), "the site's own claims come first, and once"
+    assert ("symo.invariance", "symo-checks.2026-11-25") in told
+    assert len(told) == len(dict(told))
+    assert main(["verdicts", "egop.convex", "symo.invariance"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "; run here, scale quick" in said
+    assert "; of the set symo-checks.2026-11-25, scale paper" in said
+    assert main(["verdicts", "egop.fashion", "--json"]) == 0
+    (own, *_) = told = json.loads(capsys.readouterr().out)
+    assert (own["id"], own["verdict"]) == ("egop.fashion", "not run"), "no set decides it either"
+    assert len(told) > 1
+
+
+def test_a_name_without_a_verdict_does_not_hide_the_others(
+    folder_of_sets: Path, capsys: pytest.CaptureFixture[str]
+):
+    (folder_of_sets / "benchmarks").symlink_to(PUBLISHED.parents[1] / "benchmarks")
+    assert main(["verdicts", "symo.invariance", "egop.imagenet-wallclock", "egop.convex-second"]) == 0
+    said, missing = capsys.readouterr()
+    assert "symo.invariance: " in said
+    lacking, undecided = missing.splitlines()
+    assert lacking.startswith("egop.imagenet-wallclock: no study of it yet; needs a GPU for days")
+    assert undecided.endswith(
+        "decide it; run snakemake --cores all reports --config studies=egop.convex-second-basis"
+    )
+    assert main(["verdicts", "nonsense", "Symo", "symo.invariance"]) == 2
+    said, missing = capsys.readouterr()
+    assert "symo.invariance: " in said
+    nonsense, case = missing.splitlines()
+    assert nonsense == "error: nothing begins with 'nonsense'; curvebench list shows all names"
+    assert "nothing begins with 'Symo'; did you mean 'symo'?" in case
+
+
+def test_without_a_site_verdicts_are_those_of_the_published_sets(folder_of_sets, capsys):
     assert main(["verdicts", "symo.invariance", "spectral.metric", "--json"]) == 0
     told = {one["id"]: one for one in json.loads(capsys.readouterr().out)}
     assert list(told) == ["symo.invariance", "spectral.metric-nearness", "spectral.metric"]
@@ -460,4 +508,4 @@ def test_without_a_site_verdicts_are_those_of_the_published_sets(tmp_path, monke
     said = " ".join(capsys.readouterr().out.split())
     assert "as printed not reproduced; of the set spectral-checks.2026-11-26, scale paper" in said
     assert main(["verdicts", "symo.invarience"]) == 2
-    assert "did you mean 'symo.invariance'? (" in capsys.readouterr().err
+    assert "did you mean 'symo.invariance'?" in capsys.readouterr().err
