@@ -34,6 +34,7 @@ def check(given: Namespace) -> None:
         if not given.names or {study.name, *(claim.id for claim in study.claims)} & {*given.names}
     ]
     check_methods(asked)
+    _check_workloads(asked)
     scales = dict.fromkeys(scale for study in asked or read for scale in study.scales)
     plans = [(scale, _plan_of(given, scale)) for scale in scales]
     valid = "1 study is valid" if len(asked) == 1 else f"{len(asked)} studies are valid"
@@ -96,6 +97,29 @@ def _check_foreign(asked: Sequence[Study]) -> None:
                     _try_steps(study, optimizer)
                 except InputError as error:
                     problems.append(f"{study.path}: optimizers.{optimizer.label}: {error}")
+    if problems:
+        raise InputError("\n".join(problems))
+
+
+def _check_workloads(asked: Sequence[Study]) -> None:
+    """Evaluate each workload whose data are there once on NumPy, with the settings that a study names first.
+
+    Raises:
+        InputError: with a line for each that fails.
+    """
+    from harness.engine.first_evaluation import check_evaluation
+    from harness.registry import find_workload
+
+    specs = [(study, spec) for study in asked for own in study.workloads.values() for spec in own]
+    first = {spec.locator: (study, spec) for study, spec in reversed(specs)}
+    problems = []
+    for locator, (study, spec) in first.items():
+        workload = find_workload(locator)
+        if workload.missing(spec.settings) is None:
+            try:
+                check_evaluation(workload, spec.settings)
+            except InputError as error:
+                problems.append(f"{study.path}: workload {locator}: {error}")
     if problems:
         raise InputError("\n".join(problems))
 

@@ -233,3 +233,69 @@ def test_a_rule_of_a_file_whose_lanes_are_no_runs_of_their_own_is_named(line, sc
         (told,) = capsys.readouterr().err.splitlines()
         assert "own.py: own: mixes" in told or "own.py: own: branches" in told
         assert said in told
+
+
+WORKLOAD_OF_A_FILE = """
+import dataclasses
+
+from workloads.convex import WORKLOADS as CONVEX
+from workloads.workload import loss_of
+
+
+def value(ops, params, batch):
+    return {value}
+
+
+def evaluate(ops, params, state, split):
+    return {evaluated}
+
+
+BASE = CONVEX[1]
+OWN = dataclasses.replace(BASE, name="own", loss=loss_of(value), evaluate=evaluate{more})
+WORKLOADS = (OWN,)
+"""
+SQUARES = "BASE.loss(ops, params, {}, batch, {})[0]"
+SCALARS = "BASE.evaluate(ops, params, state, split)"
+
+
+@pytest.mark.parametrize(
+    ("value", "evaluated", "said"),
+    [
+        ("ops.cross_entropy(params, batch)", SCALARS, "own.py:9: loss: fails (AttributeError: "),
+        ("params['absent']", SCALARS, "own.py:9: loss: fails (KeyError: 'absent')"),
+        (
+            "batch['features'] @ params['theta'][None, :]",
+            SCALARS,
+            "own.py:9: loss: fails (ValueError: matmul: ",
+        ),
+        ("batch['targets']", SCALARS, "own.py: loss: has shape (8,); give one number"),
+        (SQUARES, "split['labels']", "own.py:13: evaluate: fails (KeyError: 'labels')"),
+        (
+            SQUARES,
+            "{'loss': 0.0}",
+            "evaluate: gives no train_suboptimality, as metrics asks (it gives: train_loss)",
+        ),
+        (SQUARES, SCALARS, None),
+    ],
+)
+def test_a_workload_whose_loss_would_fail_in_every_run_is_named_with_the_line(
+    value, evaluated, said, tmp_path, capsys
+):
+    text = WORKLOAD_OF_A_FILE.format(value=value, evaluated=evaluated, more="")
+    (tmp_path / "own.py").write_text(text)
+    write_study(tmp_path, ("{least_squares: {n: 8, d: 4}}", "{own.py: {n: 8, d: 4}}"))
+    assert main(["check", "--studies", str(tmp_path)]) == (0 if said is None else 2)
+    if said is not None:
+        (told,) = capsys.readouterr().err.splitlines()
+        assert "tiny.yaml: workload " in told
+        assert said in told
+
+
+def test_a_workload_without_its_data_is_not_evaluated(tmp_path, capsys):
+    text = WORKLOAD_OF_A_FILE.format(
+        value="ops.absent", evaluated=SCALARS, more=", missing=lambda settings: 'get it'"
+    )
+    (tmp_path / "own.py").write_text(text)
+    write_study(tmp_path, ("{least_squares: {n: 8, d: 4}}", "{own.py: {n: 8, d: 4}}"))
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+    assert "get it" in capsys.readouterr().out
