@@ -127,17 +127,17 @@ def _listing(path: Path | None) -> list[dict[str, Any]]:
     from documents.archive import as_it_stands, read_archive, shown_plans
     from documents.plan import read_plan
     from documents.sets import FOLDER, PLAN
-    from reports.claims.verdict_list import unrun, verdicts_of, with_replaced
+    from reports.claims.verdict_list import detailed, unrun, verdicts_of, with_replaced
 
     listing: list[dict[str, Any]] = []
     if path or (SITE / PLAN).exists():
         plan = as_it_stands(read_plan(path or SITE / PLAN))
         *sets, own = shown_plans(plan)
-        told = [verdict for one in (own, *sets) for verdict in verdicts_of(one)]
-        listing = with_replaced(plan, [*told, *unrun(plan)])
+        told = [verdict for one in (own, *sets) for verdict in detailed(one, verdicts_of(one))]
+        listing = with_replaced(plan, [*told, *({**one, "missed": []} for one in unrun(plan))])
     if path:
         return listing
     decided = {one["id"] for one in listing if one["verdict"] != "not run"}
-    published = (verdict for one in read_archive(FOLDER) for verdict in verdicts_of(one))
+    published = (verdict for one in read_archive(FOLDER) for verdict in detailed(one, verdicts_of(one)))
     further = {one["id"]: one for one in published if one["id"] not in decided}
     return [*(one for one in listing if one["id"] not in further), *further.values()]

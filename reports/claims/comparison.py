@@ -373,7 +373,7 @@ def _of_finals(
     of_metric = study.direction_of(condition.metric)
     direction: Direction = "maximize" if condition.of_gain else condition.direction or of_metric
     effect = "difference" if condition.of_gain else effect_of(condition.effect, direction)
-    stop = _threshold(study, condition, key.workload)
+    stop = threshold_of(study, condition, key.workload)
     where = (
         f"study {study.name}: claim {key.claim}: {condition.metric} of {key.treated} and "
         f"{key.control or condition.number} on {key.workload}"
@@ -444,7 +444,7 @@ def _share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame)
     )
 
 
-def _threshold(study: StudyPlan, condition: Condition, workload: str) -> float | None:
+def threshold_of(study: StudyPlan, condition: Condition, workload: str) -> float | None:
     """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
     if condition.counted == "steps_to_target":
         own = condition.target

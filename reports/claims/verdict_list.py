@@ -15,15 +15,16 @@ from documents.claim import ComparisonKey
 from documents.plan import ReportPlan, read_plan
 from documents.sets import FOLDER, PLAN
 from reports import formatting
-from reports.claims.comparison import ClaimComparison
-from reports.claims.page import check_rows
+from reports.claims.comparison import ClaimComparison, threshold_of
+from reports.claims.page import check_rows, parts_of
 from reports.claims.rerun import claim_with_repeats, command_of
-from reports.claims.verdicts import Verdicts, claim_verdicts
+from reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
 from reports.plan import claim_figure
 from reports.rendering import read_made
 from reports.tables import tables_of
 from results.reading import read
 from results.schema import CLAIMS
+from results.verdicts import ALPHA
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
@@ -52,6 +53,36 @@ def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
     asked = sentences_of(plan)
     held = formatting.numbers_of(read_made(plan.verdicts, "sets publish"))
     return [{**one, "replaced_by": plan.replaced_by} for one in held if one["id"] in asked]
+
+
+def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The verdicts of a plan with what no set holds, from its tables and conditions.
+
+    `missed` has the parts of a claim with a measure that misses, as `reports.claims.page.parts_of` gives
+    them. `target` of a comparison is the study's target that it counts steps to, where its condition has no
+    value of its own, which `which` names; None of other quantities.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    parts = parts_of(check_rows(plan.checks)) if plan.checks else []
+    conditions = {claim.id: (study, claim.conditions) for study in plan.studies for claim in study.claims}
+
+    def target(comparison: Mapping[str, Any]) -> float | None:
+        key = comparison["key"]
+        study, own = conditions[key["claim"]]
+        condition = own[key["condition"]]
+        counts = condition.counted == "steps_to_target" and condition.target is None
+        return threshold_of(study, condition, key["workload"]) if counts else None
+
+    return [
+        {
+            **one,
+            "comparisons": [{**each, "target": target(each)} for each in one["comparisons"]],
+            "missed": [part for part in parts if part["claim"] == one["id"] and part["missed"]],
+        }
+        for one in verdicts
+    ]
 
 
 def again_beside(claim: str, plan: ReportPlan) -> str:
@@ -276,7 +307,7 @@ def as_json(verdicts: list[dict[str, Any]]) -> str:
 
 
 def as_text(verdicts: list[dict[str, Any]], details: bool = False) -> str:
-    """The list for people: a table, and with details each claim's sentence and comparisons."""
+    """The list for people, as `detailed` gives it: a table, and with details what each claim rests on."""
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
     lines = []
@@ -289,13 +320,53 @@ def as_text(verdicts: list[dict[str, Any]], details: bool = False) -> str:
 
 
 def _detail(verdict: dict[str, Any]) -> str:
-    """A claim's sentence, and what each comparison found, of which quantity, and what is asked."""
+    """A claim's sentence, what each comparison found, of what, and what is asked; and what missed."""
     lines = [
-        f"  {one['finding']:<12}  {contest(one)}: {one['which']} {formatting.metric_name(one['metric'])}, "
-        f"{one['shown'] or formatting.NONE} {one['range'] or ''}, asks {one['asks']}"
+        f"  {one['finding']:<12}  {contest(one)}: {_quantity(one)}, "
+        f"{one['shown'] or formatting.NONE} {one['range'] or ''}, asks {one['asks']}{_why_open(one)}"
         for one in verdict["comparisons"]
     ]
+    lines += [f"  {'missed':<12}  {_missed(part)}" for part in verdict["missed"]]
     return "\n".join(["", f"{verdict['id']}: {verdict['sentence']} ({verdict['source']})", *lines])
+
+
+def _quantity(comparison: Mapping[str, Any]) -> str:
+    """What a comparison is of: "steps until 0.1 is reached by the best test loss"."""
+    words = f"{comparison['which']} {formatting.metric_name(comparison['metric'])}"
+    target = comparison["target"]
+    return words if target is None else f"{words} (target {formatting.plain(target)})"
+
+
+def _why_open(comparison: Mapping[str, Any]) -> str:
+    """Why a comparison is inconclusive; empty of others."""
+    if comparison["finding"] != "inconclusive":
+        return ""
+    if not comparison["seeds"]:
+        return "; no pairs of runs"
+    if words := choices_in_words(comparison):
+        return f"; {words}"
+    if comparison["beyond_seeds"]:
+        return "; runs that stopped leave it open, and more seeds would not decide it"
+    for_it, against = (formatting.p_value(comparison[name]) for name in ("p_value", "refuting_p_value"))
+    unasked = ", with a median that is not as asked" if comparison["p_value"] <= ALPHA else ""
+    low, high, margin = (comparison[name] for name in ("low", "high", "margin"))
+    spans = (
+        f"; the interval spans the smallest effect, {formatting.number(margin)}"
+        if low < margin < high
+        else ""
+    )
+    return f"; p {for_it} for it{unasked}, {against} against it{spans}"
+
+
+def _missed(part: Mapping[str, Any]) -> str:
+    """A part that missed, with its worst measure: value and limit."""
+    name = f"{part['part']} ({part['variant']})" if part["variant"] else part["part"]
+    sign = {"<=": "≤", ">=": "≥", "==": "="}[part["relation"]]
+    tolerance = f" ± {formatting.rate(part['tolerance'])}" if part["tolerance"] else ""
+    return (
+        f"{name}: {part['missed']:,} of {part['measures']:,} measures; the worst, {part['quantity']}: "
+        f"{formatting.number(part['value'], 4)}, limit {sign} {formatting.plain(part['limit'])}{tolerance}"
+    )
 
 
 def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
@@ -304,10 +375,11 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         estimate = f"{verdict['shown']} {verdict['range']}"
     elif verdict["low"] is not None:
         estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
-    of = verdict["decided_by"]
     why = verdict["reason"]
-    if of:
-        why += f"; the estimate is of {of}, of which the claim asks {verdict['asks']}"
+    for one in verdict["comparisons"]:
+        if one["key"] == verdict["deciding"]:
+            why += f"; the estimate is of {contest(one)}, {_quantity(one)}, of which the claim asks "
+            why += one["asks"]
     if verdict["seeds_needed"] is not None:
         why += f"; about {verdict['seeds_needed']} seeds would be needed to confirm or refute it"
     if verdict["tuning_seeds_needed"] is not None:

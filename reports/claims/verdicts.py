@@ -346,17 +346,22 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
 
 def _tuning(findings: pl.DataFrame) -> Iterator[str]:
     """What other settings that tuning may have chosen keep from deciding, in words."""
-    for row in filter(_flips, findings.iter_rows(named=True)):
-        words = []
-        if row["ties_agree"] < row["ties"]:
-            words.append(f"at {row['ties'] - row['ties_agree']} of {row['ties']} settings that tie with it")
-        if row["choices_agree"] < KEPT:
-            words.append(f"for {1 - row['choices_agree']:.0%} of the choices by other tuning seeds")
-        not_run = f" ({row['settings_not_run']} settings were not run)" if row["settings_not_run"] else ""
-        yield (
-            f"{row['treated']} and {row['control']} on {row['workload']}: what the chosen ones say is not "
-            f"said {' and '.join(words)}{not_run}"
-        )
+    for row in findings.iter_rows(named=True):
+        if words := choices_in_words(row):
+            yield f"{row['treated']} and {row['control']} on {row['workload']}: {words}"
+
+
+def choices_in_words(row: Mapping[str, Any]) -> str:
+    """At what other settings than the chosen ones a comparison does not say the same; empty where few."""
+    if not _flips(row):
+        return ""
+    words = []
+    if row["ties_agree"] < row["ties"]:
+        words.append(f"at {row['ties'] - row['ties_agree']} of {row['ties']} settings that tie with it")
+    if row["choices_agree"] < KEPT:
+        words.append(f"for {1 - row['choices_agree']:.0%} of the choices by other tuning seeds")
+    not_run = f" ({row['settings_not_run']} settings were not run)" if row["settings_not_run"] else ""
+    return f"what the chosen ones say is not said {' and '.join(words)}{not_run}"
 
 
 def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:

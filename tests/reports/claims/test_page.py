@@ -335,6 +335,9 @@ def test_checks_alone_make_a_report(tmp_path: Path):
     assert "No study has final runs yet" not in overview
     assert "Do the claims hold?" in overview
     assert "Toy CPU" in (site / "provenance.html").read_text()
+    captions = re.findall(r"<figcaption>(.*?) <a", (site / "claims.html").read_text())
+    missing = [html.unescape(one).partition("Of the claim's parts miss: ")[2] for one in captions]
+    assert missing == ["", f"an inequality; {HOSTILE}."], "of a claim that holds none is named"
 
 
 def test_a_report_without_claims_has_no_such_page(tmp_path: Path):

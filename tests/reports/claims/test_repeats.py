@@ -17,7 +17,7 @@ from documents.plan import ReportPlan, read_plan
 from reports.boards.leaderboard import leaderboards
 from reports.claims.comparison import comparisons
 from reports.claims.repeats import keeps_direction, repeat_of
-from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
+from reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
 from reports.formatting import slug
 from reports.pages.site import study_file
 from reports.tables import read_tables
@@ -137,7 +137,7 @@ def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
     }
     assert told["egop.convex"]["repeats"] == []
     assert [each["command_with_repeats"] is None for each in told.values()] == [False, True, True]
-    assert "in float64: same direction" in " ".join(as_text([one]).split())
+    assert "in float64: same direction" in " ".join(as_text(detailed(plan, [one])).split())
 
 
 def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):

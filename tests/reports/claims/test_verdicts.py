@@ -15,7 +15,7 @@ from documents.errors import InputError
 from documents.plan import ReportPlan, read_plan
 from harness.paths import SITE
 from reports.claims.comparison import comparisons
-from reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
+from reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
 from reports.claims.verdicts import claim_verdicts, combined, decided
 from reports.pages.site import render_site
 from reports.statistics.decisions import Question, decide
@@ -24,7 +24,7 @@ from results.schema import CLAIMS, FINDINGS
 from results.verdicts import ALPHA, RULE_VERSION, rule_hash
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
-from tests.reports.synthetic import Shape, rules_of
+from tests.reports.synthetic import INSTANCES, Shape, rules_of
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,8 @@ def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
 def test_json_has_bounds_and_words(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1)
     plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
-    (told,) = json.loads(as_json(listed(plan, claim_verdicts(plan, {study.name: tables}, None))))
+    found = detailed(plan, listed(plan, claim_verdicts(plan, {study.name: tables}, None)))
+    (told,) = json.loads(as_json(found))
     assert (told["estimate"], told["low"], told["high"]) == (None, 0.0, pytest.approx(0.2))
     assert (told["shown"], told["range"], told["beyond_seeds"]) == ("≤ 0.200", "[0, 0.200]", False)
     (comparison,) = told["comparisons"]
@@ -213,8 +214,47 @@ def test_json_has_bounds_and_words(report: Report):
     assert "≤ 0.200 [0, 0.200]" in as_text([told])
     assert told["decided_by"] == "{treated} / {control} on {workload}".format(**comparison)
     assert told["asks"] == comparison["asks"] == "at most 0.950"
-    asked = f"the estimate is of {told['decided_by']}, of which the claim asks at most 0.950"
-    assert asked in " ".join(as_text([told]).split())
+    asked = f"{told['decided_by']}, final training loss, of which the claim asks at most 0.950"
+    assert f"the estimate is of {asked}" in " ".join(as_text([told]).split())
+
+
+@pytest.mark.parametrize(
+    ("losses", "others", "stop", "why"),
+    [
+        (
+            [0.9] * 4 + [0.97] * 6,
+            [1.0] * 10,
+            0.001,
+            "p 0.00098 for it, with a median that is not as asked",
+        ),
+        ([0.9, 1.2] * 5, [1.0] * 10, 0.001, "against it; the interval spans the smallest effect, 0.950"),
+        (
+            [0.09] * 10,
+            [0.09] * 10,
+            0.1,
+            "runs that stopped leave it open, and more seeds would not decide it",
+        ),
+    ],
+)
+def test_an_inconclusive_comparison_says_why(
+    report: Report, losses: list[float], others: list[float], stop: float, why: str
+):
+    study, _, tables = stopping(report, losses, others, stop)
+    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
+    (told,) = detailed(plan, listed(plan, claim_verdicts(plan, {study.name: tables}, None)))
+    (line,) = (
+        line for line in as_text([told], details=True).splitlines() if line.startswith("  inconclusive")
+    )
+    assert why in line
+
+
+def test_steps_to_a_target_of_the_study_are_told_with_its_value(report: Report):
+    study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1, quantity="steps_to_target", which="best")
+    study = replace(study, stop={}, targets={"train_loss": 0.1})
+    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
+    (told,) = detailed(plan, listed(plan, claim_verdicts(plan, {study.name: tables}, None)))
+    said = "steps to the target of the best training loss (target 0.1)"
+    assert " ".join(as_text([told], details=True).split()).count(said) == 2, "of the claim and the comparison"
 
 
 def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):
@@ -363,6 +403,11 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
             verdict["id"] == "egop.convex" or verdict["source"].startswith("002")
         )
     assert ", asks at most" in text
+    (missed,) = misprint["missed"]
+    name = "a bound <u>b</u> (as printed)"
+    counts = f"{missed['missed']} of {INSTANCES} measures"
+    said = f"{name}: {counts}; the worst, regret over its bound: {missed['value']:.3f}, limit ≤ 1"
+    assert f"  missed        {said}\n" in f"{text}\n"
 
 
 def final_losses(tables: Tables, workload: str, method: str) -> np.ndarray:

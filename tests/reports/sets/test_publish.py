@@ -24,7 +24,7 @@ from documents.errors import InputError
 from documents.plan import ReportPlan, read_plan
 from documents.sets import BEGIN, END
 from reports.claims import verdict_list
-from reports.claims.verdict_list import as_text, listed, read_verdicts, verdicts_of, with_replaced
+from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, verdicts_of, with_replaced
 from reports.figures.all_figures import draw_all
 from reports.sets.checking import alike, disagreements, flaws
 from reports.sets.contents import curves_of_claims, gather, thinned
@@ -433,7 +433,8 @@ def test_a_set_that_another_replaces_counts_no_longer(
     (told,) = with_replaced(report, listed(archive[0], read_verdicts(archive[0])))
     (gone,) = told["replaced"]
     assert (gone["published"], gone["by"]) == ("small.quick", "new.quick")
-    assert f"{gone['verdict']} in small.quick, which new.quick replaces" in " ".join(as_text([told]).split())
+    text = as_text(detailed(archive[0], [told]))
+    assert f"{gone['verdict']} in small.quick, which new.quick replaces" in " ".join(text.split())
     draw_all(report, lambda told: None)
     (tmp_path / "plan.json").write_text(report.to_json())
     assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "all")]) == 0
