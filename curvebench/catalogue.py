@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,11 +10,17 @@ from typing import Any
 
 from curvebench.command import JSON, STUDIES, argument, command, print_json
 from documents.errors import InputError, no_beginning
+from documents.sources import sources
 
 
 @command(
     "list",
-    argument("names", nargs="*", metavar="NAME", help="what begins so, with all that it takes"),
+    argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="what begins so, or cites the source with that number (004), with all that it takes",
+    ),
     JSON,
     argument("--markdown", action="store_true", help="print the page of all optimizers"),
     argument("--foreign", action="store_true", help="try those of other libraries; print their page"),
@@ -38,25 +45,32 @@ def list_names(given: Namespace) -> None:
 
 
 def _named(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """What begins with one of the names; all where none is given.
+    """What begins with one of the names, or cites the source that one is the number of; all without names.
 
     Raises:
-        InputError: for a name that nothing begins with.
+        InputError: for a name that means nothing.
     """
     if not names:
         return content
-    known = dict.fromkeys(name for items in content.values() for name in items)
     for name in names:
-        if not name or not any(one.startswith(name) for one in known):
-            raise InputError(no_beginning(name, known))
-    found = {part: _beginning(items, names) for part, items in content.items()}
+        if not name or not any(_chosen(items, [name]) for items in content.values()):
+            raise InputError(
+                no_beginning(name, dict.fromkeys(one for items in content.values() for one in items))
+            )
+    found = {part: _chosen(items, names) for part, items in content.items()}
     return {part: items for part, items in found.items() if items}
 
 
-def _beginning(items: Any, names: Sequence[str]) -> Any:
-    """Those of a list, or of a mapping by its keys, that begin with one of the names."""
-    chosen = [name for name in items if name.startswith(tuple(names))]
-    return {name: items[name] for name in chosen} if isinstance(items, Mapping) else chosen
+def _chosen(items: Any, names: Sequence[str]) -> Any:
+    """Those of a list, or of a mapping by its keys and sources, that one of the names means."""
+    if not isinstance(items, Mapping):
+        return [name for name in items if name.startswith(tuple(names))]
+    numbers = {number for one in sources() for number in one.numbers} & {*names}
+    return {
+        name: about
+        for name, about in items.items()
+        if name.startswith(tuple(names)) or not numbers.isdisjoint(re.findall(r"\w+", about["source"]))
+    }
 
 
 def _print_foreign() -> None:

@@ -39,6 +39,12 @@ def test_list_tells_all_of_what_is_named(capsys):
     assert "digits_mlp" not in said
     assert main(["list", "adamn", *STUDIES]) == 2
     assert "nothing begins with 'adamn'; did you mean 'adam'?" in capsys.readouterr().err
+    assert main(["list", "004", "--json", *STUDIES]) == 0
+    of_source = json.loads(capsys.readouterr().out)
+    assert {*of_source} == {"workloads", "optimizers", "studies", "claims"}
+    assert "symo" in of_source["optimizers"]
+    assert {"symo.mean", "symo.train-tanh"} < of_source["claims"].keys()
+    assert "notes.regret" not in of_source["claims"]
     assert main(["list", "KFAC", *STUDIES]) == 2
     assert "nothing begins with 'KFAC'; did you mean 'kfac'?" in capsys.readouterr().err
     assert main(["list", "KFAK", *STUDIES]) == 2
