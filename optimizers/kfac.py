@@ -236,9 +236,10 @@ def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float
         hyperparameters={
             "learning_rate": LEARNING_RATE,
             "damping": Hyperparameter(
-                "lambda, added to the factors as damping_form says; 0 may give NaN or rounding",
+                "lambda, added to the factors as damping_form says; may be 0 where that is none",
                 1e-3,
                 0.0,
+                low_open=chosen["damping_form"] != "none",
             ),
             "factor_decay": share("the share of the factors kept at a step that observes", decay),
             "momentum": share("mu, the share of the velocity kept", momentum),

@@ -18,8 +18,9 @@ from harness.engine.program import Update, Work, pick, step_of
 from harness.engine.replaying import Online
 from harness.seeding import WorkloadRandom
 from optimizers import rules
-from optimizers.kfac import LayerFactors, damped_inverses
+from optimizers.kfac import LayerFactors, damped_inverses, kfac
 from optimizers.options import OptionError
+from optimizers.rule import HyperparameterError
 from workloads import workloads
 
 STEPS, BATCH = 4, 24
@@ -271,9 +272,9 @@ def test_the_defaults_of_kfac_as_004_are_what_its_figures_ran():
 @pytest.mark.parametrize(("limit", "length"), [(0.5, 0.5), (0.99, 0.99), (1.5, 1.0)])
 def test_the_norm_constraint_holds_steps_to_its_limit(limit: float, length: float):
     """A = G = I, so that eta^2 g^T F^-1 g is 1 for a gradient of norm 1 and a rate of 1."""
-    values = {"learning_rate": 1.0, "damping": 0.0, "momentum": 0.0}
+    values = {"learning_rate": 1.0, "momentum": 0.0}
     layers: Any = {"W": {"inputs": np.eye(2), "gradients": np.eye(2)}}
-    options = {"damping_form": "plain", "norm_constraint": limit}
+    options = {"damping_form": "none", "norm_constraint": limit}
     online = Online("kfac", {"W": np.zeros((2, 2))}, values, "numpy", options=options, kinds={"W": "weight"})
     after = online.step({"W": np.array([[0.6, 0.0], [0.0, 0.8]])}, layers=layers)
     assert np.sum(np.square(after["W"])) == pytest.approx(length)
@@ -282,9 +283,9 @@ def test_the_norm_constraint_holds_steps_to_its_limit(limit: float, length: floa
 def test_it_runs_on_given_statistics_and_says_which():
     start = {"W": np.ones((2, 3)), "b": np.zeros(2)}
     kinds = {"W": "weight", "b": "bias"}
-    values = {"learning_rate": 0.1, "damping": 0.0, "momentum": 0.0}
+    values = {"learning_rate": 0.1, "momentum": 0.0}
     layers: Any = {"W": {"inputs": 4 * np.eye(4), "gradients": 0.5 * np.eye(2)}}
-    online = Online("kfac", start, values, "numpy", options={"damping_form": "plain"}, kinds=kinds)
+    online = Online("kfac", start, values, "numpy", options={"damping_form": "none"}, kinds=kinds)
     after = online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, layers=layers)
     np.testing.assert_allclose(after["W"], 1 - 0.1 / (4 * 0.5))
     np.testing.assert_allclose(after["b"], -0.1 / (4 * 0.5))
@@ -292,6 +293,17 @@ def test_it_runs_on_given_statistics_and_says_which():
     for given in (dict[str, Any](), {"layers": wrong}):
         with pytest.raises(InputError, match=r"kfac needs statistics of the layers of shape .* observes"):
             online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, **given)
+
+
+@pytest.mark.parametrize("form", ["factored", "plain", "none"])
+def test_a_damping_of_zero_is_legal_where_pseudo_inverses_are_taken_alone(form: str):
+    rule = kfac({"damping_form": form})
+    given = {"learning_rate": 0.1, "damping": 0.0}
+    if form == "none":
+        assert rule.complete(given)["damping"] == 0
+    else:  # a Cholesky factor of a singular matrix is NaN
+        with pytest.raises(HyperparameterError, match=r"damping.*\(0, inf\)"):
+            rule.complete(given)
 
 
 def test_factors_without_any_gradient_are_damped_alone():
