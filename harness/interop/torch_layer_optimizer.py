@@ -100,6 +100,25 @@ class LayerRuleOptimizer(RuleOptimizer):
             self._hook()
 
     @property
+    def updated_by(self) -> dict[str, str]:
+        """By the name in the model of each parameter that is not frozen, the rule that updates it.
+
+        That is this one for the weights and biases of layers whose statistics it takes, else its `others`.
+        """
+        names = {param: name for name, param in self.model.named_parameters()}
+        others = self.rule.chosen.get("others", self.rule.name)
+        found = {}
+        for group in self.param_groups:
+            own = {str(number): one for number, one in enumerate(group["params"]) if one.requires_grad}
+            shapes = {key: tuple(param.shape) for key, param in own.items()}
+            roles = {key: self._kind(group, int(key), shape) for key, shape in shapes.items()}
+            taken = {name for layer in layers_of(shapes, roles) for name in layer.parameters}
+            for key, param in own.items():
+                name = names.get(param) or self._name(group, int(key))
+                found[name] = self.rule.name if key in taken else others
+        return found
+
+    @property
     def observes(self) -> bool:
         """Whether the next step takes up statistics."""
         return bool(self._due())

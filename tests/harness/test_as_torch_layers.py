@@ -439,11 +439,22 @@ def test_a_bias_that_is_frozen_is_no_column_of_its_layer():
         torch.testing.assert_close(frozen[number].weight, without[number].weight, rtol=1e-12, atol=1e-12)
 
 
+def test_what_updates_each_parameter_is_told():
+    model = perceptron()
+    model[0].bias.requires_grad_(False)
+    frozen = empirical(model, model.parameters())
+    assert frozen.updated_by == dict.fromkeys(("0.weight", "2.weight", "2.bias"), "kfac")
+    groups = [{"params": [model[0].weight, model[2].bias]}, {"params": [model[2].weight]}]
+    assert empirical(model, groups).updated_by == {"0.weight": "kfac", "2.bias": "adamw", "2.weight": "kfac"}
+
+
 def test_a_layer_of_another_kind_is_left_to_the_others(observed: list[str]):
     model = net()
     kinds = {"head.weight": "embedding"}
     hyper = {**NUMBERS, "others_learning_rate": 0.25}
     optimizer = as_torch("kfac", model.named_parameters(), {"others": "sgd"}, kinds, model=model, **hyper)
+    left = {name for name, rule in optimizer.updated_by.items() if rule == "sgd"}
+    assert left == {"head.weight", "head.bias", "norm.weight", "norm.bias", "position"}
     before = model.head.weight.detach().clone()
     go_on((model, optimizer), range(1))
     assert torch.equal(model.head.weight, before - 0.25 * model.head.weight.grad)
