@@ -361,7 +361,13 @@ def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
         "gamma": Hyperparameter(
             "1 for a running mean as in RMSprop, 0 for a sum as in Adagrad", 1.0, 0.0, 1.0
         ),
-        "damping": Hyperparameter("lambda, times I: added to the outer product; 0 is legal", 1e-8, 0.0),
+        # No pseudo-inverse of S: a step multiplies d, which could not leave 0 again, unnoticed.
+        "damping": Hyperparameter(
+            "lambda, times I: added to the outer product; 0 is legal, and NaN once d is 0: with "
+            "curvature_rate and gamma 1 at a gradient of 0, else after long without a gradient",
+            1e-8,
+            0.0,
+        ),
         "weight_decay": Hyperparameter(
             "share of the parameters taken away, times the learning rate", 0.0, 0.0
         ),

@@ -120,6 +120,21 @@ def test_a_gradient_that_is_0_starts_from_the_identity():
     np.testing.assert_array_equal(by_gradient, identity)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+@pytest.mark.parametrize("name", ["spectral", "spectral_full", "spectral_diagonal"])
+def test_a_curvature_of_which_nothing_is_left_is_nan_and_does_not_stand_still(name: str):
+    """At a gradient of 0 all is forgotten where curvature_rate and gamma are 1, but for the damping."""
+    start, grads = drawn((3, 2), 3)
+    hyper = {**NUMBERS, "curvature_rate": 1.0, "gamma": 1.0}
+    given = [grads[0], 0 * grads[1], grads[2]]
+    first, *later = path_of_one(name, start, given, hyper)
+    assert np.isfinite(first).all()
+    assert np.isnan(later).all()
+    damped = path_of_one(name, start, given, {**hyper, "damping": 1e-8})
+    assert np.isfinite(damped).all()
+    assert (damped[2] != damped[1]).all()
+
+
 # --- equal states --------------------------------------------------------------------------------
 
 
