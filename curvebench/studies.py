@@ -21,7 +21,6 @@ OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config b
 @command("check", STUDY_NAMES, STUDIES)
 def check(given: Namespace) -> None:
     """Validate studies without computing."""
-    from harness.planning.cautions import cautions
     from harness.planning.studies import read_studies
     from harness.registry import RULES, WORKLOADS, known
 
@@ -41,8 +40,7 @@ def check(given: Namespace) -> None:
     if asked:
         print(f"{valid}: {', '.join(study.name for study in asked)}")
     for scale, plan in plans:
-        print(plan.summary())
-        print("".join(f"  note: {said}\n" for said in cautions(asked, scale)), end="")
+        _print_plan(plan, asked, scale)
 
 
 def check_methods(studies: Sequence[Study]) -> None:
@@ -157,6 +155,14 @@ def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
     return {locator: find_rule(locator) for locator in locators}
 
 
+def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
+    """What would be run, and below it a note on each thing that is valid and yet would disappoint."""
+    from harness.planning.cautions import cautions
+
+    print(plan.summary())
+    print("".join(f"  note: {said}\n" for said in cautions(studies, scale)), end="")
+
+
 def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
     """The plan of the studies that a command names, whose errors name the command's options."""
     from harness.planning.config import read_config
@@ -191,7 +197,8 @@ def plan(given: Namespace) -> None:
             f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper; a study or a claim is studies={wrong[0]}"
         )
     pairs = (text.partition("=") for text in given.config)
-    print(make_plan(read_config({key: value for key, _, value in pairs})).summary())
+    made = make_plan(read_config({key: value for key, _, value in pairs}))
+    _print_plan(made, [planned.study for planned in made.studies], made.config.scale)
 
 
 @command(

@@ -15,7 +15,8 @@ HALF = "bfloat16"
 STATE_PRECISION = Option(
     "parameters",
     f"what state is held in between steps: parameters, as they are, computed, as updates are, or {HALF}, in "
-    "which a running mean needs a rate of 0.01 or more, such as a beta2 of 0.99 at most",
+    "which a running mean needs a rate of 0.01 or more, such as a beta2 of 0.99 at most, and a basis of "
+    "spectral orthogonalize_every",
     choice("parameters", "computed", HALF),
 )
 HELD_WIDE = replace(STATE_PRECISION, default="computed")  # of rules that decompose their state (003 App. D)

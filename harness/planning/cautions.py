@@ -1,4 +1,4 @@
-"""What `curvebench check` says of valid studies: claims out of the reach of their seeds."""
+"""What `check` and `plan` say of valid studies: claims out of reach of their seeds, means that stop."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ from collections.abc import Iterable, Iterator
 from math import ceil, log2
 
 from documents.claim import Condition
-from harness.planning.studies import Study, final_seeds, tuning_seeds
+from documents.method import OptimizerSpec
+from harness.planning.studies import Study, final_seeds, rule_of, tuning_seeds
+from optimizers.rule import share
+from optimizers.state_precision import HALF
 from results.verdicts import ALPHA
 
 LEAST_PAIRS = ceil(-log2(ALPHA))  # all leaning one way have a p-value of 2^-pairs on one side
+MOST_KEPT = 0.99  # of a running mean in half precision: smaller moves than 1/256 of it are rounded away
 
 
 def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
-    """A sentence on each claim that cannot hold at a scale: so few pairs give no p-value small enough."""
+    """A sentence on each claim that cannot hold at a scale: so few pairs give no p-value small enough.
+
+    And one on each method whose state in half precision holds running means that hardly move there.
+    """
     for study in studies:
+        for optimizer in study.optimizers if scale in study.scales else ():
+            if slow := dict(_slow_means(study, optimizer)):
+                kept = " and ".join(f"{name} = {value:g}" for name, value in slow.items())
+                yield (
+                    f"{study.path}: {optimizer.label} holds running means in {HALF}, where those with {kept} "
+                    f"stop short of what they are of; give {' and '.join(slow)} {MOST_KEPT} or less"
+                )
         for claim in study.claims if scale in study.scales else ():
             for backend in study.scales[scale].backends if not claim.repeats else ():
                 counts = [_pairs(study, condition, scale, backend) for condition in claim.conditions]
@@ -24,6 +38,17 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
                         f"{study.path}: {claim.id} cannot be reproduced on {backend}: with {pairs} pairs of "
                         f"runs no p-value is below {2.0**-pairs:.2g}; {LEAST_PAIRS} seeds can reach {ALPHA}"
                     )
+
+
+def _slow_means(study: Study, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:
+    """The shares kept of running means, by name, that are too large for state in half precision."""
+    held = optimizer.options.get("state_precision")
+    if held == HALF or (study.precision == HALF and held != "computed"):
+        tuned = study.tuning_of(optimizer).bounds
+        for name, one in rule_of(optimizer).hyperparameters.items():
+            value = optimizer.hyperparameters.get(name, one.default) or 0.0
+            if one.interval == share("", 0.0).interval and name not in tuned and value > MOST_KEPT:
+                yield name, value
 
 
 def _pairs(study: Study, condition: Condition, scale: str, backend: str) -> int:

@@ -1,4 +1,4 @@
-"""What `check` says of valid studies: claims that their seeds cannot bear out."""
+"""What `check` and `plan` say of valid studies: what they cannot bear out, and means that stop."""
 
 from __future__ import annotations
 
@@ -36,6 +36,44 @@ def test_claims_about_tuning_count_tuning_seeds_where_there_are_any(tmp_path: Pa
     rates = (METHODS + ", smallest_effect: 5 %", f"{METHODS}, quantity: best_learning_rate")
     (jax,) = said(tmp_path, rates)  # torch takes the rates of jax, and has no tuning runs
     assert "on jax: with 2 pairs of runs" in jax
+
+
+@pytest.mark.parametrize(
+    ("method", "kept"),
+    [
+        ("adam: {precision: bfloat16}", "beta2 = 0.999"),
+        ("adam: {precision: bfloat16, state_precision: computed}", None),
+        ("adam: {state_precision: bfloat16}", "beta2 = 0.999"),
+        ("adam: {state_precision: bfloat16, beta1: 0.995}", "beta1 = 0.995 and beta2 = 0.999"),
+        ("muon: {state_precision: bfloat16}", "others_beta2 = 0.999"),
+        ("adam: {state_precision: bfloat16, beta2: 0.99}", None),
+        ("adam: {state_precision: parameters}", None),
+        ("spectral_diagonal: {state_precision: bfloat16}", None),
+    ],
+)
+def test_a_running_mean_that_half_precision_stops_is_told(method: str, kept: str | None, tmp_path: Path):
+    basis = "[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
+    precision = "bfloat16" if "{precision" in method else "float32"
+    method = method.replace("{precision: bfloat16", "{beta1: 0.9").replace("{", "{label: half, ")
+    told = said(
+        tmp_path,
+        *ENOUGH,
+        (f"bases: {basis}", f"precision: {precision}\nbases: [identity]"),
+        ("[sgd, adam]", f"[sgd, {{adam: {{state_precision: computed}}}}, {{{method}}}]"),
+        (METHODS, "better: [adam], than: [sgd]"),
+    )
+    if kept is None:
+        assert told == []
+    else:
+        (line,) = told
+        assert f"tiny.yaml: half holds running means in bfloat16, where those with {kept} stop short" in line
+
+
+def test_plan_prints_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    write_study(tmp_path)
+    assert main(["plan", f"study_folder={tmp_path}", "studies=tiny", "parity=false"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  note: ")]
+    assert len(notes) == 2
 
 
 def test_check_prints_them_below_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
