@@ -246,6 +246,12 @@ class LayerRuleOptimizer(RuleOptimizer):
         call, number = self._call, self._numbers[module]
         x = first_tensor(args, kwargs)
         if call is not None and number in call.layers and output.requires_grad and x is not None:
+            layer = self._layers[number]
+            if x.ndim < (4 if layer.kind == "convolution" else 2):
+                raise InputError(
+                    f"what enters the layer {layer.name!r} has the shape {tuple(x.shape)} and no axis of "
+                    f"examples, which {self.rule.name} counts; give the model a batch, or {_left_out(layer)}"
+                )
             # Of the tensor and not of the module: what leaves may be changed in place afterwards.
             output.register_hook(partial(self._observe, call, number, x.detach()))
 

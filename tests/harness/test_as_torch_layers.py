@@ -540,6 +540,19 @@ def test_bad_input_is_refused_at_once(make: Any, message: str):
         make()
 
 
+@pytest.mark.parametrize(("layer", "shape"), [(nn.Linear(3, 2), (3,)), (nn.Conv2d(2, 3, 3), (2, 5, 5))])
+def test_an_example_without_an_axis_of_examples_is_refused(layer: nn.Module, shape: tuple[int, ...]):
+    model = nn.Sequential(layer)
+    optimizer = empirical(model, model.named_parameters())
+    assert optimizer.observes
+    with pytest.raises(
+        InputError, match=r"what enters the layer '0' has the shape .* give the model a batch"
+    ):
+        model(torch.zeros(shape))
+    with torch.no_grad():
+        model(torch.zeros(shape))
+
+
 def test_a_tied_weight_may_be_left_to_the_others():
     assert made(Tied(), kinds={"table.weight": "embedding"}).observes
 
