@@ -75,7 +75,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         if function._schema.is_mutable or not REFUSED.isdisjoint(function.tags) or _chooses(function, leaves):
             raise _NotReplayable(f"it calls {function}")
         leaves = list(map(self.node, leaves))
-        key = (function, form, *((type(leaf), leaf) for leaf in leaves))
+        # floats by their digits: 0.0 == -0.0
+        key = (function, form, *((type(one), repr(one) if isinstance(one, float) else one) for one in leaves))
         found = function(*args, **(kwargs or {}))
         if key not in self.known:
             self.known[key] = self.graph.call_function(function, *pytree.tree_unflatten(leaves, form))

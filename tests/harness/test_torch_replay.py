@@ -132,3 +132,13 @@ def test_one_array_in_two_places_is_not_taken_for_one() -> None:
     fast, w = replayed(evaluate), torch.ones(2)
     assert fast({"w": w}, {}, {"x": w}, {}, False).loss.tolist() == [0, 0]
     assert fast({"w": w}, {}, {"x": 2 * w}, {}, False).loss.tolist() == [-1, -1]
+
+
+def test_zeros_of_either_sign_are_not_taken_for_one() -> None:
+    def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
+        above, below = (torch.full_like(params["w"], zero) for zero in (0.0, -0.0))
+        return StepInfo(torch.atan2(above, params["w"]) - torch.atan2(below, params["w"]), {}, {}, {})
+
+    fast = replayed(evaluate)
+    for _ in range(2):
+        assert fast({"w": -torch.ones(2)}, {}, {}, {}, False).loss.tolist() == pytest.approx([6.283185] * 2)
