@@ -13,14 +13,14 @@ import numpy as np
 from documents.errors import InputError
 from harness.backends.numpy_ops import numpy_ops
 from harness.seeding import WorkloadRandom
-from workloads.workload import GRADIENT_NORM, Settings, Workload
+from workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Settings, Workload, split_of
 
 FEW = 8  # examples
 ELSEWHERE = (Path(__file__).parents[1], Path(np.__file__).parent)  # whose lines are none of a workload
 
 
 def check_evaluation(workload: Workload, settings: Settings) -> None:
-    """Evaluate the loss and all splits at the initial parameters of one seed.
+    """Evaluate the loss, and the splits that metrics are of, at the initial parameters of one seed.
 
     Args:
         settings: completed; the data that they need are there.
@@ -29,6 +29,8 @@ def check_evaluation(workload: Workload, settings: Settings) -> None:
         InputError: for a problem, a loss or an evaluation that fails, with file and line; for a loss that is
             not one number, and for metrics that evaluation does not give.
     """
+    evaluated = set(workload.metrics) - {GRADIENT_NORM, MINIBATCH_LOSS}  # the harness computes these
+    judged = {split_of(metric) for metric in evaluated}
     ops, random = numpy_ops(), WorkloadRandom(workload.name, 0)
     problem = _evaluated("problem", lambda _: workload.problem(settings, random), None)
 
@@ -42,13 +44,14 @@ def check_evaluation(workload: Workload, settings: Settings) -> None:
         given = {
             split: workload.evaluate(ops, problem.parameters, problem.state, _first(own, examples))
             for split, own in problem.splits.items()
+            if split in judged
         }
         return [f"{split}_{key}" for split, own in given.items() for key in own]
 
     if shape := np.shape(_evaluated("loss", loss, settings["batch_size"])):
         raise InputError(f"loss: has shape {shape}; give one number, such as the mean over examples")
     given = _evaluated("evaluate", metrics, workload.evaluation_batch)
-    if lacking := sorted(set(workload.metrics) - {GRADIENT_NORM, *given}):
+    if lacking := sorted(evaluated.difference(given)):
         raise InputError(
             f"evaluate: gives no {', '.join(lacking)}, as metrics asks (it gives: {', '.join(given)})"
         )

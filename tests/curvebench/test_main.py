@@ -297,6 +297,15 @@ def test_a_workload_whose_loss_would_fail_in_every_run_is_named_with_the_line(
         assert said in told
 
 
+def test_metrics_that_the_harness_computes_are_not_asked_of_evaluate(tmp_path):
+    metrics = ", metrics={**BASE.metrics, 'minibatch_loss': BASE.metrics['train_loss']}"
+    (tmp_path / "own.py").write_text(
+        WORKLOAD_OF_A_FILE.format(value=SQUARES, evaluated=SCALARS, more=metrics)
+    )
+    write_study(tmp_path, ("{least_squares: {n: 8, d: 4}}", "{own.py: {n: 8, d: 4}}"))
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+
+
 def test_a_workload_without_its_data_is_not_evaluated(tmp_path, capsys):
     text = WORKLOAD_OF_A_FILE.format(
         value="ops.absent", evaluated=SCALARS, more=", missing=lambda settings: 'get it'"
