@@ -193,6 +193,10 @@ LIGHT = {
         "from benchmarks.kernels.asv_cases import Kernel; assert Kernel.params",
         {"torch", "jax", "sklearn", "optax"},
     ),
+    "gpu": (
+        "from benchmarks import gpu; gpu.machine('cpu'); [gpu.engine(one, 'mixed') for one in gpu.BACKENDS]",
+        {"polars", "pydantic", "snakemake"},
+    ),
     "claims": (
         "from harness.checks import claims_by_id; claims_by_id()",
         {"torch", "jax", "scipy", "polars"},

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.peer_networks import torchvision_network
 from harness.backends.numpy_ops import numpy_ops
 from tests.workloads import oracles
 from tests.workloads.cases import (
@@ -69,7 +70,7 @@ def test_layers_are_numbered_from_the_stem_to_the_head(network):
 
 def test_the_start_has_torchvisions_law():
     network = NETWORKS["18 layers"]
-    sample, theirs = network.sample(np.random.default_rng(0)), oracles.torchvision_network(network)
+    sample, theirs = network.sample(np.random.default_rng(0)), torchvision_network(network).double()
     torchs = {name: value.numpy() for name, value in theirs.state_dict().items()}
     for ours, name in oracles.torchvision_names(network).items():
         value, due = {**sample, **network.state}[ours], torchs[name]
@@ -106,7 +107,7 @@ def test_outputs_gradients_and_statistics_are_torchvisions(name):
     direction = generator.normal(size=(EXAMPLES, network.classes))
 
     names = oracles.torchvision_names(network)
-    theirs = oracles.torchvision_network(network)
+    theirs = torchvision_network(network).double()
     oracles.load(theirs, {names[key]: value for key, value in {**params, **start}.items()})
     due = {}
     for training in (True, False):

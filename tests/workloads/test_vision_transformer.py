@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.peer_networks import timm_network
 from optimizers import rules
 from tests.workloads import oracles
 from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
@@ -64,7 +65,7 @@ def test_outputs_and_gradients_from_the_images_on_are_timms():
     images = generator.normal(size=(COUNT, GRID * SIDE, GRID * SIDE, CHANNELS))
     direction = generator.normal(size=(COUNT, TINY.classes))
 
-    model = oracles.timm_network(TINY, GRID, SIDE, CHANNELS, HEADS)
+    model = timm_network(TINY, GRID, SIDE, CHANNELS, HEADS).double()
     oracles.load(model, oracles.timm_values(TINY, params, SIDE))
     seen = images.transpose(0, 3, 1, 2)
     due, gradients = oracles.outputs_and_gradients(model, seen, direction)

@@ -1,0 +1,178 @@
+"""The networks that `python -m benchmarks.gpu` times, as workloads of given data and as plain modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from harness.engine.execution import Bundle
+from harness.seeding import WorkloadRandom
+from optimizers.bases.change import SHARED
+from optimizers.rule import Rule
+from workloads.classification import Classifier, classification_metrics, without_state
+from workloads.residual_network import ResidualNetwork, residual_logits
+from workloads.vision_transformer import PlainViT, patches_of, vit_logits
+from workloads.workload import Arrays, Problem, Role, Workload
+
+BATCHES = 2  # of which the training data consist, on the device from the start
+
+
+@dataclass(frozen=True)
+class TimedNetwork:
+    """A network, its images, and what others have of it.
+
+    Args:
+        name: on the command line and in the table.
+        side, channels, classes: of the images.
+        precisions: that it is timed in.
+        classifier, field: our network, and the field of a split that it reads.
+        parameters: draws initial parameters.
+        roles: of the parameters.
+        state: the model state before the first step.
+        examples: an image batch (N, C, H, W) as that field has it.
+        module: makes the same network as a plain module of (N, C, H, W).
+    """
+
+    name: str
+    side: int
+    channels: int
+    classes: int
+    precisions: tuple[str, ...]
+    classifier: Classifier
+    field: str
+    parameters: Callable[[np.random.Generator], dict[str, np.ndarray]]
+    roles: Mapping[str, Role]
+    state: Mapping[str, np.ndarray]
+    examples: Callable[[np.ndarray], np.ndarray]
+    module: Callable[[], Any]
+
+    def images(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Normal pixels (count, C, H, W) in float32, and labels."""
+        generator = np.random.default_rng(0)
+        pixels = generator.standard_normal((count, self.channels, self.side, self.side), np.float32)
+        return pixels, generator.integers(0, self.classes, count)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The network as a workload; `problem` has the data."""
+        return Workload(
+            name=self.name,
+            description="a network at speed",
+            source="000 C.2, 003 App. D",
+            metrics=classification_metrics(("train",)),
+            settings={},
+            dtype="float32",
+            shared_data=True,
+            roles=lambda settings: dict(self.roles),
+            problem=lambda settings, random: Problem({}, {}),
+            sample_parameters=lambda settings, generator: self.parameters(generator),
+            loss=self.classifier.loss,
+            evaluate=self.classifier.evaluate,
+            likelihood=self.classifier.likelihood,
+            mapped=False,
+        )
+
+    def problem(self, batch_size: int) -> Problem:
+        """Parameters, and images for some batches."""
+        pixels, labels = self.images(BATCHES * batch_size)
+        train = {self.field: self.examples(pixels), "labels": labels}
+        return Problem(self.parameters(np.random.default_rng(0)), {"train": train}, dict(self.state))
+
+    def bundle(self, rule: Rule, batch_size: int, steps: int, in_basis: bool = False) -> Bundle:
+        """A single run of so many steps at a small learning rate.
+
+        Args:
+            in_basis: whether each layer's filters, or rows, share a change of basis, as in 000 C.3. Its
+                matrices are identities: products take as long with any.
+        """
+        problem = self.problem(batch_size)
+        matrices: dict[tuple[str, ...], np.ndarray] = {}
+        if in_basis:
+            shapes = {
+                name: value.shape
+                for name, value in problem.parameters.items()
+                if self.roles[name].kind in ("weight", "convolution", "embedding")
+            }
+            matrices = {
+                (name,): np.eye(int(np.prod(shape[1:])), dtype=np.float32)[None]
+                for name, shape in shapes.items()
+            }
+        complete = rule.complete({"learning_rate": 1e-4})
+        return Bundle(
+            workload=self.workload,
+            rule=rule,
+            problems=[problem],
+            orders=np.random.default_rng(1).integers(0, BATCHES * batch_size, (steps, 1, batch_size)),
+            hyperparameters={name: np.array([value]) for name, value in complete.items()},
+            schedule=np.ones(steps),
+            evaluations=1,
+            matrices=matrices,
+            changes=dict.fromkeys(matrices, SHARED),
+            randoms=[WorkloadRandom(self.name, 0)],
+        )
+
+
+def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
+    def module() -> Any:
+        from benchmarks.peer_networks import torchvision_network
+
+        return torchvision_network(network)
+
+    def outputs(ops: Any, params: Arrays, state: Arrays, split: Arrays, training: bool) -> Any:
+        return residual_logits(ops, params, state, split["images"], training)
+
+    return TimedNetwork(
+        name=name,
+        side=side,
+        channels=network.channels,
+        classes=network.classes,
+        precisions=("tf32", "mixed"),
+        classifier=Classifier(outputs),
+        field="images",
+        parameters=network.sample,
+        roles=network.roles,
+        state=network.state,
+        examples=lambda images: images,
+        module=module,
+    )
+
+
+def _vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> TimedNetwork:
+    def module() -> Any:
+        from benchmarks.peer_networks import timm_network
+
+        return timm_network(network, side // patch, patch, channels, heads).float()
+
+    channels = network.inputs // patch**2
+    head_width = network.width // heads
+    return TimedNetwork(
+        name=name,
+        side=side,
+        channels=channels,
+        classes=network.classes,
+        precisions=("mixed", "bfloat16"),
+        classifier=Classifier(
+            without_state(lambda ops, params, split: vit_logits(ops, params, split["patches"], head_width))
+        ),
+        field="patches",
+        parameters=network.sample,
+        roles=network.roles,
+        state={},
+        examples=lambda images: patches_of(images.transpose(0, 2, 3, 1), patch),
+        module=module,
+    )
+
+
+LARGE = (
+    _residual("resnet34", ResidualNetwork(3, (3, 4, 6, 3), 64, 1000), side=224),
+    _vit("vit_b16", PlainViT(16 * 16 * 3, 768, 12, 10), side=224, patch=16, heads=12),
+)
+SMALL = (
+    _residual("small_resnet", ResidualNetwork(3, (1, 1, 1), 16, 10, stem=3), side=32),
+    _vit("small_vit", PlainViT(4 * 4 * 3, 128, 4, 10), side=32, patch=4, heads=2),
+)
+NETWORKS = {network.name: network for network in (*LARGE, *SMALL)}

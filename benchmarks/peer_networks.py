@@ -1,0 +1,65 @@
+"""The networks of torchvision and timm that are built as ours: peers in speed, and oracles in the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from workloads.residual_network import ResidualNetwork
+from workloads.vision_transformer import PlainViT, positions
+
+# Its wheel is built for one accelerator's torch. Beside another it lacks these operators of detection, which
+# nothing here calls but its import must find.
+_OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+try:
+    from torchvision.models.resnet import BasicBlock, ResNet
+except RuntimeError:
+    for _name in ("nms", "qnms"):
+        _OPERATORS.define(f"{_name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+    from torchvision.models.resnet import BasicBlock, ResNet
+
+
+def torchvision_network(network: ResidualNetwork) -> Any:
+    """torchvision's residual network; its other widths, stems and numbers of stages by its own function."""
+    blocks = [*network.blocks, *[1] * 4][:4]
+    model = ResNet(BasicBlock, blocks, num_classes=network.classes)
+    if (network.channels, network.width, network.stem, len(network.blocks)) == (3, 64, 7, 4):
+        return model
+    model.inplanes = network.width
+    model.conv1 = nn.Conv2d(
+        network.channels, network.width, network.stem, network.stem // 3, network.stem // 2, bias=False
+    )
+    model.bn1 = nn.BatchNorm2d(network.width)
+    if network.stem == 3:
+        model.maxpool = nn.Identity()
+    for stage in range(4):
+        layer = nn.Identity()
+        if stage < len(network.blocks):
+            width, stride = network.width * 2**stage, 2 if stage else 1
+            layer = model._make_layer(BasicBlock, width, blocks[stage], stride=stride)
+        setattr(model, f"layer{stage + 1}", layer)
+    model.fc = nn.Linear(network.features, network.classes)
+    return model
+
+
+def timm_network(network: PlainViT, grid: int, side: int, channels: int, heads: int) -> Any:
+    """timm's vision transformer without a class token, its mean after the norm, positions in float64."""
+    from timm.models.vision_transformer import VisionTransformer  # it imports torchvision
+
+    model = VisionTransformer(
+        img_size=grid * side,
+        patch_size=side,
+        in_chans=channels,
+        num_classes=network.classes,
+        embed_dim=network.width,
+        depth=network.depth,
+        num_heads=heads,
+        class_token=False,
+        global_pool="avg",
+        fc_norm=False,
+    )
+    fixed = torch.tensor(positions(grid, network.width))
+    model.pos_embed = nn.Parameter(fixed[None], requires_grad=False)
+    return model
