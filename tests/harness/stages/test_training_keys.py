@@ -118,5 +118,5 @@ def test_an_estimate_runs_the_parts_and_splits(tmp_path: Path) -> None:
     """For fewer steps than the warm-up has, too."""
     spec = KEYS.changed(budget={"epochs": 400}, schedule=Schedule(name="cosine", warmup_epochs=300.0))
     cost = _Meter(tmp_path, Progress("estimate", 1)).runs(spec, NETWORK, IDENTITY)
-    assert (cost.runs, cost.steps) == (4, 4 * 400 * 3)
+    assert (cost.runs, cost.steps) == (8, 8 * 400 * 3)  # two seeds at four powers of ten
     assert cost.process_seconds > 0
