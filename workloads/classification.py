@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from workloads.workload import Array, Arrays, Likelihood, Metric, Ops, Role
+from workloads.workload import MINIBATCH_LOSS, Array, Arrays, Likelihood, Metric, Ops, Role
 
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]  # of (outputs, inputs, generator)
 
@@ -83,6 +83,13 @@ def classification_metrics(splits: Iterable[str]) -> dict[str, Metric]:
         for split in names
     }
     return loss | accuracy
+
+
+MINIBATCH_METRICS = {
+    MINIBATCH_LOSS: Metric(
+        "mean negative log-likelihood of the minibatches since the evaluation before", "minimize", "nats"
+    )
+}  # what a classifier's steps give, without a pass over data
 
 
 def relu_roles(widths: Sequence[int]) -> dict[str, Role]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from documents.values import choice, number, whole
 from workloads.classification import (
+    MINIBATCH_METRICS,
     RELU_CLASSIFIER,
     Classifier,
     classification_metrics,
@@ -283,7 +284,7 @@ FASHION_RESNET = Workload(
     name="fashion_resnet",
     description="residual network on Fashion-MNIST, at width = 16 with 3 stages of a block (d = 77754)",
     source="000 Fig. 2, C.2 (ResNet-34), with other data and sizes",
-    metrics=classification_metrics(("train", "validation", "test")),
+    metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
     settings={
         "batch_size": batch_size(128),
         "width": Setting(16, "channels of the first stage; each next has twice as many", whole(1)),
