@@ -92,7 +92,7 @@ def test_conda_users_get_the_same_pins():
     *conda, pip = environment["dependencies"]
     assert pip["pip"] == pins(LOCK.read_text().splitlines())
     assert conda == ["python=3.11", "pip"]
-    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.12"
+    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.13"
 
 
 def test_the_environment_is_the_one_that_the_lock_file_describes():
