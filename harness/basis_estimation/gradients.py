@@ -93,9 +93,12 @@ def estimated(
 def chunk_of(what: GradientSampling, engine: Engine, problem: Problem) -> int:
     """How many gradients are mapped at once: on a CPU as many as fit CHUNK_BYTES, each piece equally many.
 
+    One, where lanes are faster one after another: a mapped convolution is a grouped one.
     Counted are of each the parameters and the gradient, and twice the activations of its batch, taken as one
     number for every example and row of a parameter.
     """
+    if not what.workload.mapped:
+        return 1
     most = CHUNK
     if engine.device == "cpu":
         examples = what.settings.get("batch_size") or len(next(iter(problem.splits["train"].values())))

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from benchmarks.peer_networks import torchvision_network
+from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
+from harness.basis_estimation.gradients import sampler
+from harness.engine.execution import execute
+from harness.stages.job import sampling_of
+from harness.stages.parity import bundle_of, prepare
+from harness.stages.parity_problems import ParityProblem
+from optimizers import rules
 from tests.workloads import oracles
 from tests.workloads.cases import (
     assert_near,
@@ -168,6 +175,26 @@ def test_training_normalizes_by_the_batch_and_evaluation_by_what_ran_before():
     assert evaluated != evaluated_of_moved
     for name, value in new.items():  # nine tenths of the old are kept
         np.testing.assert_allclose(new_of_moved[name] - value, 0.9 * 0.5, rtol=1e-9)
+
+
+def test_sampled_gradients_and_runs_in_their_basis_are_equal_on_both_backends():
+    """EGOP's gradients at fresh starts, a basis of them, and metrics by running statistics of Adam in it."""
+    _, settings = small("fashion_resnet")
+    problem = ParityProblem("", "", "fashion_resnet", {**settings, "batch_size": 5}, {"samples": "0.02 d"})
+    engines = {backend: engine(backend, "float64") for backend in ("torch", "jax")}
+    spec, basis = problem.workload_spec, problem.basis_spec
+    prepared = prepare(problem, engines["torch"])
+    one = prepared.instance
+    gradients, runs = {}, {}
+    for backend, made in engines.items():
+        sample = sampler(sampling_of(basis, spec, one), made, one.problem, one.random)
+        pieces = list(sample(one.problem, one.random))
+        gradients[backend] = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        runs[backend] = execute(bundle_of(rules()["adam"], prepared), made).metrics
+    assert_near(gradients["jax"], gradients["torch"], 1e-10)
+    assert_near(runs["jax"], runs["torch"], 1e-10)
+    losses = runs["torch"]["train_loss"].ravel()
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize(

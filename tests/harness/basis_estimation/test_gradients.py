@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
@@ -80,6 +81,8 @@ def test_on_a_cpu_as_many_are_mapped_at_once_as_fit_the_bytes(monkeypatch: pytes
     one = 8 * (2 * entries + 2 * 30 * rows)  # 30 training examples in float64
     assert one < CHUNK_BYTES / 50
     assert chunk_of(what, made, problem) == 50
+    alone = dataclasses.replace(what, workload=dataclasses.replace(TANH, mapped=False))
+    assert chunk_of(alone, made, problem) == 1
     whole = gathered(sampler(what, made, problem, random)(problem, random))
     for fitting, expected in ((20.5, 17), (0.5, 1)):  # three pieces, the last padded by one
         monkeypatch.setattr(module, "CHUNK_BYTES", fitting * one)
