@@ -37,7 +37,7 @@ NETWORKS = {
     "small stem": ResidualNetwork(1, (1, 2, 1), 6, 5, stem=3),
 }
 SIDES = {"18 layers": 33, "34 layers": 33, "large stem": 21, "small stem": 13}
-SLOW = ("18 layers", "34 layers")  # on jax, whose convolutions in float64 take seconds to compile and to run
+LARGE = ("18 layers", "34 layers")
 EXAMPLES = 2
 
 
@@ -96,10 +96,13 @@ def test_the_start_has_torchvisions_law():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NETWORKS]
+    ("name", "backend"),
+    [(name, "torch") for name in NETWORKS]
+    # whose convolutions in float64 take a minute here, where they are not optimized
+    + [pytest.param(name, "jax", marks=[pytest.mark.long] * (name in LARGE)) for name in NETWORKS],
 )
-def test_outputs_gradients_and_statistics_are_torchvisions(name):
-    """A step in training mode, then evaluation by the statistics after it, on both backends."""
+def test_outputs_gradients_and_statistics_are_torchvisions(name, backend):
+    """A step in training mode, then evaluation by the statistics after it."""
     network, side = NETWORKS[name], SIDES[name]
     generator = np.random.default_rng(0)
     params = network.sample(generator)
@@ -124,18 +127,17 @@ def test_outputs_gradients_and_statistics_are_torchvisions(name):
         due[training] = logits, statistics, {key: gradients[names[key]] for key in params}
     assert not np.allclose(due[True][0], due[False][0])
 
-    for backend in ("torch", "jax"):
-        state = start
-        for training, (logits, statistics, gradients) in due.items():
+    state = start
+    for training, (logits, statistics, gradients) in due.items():
 
-            def outputs(ops, params, state=state, training=training):
-                at = {key: ops.asarray(value) for key, value in state.items()}
-                return residual_logits(ops, params, at, ops.asarray(images), training)
+        def outputs(ops, params, state=state, training=training):
+            at = {key: ops.asarray(value) for key, value in state.items()}
+            return residual_logits(ops, params, at, ops.asarray(images), training)
 
-            found, state, by_name = outputs_state_and_gradients(backend, outputs, params, direction)
-            assert_near({"logits": found}, {"logits": logits}, 1e-10)
-            assert_near(state, statistics, 1e-10)
-            assert_near(by_name, gradients, 1e-10)
+        found, state, by_name = outputs_state_and_gradients(backend, outputs, params, direction)
+        assert_near({"logits": found}, {"logits": logits}, 1e-10)
+        assert_near(state, statistics, 1e-10)
+        assert_near(by_name, gradients, 1e-10)
 
 
 # --- the workload --------------------------------------------------------------------------------
