@@ -14,6 +14,7 @@ import torch
 import optimizers
 from documents.errors import InputError
 from documents.values import Precision
+from harness import replay
 from harness.backends.engine import Engine, engine
 from harness.engine.derivatives import lane_gradient
 from harness.engine.execution import evaluator, execute, load, stretch_inputs
@@ -300,3 +301,34 @@ def test_parameters_in_half_are_rounded_once_a_step(backend: str) -> None:
     assert changed > 0.1
     assert np.mean(after == wanted) > 0.99  # a compiler may round a product and a sum as one
     np.testing.assert_allclose(after, wanted, rtol=2.0**-7, atol=1e-30)
+
+
+@BOTH
+def test_newton_schulz_in_half_precision_is_that_of_pytorchs_muon(backend: str) -> None:
+    """torch.optim.Muon rounds to bfloat16 before it divides by the norm, and ours after: both once."""
+    generator = np.random.default_rng(0)
+    start, grad = generator.standard_normal((2, 6, 9))
+    numbers = {"learning_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0}
+    steps = {
+        precision: start
+        - replay(
+            "muon",
+            {"w": start},
+            [{"w": grad}],
+            numbers,
+            backend,
+            "float32",
+            options={"newton_schulz_precision": precision},
+        )[-1]["w"]
+        for precision in ("computed", "bfloat16")
+    }
+    param = torch.nn.Parameter(torch.tensor(start, dtype=torch.float32))
+    param.grad = torch.tensor(grad, dtype=torch.float32)
+    torch.optim.Muon([param], lr=1.0, momentum=0.0, weight_decay=0.0).step()
+    theirs = start - param.detach().numpy()
+    size = np.linalg.norm(steps["computed"])
+    between, from_exact = (
+        np.linalg.norm(one - steps["bfloat16"]) / size for one in (theirs, steps["computed"])
+    )
+    assert 2.0**-12 < from_exact < 2.0**-5
+    assert between < 2.0**-5

@@ -36,11 +36,13 @@ def muon(
     orthogonalization: str,
     coefficients: str,
     steps: int,
+    newton_schulz_precision: str,
     nesterov: bool,
     scale: str,
     others: str,
 ) -> Iterator[np.ndarray]:
     """The polynomial acts on singular values; vectors, embeddings and norms go another rule's way."""
+    assert newton_schulz_precision == "computed"  # test_precision.py has the other
     w, rate, kept = leaf.start, hyper["learning_rate"], hyper["momentum"]
     if leaf.kind not in {"weight", "convolution"}:
         theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
