@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import psutil
 import pytest
 from ruamel.yaml import YAML
+from snakemake.iocontainers import ResourceList
+from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from tests.conftest import ROOT
 from tests.results.comparing import assert_same_results
@@ -191,4 +194,15 @@ def test_the_profile_for_gpus_adds_a_gpu_for_each_job_that_trains_to_the_one_for
         YAML(typ="safe").load(profiles / name / "config.yaml") for name in ("slurm", "gpu")
     )
     training = ("sweep", "refine", "final", "timing")
-    assert on_gpus == on_processors | {"set-resources": [f"{rule}:gres=gpu:1" for rule in training]}
+    asked = [f"{rule}:{what}" for rule in training for what in ("gres=gpu:1", "gpu=0")]
+    assert on_gpus == on_processors | {"set-resources": asked}
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [({"gpu": 1}, "--gpus=1"), ({"gpu": 0}, ""), ({"gpu": 0, "gres": "gpu:1"}, "--gres=gpu:1")],
+)
+def test_slurm_is_asked_for_the_gpu_of_a_job_once(resources: dict[str, Any], said: str):
+    """By what rules of the Snakefile declare, and what the profile for GPUs sets in its place."""
+    job = SimpleNamespace(resources=ResourceList(fromdict=resources))
+    assert set_gres_string(job).strip() == said

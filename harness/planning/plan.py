@@ -125,7 +125,7 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 
 @dataclass(frozen=True)
-class Share:
+class RunSelection:
     """What one job takes of an optimizer's runs in a stage.
 
     Args:
@@ -277,7 +277,7 @@ class Planner:
 
     def _cut(
         self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...], settings: int | None = None
-    ) -> Iterator[Share]:
+    ) -> Iterator[RunSelection]:
         """The jobs of a stage: one for all workloads together, and one for each run that is to be alone.
 
         Args:
@@ -288,18 +288,18 @@ class Planner:
         together = tuple(workload for workload in workloads if not alone[workload.name])
         apart = settings is None and self.size.final_jobs == "basis"
         for own in ([(basis,) for basis in bases] if apart else [bases]) if together else []:
-            yield Share(together, own, seeds)
+            yield RunSelection(together, own, seeds)
         for workload, basis, seed in product(workloads, bases, seeds):
             if alone[workload.name]:
                 numbers = [None] if settings is None else range(settings)
-                yield from (Share((workload,), (basis,), (seed,), True, number) for number in numbers)
+                yield from (RunSelection((workload,), (basis,), (seed,), True, number) for number in numbers)
 
     def _runs(
         self,
         stage: str,
         backend: str,
         optimizer: OptimizerSpec,
-        share: Share,
+        share: RunSelection,
         upstream: tuple[PlannedJob, ...],
         settings: tuple[Setting, ...] | None = None,
         **own: Any,

@@ -155,7 +155,7 @@ class Wiring(Document):
     def gathered(self, wildcards: Wildcards) -> str:
         """What messages say of runs that are there when others begin."""
         runs = self.upstream[wildcards.hash]
-        return f"{len(runs)} runs, the first of them {self.jobs[runs[0]].who}"
+        return f"{len(runs)} runs are there, the first of them {self.jobs[runs[0]].who}"
 
     def mem_mb(self, wildcards: Wildcards) -> int:
         """The memory of the host that a job needs, in MB."""

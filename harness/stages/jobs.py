@@ -114,6 +114,7 @@ def _computed(job: Job) -> list[str]:
     """Compute and write the job's other tables, without rows where all of it fails; returns notes."""
     module, function = STAGES[job.spec.stage]
     name = ", ".join(one.label for one in job.spec.optimizers) or "all bases"
+    name = job.spec.who if isinstance(job.spec, RunsSpec) else name
     failure = job.attendance.not_tried(name)
     try:
         if failure is not None and job.spec.stage in WHOLE:

@@ -148,12 +148,13 @@ def with_remedy(failure: Failure, settings: Mapping[str, Any], accumulation: int
     """
     if failure.outcome != "out_of_memory":
         return failure
-    size = settings.get("batch_size")
-    given, parts = f"batch_size {size}" if size else "the full batch", 2 * accumulation
-    remedy = f"{given} with gradient_accumulation {parts} in the study would hold half of it at a time"
-    if size and size % parts:
-        remedy = f"a batch_size smaller than {size} in the study would hold less, or one that {parts} divides"
-        remedy += f" with gradient_accumulation {parts} half of it at a time"
+    size, parts = settings.get("batch_size"), 2 * accumulation
+    half = f"with gradient_accumulation {parts} in the study would hold half of it at a time"
+    remedy = f"batch_size {size} {half}"
+    if size is None:
+        remedy = "all examples are one batch; a batch_size in the study would hold less at a time"
+    elif size % parts:
+        remedy = f"a smaller batch_size than {size} would hold less, and one that {parts} divides {half}"
     return replace(failure, reason=f"{failure.reason}; {remedy}")
 
 

@@ -157,7 +157,7 @@ def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
     tables = wiring.inputs(Asked(hash_))
     sweeps = [job for job in refined.upstream if job.spec.stage == "sweep"]
     assert [Path(name).parent for name in tables[2::3]] == [job.folder for job in sweeps]
-    assert wiring.gathered(Asked(hash_)).startswith("4 runs, the first of them sgd on long_squares")
+    assert wiring.gathered(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_squares")
     edges = sum(len(wiring.upstream[job.spec.hash]) for job in by_stage(plan, "refine", "final"))
     assert edges < 3 * len(by_stage(plan, "refine", "final"))
 

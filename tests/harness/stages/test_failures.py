@@ -103,7 +103,7 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
     assert rows["outcome_step"].to_list() == [10, 10]
     reason = f"{type(error).__name__}: {error}"
     if outcome == "out_of_memory":
-        reason += "; the full batch with gradient_accumulation 2 in the study would hold half of it at a time"
+        reason += "; all examples are one batch; a batch_size in the study would hold less at a time"
     assert set(rows["reason"]) == {reason}
     (failure,) = json.loads((folder / "failed.json").read_text())
     assert failure == {
@@ -319,8 +319,12 @@ def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], None]):
     [
         ({"batch_size": 128}, 1, "batch_size 128 with gradient_accumulation 2 in the study would hold half"),
         ({"batch_size": 128}, 4, "batch_size 128 with gradient_accumulation 8 in the study would hold half"),
-        ({"batch_size": None}, 1, "the full batch with gradient_accumulation 2 in the study would hold half"),
-        ({"batch_size": 45}, 1, "a batch_size smaller than 45 in the study would hold less, or one that 2"),
+        ({"batch_size": None}, 1, "all examples are one batch; a batch_size in the study would hold less"),
+        (
+            {"batch_size": 45},
+            1,
+            "a smaller batch_size than 45 would hold less, and one that 2 divides with gradient",
+        ),
     ],
 )
 def test_want_of_memory_names_what_would_hold_half(settings: dict[str, Any], accumulation: int, said: str):
