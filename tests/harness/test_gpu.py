@@ -6,6 +6,7 @@ It imports nothing that plans or reports need: on a machine with a GPU and littl
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def gradients(network: TimedNetwork, backend: str, precision: str, device: str) 
         loaded = load(bundle, made)
         params = loaded.program.parameters(loaded.carry.coordinates, ())
         batch = {name: values[:BATCH] for name, values in loaded.constants.data.items()}
-        arguments = (params, loaded.carry.model, batch, {})
+        arguments: tuple[Any, ...] = (params, loaded.carry.model, batch, {})
         gradient = made.compiled(lane_gradient(made, network.workload.loss, per_seed=False), *arguments)
         _, grads, _ = gradient(*arguments)
         found = [np.array(made.ops.to_numpy(grads[name]), np.float64).ravel() for name in sorted(grads)]
@@ -116,7 +117,7 @@ def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     arguments += ["--optimizers", "muon", "--batch-size", "4", "--repetitions", "1"]
     out = tmp_path / "table.jsonl"
     assert gpu.main([*arguments, "--out", str(out)]) == 0
-    first, second = map(gpu.json.loads, out.read_text().splitlines())
+    first, second = map(json.loads, out.read_text().splitlines())
     assert first["measured"] == "adamw over the fastest plain loop"
     assert first["peer"] == "jitted optax"
     assert first["ratio"][0] > 0

@@ -42,7 +42,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             **pipes,  # type: ignore[call-overload]
         )
         started.append(process)
-        return process  # type: ignore[no-any-return]
+        return process
 
     yield begin
     for process in started:
