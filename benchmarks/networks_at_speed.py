@@ -13,9 +13,9 @@ from harness.engine.execution import Bundle
 from harness.seeding import WorkloadRandom
 from optimizers.bases.change import SHARED
 from optimizers.rule import Rule
-from workloads.classification import Classifier, classification_metrics, without_state
+from workloads.classification import Classifier, classification_metrics, with_fixed_state
 from workloads.residual_network import ResidualNetwork, residual_logits
-from workloads.vision_transformer import PlainViT, patches_of, vit_logits
+from workloads.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from workloads.workload import Arrays, Problem, Role, Workload
 
 BATCHES = 2  # of which the training data consist, on the device from the start
@@ -147,21 +147,21 @@ def _vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Tim
 
         return timm_network(network, side // patch, patch, channels, heads).float()
 
+    def logits(ops: Any, params: Arrays, state: Arrays, split: Arrays) -> Any:
+        return vit_logits(ops, params, state, split["patches"], network.width // heads)
+
     channels = network.inputs // patch**2
-    head_width = network.width // heads
     return TimedNetwork(
         name=name,
         side=side,
         channels=channels,
         classes=network.classes,
         precisions=("mixed", "bfloat16"),
-        classifier=Classifier(
-            without_state(lambda ops, params, split: vit_logits(ops, params, split["patches"], head_width))
-        ),
+        classifier=Classifier(with_fixed_state(logits)),
         field="patches",
         parameters=network.sample,
         roles=network.roles,
-        state={},
+        state=fixed_positions((side // patch) ** 2, network.width),
         examples=lambda images: patches_of(images.transpose(0, 2, 3, 1), patch),
         module=module,
     )

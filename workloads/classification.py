@@ -17,13 +17,13 @@ Draw = Callable[[int, int, np.random.Generator], np.ndarray]  # of (outputs, inp
 Network = Callable[[Ops, Arrays, Arrays, Arrays, bool], tuple[Array, Arrays]]
 
 
-def without_state(logits: Callable[[Ops, Arrays, Arrays], Array]) -> Network:
-    """A network by `logits(ops, params, split)`, which has no model state and is the same in training."""
+def with_fixed_state(logits: Callable[[Ops, Arrays, Arrays, Arrays], Array]) -> Network:
+    """A network by `logits(ops, params, state, split)`, which leaves the state, in training too."""
 
     def network(
         ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
     ) -> tuple[Array, Arrays]:
-        return logits(ops, params, split), state
+        return logits(ops, params, state, split), state
 
     return network
 
@@ -112,7 +112,7 @@ def sample_relu_parameters(
     return parameters
 
 
-def _relu_logits(ops: Ops, params: Arrays, split: Arrays) -> Array:
+def _relu_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
     """The network's outputs (examples, classes) (000 C.2)."""
     scores = split["features"]
     layers = len(params) // 2
@@ -123,4 +123,4 @@ def _relu_logits(ops: Ops, params: Arrays, split: Arrays) -> Array:
     return scores
 
 
-RELU_CLASSIFIER = Classifier(without_state(_relu_logits))
+RELU_CLASSIFIER = Classifier(with_fixed_state(_relu_logits))

@@ -17,14 +17,17 @@ from workloads.classification import (
     classification_metrics,
     relu_roles,
     sample_relu_parameters,
-    without_state,
+    with_fixed_state,
 )
 from workloads.data import random_parts
 from workloads.idx import fashion_files, missing_fashion, read_fashion
 from workloads.initialization import torch_default_bias, torch_default_weight
 from workloads.residual_network import ResidualNetwork, residual_logits
-from workloads.vision_transformer import PlainViT, patches_of, vit_logits
+from workloads.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from workloads.workload import (
+    Array,
+    Arrays,
+    Ops,
     Problem,
     Random,
     Setting,
@@ -202,6 +205,7 @@ def _vit_problem(settings: Settings, random: Random) -> Problem:
     return Problem(
         _vit(settings).sample(random("parameters")),
         _first_images(settings, "patches", lambda part, count: _patches(part, settings["patch"], count)),
+        fixed_positions((SIDE // settings["patch"]) ** 2, settings["width"]),
     )
 
 
@@ -218,9 +222,11 @@ def _read_width(value: Any) -> Any:
     return value
 
 
-_VIT_CLASSIFIER = Classifier(
-    without_state(lambda ops, params, split: vit_logits(ops, params, split["patches"], HEAD_WIDTH))
-)
+def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
+    return vit_logits(ops, params, state, split["patches"], HEAD_WIDTH)
+
+
+_VIT_CLASSIFIER = Classifier(with_fixed_state(_vit_logits))
 FASHION_VIT = Workload(
     name="fashion_vit",
     description="vision transformer on Fashion-MNIST, at patch = 7 and width = 64 with 2 blocks (d = 103946)",

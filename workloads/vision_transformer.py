@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -104,7 +103,6 @@ def patches_of(images: np.ndarray, side: int) -> np.ndarray:
     return cut.reshape(count, -1, side * side * channels)
 
 
-@lru_cache(maxsize=8)  # PyTorch asks at every step
 def positions(grid: int, width: int) -> np.ndarray:
     """Sines and cosines of each patch's column and row, (grid * grid, width), row by row.
 
@@ -116,13 +114,19 @@ def positions(grid: int, width: int) -> np.ndarray:
     return np.concatenate([wave(angle) for angle in angles for wave in (np.sin, np.cos)], axis=1)
 
 
-def vit_logits(ops: Ops, params: Arrays, patches: Array, head_width: int) -> Array:
+def fixed_positions(tokens: int, width: int) -> dict[str, np.ndarray]:
+    """The model state: `positions` of a square number of tokens, which stay as they are."""
+    return {"positions": positions(math.isqrt(tokens), width)}
+
+
+def vit_logits(ops: Ops, params: Arrays, state: Arrays, patches: Array, head_width: int) -> Array:
     """The outputs (examples, classes).
 
     Args:
         ops: the array functions.
         params: by the names of `PlainViT.shapes`.
-        patches: (examples, tokens, inputs) as `patches_of` cuts them, tokens a square number.
+        state: as `fixed_positions` gives it.
+        patches: (examples, tokens, inputs) as `patches_of` cuts them.
         head_width: units of an attention head, which divides the width.
     """
     count, tokens = patches.shape[:2]
@@ -138,7 +142,7 @@ def vit_logits(ops: Ops, params: Arrays, patches: Array, head_width: int) -> Arr
 
     x = linear(patches, "patch")
     width = x.shape[-1]
-    x = x + ops.asarray(positions(math.isqrt(tokens), width))
+    x = x + ops.asarray(state["positions"])
     block = 1
     while f"block{block}_query_weight" in params:
         name = f"block{block}"

@@ -41,6 +41,18 @@ class Engine(Derivatives, Protocol):
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """A function compiled for arguments like these."""
 
+    def compile_alone(
+        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
+    ) -> bool:
+        """Compile a function of `alone` as one graph where so much work is worth its time; whether it is.
+
+        Args:
+            function: what `alone` or `value_and_grad` gave.
+            multiplications: that it will do about, over all its calls.
+            call: calls it as it will be called, so that nothing is compiled later.
+            what: it is, for the provenance.
+        """
+
     def limit_threads(self, threads: int) -> None:
         """Hold the backend to so many processor threads, where that can be said after its import."""
 

@@ -69,6 +69,9 @@ class JaxEngine:
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         return jax.value_and_grad(function, has_aux=True)
 
+    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
     def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.grad(function)
 
@@ -112,6 +115,11 @@ class JaxEngine:
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return jax.jit(function).lower(*arguments).compile()
+
+    def compile_alone(
+        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
+    ) -> bool:
+        return False  # what calls it is compiled as a whole
 
     def limit_threads(self, threads: int) -> None:
         pass  # JAX reads the environment variable NPROC when it is imported

@@ -1,4 +1,4 @@
-"""Updates compiled by torch.compile, written into the buffers that hold parameters and state."""
+"""What torch.compile compiles: updates, written into their buffers, and functions of a single run."""
 
 from __future__ import annotations
 
@@ -79,10 +79,52 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
 
     if compiler is None:
         return step
-    # torch looks compiled code up by a function's code object, through all that it has for it.
-    own = FunctionType(step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__)
     return torch.compile(
-        own, fullgraph=True, dynamic=True, backend=compiler, options={"guard_filter_fn": _of_arguments}
+        own_code(step),
+        fullgraph=True,
+        dynamic=True,
+        backend=compiler,
+        options={"guard_filter_fn": _of_arguments},
+    )
+
+
+class Compilable:
+    """A function that is called as it is, until it is compiled as one graph."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = self.called = function
+
+    def __call__(self, *given: Any) -> Any:
+        return self.called(*given)
+
+    def compile(self, compiler: str, call: Callable[[], Any]) -> None:
+        """Compile it for the shapes of a call, beside those of calls before.
+
+        Raises:
+            NoCompiler: where that fails; it is then called as it is.
+        """
+        from torch._dynamo.exc import TorchDynamoException
+
+        if self.called is self.function:
+            own = own_code(self.function)
+            self.called = torch.compile(own, fullgraph=True, dynamic=False, backend=compiler)
+        try:
+            with compiling(), never_eager():
+                call()
+        except (NoCompiler, TorchDynamoException) as failed:
+            self.called = self.function
+            raise NoCompiler(str(failed).strip().split("\n")[0]) from failed
+
+
+def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a code object of its own: torch looks compiled code up by it, through all it has."""
+    assert isinstance(function, FunctionType)
+    return FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from documents.errors import InputError
 from harness.backends.engine import NO_GPU
 from harness.backends.torch_compiled import (
+    Compilable,
     NoCompiler,
     Stepper,
     compiling,
@@ -26,7 +27,7 @@ from harness.backends.torch_compiled import (
 from harness.backends.torch_native import Native, native_of
 from harness.backends.torch_ops import torch_ops
 from harness.backends.torch_replay import replayed
-from harness.engine.derivatives import StepInfo, map_arrays, model_of
+from harness.engine.derivatives import StepEvaluation, StepInfo, map_arrays, model_of
 from harness.engine.program import (
     Carry,
     Constants,
@@ -34,6 +35,7 @@ from harness.engine.program import (
     Piece,
     Program,
     Work,
+    pick,
     step_of,
     where_lanes,
 )
@@ -41,6 +43,8 @@ from harness.interop.foreign import TorchRule
 from harness.interop.torch_contestant import TorchContestant
 from harness.precision import policy_of, table_of_model
 
+# On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
+MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
 ENTRIES_WORTH_COMPILING = 1 << 30
 
@@ -52,6 +56,8 @@ class TorchEngine:
         precision, device: the word of a policy, and the device.
         compiler: what torch.compile compiles updates with.
         worth_compiling: how many entries a run's updates must touch over all steps to be compiled.
+        loss_worth_compiling: how many multiplications the loss of a single run must take over all steps,
+            counting one for each example and entry of a parameter.
         fused: whether PyTorch's own kernels update single runs where there is one.
     """
 
@@ -61,6 +67,7 @@ class TorchEngine:
         device: str,
         compiler: str = "inductor",
         worth_compiling: int | None = None,
+        loss_worth_compiling: float | None = None,
         fused: bool = True,
     ) -> None:
         self.policy, self.device = policy_of(precision), device
@@ -71,6 +78,8 @@ class TorchEngine:
         self.compiler, self.fused = compiler, fused
         on_cpu = ENTRIES_WORTH_COMPILING if device == "cpu" else 0
         self.worth_compiling = on_cpu if worth_compiling is None else worth_compiling
+        on_cpu_too = MULTIPLICATIONS_WORTH_COMPILING if device == "cpu" else 0.0
+        self.loss_worth_compiling = on_cpu_too if loss_worth_compiling is None else loss_worth_compiling
 
     def context(self) -> AbstractContextManager[None]:
         """Full float32 products on a GPU, here only."""
@@ -86,13 +95,31 @@ class TorchEngine:
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         if alone:
-            return partial(_value_and_grad, function)
+            return _LossGradient(function)
         differentiated = torch.func.grad_and_value(function, has_aux=True)
 
-        def value_first(params: Any) -> Any:
-            return differentiated(params)[::-1]
+        def value_first(params: Any, *given: Any) -> Any:
+            return differentiated(params, *given)[::-1]
 
         return value_first
+
+    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return Compilable(function)
+
+    def compile_alone(
+        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
+    ) -> bool:
+        if multiplications < self.loss_worth_compiling:
+            return False
+        assert isinstance(function, Compilable)
+        try:
+            require_compiler(self.compiler, self.device)
+            function.compile(self.compiler, call)
+        except NoCompiler as failed:
+            self.note(f"{what}: eager; {failed}")
+            return False
+        self.note(f"{what}: compiled as one graph")
+        return True
 
     def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.func.grad(function)
@@ -120,7 +147,9 @@ class TorchEngine:
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        program = replace(program, evaluation=replayed(program.evaluation))
+        compiled_loss = self._compiled_loss(program, carry, constants, inputs, steps)
+        if not compiled_loss:
+            program = replace(program, evaluation=replayed(program.evaluation))
         entries = carry.coordinates.numel() * (steps or self.worth_compiling)
         compiler = None
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
@@ -149,7 +178,25 @@ class TorchEngine:
                     self.note(f"{piece.rule.name}: eager updates; {failed}")
                     steppers[id(piece.part)] = self._steppers(program, piece, None)
                 updates.append(_Written(piece, steppers[id(piece.part)]))
-        return _segment(program, updates, compiler is not None)
+        return _segment(program, updates, compiled_loss or compiler is not None)
+
+    def _compiled_loss(
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None
+    ) -> bool:
+        """Whether the loss of a single run is compiled now."""
+        evaluation, lanes = program.evaluation, tuple(carry.coordinates.shape[:2])
+        if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
+            return False
+        one = _steps_of(inputs)[0]
+        examples = max(next(iter(pick(constants, one).values())).shape[:2])
+
+        def call() -> None:
+            with torch.no_grad():
+                point = program.point(carry, constants, one)
+                program.evaluate(point, carry.model, constants, one, Work.NONE)
+
+        work = math.inf if steps is None else float(steps) * examples * carry.coordinates.numel()
+        return self.compile_alone(evaluation.loss_gradient, work, call, "loss")
 
     def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:
         """A piece's update, with each kind of amortized work and without; a start is one step, and eager."""
@@ -463,14 +510,16 @@ def _own(leaf: Any) -> Any:
     return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _value_and_grad(function: Callable[..., Any], params: Mapping[str, torch.Tensor]) -> Any:
-    """Plain autograd, for a function that is not mapped."""
-    leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-    with torch.enable_grad():
-        value, others = function(leaves)
-    grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    others = {name: other.detach() for name, other in others.items()}
-    return (value.detach(), others), dict(zip(leaves, grads, strict=True))
+class _LossGradient(Compilable):
+    """Value and gradient of a function that is not mapped, by plain autograd."""
+
+    def __call__(self, params: Mapping[str, torch.Tensor], *given: Any) -> Any:
+        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+        with torch.enable_grad():
+            value, others = self.called(leaves, *given)
+        grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        others = {name: other.detach() for name, other in others.items()}
+        return (value.detach(), others), dict(zip(leaves, grads, strict=True))
 
 
 def _vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:

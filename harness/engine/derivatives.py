@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from harness.backends.ops import Array, Ops
@@ -47,10 +46,13 @@ class Derivatives(Protocol):
         """As `vmap` with axes 0 or None, one element after another."""
 
     def value_and_grad(self, function: Function, alone: bool) -> Function:
-        """`f(params) -> ((value, others), grads)` of `function(params) -> (value, others)`.
+        """`f(params, *given) -> ((value, others), grads)` of `function(params, *given) -> (value, others)`.
 
         `alone` says that it is not mapped.
         """
+
+    def alone(self, function: Function) -> Function:
+        """A function that is not mapped, as the backend may compile it by itself (`Engine.compile_alone`)."""
 
     def grad(self, function: Function) -> Function:
         """The gradient of a scalar function."""
@@ -97,23 +99,30 @@ def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: b
     return mapped
 
 
-def over_lanes_or_alone(
-    derivatives: Derivatives, one: Callable[[bool], Function], per_seed: bool
-) -> Function:
-    """`one(alone)(params, model, batch, noise)` mapped over lanes, or of a single one.
+@dataclass(frozen=True)
+class OverLanes:
+    """A function `f(params, model, batch, *noise)` of lanes (S, K).
 
     A single run need not pay for mapping: a mapped convolution is a grouped one, which is slower.
+
+    Args:
+        mapped: over settings and then seeds.
+        single: of one run.
+        per_seed: whether the batch has a leading axis of seeds; noise always has one.
     """
-    mapped, single = over_lanes(derivatives, one(False), per_seed, noise=True), one(True)
 
-    def evaluated(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+    mapped: Function
+    single: Function
+    per_seed: bool
+
+    def __call__(self, params: Any, model: Any, batch: Any, *noises: Any) -> Any:
+        """What it gives, with the axes of lanes in front."""
         if _first(params).shape[:2] != (1, 1):
-            return mapped(params, model, batch, noise)
-        batch = _at(batch, 0) if per_seed else batch
-        found = single(_at(params, (0, 0)), _at(model, (0, 0)), batch, _at(noise, 0))
+            return self.mapped(params, model, batch, *noises)
+        batch = _at(batch, 0) if self.per_seed else batch
+        own = [_at(noise, 0) for noise in noises]
+        found = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *own)
         return map_arrays(lambda array: array[None, None], found)
-
-    return evaluated
 
 
 def _first(params: Any) -> Array:
@@ -137,16 +146,22 @@ def map_arrays(function: Function, tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
-def _gradient(derivatives: Derivatives, loss: Function, alone: bool) -> Function:
+def _differentiated(derivatives: Derivatives, loss: Function, alone: bool) -> Function:
+    """`f(params, model, batch, noise) -> ((loss, new model state), gradient)` of one lane."""
+
+    def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+        loss_value, new_model, _ = loss(derivatives.model_ops, params, model, batch, noise)
+        return loss_value, new_model
+
+    return derivatives.value_and_grad(value, alone)
+
+
+def _gradient(derivatives: Derivatives, differentiated: Function) -> Function:
     """Loss, gradient and new model state, `f(params, model, batch, noise)`, of one lane."""
 
     def of_one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        def value(params: Any) -> Any:
-            loss_value, new_model, _ = loss(derivatives.model_ops, params, model, batch, noise)
-            return loss_value, new_model
-
         with derivatives.products():
-            (loss_value, new_model), grads = derivatives.value_and_grad(value, alone)(params)
+            (loss_value, new_model), grads = differentiated(params, model, batch, noise)
         return loss_value, grads, new_model
 
     return of_one
@@ -154,7 +169,10 @@ def _gradient(derivatives: Derivatives, loss: Function, alone: bool) -> Function
 
 def lane_gradient(derivatives: Derivatives, loss: Function, per_seed: bool) -> Function:
     """Loss, gradient and new model state, `f(params, model, batch, noise)`, of lanes (S, K)."""
-    return over_lanes_or_alone(derivatives, partial(_gradient, derivatives, loss), per_seed)
+    mapped, single = (
+        _gradient(derivatives, _differentiated(derivatives, loss, alone)) for alone in (False, True)
+    )
+    return OverLanes(over_lanes(derivatives, mapped, per_seed, noise=True), single, per_seed)
 
 
 DRAWS = "drawn targets"  # among noise, what a need draws targets with
@@ -180,9 +198,26 @@ def model_of(lay: Layout) -> Model:
     return Model(lay.parameters, lay.roles)
 
 
+@dataclass(frozen=True)
+class StepEvaluation:
+    """The evaluation of a step; see `Evaluation` for what it is called with.
+
+    Args:
+        evaluate: that.
+        loss_gradient: the backend's value and gradient of a single run's loss, which it calls.
+    """
+
+    evaluate: Evaluation
+    loss_gradient: Function
+
+    def __call__(self, params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
+        """What a step learns of the loss."""
+        return self.evaluate(params, model, batch, noise, observes)
+
+
 def step_evaluation(
     derivatives: Derivatives, of: Evaluated, lay: Layout, per_seed: bool, needs: Sequence[Need]
-) -> Evaluation:
+) -> StepEvaluation:
     """The evaluation of a step: the gradient of every lane, and what a rule needs besides."""
     ops = derivatives.ops
 
@@ -213,9 +248,11 @@ def step_evaluation(
             )
         )
 
+    mapped, single = (_differentiated(derivatives, of.loss, alone) for alone in (False, True))
+
     def evaluation(due: Sequence[Need]) -> Function:
         def one(alone: bool) -> Function:
-            gradient = _gradient(derivatives, of.loss, alone)
+            gradient = _gradient(derivatives, single if alone else mapped)
 
             def of_one(params: Any, model: Any, batch: Any, noise: Any) -> StepInfo:
                 own = {name: value for name, value in noise.items() if name != DRAWS}
@@ -226,24 +263,23 @@ def step_evaluation(
 
             return of_one
 
-        return over_lanes_or_alone(derivatives, one, per_seed)
+        return OverLanes(over_lanes(derivatives, one(False), per_seed, noise=True), one(True), per_seed)
 
     always, observing = evaluation([need for need in needs if not need.amortized]), evaluation(needs)
 
     def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
         return (observing if observes else always)(params, model, batch, noise)
 
-    return evaluate
+    return StepEvaluation(evaluate, single)
 
 
-def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool) -> Function:
-    """A workload's metrics, `f(params, model, split)`, of lanes (S, K)."""
+def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool) -> OverLanes:
+    """A workload's metrics, `f(params, model, split)`, of lanes (S, K); call it inside `products`."""
 
     def one(params: Any, model: Any, split: Any) -> Any:
-        with derivatives.products():
-            return evaluate(derivatives.model_ops, params, model, split)
+        return evaluate(derivatives.model_ops, params, model, split)
 
-    return over_lanes(derivatives, one, per_seed, noise=False)
+    return OverLanes(over_lanes(derivatives, one, per_seed, noise=False), derivatives.alone(one), per_seed)
 
 
 def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool) -> Function:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from harness.basis_estimation.reestimation import RenewalPlan, renewal
 from harness.engine.derivatives import (
     DRAWS,
     Evaluated,
+    OverLanes,
     lane_evaluation,
     lane_gradient,
     model_of,
@@ -400,20 +401,21 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
 
     def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
         params = program.evaluated(carry, constants)
-        return {
-            f"{split}_{key}": value
-            for split, arrays in splits.items()
-            if split in workload.evaluated_splits
-            for key, value in mapped(params, carry.model, arrays).items()
-            if f"{split}_{key}" in workload.metrics
-        }
+        with engine.products():
+            return {
+                f"{split}_{key}": value
+                for split, arrays in splits.items()
+                if split in workload.evaluated_splits
+                for key, value in mapped(params, carry.model, arrays).items()
+                if f"{split}_{key}" in workload.metrics
+            }
 
     def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
         # A copy: a metric may be a view of parameters, which the next step overwrites.
         return {name: np.array(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
 
     if workload.evaluation_batch is not None:
-        return _in_pieces(bundle, engine, loaded.carry, constants, values, host)
+        return _in_pieces(bundle, engine, loaded.carry, constants, values, mapped, host)
     full_gradient = lane_gradient(engine, workload.loss, per_seed=not workload.shared_data)
 
     def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
@@ -426,8 +428,18 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
             found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
         return found
 
+    _compile_evaluation(bundle, engine, mapped, partial(values, loaded.carry, constants, loaded.splits))
     compiled = engine.compiled(whole, loaded.carry, constants, loaded.splits)
     return lambda carry, constants: host(compiled(carry, constants, loaded.splits))
+
+
+def _compile_evaluation(bundle: Bundle, engine: Engine, mapped: OverLanes, call: Callable[[], Any]) -> None:
+    """Compile a single run's metrics, where its evaluations are worth the time."""
+    splits = bundle.problems[0].splits
+    examples = sum(len(next(iter(splits[name].values()))) for name in bundle.workload.evaluated_splits)
+    work = float(bundle.evaluations) * examples * bundle.layout.total
+    if bundle.lanes == (1, 1):
+        engine.compile_alone(mapped.single, work, call, "evaluation")
 
 
 def _in_pieces(
@@ -436,6 +448,7 @@ def _in_pieces(
     carry: Carry,
     constants: Constants,
     values: Callable[..., dict[str, Any]],
+    mapped: OverLanes,
     host: Callable[[Mapping[str, Any]], dict[str, np.ndarray]],
 ) -> Evaluate:
     size = bundle.workload.evaluation_batch
@@ -453,7 +466,9 @@ def _in_pieces(
         for start in {0, (count - 1) // size * size}:
             length = min(size, count - start)
             if (split, length) not in compiled:
-                compiled[split, length] = engine.compiled(values, carry, constants, piece(split, start))
+                given = (carry, constants, piece(split, start))
+                _compile_evaluation(bundle, engine, mapped, partial(values, *given))
+                compiled[split, length] = engine.compiled(values, *given)
 
     def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}

@@ -13,7 +13,7 @@ from tests.workloads import oracles
 from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
 from workloads.fashion import FASHION_VIT
 from workloads.idx import read_fashion
-from workloads.vision_transformer import PlainViT, patches_of, positions, vit_logits
+from workloads.vision_transformer import PlainViT, fixed_positions, patches_of, positions, vit_logits
 
 BASE = PlainViT(inputs=16 * 16 * 3, width=768, depth=12, classes=10)  # B/16
 GRID, SIDE, CHANNELS, HEADS, COUNT = 3, 2, 3, 3, 4
@@ -73,7 +73,8 @@ def test_outputs_and_gradients_from_the_images_on_are_timms():
     assert abs(due).max() > 0.1
 
     def network(ops, params):
-        return vit_logits(ops, params, ops.asarray(patches_of(images, SIDE)), TINY.width // HEADS), {}
+        patches = ops.asarray(patches_of(images, SIDE))
+        return vit_logits(ops, params, fixed_positions(GRID**2, TINY.width), patches, TINY.width // HEADS), {}
 
     for backend in ("torch", "jax"):
         logits, _, by_name = outputs_state_and_gradients(backend, network, params, direction)
