@@ -216,8 +216,8 @@ class _CellRun:
         if len(settings) > 1:
             return [table for one in settings for table in self._attempt(one, whole, basis, engine)]
         assert failure is not None, "lanes of one setting are done as a whole"
-        accumulation = getattr(self.job.training, "gradient_accumulation", 1)
-        failure = with_remedy(failure, self.cell.workload_spec.settings, accumulation)
+        parts = self.job.training.gradient_accumulation
+        failure = with_remedy(failure, self.cell.workload_spec.settings, parts)
         return self._left(lanes, failure, (whole, basis))
 
     def _executed(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> RunTables:

@@ -335,6 +335,18 @@ def test_want_of_memory_names_what_would_hold_half(settings: dict[str, Any], acc
     assert with_remedy(other, settings, accumulation) == other
 
 
+def test_a_run_that_lacks_memory_names_twice_the_accumulation_of_its_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    minibatches = WorkloadSpec("least_squares", {**LEAST_SQUARES.settings, "batch_size": 8})
+    spec = SWEEP.changed(
+        workloads=(minibatches,), settings=({"learning_rate": RATE},), gradient_accumulation=2
+    )
+    failing(raising(MemoryError("40 GiB")), monkeypatch)
+    (reason,) = set(read(run(spec, tmp_path), "runs")["reason"])
+    assert reason.startswith("MemoryError: 40 GiB; batch_size 8 with gradient_accumulation 4 in the study")
+
+
 def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
     """What the settings after it need is then there."""
 
