@@ -14,6 +14,11 @@ def stored_kernels(results: Path) -> Path:
     return results / "kernels"
 
 
+def checkpoints_folder(results: Path, job: str) -> Path:
+    """Where a job keeps its runs on the way, by its name: not among its tables, which Snakemake deletes."""
+    return results / "checkpoints" / job
+
+
 def basis_file(folder: Path, workload: str, label: str, seed: int) -> Path:
     """The file of one estimated basis in a bases job's folder."""
     return folder / f"{workload}.{label}.{seed}.npz"

@@ -31,6 +31,7 @@ WRITTEN_PATHS = {
     "results/figures",
     "results/logs",
     "results/kernels",
+    "results/checkpoints",
     "results/newcomers",
     "reports/site",
 }

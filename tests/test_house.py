@@ -319,6 +319,7 @@ def test_clean_removes_what_was_written_and_nothing_else(house: Path):
         house / folder / "file"
         for folder in (
             *("results/specs", "results/runs", "results/tables", "results/figures", "results/logs"),
+            "results/checkpoints",
             *("reports/site", ".snakemake", ".cache", ".pytest_cache", "harness/backends/__pycache__"),
         )
     ]

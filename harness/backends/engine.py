@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
+
+import numpy as np
 
 from harness.backends import module_of
 from harness.engine.derivatives import Derivatives
@@ -61,6 +63,16 @@ class Engine(Derivatives, Protocol):
 
     def state_bytes(self, state: Any) -> int:
         """The bytes of all arrays in a state."""
+
+    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
+        """The arrays of a carry on the host, by their paths in it, bit for bit; call inside the context."""
+
+    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+        """A carry like this one with the arrays that `kept` gave; call inside the context.
+
+        Raises:
+            KeyError, ValueError: where they are not those of such a carry.
+        """
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """The most bytes of arrays on the device while `run` calls a segment; None where none counts them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -130,11 +130,33 @@ class JaxEngine:
     def state_bytes(self, state: Any) -> int:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(state))
 
+    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
+        leaves = jax.tree.leaves_with_path(carry)
+        return {jax.tree_util.keystr(path): _bits(leaf) for path, leaf in leaves}
+
+    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+        def restore(path: Any, like: Array) -> Array:
+            bits, found = _bits(like), arrays[jax.tree_util.keystr(path)]
+            if (bits.shape, bits.dtype) != (found.shape, found.dtype):
+                raise ValueError(f"{jax.tree_util.keystr(path)} is {found.dtype} of shape {found.shape}")
+            if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(jnp.array(found), impl=jax.random.key_impl(like))
+            return jnp.array(found.view(like.dtype))
+
+        return jax.tree.map_with_path(restore, carry)
+
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """What the compiler laid out for the largest program: exact, and the same on every run and device."""
         run()
         programs: list[Any] = [*segment.programs.values()] if isinstance(segment, _Loop) else [segment]
         return max(_laid_out(program.memory_analysis()) for program in programs)
+
+
+def _bits(array: Array) -> np.ndarray:
+    """An array, or the data of random keys, on the host, bit for bit: files of NumPy have no bfloat16."""
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    found = np.asarray(jax.random.key_data(array) if is_key else array)
+    return found.view(np.uint16) if found.dtype == jnp.bfloat16 else found
 
 
 def _laid_out(analysis: Any) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
@@ -40,7 +41,7 @@ from harness.engine.program import (
     where_lanes,
 )
 from harness.interop.foreign import TorchRule
-from harness.interop.torch_contestant import TorchContestant
+from harness.interop.torch_contestant import KeptContestant, TorchContestant
 from harness.precision import policy_of, table_of_model
 
 # On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
@@ -238,6 +239,29 @@ class TorchEngine:
             leaves += pytree.tree_leaves(list(contestant.states()))
         return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
 
+    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
+        return {
+            pytree.keystr(path): leaf.kept().to_bytes() if isinstance(leaf, TorchContestant) else _bits(leaf)
+            for path, leaf in pytree.tree_leaves_with_path(carry)
+            if leaf is not None
+        }
+
+    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+        def restore(path: Any, like: torch.Tensor | None) -> torch.Tensor | None:
+            if like is None:
+                return None
+            found = torch.from_numpy(arrays[pytree.keystr(path)])
+            found = found.view(torch.bfloat16) if like.dtype == torch.bfloat16 else found
+            if (found.shape, found.dtype) != (like.shape, like.dtype):
+                raise ValueError(f"{pytree.keystr(path)} is {found.dtype} of shape {tuple(found.shape)}")
+            return found.to(like.device, copy=True)  # into memory that is aligned as PyTorch's own
+
+        found: Carry = pytree.tree_map_with_path(restore, carry)
+        for number, held in enumerate(found.state):
+            if isinstance(held, list):  # of an optimizer of torch, which is made at the first step
+                held[:] = [KeptContestant.from_bytes(arrays[f".state[{number}][0]"])]
+        return found
+
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """The allocator's own count on a GPU; on the CPU arrays are a part of the process' memory."""
         if not self.device.startswith("cuda"):
@@ -343,16 +367,16 @@ class _Foreign:
         lay, ops = program.update.layout, program.ops
         views = lay.unflatten(ops, carry.coordinates)
         leaves = {name: view[0, 0].detach().requires_grad_() for name, view in views.items()}
-        held: list[TorchContestant] = carry.state[number]
-        if not (held and held[0].is_on(list(leaves.values()))):
+        held: list[TorchContestant | KeptContestant] = carry.state[number]
+        contestant = held[0] if held else None
+        if not (isinstance(contestant, TorchContestant) and contestant.is_on(list(leaves.values()))):
             optimizers = self.rule.make(leaves, lay.roles, self.values)
             made = TorchContestant(
                 f"torch:{self.rule.source}", optimizers, list(leaves.values()), self.rule.closure
             )
-            if held:
-                made.take_over(held[0])
-            held[:] = [made]
-        (contestant,) = held
+            if contestant is not None:
+                made.take_over(contestant.kept())
+            contestant, held[:] = made, [made]
 
         def by_leaf(flat: torch.Tensor) -> list[torch.Tensor]:
             return [grad[0, 0] for grad in lay.unflatten(ops, flat).values()]
@@ -504,6 +528,13 @@ def _steps_of(inputs: Inputs) -> list[Inputs]:
         return [None] * len(inputs.step) if value is None else value.unbind(0)
 
     return [Inputs(*fields) for fields in zip(*map(unbound, inputs), strict=True)]
+
+
+def _bits(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor on the host, bit for bit: NumPy has no bfloat16."""
+    found = tensor.detach().cpu()
+    bits: np.ndarray = (found.view(torch.int16) if found.dtype == torch.bfloat16 else found).numpy()
+    return bits
 
 
 def _own(leaf: Any) -> Any:

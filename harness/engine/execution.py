@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.backends.ops import Ops, separate_copies
 from harness.basis_estimation.reestimation import RenewalPlan, renewal
+from harness.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
 from harness.engine.derivatives import (
     DRAWS,
     Evaluated,
@@ -39,14 +39,26 @@ from optimizers.state_precision import with_parameters_in_half
 from workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Problem, Random, Workload
 
 SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
+RETURNS = 1000  # to the host in a run, about, where a checkpoint can be written: in 12 hours every 43 s
+# But after so many products of a parameter and an example of one lane at the earliest: a second or so of a
+# layer that is dense on a CPU, minutes of convolutions. All runs that take less stay as they are.
+PRODUCTS = 10**10
 PHASES = ("import", "data", "compile", "step", "evaluation")
+CHECKPOINT = "checkpoint"  # a phase that is no column of its own in tables
 
 
 class Clock:
-    """Seconds by phase, on the monotonic clock."""
+    """Seconds by phase, on the monotonic clock; `earlier` of them in other processes."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys((*PHASES, CHECKPOINT), 0.0)
+        self.earlier = 0.0
+
+    def take_over(self, seconds: Mapping[str, float]) -> None:
+        """Go on from the seconds of a process before this one."""
+        for name, taken in seconds.items():
+            self.seconds[name] += taken
+            self.earlier += taken
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -206,7 +218,7 @@ class Bundle:
 
     def part(self, seeds: slice, settings: slice) -> Bundle:
         """Some of its lanes."""
-        return dataclasses.replace(
+        return replace(
             self,
             problems=self.problems[seeds],
             orders=None if self.orders is None else self.orders[:, seeds],
@@ -547,7 +559,10 @@ def _noise(bundle: Bundle, engine: Engine, start: int, length: int) -> dict[str,
 
 
 def pieces_of(bundle: Bundle, length: int) -> list[int]:
-    """A stretch cut into nearly equal pieces, the inputs of each of which fit what is sent at once."""
+    """A stretch cut into nearly equal pieces, by the bundle alone.
+
+    The inputs of each fit what is sent at once, and of a long run no piece takes long.
+    """
     one = 0
     if bundle.orders is not None:
         order = bundle.orders[:1]
@@ -556,7 +571,59 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
             one += sum(array.nbytes for array in _minibatches(bundle, order).values())
     if bundle.is_random:
         one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * len(bundle.problems)
-    return stretches(length, math.ceil(length * one / SENT_BYTES) or 1)
+    products = bundle.batch_size * bundle.layout.total
+    most = max(math.ceil(len(bundle.schedule) / RETURNS), PRODUCTS // products, 1)
+    return stretches(length, max(math.ceil(length * one / SENT_BYTES), math.ceil(length / most)))
+
+
+@dataclass
+class Record:
+    """What is kept of a bundle's run on the way; C evaluations of S seeds and K settings.
+
+    Args:
+        ended: where lanes ended.
+        seconds: (S, K), of estimating bases anew.
+        done: how many steps.
+        rows: C times metrics (S, K) by full name.
+        besides: C times the gradients that a lane's optimizer has asked for besides that of each step.
+    """
+
+    ended: TerminationTracker
+    seconds: np.ndarray
+    done: int = 0
+    rows: list[dict[str, np.ndarray]] = field(default_factory=list)
+    besides: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Record:
+        """That of a run before its first step."""
+        return cls(TerminationTracker(bundle), np.zeros(bundle.lanes))
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Each (C, S, K) by full name."""
+        return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it but the steps, by name."""
+        return {
+            **{f"metric {name}": values for name, values in self.metrics.items()},
+            "besides": np.array(self.besides),
+            "diverged at": self.ended.diverged_at,
+            "stopped at": self.ended.stopped_at,
+            "seconds": self.seconds,
+        }
+
+    def restore(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `arrays` gave after so many steps."""
+        start = "metric "
+        names = [name.removeprefix(start) for name in arrays if name.startswith(start)]
+        self.besides = arrays["besides"].tolist()
+        self.rows = [
+            {name: arrays[start + name][number] for name in names} for number in range(len(self.besides))
+        ]
+        self.ended.diverged_at, self.ended.stopped_at = arrays["diverged at"], arrays["stopped at"]
+        self.seconds, self.done = arrays["seconds"], done
 
 
 def execute(
@@ -564,6 +631,7 @@ def execute(
     engine: Engine,
     clock: Clock | None = None,
     progress: Callable[[int], None] = lambda steps: None,
+    checkpoints: Checkpoints | None = None,
 ) -> Trajectories:
     """Run every lane of a bundle to its budget.
 
@@ -572,19 +640,27 @@ def execute(
         engine: the backend.
         clock: takes the seconds by phase.
         progress: called with the number of steps done after each stretch.
+        checkpoints: where the run is kept on the way, and what it goes on from; None to keep nothing.
     """
     clock = clock or Clock()
     steps, ops = len(bundle.schedule), engine.ops
     if bundle.points and bundle.lanes[1] > 1:
         raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
     lengths = stretches(steps, bundle.evaluations)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
     pieces = [
-        [piece for part in cut for piece in pieces_of(bundle, part)] for cut in cut_at(lengths, bundle.points)
+        piece for cut in cut_at(lengths, bundle.points) for part in cut for piece in pieces_of(bundle, part)
     ]
     with engine.context(), ExitStack() as stack:
+        record, keeper = Record.of(bundle), None
         with clock.phase("data"):
             loaded = load(bundle, engine)
             engine.finish(loaded.carry)
+        if checkpoints is not None:
+            keeper = _Keeper(checkpoints, engine, clock, record, np.cumsum(pieces))
+            loaded = keeper.newest(loaded)
+            if record.done:
+                progress(record.done)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         with clock.phase("compile"):
             evaluate = evaluator(bundle, engine, loaded)
@@ -592,59 +668,114 @@ def execute(
                 length: engine.segment(
                     program, carry, constants, stretch_inputs(bundle, engine, 0, length), steps
                 )
-                for length in sorted({piece for cut in pieces for piece in cut})
+                for length in sorted(set(pieces))
             }
             renew = None
             if bundle.reestimation is not None and bundle.points:
                 renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
-        inputs = stack.enter_context(
-            prefetch_inputs(bundle, engine, [piece for cut in pieces for piece in cut])
-        )
-        rows: list[dict[str, np.ndarray]] = []
-        besides: list[int] = []
-        ended = TerminationTracker(bundle)
-        seconds = np.zeros(bundle.lanes)
-        done = 0
+        left = [piece for piece, end in zip(pieces, np.cumsum(pieces), strict=True) if end > record.done]
+        inputs = stack.enter_context(prefetch_inputs(bundle, engine, left, record.done))
+        if keeper is not None:
+            stack.enter_context(keeper.termination)
 
         def measure() -> None:
             nonlocal carry
             with clock.phase("evaluation"):
+                rows = record.rows
                 rows.append(evaluate(carry, constants))
                 if carry.losses is not None:
                     rows[-1][MINIBATCH_LOSS], first = mean_losses(ops, carry.losses)
                     if len(rows) == 2:
                         rows[0][MINIBATCH_LOSS] = first
                     carry = carry._replace(losses=program.no_losses(bundle.lanes))
-            besides.append(closure_evaluations(carry.state))
+            record.besides.append(closure_evaluations(carry.state))
 
-        measure()
-        for cut in pieces:
-            for piece in cut:
-                if renew is not None and done in bundle.points:
-                    ended.update(ops, carry, done)
-                    with clock.phase("step"):
-                        carry, constants, taken = renew(done, carry, constants)
-                        engine.finish(carry)
-                    seconds += taken[:, None]
-                with clock.phase("data"):
-                    given = next(inputs)
-                with clock.phase("step"):
-                    carry = advance[piece](carry, constants, given)
-                    engine.finish(carry)
-                done += piece
+        if not record.rows:
             measure()
-            progress(done)
+        for piece in left:
+            if renew is not None and record.done in bundle.points:
+                record.ended.update(ops, carry, record.done)
+                with clock.phase("step"):
+                    carry, constants, taken = renew(record.done, carry, constants)
+                    engine.finish(carry)
+                record.seconds += taken[:, None]
+            with clock.phase("data"):
+                given = next(inputs)
+            with clock.phase("step"):
+                carry = advance[piece](carry, constants, given)
+                engine.finish(carry)
+            record.done += piece
+            if record.done in ends:
+                measure()
+                progress(record.done)
+            if keeper is not None and record.done < steps:
+                keeper.offer(carry, constants)
         state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
-        ended.update(ops, carry, done)
+        record.ended.update(ops, carry, record.done)
     return Trajectories(
-        steps=np.concatenate([[0], np.cumsum(lengths)]),
-        metrics={name: np.stack([row[name] for row in rows]) for name in rows[0]},
-        diverged_at=ended.diverged_at,
-        stopped_at=ended.stopped_at,
+        steps=ends,
+        metrics=record.metrics,
+        diverged_at=record.ended.diverged_at,
+        stopped_at=record.ended.stopped_at,
         state_bytes=state_bytes,
-        closure_evaluations=np.array(besides),
-        reestimation_seconds=seconds,
+        closure_evaluations=np.array(record.besides),
+        reestimation_seconds=record.seconds,
     )
+
+
+class _Keeper:
+    """Keeps a run between its pieces, and has it go on from there.
+
+    Args:
+        ends: after how many steps each piece ends.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record, ends: np.ndarray
+    ) -> None:
+        self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
+        self.ends, self.begun = ends, dict(clock.seconds)
+        self.termination = DeferredTermination()
+
+    def newest(self, loaded: Loaded) -> Loaded:
+        """What the run goes on from; as it is loaded where there is no checkpoint."""
+        engine, record, ops = self.engine, self.record, self.engine.ops
+
+        def restored(checkpoint: Checkpoint) -> Loaded:
+            if checkpoint.done not in self.ends:
+                raise ValueError("its steps are cut otherwise")
+            arrays = checkpoint.arrays
+            carry = engine.restored(loaded.carry, arrays)
+            matrices = tuple(ops.bases(arrays[f"matrix {n}"]) for n in range(len(loaded.constants.matrices)))
+            record.restore(checkpoint.done, arrays)
+            self.clock.take_over(checkpoint.seconds)
+            return replace(loaded, carry=carry, constants=loaded.constants._replace(matrices=matrices))
+
+        with self.clock.phase(CHECKPOINT):
+            found = self.checkpoints.newest(restored)
+        self._tell()
+        return found or loaded
+
+    def offer(self, carry: Carry, constants: Constants) -> None:
+        """Have the run kept where it is time, and end it here where it is asked to end."""
+        if self.checkpoints.is_due(self.termination.came):
+            with self.clock.phase(CHECKPOINT):
+                self.checkpoints.save(self._checkpoint(carry, constants))
+            self._tell()
+        if self.termination.came:
+            self.termination.pass_on()
+
+    def _checkpoint(self, carry: Carry, constants: Constants) -> Checkpoint:
+        matrices = [np.asarray(self.engine.ops.to_numpy(one)) for one in constants.matrices]
+        arrays = {f"matrix {number}": matrix for number, matrix in enumerate(matrices)}
+        arrays |= self.record.arrays() | self.engine.kept(carry)
+        seconds = {name: taken - self.begun[name] for name, taken in self.clock.seconds.items()}
+        return Checkpoint(self.record.done, arrays, seconds, self.engine.notes)
+
+    def _tell(self) -> None:
+        """Have what is noted of checkpoints in the provenance, in later processes too."""
+        notes = self.engine.notes
+        notes += [note for note in self.checkpoints.notes if note not in notes]
 
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
@@ -672,9 +803,14 @@ class TerminationTracker:
 
 
 @contextmanager
-def prefetch_inputs(bundle: Bundle, engine: Engine, lengths: Sequence[int]) -> Iterator[Iterator[Inputs]]:
-    """The inputs of successive pieces; where they are much work, made while the piece before is run."""
-    starts = np.concatenate([[0], np.cumsum(lengths)])
+def prefetch_inputs(
+    bundle: Bundle, engine: Engine, lengths: Sequence[int], start: int = 0
+) -> Iterator[Iterator[Inputs]]:
+    """The inputs of successive pieces after `start` steps.
+
+    Where they are much work, they are made while the piece before is run.
+    """
+    starts = start + np.concatenate([[0], np.cumsum(lengths)])
 
     def make(number: int) -> Inputs:
         with engine.context():

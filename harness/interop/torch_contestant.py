@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from documents.errors import InputError
@@ -13,6 +16,36 @@ from harness.interop.files import last_place
 
 Tensors = Sequence[torch.Tensor]
 Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # the loss and gradients where the leaves are now
+
+
+@dataclass(frozen=True)
+class KeptContestant:
+    """What a contestant remembers, without its leaves: one on other memory goes on from it.
+
+    Args:
+        states: what each optimizer's `state_dict` gives.
+        evaluations: of the gradient, by closures.
+        steps: that it has taken.
+    """
+
+    states: Sequence[Mapping[str, Any]]
+    evaluations: int
+    steps: int
+
+    def to_bytes(self) -> np.ndarray:
+        """As PyTorch writes it."""
+        file = io.BytesIO()
+        torch.save(vars(self), file)
+        return np.frombuffer(file.getbuffer(), np.uint8)
+
+    @staticmethod
+    def from_bytes(written: np.ndarray) -> KeptContestant:
+        """What was written; nothing but tensors and plain values is read."""
+        return KeptContestant(**torch.load(io.BytesIO(written.tobytes()), weights_only=True))
+
+    def kept(self) -> KeptContestant:
+        """Itself."""
+        return self
 
 
 class TorchContestant:
@@ -45,11 +78,16 @@ class TorchContestant:
         """Whether these are views of the same memory as its own."""
         return [one.data_ptr() for one in leaves] == [one.data_ptr() for one in self._views]
 
-    def take_over(self, other: TorchContestant) -> None:
+    def kept(self) -> KeptContestant:
+        """What it remembers, in its own memory."""
+        return KeptContestant([one.state_dict() for one in self.optimizers], self.evaluations, self.steps)
+
+    def take_over(self, kept: KeptContestant) -> None:
         """Go on from the state of another, on other memory."""
-        for own, theirs in zip(self.optimizers, other.optimizers, strict=True):
-            own.load_state_dict(theirs.state_dict())
-        self.evaluations, self.steps = other.evaluations, other.steps
+        for own, state in zip(self.optimizers, kept.states, strict=True):
+            own.load_state_dict(dict(state))
+            _restore_dtypes(own, state)
+        self.evaluations, self.steps = kept.evaluations, kept.steps
 
     def step(self, grads: Iterable[torch.Tensor], schedule: float, evaluate: Evaluate) -> None:
         """One step by the gradients at the leaves, which `evaluate` gives elsewhere.
@@ -130,6 +168,17 @@ class TorchContestant:
             if leaf.data_ptr() != view.data_ptr():
                 view.copy_(leaf.detach())
                 leaf.data = view
+
+
+def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Have tensors of its state as they were: `load_state_dict` casts them to the type of their parameter."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    for number, param in zip(numbers, params, strict=True):
+        for name, value in state["state"].get(number, {}).items():
+            loaded = optimizer.state[param].get(name)
+            if isinstance(loaded, torch.Tensor) and loaded.dtype != value.dtype:
+                optimizer.state[param][name] = value.clone()
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:

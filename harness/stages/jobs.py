@@ -19,6 +19,7 @@ import polars as pl
 
 from documents.job import ChecksSpec, RunsSpec, read_spec
 from harness.engine.execution import PHASES, Clock
+from harness.paths import checkpoints_folder
 from harness.planning.wiring import TABLES
 from harness.sources import check_unchanged
 from harness.stages.job import PARTS, Job
@@ -107,6 +108,7 @@ def run_job(
         job.attendance.journal.begin(DONE)
         if not any((folder / FAILED).exists() for folder in [job.folder, *job.upstream(*spec.upstream)]):
             rmtree(job.folder / PARTS, ignore_errors=True)
+            rmtree(checkpoints_folder(results, spec.name), ignore_errors=True)
     return job.folder
 
 
@@ -169,7 +171,7 @@ def _interruptible(once: bool) -> Iterator[None]:
 
 
 def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
-    spec, seconds, total = job.spec, job.clock.seconds, _total_seconds()
+    spec, seconds, total = job.spec, job.clock.seconds, _total_seconds() + job.clock.earlier
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     row = {
         **facts,

@@ -14,7 +14,9 @@ import polars as pl
 from documents.job import RunsSpec
 from documents.method import Method
 from harness.backends.engine import Engine
+from harness.engine.checkpoints import Checkpoints
 from harness.engine.execution import Bundle, cuts, execute, lanes_per_bundle
+from harness.paths import checkpoints_folder
 from harness.planning import tuning
 from harness.progress import Progress
 from harness.sources import check_unchanged
@@ -147,7 +149,8 @@ class _CellRun:
         cell, seeds = self.cell, self.job.spec.seeds
         self.lanes = Lanes(self.number, 0, len(seeds), 0, len(cell.settings))
         key = json.dumps([cell.workload.name, cell.basis.label, seeds, list(map(dict, cell.settings))])
-        self.folder = self.job.folder / PARTS / hashlib.sha256(key.encode()).hexdigest()[:16]
+        self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
+        self.folder = self.job.folder / PARTS / self.key
         self.done = self._stored("runs")
 
     def tables(self) -> list[RunTables]:
@@ -211,6 +214,7 @@ class _CellRun:
                 check_unchanged(self.job.spec)
                 for name, frame in table._asdict().items():
                     write_table(self._file(lanes, name), frame, schema.TABLES[name])
+                self._checkpoints(lanes).remove()
                 return [table]
         settings = lanes.by_setting()
         if len(settings) > 1:
@@ -225,7 +229,8 @@ class _CellRun:
         part = whole.part(
             slice(lanes.first_seed, lanes.end_seed), slice(lanes.first_setting, lanes.end_setting)
         )
-        trajectories = execute(part, engine, self.job.clock, self._reporter(lanes, len(part.schedule)))
+        report = self._reporter(lanes, len(part.schedule))
+        trajectories = execute(part, engine, self.job.clock, report, self._checkpoints(lanes))
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
     def _left(
@@ -273,6 +278,12 @@ class _CellRun:
     def _file(self, lanes: Lanes, table: str) -> Path:
         return self.folder / f"{'-'.join(map(str, lanes[1:]))}.{table}.parquet"
 
+    def _checkpoints(self, lanes: Lanes) -> Checkpoints:
+        spec, numbers = self.job.spec, "-".join(map(str, lanes[1:]))
+        folder = checkpoints_folder(self.job.results, spec.name) / f"{self.key}-{numbers}"
+        run = {"spec": spec.hash, "cell": self.key, "lanes": numbers}
+        return Checkpoints(folder, run, f"{self._name}, {len(_pairs(lanes))} runs")
+
     @property
     def _name(self) -> str:
         method = Method(self.cell.optimizer.label, self.cell.basis.label)
@@ -285,13 +296,13 @@ class _CellRun:
 
     def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
         """Turns the steps done by lanes into their share of the job's work."""
-        before = 0
+        before, earlier = 0, self.job.clock.earlier
 
         def report(done: int) -> None:
-            nonlocal before
-            self.job.attendance.journal.step(done)
+            nonlocal before, earlier
+            self.job.attendance.journal.step(done, self.job.clock.earlier - earlier)
             self.progress.advance(len(_pairs(lanes)) * (done - before) / steps)
-            before = done
+            before, earlier = done, self.job.clock.earlier
 
         return report
 

@@ -108,10 +108,10 @@ class Journal:
         before, _, since = self.read()
         self._memory[:] = self.FORM.pack(*lanes, 0, since if lanes.cell == before.cell else time.monotonic())
 
-    def step(self, done: int) -> None:
-        """Note how many steps are done."""
+    def step(self, done: int, earlier: float = 0.0) -> None:
+        """Note how many steps are done, and seconds that they took in a process before this one."""
         lanes, _, since = self.read()
-        self._memory[:] = self.FORM.pack(*lanes, done, since)
+        self._memory[:] = self.FORM.pack(*lanes, done, since - earlier)
 
     def read(self) -> tuple[Lanes, int | None, float]:
         """The lanes, the last step that is known, and when they were begun, on the monotonic clock."""

@@ -14,6 +14,7 @@ import optimizers
 from harness.backends import jax_engine, jax_ops, ops
 from harness.backends.engine import engine
 from harness.engine.execution import (
+    CHECKPOINT,
     PHASES,
     Bundle,
     Clock,
@@ -223,8 +224,9 @@ def test_parts_take_the_steps_of_the_whole() -> None:
 def test_the_clock_holds_every_phase() -> None:
     clock = Clock()
     execute(make_bundle(), engine("jax", "float64"), clock)
-    assert set(clock.seconds) == set(PHASES)
-    assert all(seconds > 0 for phase, seconds in clock.seconds.items() if phase != "import")
+    assert set(clock.seconds) == {*PHASES, CHECKPOINT}
+    assert all(clock.seconds[phase] > 0 for phase in PHASES if phase != "import")
+    assert clock.seconds[CHECKPOINT] == 0
 
 
 def test_bundle_size_follows_shapes_and_the_limit() -> None:

@@ -58,12 +58,14 @@ def failing(what: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[tu
     """Have bundles with `RATE` fail after their first step; returns the lanes of each bundle that is run."""
     executed: list[tuple[int, int]] = []
 
-    def watched(bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None]) -> Any:
+    def watched(
+        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], checkpoints: Any
+    ) -> Any:
         executed.append(bundle.lanes)
         if RATE in bundle.hyperparameters["learning_rate"]:
             progress(10)
             what()
-        return execute(bundle, engine, clock, progress)
+        return execute(bundle, engine, clock, progress, checkpoints)
 
     monkeypatch.setattr(run_jobs, "execute", watched)
     return executed

@@ -1,0 +1,153 @@
+"""Jobs that are ended and go on from checkpoints: their tables, notes, times and folders."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from polars.testing import assert_frame_equal
+
+from documents.job import RunsSpec
+from harness.engine import execution
+from harness.engine.checkpoints import Checkpoints
+from harness.engine.execution import PHASES, Bundle, execute
+from harness.stages import run_jobs
+from harness.stages.supervision import Journal, Lanes
+from results.reading import read
+from tests.harness.stages.test_jobs import SWEEP as WITH_BASES
+from tests.harness.stages.test_jobs import run
+from tests.results.comparing import determined
+
+SWEEP = WITH_BASES.changed(bases=WITH_BASES.bases[:1], settings=({"learning_rate": 0.01},))
+
+
+@pytest.fixture
+def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are kept every 10 of their 400 steps."""
+    often = partial(Checkpoints, every=0.0, worth=0.0, share=math.inf)
+    monkeypatch.setattr(run_jobs, "Checkpoints", often)
+    monkeypatch.setattr(execution, "PRODUCTS", 1)
+    monkeypatch.setattr(execution, "RETURNS", 40)
+
+
+def told_to_end(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send the process a SIGTERM when a run has come to so many steps."""
+
+    def watched(bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], kept: Any) -> Any:
+        def report(done: int) -> None:
+            progress(done)
+            if done == after:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        return execute(bundle, engine, clock, report, kept)
+
+    monkeypatch.setattr(run_jobs, "execute", watched)
+
+
+def notes_of(folder: Path) -> list[str]:
+    (notes,) = read(folder, "jobs")["notes"].to_list()
+    return [note for note in notes if "step" in note]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.usefixtures("at_every_piece")
+def test_a_job_that_is_told_to_end_goes_on_where_it_was(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = SWEEP.changed(backend=backend)
+    undisturbed = run(spec, tmp_path / "undisturbed")
+    results = tmp_path / "ended"
+    for after in (100, 300):
+        with monkeypatch.context() as patch:
+            told_to_end(after, patch)
+            folder = run(spec, results)
+        assert set(read(folder, "runs")["outcome"]) == {"interrupted"}
+        ((kept,),) = ([*one.iterdir()] for one in (results / "checkpoints").iterdir())
+        assert max(path.name for path in kept.iterdir()) == f"{after:012d}.npz"
+    folder = run(spec, results)
+    for table in ("runs", "curves"):
+        one, other = (determined(each / f"{table}.parquet") for each in (undisturbed, folder))
+        assert_frame_equal(one, other, check_exact=True)
+    name = "momentum on least_squares, 2 runs"
+    assert notes_of(folder) == [f"{name}: went on after step {step}" for step in (100, 300)]
+    assert not notes_of(undisturbed)
+    assert not any((each / "checkpoints").exists() for each in (results, tmp_path / "undisturbed"))
+    (row,) = read(folder, "jobs").to_dicts()
+    parts = [row[f"{phase}_seconds"] for phase in (*PHASES, "other")]
+    assert min(parts) >= 0
+    assert math.fsum(parts) == pytest.approx(row["total_seconds"])
+
+
+@pytest.mark.usefixtures("at_every_piece")
+def test_the_time_of_processes_before_is_part_of_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the total too, and of what `minutes` limits."""
+    with monkeypatch.context() as patch:
+        told_to_end(200, patch)
+        run(SWEEP, tmp_path)
+    (file,) = (tmp_path / "checkpoints").rglob("000000000200.npz")
+    since: list[float] = []
+    before = execution.Clock.take_over
+
+    def taken_over(clock: execution.Clock, seconds: dict[str, float]) -> None:
+        before(clock, dict.fromkeys(seconds, 1000.0))
+
+    monkeypatch.setattr(execution.Clock, "take_over", taken_over)
+    step = Journal.step
+
+    def stepped(journal: Journal, done: int, earlier: float = 0.0) -> None:
+        step(journal, done, earlier)
+        since.append(time.monotonic() - journal.read()[2])
+
+    monkeypatch.setattr(Journal, "step", stepped)
+    (row,) = read(run(SWEEP, tmp_path), "jobs").to_dicts()
+    assert all(row[f"{phase}_seconds"] >= 1000 for phase in PHASES)
+    assert row["total_seconds"] >= 1000 * len(PHASES)
+    assert row["other_seconds"] >= 1000, "that of checkpoints"
+    assert min(since) >= 1000 * (len(PHASES) + 1)
+    assert max(since) < 2000 * (len(PHASES) + 1), "once"
+    assert not file.exists()
+
+
+@pytest.mark.usefixtures("at_every_piece")
+def test_the_checkpoint_of_another_spec_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = SWEEP.changed(settings=({"learning_rate": 0.02},))
+    kept = {}
+    for spec in (SWEEP, other):
+        with monkeypatch.context() as patch:
+            told_to_end(100, patch)
+            run(spec, tmp_path)
+        (kept[spec.hash],) = (tmp_path / "checkpoints").glob(f"*{spec.hash}*/*")
+    for path in kept[other.hash].iterdir():
+        path.replace(kept[SWEEP.hash] / path.name)
+    folder = run(SWEEP, tmp_path)
+    undisturbed = run(SWEEP, tmp_path / "undisturbed")
+    one, other_ = (determined(each / "curves.parquet") for each in (undisturbed, folder))
+    assert_frame_equal(one, other_, check_exact=True)
+    assert all("another run" in note for note in notes_of(folder))
+    assert len(notes_of(folder)) == 2
+
+
+def test_a_job_of_seconds_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told_to_end(100, monkeypatch)
+    spec: RunsSpec = SWEEP
+    folder = run(spec, tmp_path)
+    assert json.loads((folder / "failed.json").read_text())
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_the_journal_counts_time_of_processes_before() -> None:
+    journal = Journal()
+    journal.begin(Lanes(0))
+    begun = journal.read()[2]
+    journal.step(5, 60.0)
+    assert journal.read()[1:] == (5, begun - 60.0)
