@@ -43,6 +43,9 @@ RETURNS = 1000  # to the host in a run, about, where a checkpoint can be written
 # But after so many products of a parameter and an example of one lane at the earliest: a second or so of a
 # layer that is dense on a CPU, minutes of convolutions. All runs that take less stay as they are.
 PRODUCTS = 10**10
+LEAST_PRODUCTS = (
+    10**6
+)  # of a step, which costs its calls besides: so a piece has 10,000 steps, or a thousandth
 PHASES = ("import", "data", "compile", "step", "evaluation")
 CHECKPOINT = "checkpoint"  # a phase that is no column of its own in tables
 
@@ -571,7 +574,7 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
             one += sum(array.nbytes for array in _minibatches(bundle, order).values())
     if bundle.is_random:
         one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * len(bundle.problems)
-    products = bundle.batch_size * bundle.layout.total
+    products = max(bundle.batch_size * bundle.layout.total, LEAST_PRODUCTS)
     most = max(math.ceil(len(bundle.schedule) / RETURNS), PRODUCTS // products, 1)
     return stretches(length, max(math.ceil(length * one / SENT_BYTES), math.ceil(length / most)))
 

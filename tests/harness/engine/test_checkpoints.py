@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +23,7 @@ import optimizers
 from harness.backends.engine import engine
 from harness.engine import execution
 from harness.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
-from harness.engine.execution import Bundle, Clock, Trajectories, execute, load, pieces_of
+from harness.engine.execution import Bundle, Clock, Record, Trajectories, execute, load, pieces_of
 from harness.registry import find_rule
 from tests.harness.basis_estimation import test_reestimation as renewed
 from tests.harness.engine import test_minibatch_loss as with_losses
@@ -32,20 +33,36 @@ from tests.harness.test_executors import bundle_of
 
 RULES = optimizers.rules()
 STEPS = 12
-NADAM, ADAM_OF_OPTAX = find_rule("torch:torch.optim.NAdam"), find_rule("optax:optax.nadam")
 EVERY_PIECE: dict[str, Any] = {"every": 0.0, "worth": 0.0, "share": math.inf}
 
-BUNDLES: dict[str, Callable[[], Bundle]] = {
-    "lanes in a basis": lambda: make_bundle(rule=RULES["adam"], rates=(0.05, 1e30)),
-    "shampoo": lambda: make_bundle(rule=RULES["shampoo"].choose({"refresh_every": 5}), basis=False),
-    "soap": lambda: make_bundle(rule=RULES["soap"].choose({"refresh_every": 5}), rates=(0.01,), basis=False),
-    "model state": lambda: bundle_of(SMALL_CONVOLUTION, RULES["adamw"], seeds=(0,), rates=1, steps=STEPS),
-    "losses": lambda: make_bundle(with_losses.WORKLOAD, rule=RULES["sgd"], evaluations=2),
-    "a stop": lambda: make_bundle(batch_size=None, stop_gradient_norm=0.4, basis=False),
-    "basis anew": lambda: renewed.bundle_of("adam", renewed.anew(renewed.ROTATED, True), evaluations=3),
-    "optimizer anew": lambda: renewed.bundle_of("adagrad", renewed.anew(renewed.ROTATED, False)),
-    "nadam of torch": lambda: make_bundle(rule=NADAM, seeds=(0,), rates=(0.01,), basis=False),
-    "nadam of optax": lambda: make_bundle(rule=ADAM_OF_OPTAX, seeds=(0,), rates=(0.01,), basis=False),
+
+def basis_anew(rule: str, carried: bool, rate: float, steps: int) -> Bundle:
+    plan = renewed.anew(renewed.ROTATED, carried, points=tuple(range(5, steps, 5)))
+    return renewed.bundle_of(rule, plan, schedule=np.ones(steps), evaluations=steps // 4, rates=(rate,))
+
+
+def contestant(locator: str, steps: int) -> Bundle:
+    return make_bundle(rule=find_rule(locator), seeds=(0,), rates=(0.01,), basis=False, steps=steps)
+
+
+def refreshed(rule: str, steps: int) -> Bundle:
+    return make_bundle(rule=RULES[rule].choose({"refresh_every": 5}), rates=(0.01,), basis=False, steps=steps)
+
+
+BUNDLES: dict[str, Callable[[int], Bundle]] = {  # of so many steps
+    "lanes in a basis": lambda steps: make_bundle(rule=RULES["adam"], rates=(0.05, 1e30), steps=steps),
+    "shampoo": partial(refreshed, "shampoo"),
+    "soap": partial(refreshed, "soap"),
+    "model state": lambda steps: bundle_of(
+        SMALL_CONVOLUTION, RULES["adamw"], seeds=(0,), rates=1, steps=steps
+    ),
+    "losses": lambda steps: make_bundle(with_losses.WORKLOAD, rule=RULES["sgd"], evaluations=2, steps=steps),
+    "a stop": lambda steps: make_bundle(batch_size=None, stop_gradient_norm=0.4, basis=False, steps=steps),
+    "basis anew": partial(basis_anew, "adam", True, 0.05),
+    "optimizer anew": partial(basis_anew, "adagrad", False, 0.05),
+    "divergence": partial(basis_anew, "adagrad", False, 1e200),  # before the optimizer starts anew
+    "nadam of torch": partial(contestant, "torch:torch.optim.NAdam"),
+    "nadam of optax": partial(contestant, "optax:optax.nadam"),
 }
 CASES = [
     ("lanes in a basis", "jax", "float64"),
@@ -62,6 +79,7 @@ CASES = [
     ("basis anew", "torch", "float64"),
     ("basis anew", "jax", "float64"),
     ("optimizer anew", "torch", "float64"),
+    ("divergence", "torch", "float64"),
     ("nadam of torch", "torch", "float64"),
     ("nadam of optax", "jax", "float32"),
 ]
@@ -107,7 +125,7 @@ def assert_identical(one: Trajectories, other: Trajectories) -> None:
 def test_a_run_that_is_ended_again_and_again_is_the_undisturbed_one(
     name: str, backend: str, precision: str, tmp_path: Path
 ) -> None:
-    bundle = BUNDLES[name]()
+    bundle = BUNDLES[name](STEPS)
     undisturbed = execute(bundle, engine(backend, precision))
     chance, folder, found = random.Random(0), tmp_path / "run", None
     for _ in range(3):
@@ -122,9 +140,22 @@ def test_a_run_that_is_ended_again_and_again_is_the_undisturbed_one(
     assert len(list(folder.iterdir())) == 2, "the last ones are kept"
 
 
+def test_the_record_of_a_run_comes_back() -> None:
+    bundle = make_bundle()
+    record, again = Record.of(bundle), Record.of(bundle)
+    lanes = np.arange(6.0).reshape(bundle.lanes)
+    record.rows, record.besides, record.seconds = [{"loss": lanes}, {"loss": -lanes}], [0, 3], lanes + 0.5
+    record.ended.diverged_at[0, 1] = 7
+    again.restore(9, record.arrays())
+    assert (again.done, again.besides) == (9, [0, 3])
+    assert again.arrays().keys() == record.arrays().keys()
+    for name, values in record.arrays().items():
+        np.testing.assert_array_equal(again.arrays()[name], values)
+
+
 def test_a_contestant_keeps_the_types_of_its_state() -> None:
     """NAdam's running product is float32 beside parameters in float64: `load_state_dict` would cast it."""
-    made, bundle = engine("torch", "float64"), BUNDLES["nadam of torch"]()
+    made, bundle = engine("torch", "float64"), BUNDLES["nadam of torch"](STEPS)
     with made.context():
         loaded, inputs = load(bundle, made), execution.stretch_inputs(bundle, made, 0, 3)
         segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
@@ -288,6 +319,7 @@ def test_a_sigterm_waits_and_is_handled_once(asked: list[int]) -> None:
     ("examples", "steps", "evaluations", "longest"),
     [
         (300, 16_000, 80, 200),  # below the least work: as it was
+        (300, 400_000, 1, 10_000),  # each step costs its calls
         (4_000_000, 16_000, 1, 104),  # 24 * 4e6 products a step: by the work
         (4_000_000, 500_000, 1, 500),  # a thousandth of the run is longer
         (10**10, 2_000, 2, 2),
