@@ -149,7 +149,8 @@ class TorchEngine:
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
         compiled_loss = self._compiled_loss(program, carry, constants, inputs, steps)
-        if not compiled_loss:
+        # a replay would run outside of `products`
+        if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         entries = carry.coordinates.numel() * (steps or self.worth_compiling)
         compiler = None
