@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import optimizers
 from harness.backends.engine import engine
+from harness.backends.torch_engine import TorchEngine
 from harness.engine import execution
 from harness.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
 from harness.engine.execution import Bundle, Clock, Record, Trajectories, execute, load, pieces_of
@@ -28,7 +29,7 @@ from harness.registry import find_rule
 from tests.harness.basis_estimation import test_reestimation as renewed
 from tests.harness.engine import test_minibatch_loss as with_losses
 from tests.harness.engine.test_execution import make_bundle
-from tests.harness.networks import SMALL_CONVOLUTION
+from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.harness.test_executors import bundle_of
 
 RULES = optimizers.rules()
@@ -138,6 +139,22 @@ def test_a_run_that_is_ended_again_and_again_is_the_undisturbed_one(
     assert sum("went on after step" in note for note in made.notes) >= 2
     assert 0 < clock.earlier < sum(clock.seconds.values())
     assert len(list(folder.iterdir())) == 2, "the last ones are kept"
+
+
+@pytest.mark.slow
+def test_a_run_whose_loss_and_updates_are_compiled_goes_on(tmp_path: Path) -> None:
+    bundle = bundle_of(SMALL_ATTENTION, RULES["adamw"], seeds=(0,), rates=1, steps=STEPS)
+
+    def compiling() -> TorchEngine:
+        return TorchEngine("float32", "cpu", worth_compiling=0, loss_worth_compiling=0, fused=False)
+
+    undisturbed = execute(bundle, compiling())
+    with pytest.raises(Ended):
+        execute(bundle, compiling(), EndingClock(14), checkpoints=checkpoints(tmp_path))
+    made = compiling()
+    assert_identical(undisturbed, execute(bundle, made, checkpoints=checkpoints(tmp_path)))
+    assert any("went on after step" in note for note in made.notes)
+    assert any("compiled as one graph" in note for note in made.notes)
 
 
 def test_the_record_of_a_run_comes_back() -> None:
