@@ -26,6 +26,17 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
             temporary.unlink()
 
 
+@contextmanager
+def taking_place(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` that takes its place, durably, when the block ends without an error."""
+    with temporary_beside(path) as temporary:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _flush(temporary)
+        temporary.replace(path)
+        _flush(path.parent)
+
+
 def write_texts(texts: Mapping[Path, str]) -> None:
     """Write each text to its path, whole or not at all; a folder is searched for leftovers once.
 
@@ -38,6 +49,15 @@ def write_texts(texts: Mapping[Path, str]) -> None:
         with temporary_beside(path, search=False) as temporary:
             temporary.write_text(text)
             temporary.replace(path)
+
+
+def _flush(path: Path) -> None:
+    """Have the system put a file, or a folder's list of names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove_leftovers(folder: Path, names: str) -> None:

@@ -14,7 +14,7 @@ import polars as pl
 from polars.exceptions import InvalidOperationError, PolarsError
 
 from documents.errors import InputError
-from results.temporary import temporary_beside
+from results.temporary import taking_place, temporary_beside
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 DataType = Any  # a polars.DataType, or the class of one where a type is inside another
@@ -81,30 +81,17 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         NotWritten: when the system refuses, naming the folder, the reason and the remedy.
     """
-    with temporary_beside(path) as temporary:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield temporary
-            _flush(temporary)
-            temporary.replace(path)
-            _flush(path.parent)
-        except (OSError, PolarsError) as error:
-            number = _error_number(error) or _refusal(temporary)
-            if number is None:
-                raise
-            remedy = REMEDIES.get(number, "check the disk, or choose another results folder")
-            raise NotWritten(
-                f"{path.parent}: {path.name} cannot be written there ({os.strerror(number)}); {remedy}"
-            ) from error
-
-
-def _flush(path: Path) -> None:
-    """Have the system put a file, or a folder's list of names, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        with taking_place(path) as temporary:
+            yield temporary
+    except (OSError, PolarsError) as error:
+        number = _error_number(error) or _refusal(path)
+        if number is None:
+            raise
+        remedy = REMEDIES.get(number, "check the disk, or choose another results folder")
+        raise NotWritten(
+            f"{path.parent}: {path.name} cannot be written there ({os.strerror(number)}); {remedy}"
+        ) from error
 
 
 def _fits(given: DataType, wanted: DataType) -> bool:
@@ -136,7 +123,7 @@ def _error_number(error: BaseException) -> int | None:
 def _refusal(path: Path) -> int | None:
     """The error number with which the system refuses a small file now, where an error did not carry it."""
     try:
-        with path.open("wb") as file:
+        with temporary_beside(path) as temporary, temporary.open("wb") as file:
             file.write(os.urandom(1 << 16))
             file.flush()
             os.fsync(file.fileno())

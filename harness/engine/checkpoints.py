@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from results.writing import NotWritten, replacing
+from results.temporary import taking_place
 
 EVERY = 15 * 60.0  # seconds of a run between two checkpoints
 SHARE = 0.01  # of a run's time, which saving takes at most: on a slow disk checkpoints are rarer
@@ -80,13 +80,13 @@ class Checkpoints:
         arrays: dict[str, Any] = {HEADER: np.array(header), **checkpoint.arrays}
         try:
             with (
-                replacing(self.folder / f"{checkpoint.done:012d}.npz") as temporary,
+                taking_place(self.folder / f"{checkpoint.done:012d}.npz") as temporary,
                 temporary.open("wb") as file,
             ):
                 np.savez(file, **arrays)
             for older in sorted(self.folder.iterdir())[:-KEPT]:  # a killed process's halves begin with a dot
                 older.unlink()
-        except (NotWritten, OSError) as error:
+        except OSError as error:
             self._note(f"{self.name}: no checkpoint after step {checkpoint.done}: {error}")
         self.last = time.monotonic()
         self.pause = max(self.every, (self.last - start) / self.share)
