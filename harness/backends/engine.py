@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.backends import module_of
+from harness.backends.ops import Array
 from harness.engine.derivatives import Derivatives
 from harness.engine.program import Carry, Constants, Inputs, Program
 from harness.precision import Policy
@@ -33,10 +34,11 @@ class Engine(Derivatives, Protocol):
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        """A function that advances all lanes by the leading length of `inputs`, which it takes over.
+        """A function that advances all lanes by as many steps as its inputs number, and takes over the carry.
 
         Args:
-            program, carry, constants, inputs: what it is compiled for, by shapes.
+            program, carry, constants, inputs: what it is compiled for, by shapes. It takes inputs of fewer
+                steps too, whose `step` and `schedule`, which may be the host's, are shorter than the others.
             steps: how many steps the run will take, by which compiling may be worth its time; None: many.
         """
 
@@ -54,6 +56,9 @@ class Engine(Derivatives, Protocol):
             call: calls it as it will be called, so that nothing is compiled later.
             what: it is, for the provenance.
         """
+
+    def send(self, array: np.ndarray) -> Array:
+        """An array of the host on its way to the device, reals in the precision that is computed in."""
 
     def limit_threads(self, threads: int) -> None:
         """Hold the backend to so many processor threads, where that can be said after its import."""

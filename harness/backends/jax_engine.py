@@ -1,4 +1,4 @@
-"""Programs on JAX: one jitted scan over steps, or jitted loops between amortized work; donated buffers."""
+"""Programs on JAX: jitted loops over any number of steps between amortized work; donated buffers."""
 
 from __future__ import annotations
 
@@ -104,14 +104,7 @@ class JaxEngine:
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-            return jax.lax.scan(lambda c, x: (program.step(c, constants, x), None), carry, inputs)[0]
-
-        traced = jax.jit(advance, donate_argnums=0).trace(carry, constants, inputs)
-        is_slowed = self.device == "cpu" and _has_convolution(traced.jaxpr.jaxpr)
-        if program.update.amortizes or is_slowed:
-            return _Loop(program, carry, constants, inputs, together=not is_slowed)
-        return traced.lower().compile()
+        return _Loop(program, carry, constants, inputs, self.device)
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return jax.jit(function).lower(*arguments).compile()
@@ -120,6 +113,10 @@ class JaxEngine:
         self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
         return False  # what calls it is compiled as a whole
+
+    def send(self, array: np.ndarray) -> jax.Array:
+        sent: jax.Array = self.ops.asarray(array)
+        return sent
 
     def limit_threads(self, threads: int) -> None:
         pass  # JAX reads the environment variable NPROC when it is imported
@@ -148,8 +145,8 @@ class JaxEngine:
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """What the compiler laid out for the largest program: exact, and the same on every run and device."""
         run()
-        programs: list[Any] = [*segment.programs.values()] if isinstance(segment, _Loop) else [segment]
-        return max(_laid_out(program.memory_analysis()) for program in programs)
+        assert isinstance(segment, _Loop)
+        return max(_laid_out(program.memory_analysis()) for program in segment.programs.values())
 
 
 def _bits(array: Array) -> np.ndarray:
@@ -171,39 +168,52 @@ def _laid_out(analysis: Any) -> int:
 class _Loop:
     """Compiled steps for each kind of amortized work, of which the host calls the one that is due.
 
+    Steps in a row with the same work are one call, of any number. Where the body has a convolution on a CPU,
+    each is a call: inside a compiled loop, XLA slows convolutions.
+
     Args:
         program, carry, constants, inputs: what is compiled, and what for, by shapes.
-        together: whether steps in a row with the same work are one call; inside a compiled loop, XLA slows
-            convolutions on a CPU.
+        device: on which.
     """
 
     def __init__(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, together: bool
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, device: str
     ) -> None:
-        self.update, self.together = program.update, together
+        self.update, self.length = program.update, len(inputs.step)
 
-        def compiled(work: Work) -> Any:
+        def compiled(work: Work) -> tuple[Any, bool]:
             def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
                 return program.step(carry, constants, step_of(inputs, index), work)
 
             def steps(carry: Carry, constants: Constants, inputs: Inputs, start: Array, stop: Array) -> Carry:
-                if not together:
-                    return step(carry, constants, inputs, start)
                 return jax.lax.fori_loop(start, stop, lambda i, c: step(c, constants, inputs, i), carry)
 
-            bounds = (np.int32(0), np.int32(1))
-            return jax.jit(steps, donate_argnums=0).lower(carry, constants, inputs, *bounds).compile()
+            given = carry, constants, inputs, np.int32(0)
+            traced = jax.jit(step, donate_argnums=0).trace(*given)
+            if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
+                return traced.lower().compile(), False
+            return jax.jit(steps, donate_argnums=0).lower(*given, np.int32(1)).compile(), True
 
-        self.programs = {work: compiled(work) for work in program.update.cadence}
+        found = {work: compiled(work) for work in program.update.cadence}
+        self.programs = {work: program for work, (program, _) in found.items()}
+        self.together = all(together for _, together in found.values())
 
     def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         works = [self.update.work_of(round(number)) for number in np.asarray(inputs.step).tolist()]
-        runs = itertools.groupby(range(len(works)), lambda i: (works[i], None if self.together else i))
-        for (work, _), alike in runs:
-            indices = list(alike)
-            bounds = (np.int32(indices[0]), np.int32(indices[-1] + 1))
-            carry = self.programs[work](carry, constants, inputs, *bounds)
+        inputs = inputs._replace(step=self._filled(inputs.step), schedule=self._filled(inputs.schedule))
+        for work, alike in itertools.groupby(range(len(works)), works.__getitem__):
+            indices = [np.int32(index) for index in alike]
+            if self.together:
+                carry = self.programs[work](carry, constants, inputs, indices[0], indices[-1] + np.int32(1))
+                continue
+            for index in indices:
+                carry = self.programs[work](carry, constants, inputs, index)
         return carry
+
+    def _filled(self, values: Array) -> Array:
+        """Values of the steps, and zeros to the length that was compiled for."""
+        missing = self.length - len(values)
+        return np.pad(np.asarray(values), (0, missing)) if missing else values
 
 
 def _zero_after(arrays: Any) -> Array:

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from documents.errors import InputError
 from harness.backends.engine import NO_GPU
+from harness.backends.ops import Ops
 from harness.backends.torch_compiled import (
     Compilable,
     NoCompiler,
@@ -148,6 +149,7 @@ class TorchEngine:
     def segment(
         self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
     ) -> Callable[[Carry, Constants, Inputs], Carry]:
+        inputs = _on_device(self.ops, inputs)
         compiled_loss = self._compiled_loss(program, carry, constants, inputs, steps)
         # a replay would run outside of `products`
         if not compiled_loss and self.policy.products != "tf32":
@@ -226,6 +228,14 @@ class TorchEngine:
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return function
+
+    def send(self, array: np.ndarray) -> torch.Tensor:
+        host = torch.from_numpy(np.array(array))
+        host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
+        # from memory that stays where it is, the device fetches it while the host goes on
+        return (host.pin_memory() if self.device.startswith("cuda") else host).to(
+            self.device, non_blocking=True
+        )
 
     def limit_threads(self, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -349,9 +359,9 @@ class _Fused:
                 vector = moment.vector
                 grads = [vector if stack is None else vector[low:high]]
             rate = self.values["learning_rate"] * moment.schedule
-            self.native.step(
-                param, grads, state, {**self.values, "learning_rate": rate, "step": float(moment.number)}
-            )
+            # kernels read the number of the step where they run, in float32
+            step = moment.inputs.step.float()
+            self.native.step(param, grads, state, {**self.values, "learning_rate": rate}, step)
 
         return update
 
@@ -471,8 +481,7 @@ def _segment(
 
     def hold(carry: Carry, constants: Constants) -> _Held:
         rotated = bool(constants.matrices)
-        # A rule may begin with one value broadcast, or with the parameters: neither can be written to.
-        carry = carry._replace(state=pytree.tree_map(_own, carry.state))
+        carry = carry._replace(state=_writable(carry.state, carry.coordinates))
         elsewhere = rotated or program.update.looks_ahead
         return _Held(
             buffer=carry.coordinates,
@@ -503,6 +512,7 @@ def _segment(
             held = hold(carry, constants)
         carry, losses, stopped_at = carry._replace(state=held.state), [], carry.stopped_at
         numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
+        inputs = _on_device(ops, inputs)
         for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
             point = program.point(carry, constants, one) if held.params is None else held.params
             work = program.update.work_of(round(number))
@@ -519,14 +529,20 @@ def _segment(
     return guarded
 
 
+def _on_device(ops: Ops, inputs: Inputs) -> Inputs:
+    """The inputs with what is on the host sent once for all steps, of which none then waits for it."""
+    return inputs._replace(step=ops.asarray(inputs.step), schedule=ops.asarray(inputs.schedule))
+
+
 def _steps_of(inputs: Inputs) -> list[Inputs]:
     """The inputs of each step; unbinding takes a tenth of the time of indexing step by step."""
+    count = len(inputs.step)
 
     def unbound(value: Any) -> Any:
         if isinstance(value, Mapping):
-            each = zip(*(array.unbind(0) for array in value.values()), strict=True)
+            each = zip(*(array[:count].unbind(0) for array in value.values()), strict=True)
             return [dict(zip(value, arrays, strict=True)) for arrays in each]
-        return [None] * len(inputs.step) if value is None else value.unbind(0)
+        return [None] * count if value is None else value[:count].unbind(0)
 
     return [Inputs(*fields) for fields in zip(*map(unbound, inputs), strict=True)]
 
@@ -536,6 +552,24 @@ def _bits(tensor: torch.Tensor) -> np.ndarray:
     found = tensor.detach().cpu()
     bits: np.ndarray = (found.view(torch.int16) if found.dtype == torch.bfloat16 else found).numpy()
     return bits
+
+
+def _writable(state: Any, coordinates: torch.Tensor) -> Any:
+    """State that an update can write into: what is taken over, but for copies of some leaves.
+
+    A rule may begin with the parameters, with one array twice, or with one value broadcast.
+    """
+    seen = {coordinates.untyped_storage().data_ptr()}
+
+    def owned(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.untyped_storage().data_ptr() in seen or not leaf.is_contiguous():
+            leaf = _own(leaf)
+        seen.add(leaf.untyped_storage().data_ptr())
+        return leaf
+
+    return pytree.tree_map(owned, state)
 
 
 def _own(leaf: Any) -> Any:

@@ -16,7 +16,7 @@ from optimizers.rule import Rule
 
 Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
-Step = Callable[[Tensors, Tensors, Any, Hyper], None]
+Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Native:
 
     Args:
         home: the module of the rule's `update`: another rule may have the same name.
-        step: `step(params, grads, state, hyper)` on lists of tensors, in place; `state` is the rule's with a
-            list in each field, and `hyper` holds numbers, `step` among them.
+        step: `step(params, grads, state, hyper, number)` on lists of tensors, in place; `state` is the rule's
+            with a list in each field, `hyper` holds numbers, and `number` is the step's, () in float32.
         kernel: its name, for the provenance.
         applies: whether the kernel covers these hyperparameters.
     """
@@ -37,11 +37,11 @@ class Native:
     applies: Callable[[Hyper], bool] = lambda hyper: True
 
 
-def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
+def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
     torch._foreach_add_(params, grads, alpha=-hyper["learning_rate"])
 
 
-def _momentum(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
+def _momentum(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
     torch._fused_sgd_(
         params,
         grads,
@@ -56,12 +56,12 @@ def _momentum(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None
     )
 
 
-def _adagrad(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
+def _adagrad(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
     torch._fused_adagrad_(
         params,
         grads,
         state.sum_of_squares,
-        [torch.tensor(hyper["step"], device=params[0].device)] * len(params),
+        [number] * len(params),
         lr=hyper["learning_rate"],
         lr_decay=0.0,
         weight_decay=0.0,
@@ -71,14 +71,14 @@ def _adagrad(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
 
 
 def _adam_family(kernel: Any) -> Step:
-    def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
+    def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
         kernel(
             params,
             grads,
             state.first,
             state.second,
             [],
-            [torch.tensor(hyper["step"], device=params[0].device)] * len(params),
+            [number] * len(params),
             lr=hyper["learning_rate"],
             beta1=hyper["beta1"],
             beta2=hyper["beta2"],
@@ -96,7 +96,7 @@ def _has_epsilon(hyper: Hyper) -> bool:
     return hyper["epsilon"] > 0
 
 
-def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper) -> None:
+def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
     """Nothing: an eager program computes the gradient whether it is used or not."""
 
 

@@ -412,6 +412,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
     values are means weighted by the examples of each piece.
     """
     workload, program, constants = bundle.workload, loaded.program, loaded.constants
+    carry, splits = loaded.carry, loaded.splits
     mapped = lane_evaluation(engine, workload.evaluate, per_seed=not workload.shared_data)
 
     def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
@@ -430,7 +431,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
         return {name: np.array(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
 
     if workload.evaluation_batch is not None:
-        return _in_pieces(bundle, engine, loaded.carry, constants, values, mapped, host)
+        return _in_pieces(bundle, engine, carry, constants, values, mapped, host)
     full_gradient = lane_gradient(engine, workload.loss, per_seed=not workload.shared_data)
 
     def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
@@ -443,9 +444,9 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
             found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
         return found
 
-    _compile_evaluation(bundle, engine, mapped, partial(values, loaded.carry, constants, loaded.splits))
-    compiled = engine.compiled(whole, loaded.carry, constants, loaded.splits)
-    return lambda carry, constants: host(compiled(carry, constants, loaded.splits))
+    _compile_evaluation(bundle, engine, mapped, partial(values, carry, constants, splits))
+    compiled = engine.compiled(whole, carry, constants, splits)
+    return lambda carry, constants: host(compiled(carry, constants, splits))
 
 
 def _compile_evaluation(bundle: Bundle, engine: Engine, mapped: OverLanes, call: Callable[[], Any]) -> None:
@@ -515,24 +516,35 @@ def cut_at(lengths: Sequence[int], points: Sequence[int]) -> list[list[int]]:
     return cuts
 
 
-def stretch_inputs(bundle: Bundle, engine: Engine, start: int, length: int) -> Inputs:
+def stretch_inputs(
+    bundle: Bundle, engine: Engine, start: int, length: int, room: int | None = None
+) -> Inputs:
     """The inputs of steps start + 1 ... start + length; call inside the engine's context.
 
-    Where an optimizer starts anew, its steps are counted from there.
+    Where an optimizer starts anew, its steps are counted from there. Numbers of steps and the schedule
+    stay on the host, where the engine reads them.
+
+    Args:
+        room: as many steps as are sent, zeros after the last; None for no more than there are.
     """
     before = 0 if bundle.reestimation is None else bundle.reestimation.before(start)
-    ops = engine.ops
+    kind, missing = engine.ops.dtype, (room or length) - length
+
+    def sent(array: np.ndarray) -> Any:
+        return engine.send(np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array)
+
     order = None if bundle.orders is None else bundle.orders[start : start + length]
     batch = None
     if bundle.workload.streamed:
         assert order is not None, "__post_init__ asks for minibatches"
-        batch = {name: ops.asarray(array) for name, array in _minibatches(bundle, order).items()}
+        batch = {name: sent(array) for name, array in _minibatches(bundle, order).items()}
+    drawn = _noise(bundle, start, length)
     return Inputs(
-        step=ops.asarray(np.arange(start + 1, start + length + 1, dtype=np.float64) - before),
-        schedule=ops.asarray(bundle.schedule[start : start + length]),
-        order=None if order is None or batch is not None else ops.asarray(order),
+        step=np.asarray(np.arange(start + 1, start + length + 1) - before, kind),
+        schedule=np.asarray(bundle.schedule[start : start + length], kind),
+        order=None if order is None or batch is not None else sent(order),
         batch=batch,
-        noise=_noise(bundle, engine, start, length),
+        noise=None if drawn is None else {name: sent(array) for name, array in drawn.items()},
     )
 
 
@@ -549,16 +561,13 @@ def _minibatches(bundle: Bundle, order: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _noise(bundle: Bundle, engine: Engine, start: int, length: int) -> dict[str, Any] | None:
+def _noise(bundle: Bundle, start: int, length: int) -> dict[str, np.ndarray] | None:
     """What a stretch draws from, (steps, S, ...) by name."""
     if not bundle.is_random:
         return None
     seeds = range(len(bundle.problems))
     drawn = [[bundle.draws(seed, step) for seed in seeds] for step in range(start + 1, start + length + 1)]
-    return {
-        name: engine.ops.asarray(np.stack([np.stack([one[name] for one in each]) for each in drawn]))
-        for name in drawn[0][0]
-    }
+    return {name: np.stack([np.stack([one[name] for one in each]) for each in drawn]) for name in drawn[0][0]}
 
 
 def pieces_of(bundle: Bundle, length: int) -> list[int]:
@@ -667,17 +676,15 @@ def execute(
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         with clock.phase("compile"):
             evaluate = evaluator(bundle, engine, loaded)
-            advance = {
-                length: engine.segment(
-                    program, carry, constants, stretch_inputs(bundle, engine, 0, length), steps
-                )
-                for length in sorted(set(pieces))
-            }
+            longest = max(pieces)
+            first = stretch_inputs(bundle, engine, 0, longest)
+            advance = engine.segment(program, carry, constants, first, steps)
+            del first, loaded  # with the first carry, of which nothing is to stay
             renew = None
             if bundle.reestimation is not None and bundle.points:
                 renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
         left = [piece for piece, end in zip(pieces, np.cumsum(pieces), strict=True) if end > record.done]
-        inputs = stack.enter_context(prefetch_inputs(bundle, engine, left, record.done))
+        inputs = stack.enter_context(prefetch_inputs(bundle, engine, left, record.done, longest))
         if keeper is not None:
             stack.enter_context(keeper.termination)
 
@@ -705,7 +712,7 @@ def execute(
             with clock.phase("data"):
                 given = next(inputs)
             with clock.phase("step"):
-                carry = advance[piece](carry, constants, given)
+                carry = advance(carry, constants, given)
                 engine.finish(carry)
             record.done += piece
             if record.done in ends:
@@ -807,9 +814,9 @@ class TerminationTracker:
 
 @contextmanager
 def prefetch_inputs(
-    bundle: Bundle, engine: Engine, lengths: Sequence[int], start: int = 0
+    bundle: Bundle, engine: Engine, lengths: Sequence[int], start: int = 0, room: int | None = None
 ) -> Iterator[Iterator[Inputs]]:
-    """The inputs of successive pieces after `start` steps.
+    """The inputs of successive pieces after `start` steps, each sent as so many as `room`.
 
     Where they are much work, they are made while the piece before is run.
     """
@@ -817,7 +824,7 @@ def prefetch_inputs(
 
     def make(number: int) -> Inputs:
         with engine.context():
-            return stretch_inputs(bundle, engine, int(starts[number]), lengths[number])
+            return stretch_inputs(bundle, engine, int(starts[number]), lengths[number], room)
 
     if not bundle.workload.streamed and not bundle.is_random:
         yield map(make, range(len(lengths)))

@@ -41,7 +41,9 @@ def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> No
         param, state = rule.update(
             ops, grad, state, param, {key: ops.asarray(np.array([value])) for key, value in hyper.items()}
         )
-        NATIVE[name].step(list(fused.split(100)), list(grad.split(100)), in_parts(fused_state), hyper)
+        number = torch.tensor(float(step))
+        given = list(fused.split(100)), list(grad.split(100)), in_parts(fused_state)
+        NATIVE[name].step(*given, hyper, number)
         torch.testing.assert_close(fused, param, rtol=tolerance, atol=tolerance)
     for one, other in zip(fused_state, state, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
