@@ -72,7 +72,7 @@ class Renewal:
 
         A lane that has diverged or stopped keeps its basis.
         """
-        ops, lay = self.engine.ops, self.program.update.layout
+        ops = self.engine.ops
         params = self.program.parameters(carry.coordinates, constants.matrices)
         host = {name: np.array(ops.to_numpy(value), np.float64) for name, value in params.items()}
         model = {name: np.array(ops.to_numpy(value)) for name, value in carry.model.items()}
@@ -93,7 +93,7 @@ class Renewal:
             seconds[seed] = time.perf_counter() - start
         new = constants._replace(matrices=tuple(map(ops.bases, matrices)))
         flat = self.program.flat(carry.coordinates, constants.matrices)
-        coordinates = lay.to_coordinates(ops, new.matrices, flat)
+        coordinates = self.program.in_basis(flat, new.matrices)
         if self.what.carries_state:
             state = self.program.change_basis(carry.state, constants.matrices, new.matrices)
         else:

@@ -419,8 +419,11 @@ class Program:
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
         """Coordinates (S, K, d), as they are held, from named parameters or gradients (S, K, ...)."""
+        return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
+
+    def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
+        """Coordinates (S, K, d), as they are held, from parameters or gradients end to end (S, K, d)."""
         lay = self.update.layout
-        flat = end_to_end(self.ops, lay.parameters, params, 2)
         wide = self.ops.astype_float(flat) if lay.blocks else flat
         return self.ops.cast(lay.to_coordinates(self.ops, matrices, wide), self.held)
 

@@ -239,6 +239,13 @@ def test_a_restarted_optimizer_is_a_new_run_from_there(backend: str) -> None:
         np.testing.assert_allclose(found[name][-1], wanted[name][-1], rtol=1e-8)
 
 
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_parameters_in_half_stay_so_in_new_coordinates(backend: str) -> None:
+    found = execute(bundle_of("adam", anew(ROTATED, False)), engine(backend, "bfloat16"))
+    assert not found.diverged_at.any()
+    assert np.isfinite(found.metrics["train_loss"]).all()
+
+
 def test_settings_do_not_share_an_iterate() -> None:
     bundle = bundle_of("adam", anew(ROTATED, False), rates=(0.01, 0.1))
     assert lanes_per_bundle(bundle, 8, 1 << 30) == (2, 1)
