@@ -194,6 +194,19 @@ def test_products_alone_are_in_half_precision(name: str, backend: str) -> None:
         assert dtype_of(table.layer_norm(half, ones, ones, 1e-6)) == "bfloat16"
 
 
+@BOTH
+def test_pooling_sums_wide(backend: str) -> None:
+    """Of many numbers of one sign a sum in half precision stops at 256 times the smallest."""
+    x = 1.0 + np.random.default_rng(0).random((1, 2, 28, 28))
+    made = engine(backend, "mixed")
+    with made.context():
+        half = made.ops.cast(made.ops.asarray(x), HALF)
+        exact = np.array(made.ops.to_numpy(half), np.float64).mean((2, 3))
+        found = made.model_ops.average_pool2d(half, 28, 28)
+        assert dtype_of(found) == HALF
+        np.testing.assert_allclose(np.array(made.ops.to_numpy(found), np.float64)[..., 0, 0], exact, 2.0**-8)
+
+
 def test_tf32_is_of_the_model_alone_on_torch() -> None:
     made, seen = engine("torch", "tf32"), []
     flags = torch.backends.cuda.matmul
