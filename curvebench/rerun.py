@@ -178,6 +178,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         "seeds": (row["seed"],),
         "sources": {},
         "versions": {},
+        "precision": row["dtype"],
     }
     upstream: dict[str, tuple[str, ...]] = {}
     if bases()[basis.name].estimated:
@@ -195,7 +196,6 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         settings=tuple({**tuned, "learning_rate": rate} for rate in rates),
         bundle_memory_bytes=MEMORY,
         upstream=upstream,
-        precision=row["dtype"],
         **shared,
     )
     job = _run(spec, results, run_lanes)

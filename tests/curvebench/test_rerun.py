@@ -26,6 +26,8 @@ from documents.errors import InputError
 from documents.plan import ReportPlan, read_plan
 from harness.engine.execution import Bundle, Trajectories, execute
 from harness.planning.plan import prepare
+from harness.stages.basis_jobs import estimate_bases
+from harness.stages.job import Job
 from harness.stages.jobs import run_job
 from reports.sets.derived import read_set
 from reports.sets.publish import publish
@@ -78,6 +80,21 @@ def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
         assert (cell.found, cell.missing) == ((), "")
         assert cell.largest <= 1.0
         assert "tiny: " in cell.name
+
+
+def test_a_basis_is_stored_in_the_precision_of_its_runs(
+    plan: ReportPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+
+    def estimated(job: Job) -> list[str]:
+        asked.append(job.spec.precision)
+        return estimate_bases(job)
+
+    monkeypatch.setattr("curvebench.rerun.estimate_bases", estimated)
+    own = {**row(plan, basis="egop"), "dtype": "float32"}  # which is not the workload's
+    run_cell(plan.studies[0], plan.scale, own, tmp_path)
+    assert asked == ["float32"]
 
 
 @pytest.fixture(scope="module")
