@@ -33,12 +33,13 @@ from documents.tuning import Search, Tuning
 from documents.values import Given, Precision, completed
 from harness.backends import BACKENDS
 from harness.basis_estimation.transformed_inputs import check_inputs
+from harness.engine.execution import rule_held
 from harness.engine.layout import layout
 from harness.engine.program import Update
 from harness.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from harness.interop.foreign import is_foreign
 from harness.paths import STUDY_FOLDER
-from harness.precision import POLICIES
+from harness.precision import POLICIES, Policy
 from harness.registry import canonical, canonical_in, find_rule, find_workload
 from optimizers import HyperparameterError, Rule
 from optimizers.bases import Group, OptionError, bases
@@ -498,9 +499,10 @@ def _check_layouts(
     """Check that workloads have the precision and the parameters that bases and optimizers ask for."""
     for spec in specs:
         workload = find_workload(spec.locator)
+        policy = POLICIES[precision or workload.dtype]
         for optimizer in optimizers_:
             try:
-                rule_of(optimizer).check_dtype(POLICIES[precision or workload.dtype].parameters)
+                rule_of(optimizer).check_dtype(policy.parameters)
             except OptionError as error:
                 report(f"optimizers.{optimizer.label}", f"{spec.name}: {error}")
         roles = workload.roles(spec.settings)
@@ -517,7 +519,8 @@ def _check_layouts(
             anew = bases()[basis.name].reestimation(basis.options)
             carried = anew is not None and anew.carries_state
             for optimizer in (one for one in optimizers_ if basis.is_of(one.label)):
-                _check_leaves(optimizer, spec.name, workload, shapes, roles, groups, carried, report)
+                carried_by = policy if carried else None
+                _check_leaves(optimizer, spec.name, workload, shapes, roles, groups, carried_by, report)
 
 
 def _check_leaves(
@@ -527,9 +530,10 @@ def _check_leaves(
     shapes: Mapping[str, tuple[int, ...]],
     roles: Mapping[str, Role],
     groups: Sequence[Group],
-    carried: bool,
+    carried_by: Policy | None,
     report: Report,
 ) -> None:
+    """`carried_by` is the precision of runs whose state goes on in other coordinates; None: it does not."""
     factors, key = optimizer.factors, f"optimizers.{optimizer.label}.factors"
     try:
         changes = {group.names: (group.change, 1) for group in groups}  # how many columns does not matter
@@ -542,8 +546,8 @@ def _check_leaves(
         assert update.pieces  # an option may be wrong for a shape
         for need in update.bound.needs:
             need.check_likelihood(update.rule.name, workload.likelihood)
-        if carried:
-            update.check_change_of_basis()
+        if carried_by is not None:
+            Update(rule_held(update.rule, carried_by), made).check_change_of_basis()
     except OptionError as error:
         report(f"optimizers.{optimizer.label}", f"{name}: {error}")
 

@@ -504,6 +504,15 @@ def test_log_linearity_is_of_what_falls_to_zero(tmp_path):
         read_study(tmp_path / "rising.yaml")
 
 
+def test_state_in_half_precision_cannot_be_carried_to_another_basis(tmp_path):
+    changes = (
+        ("samples: 2.0 d, sampling: {normal: 1.0}", "samples: 8, every: 5 steps"),
+        ("targets: {train_loss: 1e-3}\n", "precision: bfloat16\n"),
+    )
+    with pytest.raises(InputError, match="adam: its state cannot go on in other coordinates"):
+        read_study(write_study(tmp_path, *changes))
+
+
 @pytest.mark.parametrize("targets", [True, False])
 def test_a_basis_estimated_during_a_run_has_no_cost_to_a_target(tmp_path, targets):
     path = write_study(tmp_path, ("samples: 2.0 d, sampling: {normal: 1.0}", "samples: 8, every: 5 steps"))
