@@ -41,8 +41,12 @@ def configured_with_state(
 
 
 def with_parameters_in_half(rule: Rule) -> Rule:
-    """The rule for parameters and gradients in bfloat16; its state is held so too, or as its option says."""
-    return in_half_precision(rule, state=rule.chosen.get("state_precision") != "computed")
+    """The rule for parameters and gradients in bfloat16; its state is held so too, or as its option says.
+
+    That of another library is held in float32: it may hold sums and numbers that rounding would stop.
+    """
+    as_computed = rule.backend is not None or rule.chosen.get("state_precision") == "computed"
+    return in_half_precision(rule, state=not as_computed)
 
 
 def in_half_precision(rule: Rule, state: bool = True) -> Rule:

@@ -19,6 +19,7 @@ from harness.backends.engine import Engine, engine
 from harness.engine.derivatives import lane_gradient
 from harness.engine.execution import evaluator, execute, load, stretch_inputs
 from harness.engine.program import Work, pick, step_of
+from harness.interop.foreign import rule as foreign_rule
 from harness.precision import HALF, POLICIES, HalfProducts
 from optimizers.options import OptionError
 from optimizers.rule import Rule
@@ -133,6 +134,13 @@ def test_gradients_are_as_good_on_either_backend(name: str, word: str) -> None:
     assert error(gradients(name, "jax", word, excess=True), exact) < 2 * by_torch
     eps = 2.0**-8
     assert eps / 8 < max(by_torch, by_jax) < 16 * eps  # rounded somewhere, and not everywhere
+
+
+def test_state_of_optax_stays_wide() -> None:
+    """Sums over all steps, such as a schedule-free weight, would stop in half precision."""
+    _, carry = state_of(foreign_rule("optax:optax.contrib.schedule_free_adamw"), "jax", "bfloat16")
+    assert dtype_of(carry.coordinates) == "bfloat16"
+    assert "bfloat16" not in {dtype_of(leaf) for leaf in jax.tree.leaves(carry.state)}
 
 
 @BOTH
