@@ -387,7 +387,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("gpu", "cpu"), help="a GPU where there is one")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="large on a GPU, small on a CPU")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
-    parser.add_argument("--precisions", nargs="+", help="of those that each network is timed in")
+    known = list(dict.fromkeys(word for network in NETWORKS.values() for word in network.precisions))
+    parser.add_argument(
+        "--precisions", nargs="+", choices=known, help="of those that each network is timed in"
+    )
     parser.add_argument("--optimizers", nargs="*", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     parser.add_argument("--batch-size", type=int, help="128 on a GPU, 32 on a CPU")
     parser.add_argument("--repetitions", type=int, default=9, help="samples of each (9); from 6 on 95 %%")

@@ -212,10 +212,12 @@ class Rule:
                 for name, value in WIDEST.items()
                 if self.chosen.get(name, value) != value
             )
-            near = "mixed" if dtype == "bfloat16" and "float32" in self.dtypes else self.dtypes[0]
+            near, word = self.dtypes[0], self.dtypes[0]
+            if dtype == "bfloat16" and "float32" in self.dtypes:
+                near, word = "float32", "mixed"
             raise OptionError(
                 f"{self.name}: runs in {' or '.join(self.dtypes)}, and this is {dtype}; give it "
-                f"{self.dtypes[0]}, in a study by precision: {near}{allowing}"
+                f"{near}, in a study by precision: {word}{allowing}"
             )
 
     def complete(self, given: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:

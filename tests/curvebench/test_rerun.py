@@ -88,7 +88,7 @@ def test_a_basis_is_stored_in_the_precision_of_its_runs(
     asked = []
 
     def estimated(job: Job) -> list[str]:
-        asked.append(job.spec.precision)
+        asked.append(vars(job.spec)["precision"])
         return estimate_bases(job)
 
     monkeypatch.setattr("curvebench.rerun.estimate_bases", estimated)
