@@ -62,11 +62,11 @@ def _wide(name: str) -> Callable[..., Any]:
     return computed
 
 
-def _elementwise(name: str) -> Callable[..., Any]:
-    """A function computed in the table's precision, its result in that of its argument."""
+def _computed_wide(name: str) -> Callable[..., Any]:
+    """A function computed in the table's precision, its result in that of its first argument."""
 
-    def computed(self: HalfProducts, x: Array) -> Array:
-        return self.ops.cast_like(getattr(self.ops, name)(self.ops.astype_float(x)), x)
+    def computed(self: HalfProducts, x: Array, *arguments: Any) -> Array:
+        return self.ops.cast_like(getattr(self.ops, name)(self.ops.astype_float(x), *arguments), x)
 
     return computed
 
@@ -88,12 +88,9 @@ class HalfProducts:
 
     softmax, log_softmax, logsumexp = map(_wide, ("softmax", "log_softmax", "logsumexp"))
     gelu, silu, tanh, sigmoid, log_sigmoid = map(
-        _elementwise, ("gelu", "silu", "tanh", "sigmoid", "log_sigmoid")
+        _computed_wide, ("gelu", "silu", "tanh", "sigmoid", "log_sigmoid")
     )
-
-    def average_pool2d(self, x: Array, window: int, stride: int) -> Array:
-        """As the backend's, summed wide: XLA's own sum of half precision is in that."""
-        return self.ops.cast_like(self.ops.average_pool2d(self.ops.astype_float(x), window, stride), x)
+    average_pool2d = _computed_wide("average_pool2d")  # XLA's own sum of half precision is in that
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ops, name)

@@ -194,6 +194,26 @@ _EXAMPLES = {
 }
 
 
+def _of_first_images(
+    network: Callable[[Settings], PlainViT | ResidualNetwork], classifier: Classifier, **own: Any
+) -> Workload:
+    """The workload of a network on the first images; `own` are its other fields."""
+    return Workload(
+        dtype="float32",
+        shared_data=True,
+        roles=lambda settings: network(settings).roles,
+        sample_parameters=lambda settings, generator: network(settings).sample(generator),
+        loss=classifier.loss,
+        likelihood=classifier.likelihood,
+        evaluate=classifier.evaluate,
+        evaluation_batch=1_000,
+        missing=lambda settings: missing_fashion(),
+        files=lambda settings: fashion_files(),
+        check=_check_examples,
+        **own,
+    )
+
+
 # --- the vision transformer ----------------------------------------------------------------------
 
 
@@ -226,8 +246,9 @@ def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array
     return vit_logits(ops, params, state, split["patches"], HEAD_WIDTH)
 
 
-_VIT_CLASSIFIER = Classifier(with_fixed_state(_vit_logits))
-FASHION_VIT = Workload(
+FASHION_VIT = _of_first_images(
+    _vit,
+    Classifier(with_fixed_state(_vit_logits)),
     name="fashion_vit",
     description="vision transformer on Fashion-MNIST, at patch = 7 and width = 64 with 2 blocks (d = 103946)",
     source="003 Sec. 4.4 (PlainViT), with other data and sizes",
@@ -239,18 +260,7 @@ FASHION_VIT = Workload(
         "depth": Setting(2, "blocks of attention and MLP", whole(1)),
         **_EXAMPLES,
     },
-    dtype="float32",
-    shared_data=True,
-    roles=lambda settings: _vit(settings).roles,
     problem=_vit_problem,
-    sample_parameters=lambda settings, generator: _vit(settings).sample(generator),
-    loss=_VIT_CLASSIFIER.loss,
-    likelihood=_VIT_CLASSIFIER.likelihood,
-    evaluate=_VIT_CLASSIFIER.evaluate,
-    evaluation_batch=1_000,
-    missing=lambda settings: missing_fashion(),
-    files=lambda settings: fashion_files(),
-    check=_check_examples,
 )
 
 
@@ -283,10 +293,15 @@ def _read_blocks(value: Any) -> Any:
     return value
 
 
-_RESNET_CLASSIFIER = Classifier(
-    lambda ops, params, state, split, training: residual_logits(ops, params, state, split["images"], training)
-)
-FASHION_RESNET = Workload(
+def _resnet_logits(
+    ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
+) -> tuple[Array, Arrays]:
+    return residual_logits(ops, params, state, split["images"], training)
+
+
+FASHION_RESNET = _of_first_images(
+    _resnet,
+    Classifier(_resnet_logits),
     name="fashion_resnet",
     description="residual network on Fashion-MNIST, at width = 16 with 3 stages of a block (d = 77754)",
     source="000 Fig. 2, C.2 (ResNet-34), with other data and sizes",
@@ -297,19 +312,8 @@ FASHION_RESNET = Workload(
         "blocks": Setting([1, 1, 1], "basic blocks of two convolutions in each stage", _read_blocks),
         **_EXAMPLES,
     },
-    dtype="float32",
-    shared_data=True,
-    roles=lambda settings: _resnet(settings).roles,
     problem=_resnet_problem,
-    sample_parameters=lambda settings, generator: _resnet(settings).sample(generator),
-    loss=_RESNET_CLASSIFIER.loss,
-    likelihood=_RESNET_CLASSIFIER.likelihood,
-    evaluate=_RESNET_CLASSIFIER.evaluate,
     mapped=False,
-    evaluation_batch=1_000,
-    missing=lambda settings: missing_fashion(),
-    files=lambda settings: fashion_files(),
-    check=_check_examples,
 )
 
 WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT, FASHION_RESNET)
