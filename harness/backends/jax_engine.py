@@ -30,7 +30,7 @@ class JaxEngine:
     def __init__(self, precision: str, device: str) -> None:
         self.policy, self.device = policy_of(precision), device
         self.ops = jax_ops(self.policy.computed, device)
-        self.model_ops = table_of_model(self.ops, self.policy)
+        self.model_ops = self.single_run_ops = table_of_model(self.ops, self.policy)
         self.many_examples = MANY_EXAMPLES if device == "cpu" else math.inf
         self.notes: list[str] = []
 

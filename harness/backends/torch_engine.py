@@ -27,7 +27,7 @@ from harness.backends.torch_compiled import (
     stepper,
 )
 from harness.backends.torch_native import Native, native_of
-from harness.backends.torch_ops import torch_ops
+from harness.backends.torch_ops import SingleRunOps, torch_ops
 from harness.backends.torch_replay import replayed
 from harness.engine.derivatives import StepEvaluation, StepInfo, map_arrays, model_of
 from harness.engine.program import (
@@ -75,6 +75,8 @@ class TorchEngine:
         self.policy, self.device = policy_of(precision), device
         self.ops = torch_ops(device, self.policy.computed)
         self.model_ops = table_of_model(self.ops, self.policy)
+        single = torch_ops(device, self.policy.computed, SingleRunOps)
+        self.single_run_ops = table_of_model(single, self.policy)
         self.many_examples = math.inf
         self.notes: list[str] = []
         self.compiler, self.fused = compiler, fused
@@ -287,9 +289,11 @@ class TorchEngine:
 ENTRIES_WORTH_A_LEAF = 4096
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Moment:
     """What an update must know of its step; what few updates ask for is made when it is asked for.
+
+    Nothing else holds the gradient by name, which is let go once it is in one array.
 
     Args:
         program, constants, inputs: of the step.
@@ -312,14 +316,19 @@ class _Moment:
     @cached_property
     def flat(self) -> torch.Tensor:
         """The gradient in the basis, (S, K, d)."""
-        return self.program.coordinates(self.info.gradient, self.constants.matrices)
+        program, matrices, gradient = self.program, self.constants.matrices, self.info.gradient
+        if matrices or self.info.loss.numel() > 1:
+            found = program.coordinates(gradient, matrices)
+        else:  # less work for many leaves
+            end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
+            found = program.ops.cast(end_to_end.view(1, 1, -1), program.held)
+        self.info = self.info._replace(gradient={})
+        return found
 
-    @cached_property
+    @property
     def vector(self) -> torch.Tensor:
-        """The gradient of a single run in the basis, (d,): less work than `flat` for many leaves."""
-        if self.constants.matrices:
-            return self.flat.view(-1)
-        return flatten([self.info.gradient[name] for name in self.program.update.layout.shapes])
+        """The gradient of a single run in the basis, (d,)."""
+        return self.flat.view(-1)
 
     @cached_property
     def values(self) -> Mapping[str, torch.Tensor]:
@@ -505,6 +514,16 @@ def _segment(
             update(moment)
         return carry._replace(state=held.state, model=model, stopped_at=stopped_at)
 
+    def step(
+        held: _Held, carry: Carry, constants: Constants, inputs: Inputs, number: int, schedule: float
+    ) -> tuple[Carry, torch.Tensor]:
+        point = program.point(carry, constants, inputs) if held.params is None else held.params
+        info = program.evaluate(point, carry.model, constants, inputs, program.update.work_of(number))
+        moment = [_Moment(program, constants, inputs, number, schedule, info, carry.model, None)]
+        loss = info.loss
+        del info  # the gradient belongs to the moment alone
+        return apply(held, carry, moment.pop()), loss
+
     def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         nonlocal held
         # Another segment may have gone on in the same buffer, with a state of its own.
@@ -514,12 +533,8 @@ def _segment(
         numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
         inputs = _on_device(ops, inputs)
         for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
-            point = program.point(carry, constants, one) if held.params is None else held.params
-            work = program.update.work_of(round(number))
-            info = program.evaluate(point, carry.model, constants, one, work)
-            losses.append(info.loss)
-            moment = _Moment(program, constants, one, round(number), multiplier, info, carry.model, None)
-            carry = apply(held, carry, moment)
+            carry, loss = step(held, carry, constants, one, round(number), multiplier)
+            losses.append(loss)
         return program.with_losses(carry, stopped_at, torch.stack(losses, dim=-1), inputs.step)
 
     def guarded(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:

@@ -59,6 +59,26 @@ class TorchOps(Ops):
         return normalized, mean, torch.clamp(inverse_deviation**-2 - epsilon, min=0.0)
 
 
+class SingleRunOps(TorchOps):
+    """The table with PyTorch's own layers, for what is not mapped and differentiated once.
+
+    Its attention holds no matrix of scores where PyTorch has a kernel without.
+    """
+
+    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        return functional.linear(x, weight, bias)
+
+    def attention(self, query: Array, key: Array, value: Array, causal: bool = False) -> Array:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+
+    def batch_norm(
+        self, x: Array, mean: Array, variance: Array, scale: Array, shift: Array, epsilon: float
+    ) -> Array:
+        if mean.requires_grad or variance.requires_grad:  # for which PyTorch's has no gradient
+            return super().batch_norm(x, mean, variance, scale, shift, epsilon)
+        return functional.batch_norm(x, mean, variance, scale, shift, False, 0.0, epsilon)
+
+
 def _solve(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     solution, failed = torch.linalg.solve_ex(a, b)
     return torch.where(failed[..., None, None] == 0, solution, math.nan)
@@ -90,7 +110,7 @@ def _to_numpy(x: torch.Tensor) -> np.ndarray:
     return found
 
 
-def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
+def torch_ops(device: str = "cpu", dtype: str = "float32", table: type[TorchOps] = TorchOps) -> Ops:
     """The table for PyTorch on a device in the given precision."""
     kind = getattr(torch, dtype)
 
@@ -109,7 +129,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32") -> Ops:
 
         return reduce
 
-    return TorchOps(
+    return table(
         **named(torch, EVERYWHERE),
         backend="torch",
         dtype=dtype,

@@ -34,6 +34,7 @@ class Derivatives(Protocol):
 
     ops: Ops
     model_ops: Ops  # of losses and metrics, where it differs from that of rules and of what they need
+    single_run_ops: Ops  # as `model_ops`, where nothing is mapped and no second derivative is taken
     many_examples: float  # of which the lanes' losses are sooner computed in turn
 
     def products(self) -> AbstractContextManager[Any]:
@@ -146,11 +147,15 @@ def map_arrays(function: Function, tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
-def _differentiated(derivatives: Derivatives, loss: Function, alone: bool) -> Function:
-    """`f(params, model, batch, noise) -> ((loss, new model state), gradient)` of one lane."""
+def _differentiated(derivatives: Derivatives, loss: Function, alone: bool, shared: bool = False) -> Function:
+    """`f(params, model, batch, noise) -> ((loss, new model state), gradient)` of one lane.
+
+    `shared` says that what it computes is computed for a need too, and is the same there.
+    """
+    table = derivatives.single_run_ops if alone and not shared else derivatives.model_ops
 
     def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        loss_value, new_model, _ = loss(derivatives.model_ops, params, model, batch, noise)
+        loss_value, new_model, _ = loss(table, params, model, batch, noise)
         return loss_value, new_model
 
     return derivatives.value_and_grad(value, alone)
@@ -248,7 +253,9 @@ def step_evaluation(
             )
         )
 
-    mapped, single = (_differentiated(derivatives, of.loss, alone) for alone in (False, True))
+    mapped, single = (
+        _differentiated(derivatives, of.loss, alone, shared=bool(needs)) for alone in (False, True)
+    )
 
     def evaluation(due: Sequence[Need]) -> Function:
         def one(alone: bool) -> Function:
@@ -276,10 +283,14 @@ def step_evaluation(
 def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool) -> OverLanes:
     """A workload's metrics, `f(params, model, split)`, of lanes (S, K); call it inside `products`."""
 
-    def one(params: Any, model: Any, split: Any) -> Any:
-        return evaluate(derivatives.model_ops, params, model, split)
+    def by(table: Ops) -> Function:
+        def one(params: Any, model: Any, split: Any) -> Any:
+            return evaluate(table, params, model, split)
 
-    return OverLanes(over_lanes(derivatives, one, per_seed, noise=False), derivatives.alone(one), per_seed)
+        return one
+
+    mapped = over_lanes(derivatives, by(derivatives.model_ops), per_seed, noise=False)
+    return OverLanes(mapped, derivatives.alone(by(derivatives.single_run_ops)), per_seed)
 
 
 def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool) -> Function:

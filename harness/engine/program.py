@@ -17,6 +17,9 @@ from harness.engine.layout import Layout, Stack, by_name, end_to_end, side_by_si
 from optimizers.options import OptionError
 from optimizers.rule import Part, Rule
 
+# Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
+ENTRIES_AT_ONCE = 1 << 22
+
 
 class Work(IntFlag):
     """The amortized work before the update of a step."""
@@ -155,7 +158,11 @@ class Update:
             first = 0
             for _, alike in itertools.groupby(parts, id):
                 last = first + len(list(alike))
-                pieces.append(Piece(parts[first], stack.part(first, last)))
+                at_once = max(1, ENTRIES_AT_ONCE // math.prod(stack.shape))
+                pieces += [
+                    Piece(parts[first], stack.part(start, min(start + at_once, last)))
+                    for start in range(first, last, at_once)
+                ]
                 kind = stack.roles[first].kind
                 for need in parts[first].rule.needs:
                     if need not in self.rule.needs:

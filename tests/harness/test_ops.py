@@ -16,7 +16,7 @@ import torch
 from harness.backends.jax_ops import Bases, jax_ops
 from harness.backends.numpy_ops import numpy_ops
 from harness.backends.ops import LARGE, Ops
-from harness.backends.torch_ops import torch_ops
+from harness.backends.torch_ops import SingleRunOps, TorchOps, torch_ops
 from tests.harness.operations import CASES, FILTERS, IMAGES, Case
 
 MAKERS: dict[str, Callable[[str], Ops]] = {
@@ -321,3 +321,39 @@ def test_small_bases_and_those_of_a_gpu_stay_one_array():
     large, small = rng.standard_normal((1, LARGE, LARGE)), rng.standard_normal((1, LARGE, LARGE - 1))
     assert isinstance(jax_ops("float32", "gpu").bases(large), jax.Array)
     assert isinstance(jax_ops("float32").bases(small), jax.Array)
+
+
+# --- PyTorch's own layers ------------------------------------------------------------------------
+
+
+@cases({name: case for name, case in SMOOTH.items() if re.match("linear|attention|batch_norm", name)})
+def test_layers_of_a_single_run_equal_the_written_ones(case: Case):
+    written, own = torch_ops("cpu", "float64"), torch_ops("cpu", "float64", SingleRunOps)
+
+    def value_and_gradient(ops: Ops, constant: slice) -> list[torch.Tensor]:
+        inputs = [ops.asarray(x).requires_grad_() for x in case.inputs]
+        for one in inputs[constant]:
+            one.requires_grad_(False)
+        varied = [one for one in inputs if one.requires_grad]
+        return [*parts(case.call(ops, *inputs)), *torch.autograd.grad(weighted(ops, case)(*inputs), varied)]
+
+    # statistics of batch norm have a gradient or not
+    for constant in (slice(0), slice(1, 3 if len(case.inputs) == 5 else 1)):
+        found, due = value_and_gradient(own, constant), value_and_gradient(written, constant)
+        for ours, expected in zip(found, due, strict=True):
+            assert_close(ours.detach().numpy(), expected.detach().numpy(), 1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_softmax_of_attention_in_half_precision_is_wide(causal: bool):
+    """As far from float64 as the written one, in which scores are half and their softmax float32."""
+    query, key, value = np.random.default_rng(1).standard_normal((3, 2, 4, 300, 16))
+    due = numpy_ops().attention(query, key, value, causal=causal)
+    errors = []
+    for table in (SingleRunOps, TorchOps):
+        ops = torch_ops("cpu", "float32", table)
+        q, k, v = (ops.cast(ops.asarray(x), "bfloat16") for x in (query, key, value))
+        found = ops.attention(q, k, v, causal=causal)
+        assert found.dtype == torch.bfloat16
+        errors.append(np.sqrt(np.mean(np.square(ops.to_numpy(found) - due))))
+    assert errors[0] < 1.05 * errors[1] < 1e-2

@@ -184,7 +184,7 @@ def test_products_alone_are_in_half_precision(name: str, backend: str) -> None:
             return watched
 
     workload = NETWORKS[name]
-    made.model_ops = Watched(made.ops, made.policy)  # type: ignore[assignment]
+    made.model_ops = made.single_run_ops = Watched(made.ops, made.policy)  # type: ignore[assignment]
     bundle = bundle_of(workload, RULES["sgd"], seeds=(0,), rates=1)
     with made.context():
         loaded = load(bundle, made)

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.backends.engine import engine
 from harness.backends.torch_engine import TorchEngine
+from harness.engine import program
 from harness.engine.execution import Bundle, execute, load, stretch_inputs
 from harness.engine.program import Carry
 from optimizers import rules
@@ -23,7 +25,7 @@ from tests.harness.engine.test_execution import make_bundle
 from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.harness.test_executors import bundle_of
 from tests.harness.toys import TANH
-from workloads.workload import Problem, Workload
+from workloads.workload import Problem, Role, Workload
 
 # Of momentum and adagrad torch has no kernel for a device of shapes alone.
 RULES = ("sgd", "adam", "adamw", "muon", "soap", "shampoo", "adagrad_norm", "nesterov_lookahead")
@@ -83,29 +85,32 @@ def test_a_constant_of_the_host_is_seen() -> None:
 
 # --- memory ----------------------------------------------------------------------------------------
 
-WIDE = 400
+WIDE, DEEP = 200, 4
 
 
 def _wide(rule: str) -> Bundle:
-    """A single run on a layer so large that all else does not count."""
+    """A single run on layers so wide that beside their weights nothing counts."""
 
-    def loss(ops: Any, params: Mapping[str, Any], state: Any, batch: Any, noise: Any) -> Any:
-        wide = ops.linear(batch["features"], params["wide"])
-        return ops.mean(ops.square(ops.linear(ops.tanh(wide), params["head"]))), state, {}
+    def value(ops: Any, params: Mapping[str, Any], batch: Any) -> Any:
+        hidden = batch["features"]
+        for weight in params.values():
+            hidden = ops.tanh(ops.linear(hidden, weight))
+        return ops.mean(ops.square(hidden))
 
     bundle = make_bundle(rule=rules()[rule], seeds=(0,), rates=(0.01,), basis=False)
     [problem] = bundle.problems
     inputs = problem.splits["train"]["features"].shape[1]
+    shapes = [(WIDE, inputs), *[(WIDE, WIDE)] * DEEP]
     rng = np.random.default_rng(0)
     parameters = {
-        "wide": rng.standard_normal((WIDE * WIDE, inputs)),
-        "head": rng.standard_normal((1, WIDE * WIDE)),
+        f"weight{number}": rng.standard_normal(shape) / np.sqrt(shape[1])
+        for number, shape in enumerate(shapes)
     }
     workload = replace(
         TANH,
-        loss=loss,
-        evaluate=lambda ops, params, state, split: {"loss": loss(ops, params, state, split, {})[0]},
-        roles=lambda settings: {name: TANH.roles({})["first"] for name in parameters},
+        loss=lambda ops, params, state, batch, noise: (value(ops, params, batch), state, {}),
+        evaluate=lambda ops, params, state, split: {"loss": value(ops, params, split)},
+        roles=lambda settings: {name: Role("weight", number) for number, name in enumerate(parameters)},
     )
     problems = [Problem(parameters, problem.splits, problem.state)]
     return replace(bundle, workload=workload, problems=problems)
@@ -125,6 +130,56 @@ def test_between_steps_parameters_and_state_are_held_once(rule: str, copies: int
     entries, before, seen = bundle.layout.total, alive_bytes(), []
     execute(bundle, engine("torch", "float32"), progress=lambda steps: seen.append(alive_bytes() - before))
     assert copies <= seen[-1] / (4 * entries) < 1.05 * copies
+
+
+class _Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+    """The most bytes of storages alive at once, of those that operations inside see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for one in pytree.tree_leaves((args, kwargs, found)):
+            if isinstance(one, torch.Tensor):
+                storage = one.untyped_storage()
+                self.alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.alive = {key: value for key, value in self.alive.items() if not value[0].expired()}
+        self.bytes = max(self.bytes, sum(size for _, size in self.alive.values()))
+        return found
+
+
+@pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3)])
+def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int) -> None:
+    """As in a plain loop that sets gradients to None: none of the step before is there."""
+    bundle = _wide(rule)
+    made = engine("torch", "float32")
+    with made.context():
+        loaded = load(bundle, made)
+        inputs = stretch_inputs(bundle, made, 0, 3)
+        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 3)
+        carry = segment(loaded.carry, loaded.constants, inputs)  # the first step is recorded
+        with _Peak() as peak:
+            segment(carry, loaded.constants, inputs)
+    assert copies + 1 <= peak.bytes / (4 * bundle.layout.total) < 1.15 * (copies + 1)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("rule", ["muon", "soap"])
+def test_large_leaves_that_are_alike_are_updated_a_few_at_once(
+    rule: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = _wide(rule)
+    together = execute(bundle, engine(backend, "float64"))
+    pieces = len(bundle.update.pieces)
+    monkeypatch.setattr(program, "ENTRIES_AT_ONCE", 3 * WIDE * WIDE)
+    few = replace(bundle)
+    assert len(few.update.pieces) == pieces + 1  # 3 and 1 of the 4
+    found = execute(few, engine(backend, "float64"))
+    for name, values in together.metrics.items():
+        np.testing.assert_allclose(found.metrics[name], values, rtol=1e-9, err_msg=name)
 
 
 def test_state_that_cannot_be_written_to_is_copied() -> None:
