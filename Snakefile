@@ -149,7 +149,7 @@ rule sweep:
     params:
         who=PLAN.who,
     message:
-        "{wildcards.study}: coarse sweep of {params.who} on {wildcards.backend}"
+        "{wildcards.study}: sweep of {params.who} on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 

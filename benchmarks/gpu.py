@@ -406,10 +406,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line of JSON for each row; 1 where parts are left, which the same command goes on with."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
     began = time.monotonic()
     import torch
 
+    if given.device == "gpu" and not torch.cuda.is_available():
+        parser.error("--device gpu: PyTorch sees no GPU here; leave it out to time small networks on the CPU")
     device = given.device or ("gpu" if torch.cuda.is_available() else "cpu")
     if device == "cpu" and given.device is None:
         print("no GPU is here: small networks on one thread of the processor", file=sys.stderr)

@@ -117,7 +117,9 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
     key = dotted(location)
     if kind == "extra_forbidden":
         fields = _fields(whole, error["loc"][:-1])
-        return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], fields)}"
+        places = ", ".join(_places(whole, owner, location[-1]))
+        hint = f"; it is a key of {places}" if places else ""
+        return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], fields)}{hint}"
     if kind in NOT_A:
         remedy = _quoted_number(given) if "number" in NOT_A[kind] else ""
         return f"{key}: {given!r} is not {NOT_A[kind]}{remedy}"
@@ -184,6 +186,13 @@ def _fields(part: type[BaseModel], location: tuple[str | int, ...]) -> list[str]
         if held:  # an index or the key of a mapping leads no further down
             candidates = [model for field in held for model in _models(field.annotation)]
     return [field.alias or name for model in candidates for name, field in model.model_fields.items()]
+
+
+def _places(whole: type[BaseModel], owner: str, name: str | int) -> list[str]:
+    """Where else in a document a key is valid: at its top, or in the entries of its keys."""
+    fields = whole.model_fields.items()
+    inner = [field.alias or key for key, field in fields if any(_models(field.annotation))]
+    return [place or owner for place in ("", *inner) if name in _fields(whole, (place,) if place else ())]
 
 
 def _protocols(model: type[BaseModel]) -> tuple[str, ...]:

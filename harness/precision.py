@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from documents.errors import InputError, unknown
+from documents.values import Precision
 from harness.backends.ops import Array, Ops
-
-HALF = "bfloat16"
+from optimizers.state_precision import HALF
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Policy:
             besides the gradient is always evaluated in `computed`.
     """
 
-    computed: str
+    computed: Precision
     parameters: str
     products: str
 
@@ -86,10 +86,10 @@ class HalfProducts:
     ops: Ops
     policy: Policy
 
-    softmax, log_softmax, logsumexp = map(_wide, ("softmax", "log_softmax", "logsumexp"))
-    gelu, silu, tanh, sigmoid, log_sigmoid = map(
-        _computed_wide, ("gelu", "silu", "tanh", "sigmoid", "log_sigmoid")
+    softmax, log_softmax, logsumexp, log_sigmoid = map(
+        _wide, ("softmax", "log_softmax", "logsumexp", "log_sigmoid")
     )
+    gelu, silu, tanh, sigmoid = map(_computed_wide, ("gelu", "silu", "tanh", "sigmoid"))
     average_pool2d = _computed_wide("average_pool2d")  # XLA's own sum of half precision is in that
 
     def __getattr__(self, name: str) -> Any:

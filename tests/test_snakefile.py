@@ -46,7 +46,7 @@ def test_the_plan_reads_well(snakemake):
     done = snakemake("-n", *REPORTS)
     assert done.returncode == 0, done.stdout
     messages = jobs_of(done.stdout)
-    assert "tiny: coarse sweep of adam on jax" in messages
+    assert "tiny: sweep of adam on jax" in messages
     assert "tiny: bases, in float64 on the host" in messages
     assert "tiny: step times on torch, nothing else running" in messages
     assert "parity of adam: PyTorch against JAX, NumPy against PyTorch" in messages
@@ -166,7 +166,7 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, activated, ba
             "claims: figures",
             "parity of adam: PyTorch against JAX, NumPy against PyTorch",
             "report: reports/site",
-            "tiny: coarse sweep of adam on jax",
+            "tiny: sweep of adam on jax",
             "tiny: figures",
             "tiny: final seeds of adam on jax",
             "tiny: final seeds of adam on torch",

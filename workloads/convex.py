@@ -30,22 +30,27 @@ SUBOPTIMALITY = Metric("objective minus its minimum", "minimize")
 Objective = Callable[[Ops, Arrays, Arrays], Array]
 
 
+def _residuals(ops: Ops, params: Arrays, split: Arrays) -> Array:
+    """r = A theta - y, (n,)."""
+    return ops.matmul(split["features"], params["theta"]) - split["targets"]
+
+
 def _log_sum_exp(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """f = log sum_i exp(r_i^2) with r = A theta - y.
 
     000 eq. B.1 prints exp(r)^2, which has no minimum for n = d.
     """
-    return ops.logsumexp(ops.square(split["features"] @ params["theta"] - split["targets"]), axis=-1)
+    return ops.logsumexp(ops.square(_residuals(ops, params, split)), axis=-1)
 
 
 def _least_squares(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """f = 1/2 ||A theta - y||^2 (000 C.6)."""
-    return 0.5 * ops.sum(ops.square(split["features"] @ params["theta"] - split["targets"]), axis=-1)
+    return 0.5 * ops.sum(ops.square(_residuals(ops, params, split)), axis=-1)
 
 
 def _logistic(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """f = -sum_i y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i) with z = A theta (000 C.6)."""
-    scores, labels = split["features"] @ params["theta"], split["targets"]
+    scores, labels = ops.matmul(split["features"], params["theta"]), split["targets"]
     return -ops.sum(labels * ops.log_sigmoid(scores) + (1.0 - labels) * ops.log_sigmoid(-scores), axis=-1)
 
 

@@ -50,7 +50,8 @@ def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
 
 def _masked_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """f = 1/2 ||A (M * W) - Y||_F^2, * entry by entry (000 eq. 6.2)."""
-    return 0.5 * ops.sum(ops.square(split["matrix"] @ (split["mask"] * params["W"]) - split["targets"]))
+    product = ops.matmul(split["matrix"], split["mask"] * params["W"])
+    return 0.5 * ops.sum(ops.square(product - split["targets"]))
 
 
 def _zero(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -143,7 +144,7 @@ def spectral_start(
 
 def _factored_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """f = 1/2 ||A L R^T - Y||_F^2 (000 eq. 6.4)."""
-    product = (split["matrix"] @ params["L"]) @ ops.swapaxes(params["R"], 0, 1)
+    product = ops.matmul(ops.matmul(split["matrix"], params["L"]), ops.swapaxes(params["R"], 0, 1))
     return 0.5 * ops.sum(ops.square(product - split["targets"]))
 
 
@@ -169,7 +170,7 @@ def _matrix_factorization(settings: Settings, random: Random) -> Problem:
 
 def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
     if "truth" in split:
-        error = params["L"] @ ops.swapaxes(params["R"], 0, 1) - split["truth"]
+        error = ops.matmul(params["L"], ops.swapaxes(params["R"], 0, 1)) - split["truth"]
         return {"recovery_error": ops.sum(ops.square(error))}
     value = _factored_loss(ops, params, split)
     minimum = 0.5 * ops.sum(ops.square(split["nearest"] - split["targets"]))

@@ -52,6 +52,7 @@ from harness.planning.studies import (
     tuning_seeds,
 )
 from harness.planning.wiring import MERGED, TABLES, WiredJob, Wiring, tables_in
+from harness.precision import policy_of
 from harness.registry import RULES, WORKLOADS, find_workload, origin
 from harness.seeding import generator
 from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
@@ -241,7 +242,7 @@ class Planner:
         spec = BasesSpec(
             stage="bases",
             study=self.study.name,
-            precision=self.study.precision,
+            precision=self.study.precision and policy_of(self.study.precision).computed,
             **self._common(HOST, (), seeds, (), bases),
         )
         return (PlannedJob(spec, self.results, len(spec.workloads) * len(bases) * len(seeds)),)

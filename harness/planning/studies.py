@@ -667,7 +667,7 @@ def _check_splits(
     for split in _repeated(scale.evaluated_splits):
         report(key, f"{split!r} stands here twice; name it once")
     for where, metric in _named_metrics(file).items():
-        if split_of(metric) not in (None, *scale.evaluated_splits):
+        if split_of(metric) in there and split_of(metric) not in scale.evaluated_splits:
             report(
                 where,
                 f"{metric} is not evaluated: {key} leaves {split_of(metric)} out; add it there, or name "

@@ -20,9 +20,10 @@ from harness.engine.derivatives import lane_gradient
 from harness.engine.execution import evaluator, execute, load, stretch_inputs
 from harness.engine.program import Work, pick, step_of
 from harness.interop.foreign import rule as foreign_rule
-from harness.precision import HALF, POLICIES, HalfProducts
+from harness.precision import POLICIES, HalfProducts
 from optimizers.options import OptionError
 from optimizers.rule import Rule
+from optimizers.state_precision import HALF
 from tests.harness.engine.test_execution import make_bundle
 from tests.harness.test_executors import NETWORKS, bundle_of
 
@@ -195,6 +196,7 @@ def test_products_alone_are_in_half_precision(name: str, backend: str) -> None:
         table = made.model_ops
         assert dtype_of(table.linear(x, x)) == dtype_of(table.matmul(x, x.T)) == "bfloat16"
         assert dtype_of(table.softmax(table.linear(x, x), -1)) == "float32"
+        assert dtype_of(table.log_sigmoid(table.linear(x, x))) == "float32"
         assert dtype_of(table.gelu(table.linear(x, x))) == "bfloat16"
         ones = made.ops.asarray(np.ones(4))
         assert dtype_of(table.layer_norm(x, ones, ones, 1e-6)) == "float32"

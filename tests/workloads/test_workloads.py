@@ -156,21 +156,23 @@ def test_mapping_over_runs_equals_run_after_run(name, backend):
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_single_precision_keeps_its_type(name, backend):
-    from harness.backends.jax_ops import jax_ops
-    from harness.backends.torch_ops import torch_ops
+@pytest.mark.parametrize(("word", "tolerance"), [("float32", 1e-5), ("mixed", 0.05), ("bfloat16", 0.05)])
+def test_losses_and_metrics_are_in_single_precision(name, word, tolerance, backend):
+    """In half precision too, where products alone are rounded, and in bfloat16 parameters."""
+    from harness.backends.engine import engine
 
     workload, problem = problem_of(name)
-    ops = torch_ops("cpu", "float32") if backend == "torch" else jax_ops("float32")
-    params = {key: ops.asarray(value) for key, value in problem.parameters.items()}
+    made = engine(backend, word)
+    table, ops = made.model_ops, made.ops
+    params = {key: table.asarray(value) for key, value in problem.parameters.items()}
     batch = {key: ops.asarray(value) for key, value in minibatch(problem).items()}
     state = {key: ops.asarray(value) for key, value in problem.state.items()}
     noise = {key: ops.asarray(value) for key, value in noise_of(workload, minibatch(problem)).items()}
-    loss = workload.loss(ops, params, state, batch, noise)[0]
-    values = [loss, *workload.evaluate(ops, params, state, batch).values()]
+    loss = workload.loss(table, params, state, batch, noise)[0]
+    values = [loss, *workload.evaluate(table, params, state, batch).values()]
     assert {str(value.dtype).removeprefix("torch.") for value in values} == {"float32"}
     exact = loss_in_numpy(numpy_ops(), workload, problem, minibatch(problem))(problem.parameters)
-    assert float(loss) == pytest.approx(exact, rel=1e-5)
+    assert float(loss) == pytest.approx(exact, rel=tolerance)
 
 
 @pytest.mark.parametrize(
