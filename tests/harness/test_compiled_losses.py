@@ -108,7 +108,7 @@ def test_a_loss_that_leaves_pytorch_is_eager_and_said() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", SMALL, ids=lambda network: network.name)
-@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("mixed", marks=pytest.mark.long)])
 def test_the_real_compiler_agrees_with_eager(network: TimedNetwork, precision: str) -> None:
     bundle = network.bundle(rules()["adamw"], 4, 2)
     made = engine_that_compiles("inductor", dtype=precision)

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import gpu
+from benchmarks import gpu, networks_at_speed
 from benchmarks.networks_at_speed import NETWORKS, SMALL, TimedNetwork
 from harness.backends.engine import engine
 from harness.engine.derivatives import lane_gradient
 from harness.engine.execution import execute, load, stretch_inputs
 from optimizers import rules
 from optimizers.rule import Rule
+from workloads.vision_transformer import PlainViT
 
 ON_GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 DEVICES = pytest.mark.parametrize("device", ["cpu", ON_GPU])
@@ -111,8 +112,10 @@ def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork) -> No
 @pytest.mark.slow
 @DEVICES
 def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
-    device: str, capsys: Any, tmp_path: Any
+    device: str, capsys: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tiny = networks_at_speed.vit("small_vit", PlainViT(4 * 4 * 3, 32, 1, 10), side=8, patch=4, heads=2)
+    monkeypatch.setitem(NETWORKS, "small_vit", tiny)
     arguments = ["--device", device, "--networks", "small_vit", "--precisions", "mixed", "--backends", "jax"]
     arguments += ["--optimizers", "muon", "--batch-size", "4", "--repetitions", "1"]
     out = tmp_path / "table.jsonl"

@@ -61,7 +61,7 @@ def rows(tables: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])
 def test_runs_alone_are_those_that_share_a_job_bit_for_bit(
     folder: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ):
