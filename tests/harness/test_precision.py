@@ -313,8 +313,12 @@ def test_parameters_in_half_are_rounded_once_a_step(backend: str) -> None:
         given = stretch_inputs(bundle, made, 0, 1)
         inputs, program = step_of(given, 0), loaded.program
         point = program.point(loaded.carry, loaded.constants, inputs)
-        info = program.evaluate(point, loaded.carry.model, loaded.constants, inputs, Work.NONE)
-        grad = np.array(made.ops.to_numpy(program.coordinates(info.gradient, ())), np.float32).ravel()
+
+        def gradient(point: Any) -> Any:
+            info = program.evaluate(point, loaded.carry.model, loaded.constants, inputs, Work.NONE)
+            return program.coordinates(info.gradient, ())
+
+        grad = np.array(made.ops.to_numpy(made.compiled(gradient, point)(point)), np.float32).ravel()
         carry = made.segment(program, loaded.carry, loaded.constants, given, 1)(
             loaded.carry, loaded.constants, given
         )
