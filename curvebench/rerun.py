@@ -30,8 +30,8 @@ from results.provenance import provenance
 from results.reading import read
 
 # What rounding does to a run is measured beside it: lanes whose learning rate is off by so many units in the
-# last place. Allowed are so many times their largest relative spread up to a checkpoint, and a share of the
-# value; how these were chosen: docs/decisions/0021-sets-are-checked-by-re-execution.md.
+# last place. Allowed are so many times their largest relative spread up to a recorded step, and a share of
+# the value; how these were chosen: docs/decisions/0021-sets-are-checked-by-re-execution.md.
 TWINS = (-256, -64, -16, -4, 4, 16, 64, 256)
 SPREADS = 5.0
 SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}  # of a value
@@ -257,7 +257,7 @@ def _among(value: Any, values: Sequence[Any]) -> bool:
 
 
 def _spreads(anew: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tuple[str, int | str], float]]:
-    """The largest value by metric; and the largest relative spread of the twins up to each checkpoint."""
+    """The largest value by metric; and the largest relative spread of the twins up to each recorded step."""
     scale: dict[str, float] = {}
     growth: dict[tuple[str, int | str], float] = {}
     steps = sorted((metric, at) for metric, at in anew[0].values if isinstance(at, int))

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from documents.plan import StudyPlan
-from reports.figures.curves import checkpoints, with_step_evaluations
+from reports.figures.curves import recorded_steps, with_step_evaluations
 from reports.machines import one_machine
 from results.merging import mixed_hardware
 from results.reading import read, table_files, with_method
@@ -18,14 +18,14 @@ from results.reading import read, table_files, with_method
 class Tables:
     """The tables of one study, with `method` added; curves stay on disk (`reports.figures.curves`).
 
-    `curves` are the files of that table, `checkpoints` says at which steps metrics were recorded, `warnings`
-    which machines were left out, and where those that stay differ in hardware. `runs` has `step_evaluations`
-    too, the gradient evaluations that a step costs.
+    `curves` are the files of that table, `recorded_steps` says at which steps metrics were recorded,
+    `warnings` which machines were left out, and where those that stay differ in hardware. `runs` has
+    `step_evaluations` too, the gradient evaluations that a step costs.
     """
 
     curves: tuple[Path, ...]
     runs: pl.DataFrame
-    checkpoints: pl.DataFrame
+    recorded_steps: pl.DataFrame
     timings: pl.DataFrame
     memory: pl.DataFrame
     jobs: pl.DataFrame
@@ -49,7 +49,9 @@ def tables_of(study: StudyPlan) -> Tables:
         own,
         curves=tuple(file for one in (own, *joined) for file in one.curves),
         runs=pl.concat([own.runs, *(one.runs.with_columns(on_it) for one in joined)]),
-        checkpoints=pl.concat([own.checkpoints, *(one.checkpoints.with_columns(on_it) for one in joined)]),
+        recorded_steps=pl.concat(
+            [own.recorded_steps, *(one.recorded_steps.with_columns(on_it) for one in joined)]
+        ),
         jobs=pl.concat([own.jobs, *(one.jobs for one in joined)]),
         warnings=(*own.warnings, *(said for one in joined for said in one.warnings)),
     )
@@ -73,7 +75,7 @@ def read_tables(folder: Path) -> Tables:
         f"{sentence}; losses may be compared with care, seconds may not" for sentence in mixed_hardware(runs)
     ]
     runs = with_step_evaluations(folder, runs)
-    jobs, recorded = read(folder, "jobs"), checkpoints(folder, runs)
+    jobs, recorded = read(folder, "jobs"), recorded_steps(folder, runs)
     return Tables(
         tuple(table_files(folder, "curves")), runs, recorded, timings, memory, jobs, (*left_out, *mixed)
     )

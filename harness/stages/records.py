@@ -23,9 +23,9 @@ LOSSES = ("train_loss", "validation_loss", "test_loss")  # the first that is eva
 
 @dataclass(frozen=True)
 class Lane:
-    """What one lane did: the checkpoints that it kept, and how it ended."""
+    """What one lane did: what its evaluations gave up to its end, and how it ended."""
 
-    steps: np.ndarray  # (C,) kept checkpoints
+    steps: np.ndarray  # (C,) of the evaluations up to its end
     values: Mapping[str, np.ndarray]  # metric to (C,) values
     outcome: str
     outcome_step: int | None
@@ -39,7 +39,7 @@ def lane_of(
 ) -> Lane:
     """The record of one lane: the curve up to its divergence or stop, and its outcome.
 
-    A lane that stops at its t-th gradient has made t - 1 updates; the checkpoint after it, whose values are
+    A lane that stops at its t-th gradient has made t - 1 updates; the evaluation after it, whose values are
     those of the stop, is recorded at that step.
     """
     steps = trajectories.steps
@@ -71,7 +71,7 @@ def lane_of(
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
-    """The first checkpoint's step at which a target is met, or None."""
+    """The step of the first evaluation at which a target is met, or None."""
     met = values <= threshold if direction == "minimize" else values >= threshold
     return int(steps[np.argmax(met)]) if met.any() else None
 

@@ -83,7 +83,7 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
     setting, values = found
     facts = {"setting": setting, "family": list(values)}
     shown = {"workload": cell.workload.name, "backend": backend, "metric": study.metric, "kind": "across"}
-    recorded = final_curves(tables.curves, final, tables.checkpoints, study.metric)
+    recorded = final_curves(tables.curves, final, tables.recorded_steps, study.metric)
     curves = complete_curves(final, recorded, study.metric, study.direction)
     if len(curves):
         bands = curve_bands(curves)

@@ -13,7 +13,7 @@ from results.reading import files_of, naming_damage, scan, table_files
 SHOWN_STEPS = 120  # of a curve; a panel is some 190 points wide
 
 
-def checkpoints(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
+def recorded_steps(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     """At which steps metrics were recorded: those of the longest final run of each cell.
 
     Args:
@@ -80,7 +80,7 @@ def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
     """At most `SHOWN_STEPS` of the steps of each cell, evenly spread, the first and the last among them.
 
     Args:
-        recorded: as `checkpoints` gives them.
+        recorded: as `recorded_steps` gives them.
 
     Returns:
         Columns of `CELL`, step.
@@ -101,7 +101,7 @@ def final_curves(
     Args:
         place: the folder of the merged tables, or files of the table `curves`.
         runs: the final runs, with `method`.
-        recorded: as `checkpoints` gives them.
+        recorded: as `recorded_steps` gives them.
 
     Returns:
         Columns run, step, gradient_evaluations, metric, value.

@@ -146,7 +146,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     same = set() if (final["basis_gradient_evaluations"] > 0).any() else {"gradient_evaluations"}
     timings = cell.tables.timings.filter(workload=cell.workload.name, backend=cell.backend)
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
-        recorded = final_curves(cell.tables.curves, final, cell.tables.checkpoints, metric)
+        recorded = final_curves(cell.tables.curves, final, cell.tables.recorded_steps, metric)
         curves = complete_curves(final, recorded, metric, study.direction_of(metric))
         if len(curves):
             bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))

@@ -28,7 +28,7 @@ class Contents:
 
     Args:
         frames: tables by the folder in the set that holds them.
-        thinned: the studies whose curves hold some of the checkpoints only.
+        thinned: the studies whose curves hold some of the recorded steps only.
         whole: those of them of which the curves that claims are decided by hold all.
     """
 
@@ -87,7 +87,7 @@ def gather(plan: ReportPlan) -> Contents:
 
 
 def _has_long(curves: pl.DataFrame) -> bool:
-    """Whether curves have more checkpoints of a run and metric than thinned ones."""
+    """Whether curves have more recorded steps of a run and metric than thinned ones."""
     return bool((curves.group_by("run", "metric").len()["len"] > CURVE_POINTS).any())
 
 
@@ -116,12 +116,12 @@ def thinned(
     most: int = MOST_CURVE_ROWS,
     points: int = CURVE_POINTS,
 ) -> pl.DataFrame:
-    """The curves, or where they have more than `most` rows `points` checkpoints a run and metric.
+    """The curves, or where they have more than `most` rows `points` recorded steps a run and metric.
 
-    Those that stay lie evenly among the run's checkpoints; the first and the last are always among them.
+    Those that stay lie evenly among the run's recorded steps; the first and the last are always among them.
 
     Args:
-        whole: columns run and metric, of curves that keep all checkpoints; None for none.
+        whole: columns run and metric, of curves that keep all recorded steps; None for none.
     """
     if len(curves) <= most:
         return curves

@@ -59,7 +59,7 @@ def broken_rows(
         ):
             yield (
                 f"{study.name}/curves.parquet: {PROVENANCE} says that it is thinned to {CURVE_POINTS} "
-                f"checkpoints of long runs, and the longest has {max(points, default=0)}"
+                f"recorded steps of long runs, and the longest has {max(points, default=0)}"
             )
     if plan.parity:
         yield from _parity(plan.parity, tables["parity"]["parity"])
@@ -175,7 +175,7 @@ def _records(study: StudyPlan, runs: pl.DataFrame, curves: pl.DataFrame, thinned
     """Final and best metrics and steps to targets that are not those of the curves.
 
     Args:
-        thinned: whether some checkpoints were left out: best values and first steps may lie between those
+        thinned: whether some recorded steps were left out: best values and first steps may lie between those
             that stayed.
     """
     file, ended = f"{study.name}/runs", [*FINISHED, "diverged"]  # of others nothing was recorded

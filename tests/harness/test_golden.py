@@ -64,7 +64,7 @@ SPEC = SWEEP.changed(
 
 
 def trajectory(case: str, backend: str) -> dict[str, list[float]]:
-    """Metrics at the checkpoints, first seed and then second, with the basis estimated as a job does."""
+    """Metrics at the recorded steps, first seed and then second, with the basis estimated as a job does."""
     name, given, optimizer, options = CASES[case]
     workload = workload_of(WorkloadSpec(name, {}))
     settings = workload.complete(given)

@@ -35,7 +35,7 @@ def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
 
 
 def value_at(tables: Tables, run: str, steps: int) -> float:
-    """The training loss at the last checkpoint within so many steps, by a loop."""
+    """The training loss at the last recorded step within so many steps, by a loop."""
     curves = pl.read_parquet(list(tables.curves)).filter(run=run, metric="train_loss")
     kept = [value for step, value in sorted(curves.select("step", "value").iter_rows()) if step <= steps]
     return float(kept[-1])
@@ -87,7 +87,7 @@ def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
 
 
 def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float, charged: bool) -> float:
-    """Seconds to the first checkpoint whose loss times 0.995 is at most the least one, by a loop."""
+    """Seconds to the first recorded step whose loss times 0.995 is at most the least one, by a loop."""
     curves = pl.read_parquet(list(tables.curves)).filter(run=run["run"], metric="train_loss")
     points = sorted(curves.select("step", "value").iter_rows())
     least = min(value for _, value in points)

@@ -9,7 +9,7 @@ import pytest
 from documents.errors import InputError
 from documents.plan import read_plan
 from reports.figures import curves
-from reports.figures.curves import checkpoints, final_curves, shown_steps, with_step_evaluations
+from reports.figures.curves import final_curves, recorded_steps, shown_steps, with_step_evaluations
 from reports.measures import CELL
 from reports.tables import read_tables
 from results.schema import CURVES
@@ -18,11 +18,11 @@ from tests.reports.conftest import Report
 from tests.reports.synthetic import DIVERGING, STEPS
 
 
-def test_all_checkpoints_are_shown_where_they_are_few(report: Report):
+def test_all_recorded_steps_are_shown_where_they_are_few(report: Report):
     tables = read_tables(read_plan(report.plan_file).study("digits_mlp").tables)
-    assert tables.checkpoints.group_by(CELL).agg(pl.col("step"))["step"].to_list() == [list(STEPS)] * 12
+    assert tables.recorded_steps.group_by(CELL).agg(pl.col("step"))["step"].to_list() == [list(STEPS)] * 12
     final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == "jax"))
-    found = final_curves(tables.curves, final, tables.checkpoints, "train_loss")
+    found = final_curves(tables.curves, final, tables.recorded_steps, "train_loss")
     assert set(found["metric"]) == {"train_loss"}
     assert set(found["run"]) == set(final["run"])
     whole = pl.read_parquet(list(tables.curves)).filter(pl.col("metric") == "train_loss")
@@ -50,7 +50,7 @@ def long_table(folder: Path, steps: int) -> pl.DataFrame:
 @pytest.mark.parametrize("steps", [2, 119, 120, 121, 260, 4321])
 def test_long_curves_are_thinned_evenly_with_both_ends_and_the_last_step_of_each_run(tmp_path, steps):
     runs = long_table(tmp_path, steps)
-    recorded = checkpoints(tmp_path, runs)
+    recorded = recorded_steps(tmp_path, runs)
     assert len(recorded) == steps
     shown = shown_steps(recorded)["step"]
     assert len(shown) == min(steps, curves.SHOWN_STEPS)
@@ -94,4 +94,4 @@ def test_a_damaged_table_is_named(tmp_path):
     path = tmp_path / "curves.parquet"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"curves\.parquet"):
-        checkpoints(tmp_path, runs)
+        recorded_steps(tmp_path, runs)

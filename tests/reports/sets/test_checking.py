@@ -367,7 +367,7 @@ def test_thinned_curves_are_longer_only_where_the_set_says_so(
 
 
 def test_thinned_curves_may_have_missed_the_best_value_and_the_first_step(good: Path, tmp_path: Path):
-    """Between the checkpoints that stayed a run may have been better, and met its target earlier."""
+    """Between the recorded steps that stayed a run may have been better, and met its target earlier."""
     thin = changed(good, tmp_path / "set", "digits_mlp/curves.parquet", without(step=20))
     told = "digits_mlp/runs.parquet"
     assert any(complaint.startswith(told) for complaint in flaws(thin))
