@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 from types import FrameType
@@ -21,6 +23,7 @@ EVERY = 15 * 60.0  # seconds of a run between two checkpoints
 SHARE = 0.01  # of a run's time, which saving takes at most: on a slow disk checkpoints are rarer
 WORTH = 60.0  # seconds of a run that a SIGTERM has saved; fewer are computed again
 KEPT = 2  # the last ones: where one is damaged, the run goes on from the one before
+NOTES = "notes.json"  # beside the checkpoints: a list of what was noted when a process went on from one
 HEADER = "header"  # the array of a file that is JSON: of which run it is, and what is no array
 
 Restored = TypeVar("Restored")
@@ -84,7 +87,9 @@ class Checkpoints:
                 temporary.open("wb") as file,
             ):
                 np.savez(file, **arrays)
-            for older in sorted(self.folder.iterdir())[:-KEPT]:  # a killed process's halves begin with a dot
+            for older in sorted(self.folder.glob("*.npz"))[
+                :-KEPT
+            ]:  # a killed process's halves begin with a dot
                 older.unlink()
         except OSError as error:
             self._note(f"{self.name}: no checkpoint after step {checkpoint.done}: {error}")
@@ -94,19 +99,33 @@ class Checkpoints:
     def newest(self, restore: Callable[[Checkpoint], Restored]) -> Restored | None:
         """What is made of the newest checkpoint that is whole and of this run; None where there is none.
 
-        Others are removed, with a note.
+        Others are removed, with a note. Notes are stored at once: this process may be killed before it has a
+        checkpoint of its own.
         """
+        file = self.folder / NOTES
+        with suppress(OSError, ValueError, TypeError):
+            self.notes += json.loads(file.read_text())
+        found = self._newest(restore)
+        if self.notes:
+            with suppress(OSError), taking_place(file) as temporary:
+                temporary.write_text(json.dumps(self.notes))
+        return found
+
+    def _newest(self, restore: Callable[[Checkpoint], Restored]) -> Restored | None:
         for path in sorted(self.folder.glob("[0-9]*.npz"), reverse=True):
             try:
-                checkpoint = self._read(path)
+                written, checkpoint = path.stat().st_mtime, self._read(path)
                 found = restore(checkpoint)
             except Exception as error:  # whatever a damaged file raises, in any library that reads it
                 why = f"{type(error).__name__}: {error}"
                 self._note(f"{self.name}: cannot go on after step {int(path.stem)} ({why})")
                 path.unlink()
                 continue
-            self.notes += checkpoint.notes
-            self._note(f"{self.name}: went on after step {checkpoint.done}")
+            self.notes += [note for note in checkpoint.notes if note not in self.notes]
+            now, kept = (
+                datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (time.time(), written)
+            )
+            self._note(f"{self.name}: went on at {now} after step {checkpoint.done}, kept at {kept}")
             return found
         return None
 
@@ -126,6 +145,7 @@ class Checkpoints:
         return Checkpoint(header["done"], arrays, header["seconds"], header["notes"])
 
     def _note(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
         if text not in self.notes:
             self.notes.append(text)
 

@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -136,9 +137,9 @@ def test_a_run_that_is_ended_again_and_again_is_the_undisturbed_one(
     made, clock = engine(backend, precision), Clock()
     found = execute(bundle, made, clock, checkpoints=Checkpoints(folder, {"run": name}, **EVERY_PIECE))
     assert_identical(undisturbed, found)
-    assert sum("went on after step" in note for note in made.notes) >= 2
+    assert sum("went on at" in note for note in made.notes) >= 2
     assert 0 < clock.earlier < sum(clock.seconds.values())
-    assert len(list(folder.iterdir())) == 2, "the last ones are kept"
+    assert len(list(folder.glob("*.npz"))) == 2, "the last ones are kept"
 
 
 @pytest.mark.slow
@@ -153,7 +154,7 @@ def test_a_run_whose_loss_and_updates_are_compiled_goes_on(tmp_path: Path) -> No
         execute(bundle, compiling(), EndingClock(14), checkpoints=checkpoints(tmp_path))
     made = compiling()
     assert_identical(undisturbed, execute(bundle, made, checkpoints=checkpoints(tmp_path)))
-    assert any("went on after step" in note for note in made.notes)
+    assert any("went on at" in note for note in made.notes)
     assert any("compiled as one graph" in note for note in made.notes)
 
 
@@ -224,8 +225,42 @@ def test_the_last_two_are_kept_and_removed_with_their_folder(tmp_path: Path) -> 
     kept.save(of(32))
     assert [path.name for path in sorted(kept.folder.iterdir())] == ["000000000016.npz", "000000000032.npz"]
     assert newest(kept) == 32
+    assert (kept.folder / "notes.json").exists()
     kept.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_is_killed_before_its_own_checkpoint_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How often a run went on, after which step, and why not after another, is known to all that follow."""
+    checkpoints(tmp_path).save(replace(of(4), notes=["compiled"]))
+    os.utime(tmp_path / "000000000004.npz", (0, 0))
+    (tmp_path / "000000000008.npz").write_bytes(b"half")
+    for second in (60.0, 120.0, 180.0):
+        monkeypatch.setattr("harness.engine.checkpoints.time.time", lambda at=second: at)
+        kept = checkpoints(tmp_path)
+        assert newest(kept) == 4
+    why, *others = kept.notes
+    assert why.startswith("run: cannot go on after step 8")
+    day = "1970-01-01 00:0"
+    assert others == [
+        "compiled",
+        *(
+            f"run: went on at {day}{minute}:00+00:00 after step 4, kept at {day}0:00+00:00"
+            for minute in (1, 2, 3)
+        ),
+    ]
+    assert capsys.readouterr().err.splitlines() == [why, *others[1:]], "the terminal shows it too, once"
+
+
+@pytest.mark.parametrize("text", [b"", b"[", b"3", b"\xff"])
+def test_damaged_notes_are_in_nobodys_way(text: bytes, tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path)
+    kept.save(of(4))
+    (tmp_path / "notes.json").write_bytes(text)
+    assert newest(kept) == 4
+    assert len(kept.notes) == 1
 
 
 @given(st.data())

@@ -59,7 +59,7 @@ def notes_of(folder: Path) -> list[str]:
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.usefixtures("at_every_piece")
 def test_a_job_that_is_told_to_end_goes_on_where_it_was(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spec = SWEEP.changed(backend=backend)
     undisturbed = run(spec, tmp_path / "undisturbed")
@@ -70,13 +70,17 @@ def test_a_job_that_is_told_to_end_goes_on_where_it_was(
             folder = run(spec, results)
         assert set(read(folder, "runs")["outcome"]) == {"interrupted"}
         ((kept,),) = ([*one.iterdir()] for one in (results / "checkpoints").iterdir())
-        assert max(path.name for path in kept.iterdir()) == f"{after:012d}.npz"
+        assert max(path.name for path in kept.glob("*.npz")) == f"{after:012d}.npz"
     folder = run(spec, results)
     for table in ("runs", "curves"):
         one, other = (determined(each / f"{table}.parquet") for each in (undisturbed, folder))
         assert_frame_equal(one, other, check_exact=True)
     name = "momentum on least_squares, 2 runs"
-    assert notes_of(folder) == [f"{name}: went on after step {step}" for step in (100, 300)]
+    said = capfd.readouterr().err.splitlines()
+    for note, step in zip(notes_of(folder), (100, 300), strict=True):
+        assert note.startswith(f"{name}: went on at 2")
+        assert f" after step {step}, kept at 2" in note
+        assert note in said
     assert not notes_of(undisturbed)
     assert not any((each / "checkpoints").exists() for each in (results, tmp_path / "undisturbed"))
     (row,) = read(folder, "jobs").to_dicts()
