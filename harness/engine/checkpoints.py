@@ -96,6 +96,11 @@ class Checkpoints:
         self.last = time.monotonic()
         self.pause = max(self.every, (self.last - start) / self.share)
 
+    @property
+    def done(self) -> int | None:
+        """After how many steps the newest one was written; None where there is none."""
+        return max((int(path.stem) for path in self.folder.glob("[0-9]*.npz")), default=None)
+
     def newest(self, restore: Callable[[Checkpoint], Restored]) -> Restored | None:
         """What is made of the newest checkpoint that is whole and of this run; None where there is none.
 

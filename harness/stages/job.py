@@ -40,7 +40,11 @@ PARTS = "parts"  # in a job's folder: the tables of lanes that are done, as long
 
 @dataclass(frozen=True)
 class Job:
-    """A spec, where results lie, the clock of this process, the threads it may use, and what failed."""
+    """A spec, where results lie, the clock of this process, the threads it may use, and what failed.
+
+    Args:
+        keep_failed: whether what failed before is left as it is.
+    """
 
     spec: JobSpec
     results: Path
@@ -50,6 +54,7 @@ class Job:
     attendance: Attendance = field(default_factory=Attendance)
     failures: list[dict[str, str]] = field(default_factory=list)
     traced: list[str] = field(default_factory=list)
+    keep_failed: bool = False
 
     def trace(self, error: BaseException) -> None:
         """Print the traceback of the job's first error; those of other settings are mostly the same."""

@@ -88,7 +88,8 @@ def run_job(
     facts["packages"] += [  # those of contestants
         {"name": name, "version": number} for name, number in spec.versions.items() if name not in named
     ]
-    job = Job(spec, results, Clock(), threads, facts["machine"], attendance or Attendance())
+    attendance = attendance or Attendance()
+    job = Job(spec, results, Clock(), threads, facts["machine"], attendance, keep_failed=keep_failed)
     job.folder.mkdir(parents=True, exist_ok=True)
     if keep_failed and (job.folder / FAILED).exists():
         failures = json.loads((job.folder / FAILED).read_text())

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -34,8 +34,9 @@ from harness.stages.job import (
     workload_of,
 )
 from harness.stages.records import RunTables, failed_rows, rows, with_remedy
-from harness.stages.supervision import FAULTS, Failure, Lanes, failure_of
+from harness.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
 from results import schema
+from results.outcomes import missing
 from results.reading import read
 from results.tuning import Judge
 from results.writing import write_table
@@ -102,7 +103,8 @@ def _cells(job: Job) -> list[Cell]:
 def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]]]:
     """What each workload and basis tries: the spec's own settings, or what the upstream tables say.
 
-    Of final runs the first setting is the one that was chosen; a refined run alone has its own.
+    Of final runs the first setting is the one that was chosen; a refined run alone has its own. None where
+    runs that tune it were interrupted, which the next call ends, but for one that tries nothing again.
     """
     spec = job.spec
     assert isinstance(spec, RunsSpec)
@@ -111,15 +113,18 @@ def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]
     runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
     metrics = workload_of(spec.workloads[0]).metrics
     judge = Judge(spec.tuning, lambda metric: metrics[metric].direction, spec.stop)
+    lacking = runs.clear() if job.keep_failed else runs.filter(missing())
+    waiting = set(lacking.select("workload", "basis").rows())
     if spec.stage == "refine":
-        refined = tuning.refine(runs, judge)
+        refined = {key: own for key, own in tuning.refine(runs, judge).items() if key not in waiting}
         own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
         return {
             (one.name, basis.label): refined.get((one.name, spec.tuning.chooser(basis.label)), ())[own]
             for one in spec.workloads
             for basis in spec.bases
         }
-    groups, names = tuning.groups_tried(runs, judge), spec.tuning.names
+    groups = {key: own for key, own in tuning.groups_tried(runs, judge).items() if key not in waiting}
+    names = spec.tuning.names
     found: dict[tuple[str, str], Sequence[Mapping[str, float]]] = {}
     for one, basis in itertools.product(spec.workloads, spec.bases):
         tried = groups.get((one.name, spec.tuning.chooser(basis.label)))
@@ -151,13 +156,15 @@ class _CellRun:
         key = json.dumps([cell.workload.name, cell.basis.label, seeds, list(map(dict, cell.settings))])
         self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.folder = self.job.folder / PARTS / self.key
+        self.kept_in = checkpoints_folder(self.job.results, self.job.spec.name)
         self.done = self._stored("runs")
 
     def tables(self) -> list[RunTables]:
         """The rows of all lanes of the cell."""
         attendance, building = self.job.attendance, Lanes(self.number)
         if not self.cell.settings:
-            self.job.fail(self._name, Failure("interrupted", "no run that tunes it came to its end"))
+            why = "runs that tune it were interrupted, and come first"
+            self.job.fail(self._name, Failure("interrupted", why))
             return []
         if sum(map(len, map(_pairs, self.done))) == len(_pairs(self.lanes)):
             return [self._read(lanes) for lanes in self.done]
@@ -210,6 +217,9 @@ class _CellRun:
             except FAULTS as error:
                 self.job.trace(error)
                 failure = failure_of(error, attendance.journal.read()[1])
+            except Interrupted as error:  # its rows are written with those of what did not begin
+                self._failed(lanes, failure_of(error, attendance.journal.read()[1]), (whole, basis))
+                raise
             else:
                 check_unchanged(self.job.spec)
                 for name, frame in table._asdict().items():
@@ -238,32 +248,49 @@ class _CellRun:
     ) -> list[RunTables]:
         """What is done of lanes, and rows that say of the others how they failed, which are stored."""
         done = [one for one in self.done if lanes.holds(one)]
-        left = sorted(set(_pairs(lanes)).difference(*map(_pairs, done)))
+        table = self._failed(lanes, failure, built)
+        self._fail(lanes, table.runs)
+        return [*map(self._read, done), table]
+
+    def _failed(self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None) -> RunTables:
+        """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""
+        kept = self._checkpoints(lanes).done
+        if kept is not None:
+            reason = f"{failure.reason}; tried again, it goes on after step {kept}"
+            failure = replace(failure, reason=reason, step=max(kept, failure.step or 0))
+        left = sorted(self._left_of(lanes))
         table = failed_rows(self.job, self.cell, self.number, left, failure, built)
         write_table(self._file(lanes, "failed"), table.runs, schema.RUNS)
-        self._fail(lanes, len(left), failure)
-        return [*map(self._read, done), table]
+        return table
 
     def _kept(self, ended: Failure) -> list[RunTables]:
         """What is done, what failed as it did, and of the rest that nothing is computed any more."""
+        for lanes in self._with_checkpoints():  # its process was killed, or had not come to them
+            if set(_pairs(lanes)) <= self._left_of(self.lanes, *self._stored("failed")):
+                self._failed(lanes, ended, self._built())
         tables, failed = list(map(self._read, self.done)), self._stored("failed")
         for lanes in failed:
             runs = read([self._file(lanes, "failed")], "runs")
-            self._fail(lanes, len(runs), Failure(*runs.select("outcome", "reason", "outcome_step").row(0)))
+            self._fail(lanes, runs)
             tables.append(RunTables(pl.DataFrame(schema=schema.CURVES), runs))
-        left = sorted(set(_pairs(self.lanes)).difference(*map(_pairs, [*self.done, *failed])))
+        left = sorted(self._left_of(self.lanes, *failed))
         if left:
-            self._fail(self.lanes, len(left), ended)
             tables.append(failed_rows(self.job, self.cell, self.number, left, ended))
+            self._fail(self.lanes, tables[-1].runs)
         return tables
 
-    def _fail(self, lanes: Lanes, count: int, failure: Failure) -> None:
-        """Record that so many of the lanes failed."""
-        self.progress.advance(count, f"({self._name})")
+    def _left_of(self, lanes: Lanes, *failed: Lanes) -> set[tuple[int, int]]:
+        """The seed and the setting of what is neither done nor failed of lanes."""
+        return set(_pairs(lanes)).difference(*map(_pairs, (*self.done, *failed)))
+
+    def _fail(self, lanes: Lanes, runs: pl.DataFrame) -> None:
+        """Record that runs among the lanes failed, as their rows say."""
+        self.progress.advance(len(runs), f"({self._name})")
         at = ""
         if self._alone or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
             at = f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
-        self.job.fail(f"{self._name}{at}, {count} of {len(_pairs(self.lanes))} runs", failure)
+        failure = Failure(*runs.select("outcome", "reason", "outcome_step").row(0))
+        self.job.fail(f"{self._name}{at}, {len(runs)} of {len(_pairs(self.lanes))} runs", failure)
 
     def _read(self, lanes: Lanes) -> RunTables:
         self.progress.advance(len(_pairs(lanes)), f"({self._name}, done before)")
@@ -278,9 +305,14 @@ class _CellRun:
     def _file(self, lanes: Lanes, table: str) -> Path:
         return self.folder / f"{'-'.join(map(str, lanes[1:]))}.{table}.parquet"
 
+    def _with_checkpoints(self) -> list[Lanes]:
+        """The lanes of which a checkpoint stands."""
+        names = {path.parent.name for path in self.kept_in.glob(f"{self.key}-*/[0-9]*.npz")}
+        return sorted(Lanes(self.number, *map(int, name.split("-")[1:])) for name in names)
+
     def _checkpoints(self, lanes: Lanes) -> Checkpoints:
         spec, numbers = self.job.spec, "-".join(map(str, lanes[1:]))
-        folder = checkpoints_folder(self.job.results, spec.name) / f"{self.key}-{numbers}"
+        folder = self.kept_in / f"{self.key}-{numbers}"
         run = {"spec": spec.hash, "cell": self.key, "lanes": numbers}
         return Checkpoints(folder, run, f"{self._name}, {len(_pairs(lanes))} runs")
 

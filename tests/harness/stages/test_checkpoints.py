@@ -19,7 +19,8 @@ from harness.engine import execution
 from harness.engine.checkpoints import Checkpoints
 from harness.engine.execution import PHASES, Bundle, execute
 from harness.stages import run_jobs
-from harness.stages.supervision import Journal, Lanes
+from harness.stages.supervision import Attendance, Failure, Journal, Lanes
+from reports.failures import failures_of, in_words
 from results.reading import read
 from tests.harness.stages.test_jobs import SWEEP as WITH_BASES
 from tests.harness.stages.test_jobs import run
@@ -56,6 +57,17 @@ def notes_of(folder: Path) -> list[str]:
     return [note for note in notes if "step" in note]
 
 
+def assert_interrupted(folder: Path, steps: int, kept: str = "") -> None:
+    """What its two rows and the summary of failures say."""
+    reason = f"SIGTERM: out of time, cancelled or preempted{kept}"
+    columns = ("outcome", "reason", "outcome_step", "steps", "gradient_evaluations")
+    row = ("interrupted", reason, steps, steps, steps)
+    assert read(folder, "runs").select(columns).rows() == [row] * 2
+    (failure,) = failures_of(read(folder, "jobs"))
+    said = f"sweep on {failure['backend']}: momentum on least_squares, 2 of 2 runs: interrupted: {reason}"
+    assert in_words(failure) == f"small, {said}"
+
+
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.usefixtures("at_every_piece")
 def test_a_job_that_is_told_to_end_goes_on_where_it_was(
@@ -68,7 +80,7 @@ def test_a_job_that_is_told_to_end_goes_on_where_it_was(
         with monkeypatch.context() as patch:
             told_to_end(after, patch)
             folder = run(spec, results)
-        assert set(read(folder, "runs")["outcome"]) == {"interrupted"}
+        assert_interrupted(folder, after, f"; tried again, it goes on after step {after}")
         ((kept,),) = ([*one.iterdir()] for one in (results / "checkpoints").iterdir())
         assert max(path.name for path in kept.glob("*.npz")) == f"{after:012d}.npz"
     folder = run(spec, results)
@@ -121,6 +133,20 @@ def test_the_time_of_processes_before_is_part_of_the_jobs(
 
 
 @pytest.mark.usefixtures("at_every_piece")
+def test_a_checkpoint_is_told_of_by_a_process_that_did_not_come_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the one before was killed, as its piece outlasted the grace, and where this one just began."""
+    with monkeypatch.context() as patch:
+        told_to_end(100, patch)
+        folder = run(SWEEP, tmp_path)
+    (stored,) = folder.rglob("*.failed.parquet")
+    stored.unlink()
+    ended = Attendance(ended=Failure("interrupted", "SIGTERM: out of time, cancelled or preempted"))
+    assert_interrupted(run(SWEEP, tmp_path, ended), 100, "; tried again, it goes on after step 100")
+
+
+@pytest.mark.usefixtures("at_every_piece")
 def test_the_checkpoint_of_another_spec_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = SWEEP.changed(settings=({"learning_rate": 0.02},))
     kept = {}
@@ -144,6 +170,7 @@ def test_a_job_of_seconds_makes_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
     spec: RunsSpec = SWEEP
     folder = run(spec, tmp_path)
     assert json.loads((folder / "failed.json").read_text())
+    assert_interrupted(folder, 100)
     assert not (tmp_path / "checkpoints").exists()
 
 

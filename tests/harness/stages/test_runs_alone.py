@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,10 @@ from harness.planning.plan import Plan, make_plan, write_specs
 from harness.stages import run_jobs
 from harness.stages.jobs import run_job
 from results.merging import merge
+from results.outcomes import FINISHED
 from results.reading import read
 from tests.harness.runs_alone import IN_ONE_BASIS, write_alone
+from tests.harness.tiny import SEARCH, TWO_STAGES
 
 SMALL = (
     ("optimizers: [sgd, adam]", "optimizers: [adam]"),
@@ -116,3 +121,37 @@ def test_a_run_that_fails_takes_nothing_else_away_and_is_named_by_its_setting_an
     before = read(refine.folder, "runs")
     run_job(refine.spec_path, CONFIG.results)
     assert_frame_equal(read(refine.folder, "runs"), before, check_exact=True)
+
+
+def test_what_runs_that_were_interrupted_tune_waits_for_them(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """And is decided by the others where nothing is to be tried again."""
+    one_seed = ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 1, final: 1}")
+    search = (TWO_STAGES, SEARCH)
+    write_alone(Path("studies"), *IN_ONE_BASIS, *SMALL[:1], SMALL[2], one_seed, search)
+    plan = planned("jax")
+    execute: Any = vars(run_jobs)["execute"]
+
+    def interrupted(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return execute(*given)
+
+    first, second = (job for job in plan.jobs if job.spec.stage == "sweep")
+    run_job(first.spec_path, CONFIG.results)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_jobs, "execute", interrupted)
+        run_job(second.spec_path, CONFIG.results)
+    (final,) = run_all(plan, ("final",))
+    assert read(final, "runs").is_empty()
+    (failure,) = json.loads((final / "failed.json").read_text())
+    assert failure["what"].startswith("adam on long_squares, seed 1")
+    assert failure["outcome"] == "interrupted", "it does not count against the method"
+    assert failure["reason"] == "runs that tune it were interrupted, and come first"
+    shutil.rmtree(final)
+    (job,) = (job for job in plan.jobs if job.spec.stage == "final")
+    run_job(job.spec_path, CONFIG.results, keep_failed=True)
+    rate = read(first.folder, "runs")["learning_rate"].item()
+    assert read(final, "runs")["learning_rate"].to_list() == [rate]
+
+    run_all(plan, ("sweep", "final"))
+    assert set(read(final, "runs")["outcome"]) <= {*FINISHED}
+    assert not (final / "failed.json").exists()
