@@ -22,6 +22,7 @@ def announce_threads(threads: int) -> None:
     RESULTS_FOLDER,
     argument("--threads", type=positive, default=1, help="processor threads (default: %(default)s)"),
     argument("--keep-failed", action="store_true", help="write what failed before as it is"),
+    argument("--checkpoint-minutes", type=float, metavar="NUMBER", help="between two checkpoints of a run"),
     argument("--attended", help=SUPPRESS),  # of harness.stages.supervision
 )
 def run(given: Namespace) -> None:
@@ -35,7 +36,8 @@ def run(given: Namespace) -> None:
     attendance = attended(given.attended) if given.attended else None
     if attendance is None or attendance.ended is None:  # else nothing is computed
         see_own(read_spec(given.spec).device)
-    print(run_job(given.spec, given.results, given.threads, attendance, given.keep_failed))
+    kept = {"keep_failed": given.keep_failed, "checkpoint_minutes": given.checkpoint_minutes}
+    print(run_job(given.spec, given.results, given.threads, attendance, **kept))
 
 
 @command(

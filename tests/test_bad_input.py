@@ -138,6 +138,7 @@ TABLE = [
     Case("configuration of a wrong type", configures(studies=3), ("--config studies:", "3 is not a list of names")),
     Case("configuration of blanks", configures(studies=" "), ("--config studies:", "' ' is not a list of names")),
     Case("backend given twice", configures(backends="jax,jax"), ("--config backends: 'jax' is given twice", "once")),
+    Case("no time between checkpoints", configures(checkpoint_minutes=0), ("--config checkpoint_minutes:", "greater than 0")),
     Case("minutes that are none", configures(minutes="nan"), ("--config minutes:", "finite number")),
     # keys
     Case("misspelt key", checks(("optimizers:", "optimisers:")), ("tiny.yaml: optimisers:", "did you mean 'optimizers'?")),

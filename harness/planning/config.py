@@ -66,6 +66,7 @@ class Config(Document):
         readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
         keep_failed: whether what failed is left as it is, and not tried again.
         minutes: the most that the runs of a workload in a basis may take in a job; None for no limit.
+        checkpoint_minutes: between two checkpoints of a run; None for the usual 15.
     """
 
     scale: Annotated[str, Field(min_length=1)] = "quick"
@@ -83,6 +84,7 @@ class Config(Document):
     readme: Place | None = None
     keep_failed: Flag = False
     minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
+    checkpoint_minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
 
     def with_tour(self) -> Config:
         """The configuration with the studies that it means: the tour's, or none for all.

@@ -43,7 +43,7 @@ class Job:
     """A spec, where results lie, the clock of this process, the threads it may use, and what failed.
 
     Args:
-        keep_failed: whether what failed before is left as it is.
+        keep_failed, checkpoint_minutes: as those of `run_job`.
     """
 
     spec: JobSpec
@@ -52,9 +52,10 @@ class Job:
     threads: int
     machine: str
     attendance: Attendance = field(default_factory=Attendance)
+    keep_failed: bool = False
+    checkpoint_minutes: float | None = None
     failures: list[dict[str, str]] = field(default_factory=list)
     traced: list[str] = field(default_factory=list)
-    keep_failed: bool = False
 
     def trace(self, error: BaseException) -> None:
         """Print the traceback of the job's first error; those of other settings are mostly the same."""

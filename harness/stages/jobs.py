@@ -59,6 +59,7 @@ def run_job(
     threads: int = 1,
     attendance: Attendance | None = None,
     keep_failed: bool = False,
+    checkpoint_minutes: float | None = None,
 ) -> Path:
     """Compute one job and write its tables; the last file written is jobs.parquet.
 
@@ -71,6 +72,7 @@ def run_job(
         threads: how many processor threads the job may use.
         attendance: what the process that attends this one hands on; None for a job on its own.
         keep_failed: where something failed before, write that as it is, and compute nothing.
+        checkpoint_minutes: between two checkpoints of a run; None for `harness.engine.checkpoints.EVERY`.
 
     Returns:
         The job's folder.
@@ -89,7 +91,7 @@ def run_job(
         {"name": name, "version": number} for name, number in spec.versions.items() if name not in named
     ]
     attendance = attendance or Attendance()
-    job = Job(spec, results, Clock(), threads, facts["machine"], attendance, keep_failed=keep_failed)
+    job = Job(spec, results, Clock(), threads, facts["machine"], attendance, keep_failed, checkpoint_minutes)
     job.folder.mkdir(parents=True, exist_ok=True)
     if keep_failed and (job.folder / FAILED).exists():
         failures = json.loads((job.folder / FAILED).read_text())

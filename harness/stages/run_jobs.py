@@ -14,7 +14,7 @@ import polars as pl
 from documents.job import RunsSpec
 from documents.method import Method
 from harness.backends.engine import Engine
-from harness.engine.checkpoints import Checkpoints
+from harness.engine.checkpoints import EVERY, Checkpoints
 from harness.engine.execution import Bundle, cuts, execute, lanes_per_bundle
 from harness.paths import checkpoints_folder
 from harness.planning import tuning
@@ -314,7 +314,9 @@ class _CellRun:
         spec, numbers = self.job.spec, "-".join(map(str, lanes[1:]))
         folder = self.kept_in / f"{self.key}-{numbers}"
         run = {"spec": spec.hash, "cell": self.key, "lanes": numbers}
-        return Checkpoints(folder, run, f"{self._name}, {len(_pairs(lanes))} runs")
+        minutes = self.job.checkpoint_minutes
+        every = EVERY if minutes is None else 60 * minutes
+        return Checkpoints(folder, run, f"{self._name}, {len(_pairs(lanes))} runs", every=every)
 
     @property
     def _name(self) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from documents.errors import InputError
 from harness.planning.workflow import VARIABLE, wiring
+from harness.stages.supervision import main
 from tests.harness.tiny import write_study
 
 
@@ -37,3 +40,17 @@ def test_a_lost_plan_is_named(config, monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "gone.json"))
     with pytest.raises(InputError, match=r"gone\.json.*run snakemake again"):
         wiring(config, is_main_process=False)
+
+
+def test_the_time_between_checkpoints_is_in_the_command_and_in_no_hash(config):
+    usual = wiring(config, is_main_process=True)
+    asked = wiring({**config, "checkpoint_minutes": "2.5"}, is_main_process=True)
+    assert asked.jobs == usual.jobs
+    assert asked.tables == usual.tables
+    assert "--checkpoint-minutes" not in usual.job_command
+    words = shlex.split(asked.job_command.replace("{input.spec:q}", "SPEC"))
+    rest = words[words.index("run") :]
+    with patch("harness.stages.supervision.supervise", return_value=0) as supervised:
+        main(rest)
+    ((command, _), _) = supervised.call_args
+    assert command[-2:] == ["--checkpoint-minutes", "2.5"]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from polars.testing import assert_frame_equal
 
-from documents.job import RunsSpec
+from curvebench.__main__ import main
+from documents.job import RunsSpec, spec_file
 from harness.engine import execution
 from harness.engine.checkpoints import Checkpoints
 from harness.engine.execution import PHASES, Bundle, execute
@@ -32,8 +33,8 @@ SWEEP = WITH_BASES.changed(bases=WITH_BASES.bases[:1], settings=({"learning_rate
 @pytest.fixture
 def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are kept every 10 of their 400 steps."""
-    often = partial(Checkpoints, every=0.0, worth=0.0, share=math.inf)
-    monkeypatch.setattr(run_jobs, "Checkpoints", often)
+    monkeypatch.setattr(run_jobs, "Checkpoints", partial(Checkpoints, worth=0.0, share=math.inf))
+    monkeypatch.setattr(run_jobs, "EVERY", 0.0)
     monkeypatch.setattr(execution, "PRODUCTS", 1)
     monkeypatch.setattr(execution, "RETURNS", 40)
 
@@ -180,3 +181,20 @@ def test_the_journal_counts_time_of_processes_before() -> None:
     begun = journal.read()[2]
     journal.step(5, 60.0)
     assert journal.read()[1:] == (5, begun - 60.0)
+
+
+def test_runs_are_kept_as_often_as_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+
+    def watched(folder: Path, of: Any, name: str, every: float) -> Checkpoints:
+        made.append(every)
+        return Checkpoints(folder, of, name, every)
+
+    monkeypatch.setattr(run_jobs, "Checkpoints", watched)
+    spec_file(tmp_path, SWEEP).parent.mkdir(parents=True)
+    spec_file(tmp_path, SWEEP).write_text(SWEEP.to_json())
+    main(["run", str(spec_file(tmp_path, SWEEP)), "--results", str(tmp_path), "--checkpoint-minutes", "2.5"])
+    assert set(made) == {150.0}
+    made.clear()
+    run(SWEEP, tmp_path)
+    assert set(made) == {900.0}
