@@ -150,7 +150,8 @@ from harness.stages import devices, jobs
 see, run = devices.see_own, jobs.run_job
 loaded = lambda: [name for name in ("torch", "jax") if name in sys.modules]
 devices.see_own = lambda device: (print("before", loaded()), see(device))
-jobs.run_job = lambda *given: (print("visible", repr(os.environ["CUDA_VISIBLE_DEVICES"])), run(*given))[1]
+visible = lambda: print("visible", repr(os.environ["CUDA_VISIBLE_DEVICES"]))
+jobs.run_job = lambda *given, **options: (visible(), run(*given, **options))[1]
 sys.exit(main(["run", *sys.argv[1:]]))
 """
 
