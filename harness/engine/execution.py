@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -46,6 +46,7 @@ PRODUCTS = 10**10
 LEAST_PRODUCTS = (
     10**6
 )  # of a step, which costs its calls besides: so a piece has 10,000 steps, or a thousandth
+PIECE_SECONDS = 5.0  # about the most between two moments at which a SIGTERM is heeded
 PHASES = ("import", "data", "compile", "step", "evaluation")
 CHECKPOINT = "checkpoint"  # a phase that is no column of its own in tables
 
@@ -669,7 +670,7 @@ def execute(
             loaded = load(bundle, engine)
             engine.finish(loaded.carry)
         if checkpoints is not None:
-            keeper = _Keeper(checkpoints, engine, clock, record, np.cumsum(pieces))
+            keeper = _Keeper(checkpoints, engine, clock, record)
             loaded = keeper.newest(loaded)
             if record.done:
                 progress(record.done)
@@ -683,8 +684,11 @@ def execute(
             renew = None
             if bundle.reestimation is not None and bundle.points:
                 renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
-        left = [piece for piece, end in zip(pieces, np.cumsum(pieces), strict=True) if end > record.done]
-        inputs = stack.enter_context(prefetch_inputs(bundle, engine, left, record.done, longest))
+        bounds = np.cumsum(pieces)
+        left = np.diff([record.done, *bounds[bounds > record.done]]).tolist()
+        pace = Pace()
+        cut = left if keeper is None else pace.cut(left)
+        inputs = stack.enter_context(prefetch_inputs(bundle, engine, cut, record.done, longest))
         if keeper is not None:
             stack.enter_context(keeper.termination)
 
@@ -702,7 +706,7 @@ def execute(
 
         if not record.rows:
             measure()
-        for piece in left:
+        while record.done < steps:
             if renew is not None and record.done in bundle.points:
                 record.ended.update(ops, carry, record.done)
                 with clock.phase("step"):
@@ -711,10 +715,12 @@ def execute(
                 record.seconds += taken[:, None]
             with clock.phase("data"):
                 given = next(inputs)
+            before = clock.seconds["step"]
             with clock.phase("step"):
                 carry = advance(carry, constants, given)
                 engine.finish(carry)
-            record.done += piece
+            record.done += len(given.step)
+            pace.a_step = (clock.seconds["step"] - before) / len(given.step)
             if record.done in ends:
                 measure()
                 progress(record.done)
@@ -733,18 +739,31 @@ def execute(
     )
 
 
-class _Keeper:
-    """Keeps a run between its pieces, and has it go on from there.
+@dataclass
+class Pace:
+    """Cuts pieces again where steps turn out slow, so that a run can be kept soon; no result depends on it.
 
     Args:
-        ends: after how many steps each piece ends.
+        a_step: seconds that one took last; infinite before the first, which is then run alone.
     """
 
-    def __init__(
-        self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record, ends: np.ndarray
-    ) -> None:
+    a_step: float = math.inf
+
+    def cut(self, pieces: Iterable[int]) -> Iterator[int]:
+        """The lengths of what is run at once."""
+        for piece in pieces:
+            while piece:
+                length = min(piece, max(int(PIECE_SECONDS / self.a_step), 1))
+                yield length
+                piece -= length
+
+
+class _Keeper:
+    """Keeps a run between its pieces, and has it go on from there."""
+
+    def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record) -> None:
         self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
-        self.ends, self.begun = ends, dict(clock.seconds)
+        self.begun = dict(clock.seconds)
         self.termination = DeferredTermination()
 
     def newest(self, loaded: Loaded) -> Loaded:
@@ -752,8 +771,6 @@ class _Keeper:
         engine, record, ops = self.engine, self.record, self.engine.ops
 
         def restored(checkpoint: Checkpoint) -> Loaded:
-            if checkpoint.done not in self.ends:
-                raise ValueError("its steps are cut otherwise")
             arrays = checkpoint.arrays
             carry = engine.restored(loaded.carry, arrays)
             matrices = tuple(ops.bases(arrays[f"matrix {n}"]) for n in range(len(loaded.constants.matrices)))
@@ -814,29 +831,36 @@ class TerminationTracker:
 
 @contextmanager
 def prefetch_inputs(
-    bundle: Bundle, engine: Engine, lengths: Sequence[int], start: int = 0, room: int | None = None
+    bundle: Bundle, engine: Engine, lengths: Iterable[int], start: int = 0, room: int | None = None
 ) -> Iterator[Iterator[Inputs]]:
     """The inputs of successive pieces after `start` steps, each sent as so many as `room`.
 
-    Where they are much work, they are made while the piece before is run.
+    Where they are much work, they are made while the piece before is run. A length is asked for when its
+    inputs are made.
     """
-    starts = start + np.concatenate([[0], np.cumsum(lengths)])
 
-    def make(number: int) -> Inputs:
+    def make(end: int, length: int) -> Inputs:
         with engine.context():
-            return stretch_inputs(bundle, engine, int(starts[number]), lengths[number], room)
+            return stretch_inputs(bundle, engine, end - length, length, room)
+
+    def ends() -> Iterator[tuple[int, int]]:
+        end = start
+        for length in lengths:
+            end += length
+            yield end, length
 
     if not bundle.workload.streamed and not bundle.is_random:
-        yield map(make, range(len(lengths)))
+        yield itertools.starmap(make, ends())
         return
 
     def prefetched() -> Iterator[Inputs]:
-        waiting = executor.submit(make, 0)
-        for number in range(1, len(lengths) + 1):
-            given = waiting.result()
-            if number < len(lengths):
-                waiting = executor.submit(make, number)
-            yield given
+        waiting: list[Future[Inputs]] = []
+        for piece in ends():
+            waiting.append(executor.submit(make, *piece))
+            if len(waiting) > 1:
+                yield waiting.pop(0).result()
+        for last in waiting:
+            yield last.result()
 
     with ThreadPoolExecutor(1) as executor:
         yield prefetched()

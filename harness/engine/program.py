@@ -584,9 +584,12 @@ class Program:
         goes_on = goes_on & ((carry.stopped_at == 0)[..., None] | (steps <= carry.stopped_at[..., None]))
         count = ops.sum(ops.astype_float(goes_on), axis=-1)
         is_first = (carry.losses.count == 0) & (count > 0)
+        total, counted = carry.losses.total, ops.where(goes_on, losses, 0.0)
+        for step in range(len(steps)):  # one by one: a sum would round by how many steps are taken together
+            total = total + counted[..., step]
         return carry._replace(
             losses=StepLosses(
-                total=carry.losses.total + ops.sum(ops.where(goes_on, losses, 0.0), axis=-1),
+                total=total,
                 count=carry.losses.count + count,
                 first=ops.where(is_first, losses[..., 0], carry.losses.first),
             )

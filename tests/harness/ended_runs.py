@@ -54,13 +54,13 @@ class KillingClock(Clock):
 
 
 def main(name: str, backend: str, precision: str, folder: Path, moment: Moment) -> None:
-    """Run a bundle, kept at every piece of two steps, and write what it did."""
+    """Run a bundle, kept at every piece of two steps, of one where that took long; write what it did."""
 
     def end(number: int, frame: FrameType | None) -> None:
         os._exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
-    execution.PRODUCTS, execution.RETURNS = 1, STEPS // 2
+    execution.PRODUCTS, execution.RETURNS, execution.PIECE_SECONDS = 1, STEPS // 2, 0.003
     kept = Checkpoints(folder / "run", {"run": name}, every=0.0, worth=0.0, share=math.inf)
     bundle = replace(BUNDLES[name](STEPS), evaluations=STEPS // 4)
     found = execute(bundle, engine(backend, precision), KillingClock(moment), checkpoints=kept)

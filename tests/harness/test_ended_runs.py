@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 from tests.harness.ended_runs import RESULT, STEPS, Moment
 
 KILLS = 20
-NEVER = Moment("step", STEPS + 1, 0, signal.SIGKILL)
+NEVER = Moment("step", 10 * STEPS, 0, signal.SIGKILL)
 CASES = [
     ("soap", "torch", "float32"),
     ("shampoo", "jax", "float32"),

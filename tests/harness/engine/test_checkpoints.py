@@ -25,7 +25,7 @@ from harness.backends.engine import engine
 from harness.backends.torch_engine import TorchEngine
 from harness.engine import execution
 from harness.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
-from harness.engine.execution import Bundle, Clock, Record, Trajectories, execute, load, pieces_of
+from harness.engine.execution import Bundle, Clock, Pace, Record, Trajectories, execute, load, pieces_of
 from harness.registry import find_rule
 from tests.harness.basis_estimation import test_reestimation as renewed
 from tests.harness.engine import test_minibatch_loss as with_losses
@@ -109,7 +109,8 @@ class EndingClock(Clock):
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stretches are cut in pieces of two steps at most, as those of runs that take long are."""
+    """Pieces have two steps at most, as those of runs that take long; runs that are kept take them singly."""
+    monkeypatch.setattr(execution, "PIECE_SECONDS", 0.0)
     monkeypatch.setattr(execution, "PRODUCTS", 1)
     monkeypatch.setattr(execution, "RETURNS", STEPS // 2)
 
@@ -362,6 +363,16 @@ def test_a_sigterm_waits_and_is_handled_once(asked: list[int]) -> None:
         with pytest.raises(Asked):
             deferred.pass_on()
     assert len(asked) == 1
+
+
+def test_pieces_are_cut_by_how_long_steps_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "PIECE_SECONDS", 5.0)
+    pace, found = Pace(), list[int]()
+    then = (1.2, 60.0, 2.0, 0.01, 60.0, 60.0, 60.0, 60.0)  # seconds that a step of each takes
+    for length, seconds in zip(pace.cut([7, 7, 3]), then, strict=True):
+        found.append(length)
+        pace.a_step = seconds
+    assert found == [*(1, 4, 1, 1), 7, *(1, 1, 1)]
 
 
 # --- pieces --------------------------------------------------------------------------------------
