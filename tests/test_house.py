@@ -36,6 +36,7 @@ PACKAGES = tuple(MAY_IMPORT)
 # one for the data that it carries, one for its command, one for a profile that names it
 UNIMPORTED = {"scikit-learn", "snakemake", "snakemake-executor-plugin-slurm"}
 ARRAYS_ONLY = {
+    "PIL",
     "numpy",
     "scipy",
     "sklearn",

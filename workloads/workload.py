@@ -34,6 +34,47 @@ class Random(Protocol):
         """A fresh generator for a named purpose; `shared` gives every seed the same one."""
 
 
+class DataSource(Protocol):
+    """The examples of a split by number, read when they are needed: from files, or made.
+
+    Several threads fetch at once.
+    """
+
+    def __len__(self) -> int:
+        """The number of examples."""
+
+    def fetch(self, number: int, generator: np.random.Generator | None) -> Mapping[str, np.ndarray]:
+        """The fields of an example, a function of the arguments alone.
+
+        Args:
+            number: of the example, from 0.
+            generator: draws what training draws for this example at this place of this step, such as a crop;
+                None for the example as evaluation sees it.
+        """
+
+    def placeholder(self, is_training: bool) -> Mapping[str, np.ndarray]:
+        """Fields of the shapes and types that `fetch` gives, without reading anything."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the provenance of a run is to say of what has been fetched, such as files that are damaged."""
+
+
+Split = Mapping[str, np.ndarray] | DataSource
+
+
+def examples_in(split: Split) -> int:
+    """The number of examples."""
+    return len(next(iter(split.values()))) if isinstance(split, Mapping) else len(split)
+
+
+def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
+    """Fields of the shapes and types of one example in training."""
+    if isinstance(split, Mapping):
+        return {name: values[0] for name, values in split.items()}
+    return split.placeholder(is_training=True)
+
+
 @dataclass(frozen=True)
 class Setting(Option):
     """One choice that a study may make about a workload; any value where nothing reads it."""
@@ -131,13 +172,13 @@ class Problem:
     Args:
         parameters: initial parameters by name, in the order that flattening keeps.
         splits: `train` and, where there are any, `validation` and `test`; each maps field names to
-            arrays whose leading axis counts examples.
+            arrays whose leading axis counts examples, or is a `DataSource`.
         state: model state such as running means; empty for most.
         facts: numbers known of the instance, such as the least loss that can be reached.
     """
 
     parameters: dict[str, np.ndarray]
-    splits: dict[str, dict[str, np.ndarray]]
+    splits: Mapping[str, Any]  # each a Split
     state: dict[str, np.ndarray] = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
 
@@ -175,7 +216,7 @@ class Workload:
         evaluation_batch: examples that evaluation sees at once, its values then being means over examples;
             None for all. Splits stay on the host where there is one.
         streamed: whether minibatches are cut on the host and sent, since the training data do not fit the
-            device; the fields of its splits need a leading axis and take integer arrays as indices.
+            device; always where a split is a `DataSource`.
         alone: whether each run is a job of its own, as runs of hours are.
         files: `files(settings) -> paths`, the data files that the problem is read from; their content is part
             of a job's hash. A very large set names an index of its files with their checksums.

@@ -27,6 +27,7 @@ class Engine(Derivatives, Protocol):
     device: str
     policy: Policy
     notes: list[str]  # named fallbacks, for the provenance
+    threads: int  # of the processor, that it is held to and that fetch what it is sent
 
     def context(self) -> AbstractContextManager[Any]:
         """The settings that everything below must run in; none is changed globally."""

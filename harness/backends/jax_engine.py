@@ -33,6 +33,7 @@ class JaxEngine:
         self.model_ops = self.single_run_ops = table_of_model(self.ops, self.policy)
         self.many_examples = MANY_EXAMPLES if device == "cpu" else math.inf
         self.notes: list[str] = []
+        self.threads = 1
 
     def context(self) -> AbstractContextManager[Any]:
         stack = ExitStack()
@@ -119,7 +120,7 @@ class JaxEngine:
         return sent
 
     def limit_threads(self, threads: int) -> None:
-        pass  # JAX reads the environment variable NPROC when it is imported
+        self.threads = threads  # JAX reads the environment variable NPROC when it is imported
 
     def finish(self, value: Any) -> None:
         jax.block_until_ready(value)

@@ -79,6 +79,7 @@ class TorchEngine:
         self.single_run_ops = table_of_model(single, self.policy)
         self.many_examples = math.inf
         self.notes: list[str] = []
+        self.threads = 1
         self.compiler, self.fused = compiler, fused
         on_cpu = ENTRIES_WORTH_COMPILING if device == "cpu" else 0
         self.worth_compiling = on_cpu if worth_compiling is None else worth_compiling
@@ -241,6 +242,7 @@ class TorchEngine:
 
     def limit_threads(self, threads: int) -> None:
         torch.set_num_threads(threads)
+        self.threads = threads
 
     def finish(self, value: Any) -> None:
         if self.device.startswith("cuda"):

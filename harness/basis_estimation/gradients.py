@@ -11,9 +11,10 @@ import numpy as np
 
 from harness.backends.engine import Engine
 from harness.engine.derivatives import sampled_gradients
+from harness.engine.examples import gathered, generators_of
 from harness.seeding import batch_order
 from optimizers.bases import Estimator, Group
-from workloads.workload import Problem, Random, Workload
+from workloads.workload import Problem, Random, Workload, examples_in
 
 # Gradients mapped at once, at most, and their bytes on a CPU: full batches of digits take 1.6 times as long
 # out of its caches, and single gradients of the linear network 12 times.
@@ -101,7 +102,7 @@ def chunk_of(what: GradientSampling, engine: Engine, problem: Problem) -> int:
         return 1
     most = CHUNK
     if engine.device == "cpu":
-        examples = what.settings.get("batch_size") or len(next(iter(problem.splits["train"].values())))
+        examples = what.settings.get("batch_size") or examples_in(problem.splits["train"])
         parameters = problem.parameters.values()
         rows = sum(value.shape[0] if value.ndim else 1 for value in parameters)
         numbers = 2 * sum(value.size for value in parameters) + 2 * examples * rows
@@ -115,16 +116,16 @@ def _chunks(
     """Parameters, model state, batches and noise of equally many samples at a time; the last are padded."""
     ops, rng, noise_rng = engine.ops, random("egop sampling"), random("egop noise")
     train = problem.splits["train"]
-    size = what.settings.get("batch_size") or len(next(iter(train.values())))
+    size = what.settings.get("batch_size") or examples_in(train)
     chunk = chunk_of(what, engine, problem)
     padded = chunk * math.ceil(what.count / chunk)
     batch_size = what.settings.get("batch_size")
     order = None
     if batch_size is not None:
-        examples = len(next(iter(train.values())))
-        order = batch_order(random, examples, batch_size, padded, purpose="egop batches")
-    # Data that do not fit the device are cut where they lie.
-    data = train if what.workload.streamed else {name: ops.asarray(array) for name, array in train.items()}
+        order = batch_order(random, examples_in(train), batch_size, padded, purpose="egop batches")
+    data: dict[str, Any] = {}
+    if not what.workload.streamed:
+        data = {name: ops.asarray(array) for name, array in train.items()}
     model = {name: ops.asarray(array) for name, array in problem.state.items()}
     for start in range(0, padded, chunk):
         drawn = [_draw(what, problem, rng) for _ in range(chunk)]
@@ -132,8 +133,10 @@ def _chunks(
         batch = data
         if order is not None:
             picked = order[start : start + chunk]
-            if what.workload.streamed:
-                batch = {name: ops.asarray(values[picked]) for name, values in data.items()}
+            if what.workload.streamed:  # cut where they lie
+                generators = generators_of([random], "egop examples of sample", start)
+                found = gathered(train, picked[:, None], engine.threads, generators)
+                batch = {name: ops.asarray(values[:, 0]) for name, values in found.items()}
             else:
                 batch = {name: values[ops.asarray(picked)] for name, values in data.items()}
         noise = {}

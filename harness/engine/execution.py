@@ -6,8 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -28,6 +27,7 @@ from harness.engine.derivatives import (
     model_of,
     step_evaluation,
 )
+from harness.engine.examples import gathered, generators_of, made_ahead, placeholders
 from harness.engine.layout import Layout, end_to_end, layout
 from harness.engine.program import Carry, Constants, Inputs, Program, StepLosses, Update, Work
 from harness.interop.foreign import TorchRule, closure_evaluations
@@ -36,7 +36,16 @@ from optimizers.bases import Change
 from optimizers.needs import Need
 from optimizers.rule import Rule
 from optimizers.state_precision import with_parameters_in_half
-from workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Problem, Random, Workload
+from workloads.workload import (
+    GRADIENT_NORM,
+    MINIBATCH_LOSS,
+    Problem,
+    Random,
+    Split,
+    Workload,
+    examples_in,
+    placeholder_of,
+)
 
 SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
 RETURNS = 1000  # to the host in a run, about, where a checkpoint can be written: in 12 hours every 43 s
@@ -81,7 +90,7 @@ class Bundle:
     Args:
         problems: one a seed.
         settings: the workload's settings.
-        randoms: one a seed, for noise; may be left out where the workload has none.
+        randoms: one a seed, for noise and data sources; may be left out where the workload has neither.
         orders: (steps, S, batch_size) indices of the minibatches, or None for the full batch.
         hyperparameters: (K,) values by name, complete.
         matrices: V by the names of the parameters that a basis changes together, (S, n, r).
@@ -117,6 +126,11 @@ class Bundle:
             raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
         if any(need.draw for need in self.rule.needs) and len(self.randoms) != len(self.problems):
             raise ValueError(f"{self.rule.name} draws targets: randoms needs a generator a problem")
+        sources = [name for name, split in self.problems[0].splits.items() if not isinstance(split, Mapping)]
+        if sources and not self.workload.streamed:
+            raise ValueError(f"{self.workload.name}: {', '.join(sources)} is a data source: set streamed")
+        if sources and len(self.randoms) != len(self.problems):
+            raise ValueError(f"{self.workload.name} has data sources: randoms needs a generator a problem")
         if self.workload.streamed and self.orders is None:
             raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
         parts = self.gradient_accumulation
@@ -165,7 +179,7 @@ class Bundle:
         """The shape of the model's outputs for a minibatch, (examples, ..., C)."""
         likelihood, problem = self.workload.likelihood, self.problems[0]
         assert likelihood is not None, "a need draws only from a likelihood"
-        one = {name: values[:1] for name, values in problem.splits["train"].items()}
+        one = {name: value[None] for name, value in placeholder_of(problem.splits["train"]).items()}
         draw = self.workload.noise
         noise = {} if draw is None else draw(self.settings, np.random.default_rng(0), 1)
         found = likelihood.outputs(numpy_ops(), problem.parameters, problem.state, one, noise)
@@ -218,7 +232,7 @@ class Bundle:
         """Examples in a minibatch, all of the training split where there is none."""
         if self.orders is not None:
             return int(self.orders.shape[2])
-        return len(next(iter(self.problems[0].splits["train"].values())))
+        return examples_in(self.problems[0].splits["train"])
 
     def part(self, seeds: slice, settings: slice) -> Bundle:
         """Some of its lanes."""
@@ -273,9 +287,9 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
     basis = sum(math.prod(shape) * max(1, separate_copies(*shape)) for shape in shapes)
-    held = [split for name, split in problem.splits.items() if is_held(workload, name)]
+    held = [arrays_of(split) for name, split in problem.splits.items() if is_held(workload, name)]
     evaluated = [problem.splits[name] for name in workload.evaluated_splits]
-    examples = max((len(next(iter(split.values()))) for split in evaluated), default=0)
+    examples = max(map(examples_in, evaluated), default=0)
     parts = bundle.gradient_accumulation
     at_once = max(bundle.batch_size // parts, min(examples, workload.evaluation_batch or examples))
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
@@ -329,15 +343,20 @@ class Loaded:
     splits: Mapping[str, Mapping[str, Any]]
 
 
-def _stacked(bundle: Bundle, split: str, examples: Any = slice(None)) -> dict[str, np.ndarray]:
+def arrays_of(split: Split) -> dict[str, np.ndarray]:
+    """The fields of a split that is held on the device."""
+    assert isinstance(split, Mapping), "data sources are streamed"
+    return dict(split)
+
+
+def _stacked(
+    bundle: Bundle, split: str, examples: Callable[[Split], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
     """Some examples of a split: (examples, ...) where seeds share it, else (S, examples, ...)."""
-    first = bundle.problems[0].splits[split]
     if bundle.workload.shared_data:
-        return {name: values[examples] for name, values in first.items()}
-    return {
-        name: np.stack([problem.splits[split][name][examples] for problem in bundle.problems])
-        for name in first
-    }
+        return examples(bundle.problems[0].splits[split])
+    found = [examples(problem.splits[split]) for problem in bundle.problems]
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
 def evaluated_of(workload: Workload) -> Evaluated:
@@ -380,7 +399,7 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
         averages_losses=MINIBATCH_LOSS in workload.metrics,
     )
     splits = {
-        split: {name: ops.asarray(array) for name, array in _stacked(bundle, split).items()}
+        split: {name: ops.asarray(array) for name, array in _stacked(bundle, split, arrays_of).items()}
         for split in bundle.problems[0].splits
         if is_held(workload, split)
     }
@@ -453,7 +472,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
 def _compile_evaluation(bundle: Bundle, engine: Engine, mapped: OverLanes, call: Callable[[], Any]) -> None:
     """Compile a single run's metrics, where its evaluations are worth the time."""
     splits = bundle.problems[0].splits
-    examples = sum(len(next(iter(splits[name].values()))) for name in bundle.workload.evaluated_splits)
+    examples = sum(examples_in(splits[name]) for name in bundle.workload.evaluated_splits)
     work = float(bundle.evaluations) * examples * bundle.layout.total
     if bundle.lanes == (1, 1):
         engine.compile_alone(mapped.single, work, call, "evaluation")
@@ -471,30 +490,38 @@ def _in_pieces(
     size = bundle.workload.evaluation_batch
     assert size is not None
     splits = bundle.problems[0].splits
-    counts = {split: len(next(iter(splits[split].values()))) for split in bundle.workload.evaluated_splits}
+    counts = {split: examples_in(splits[split]) for split in bundle.workload.evaluated_splits}
+    pieces = [
+        (split, start, min(start + size, count))
+        for split, count in counts.items()
+        for start in range(0, count, size)
+    ]
+    fetches = any(not isinstance(splits[split], Mapping) for split in counts)
     compiled: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {}
 
-    def piece(split: str, start: int) -> dict[str, Any]:
-        stop = min(start + size, counts[split])
-        arrays = _stacked(bundle, split, np.arange(start, stop))
+    def sent(split: str, examples: Callable[[Split], dict[str, np.ndarray]]) -> dict[str, Any]:
+        arrays = _stacked(bundle, split, examples)
         return {split: {name: engine.ops.asarray(array) for name, array in arrays.items()}}
 
-    for split, count in counts.items():
-        for start in {0, (count - 1) // size * size}:
-            length = min(size, count - start)
-            if (split, length) not in compiled:
-                given = (carry, constants, piece(split, start))
-                _compile_evaluation(bundle, engine, mapped, partial(values, *given))
-                compiled[split, length] = engine.compiled(values, *given)
+    def piece(number: int) -> dict[str, Any]:
+        split, start, stop = pieces[number]
+        with engine.context():
+            return sent(split, partial(gathered, numbers=np.arange(start, stop), threads=engine.threads))
+
+    for split, start, stop in pieces:
+        if (split, stop - start) not in compiled:
+            given = (carry, constants, sent(split, partial(placeholders, count=stop - start)))
+            _compile_evaluation(bundle, engine, mapped, partial(values, *given))
+            compiled[split, stop - start] = engine.compiled(values, *given)
 
     def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}
-        for split, count in counts.items():
-            for start in range(0, count, size):
-                length = min(size, count - start)
-                found = host(compiled[split, length](carry, constants, piece(split, start)))
+        numbers = range(len(pieces))
+        with made_ahead(piece, numbers) if fetches else nullcontext(map(piece, numbers)) as made:
+            for (split, start, stop), arrays in zip(pieces, made, strict=True):
+                found = host(compiled[split, stop - start](carry, constants, arrays))
                 for name, value in found.items():
-                    sums[name] = sums.get(name, 0.0) + value * (length / count)
+                    sums[name] = sums.get(name, 0.0) + value * ((stop - start) / counts[split])
         return sums
 
     return evaluate
@@ -538,7 +565,8 @@ def stretch_inputs(
     batch = None
     if bundle.workload.streamed:
         assert order is not None, "__post_init__ asks for minibatches"
-        batch = {name: sent(array) for name, array in _minibatches(bundle, order).items()}
+        minibatches = _minibatches(bundle, order, start, engine.threads)
+        batch = {name: sent(array) for name, array in minibatches.items()}
     drawn = _noise(bundle, start, length)
     return Inputs(
         step=np.asarray(np.arange(start + 1, start + length + 1) - before, kind),
@@ -549,17 +577,33 @@ def stretch_inputs(
     )
 
 
-def _minibatches(bundle: Bundle, order: np.ndarray) -> dict[str, np.ndarray]:
-    """Minibatches (steps, S, batch_size, ...) by field, cut on the host."""
+def _filled(inputs: Inputs, length: int) -> Inputs:
+    """Inputs with the number and the schedule of their last step repeated to a length."""
+    missing = length - len(inputs.step)
+    step, schedule = (np.pad(values, (0, missing), "edge") for values in (inputs.step, inputs.schedule))
+    return inputs._replace(step=step, schedule=schedule)
+
+
+def _minibatches(bundle: Bundle, order: np.ndarray, start: int, threads: int) -> dict[str, np.ndarray]:
+    """The minibatches of the steps after `start`, (steps, S, batch_size, ...) by field, on the host."""
+
+    def drawn(seeds: slice, split: Split) -> dict[str, np.ndarray]:
+        generators = generators_of(bundle.randoms[seeds], "examples of step", start + 1)
+        return gathered(split, order[:, seeds], threads, generators)
+
     if bundle.workload.shared_data:
-        return {name: values[order] for name, values in bundle.problems[0].splits["train"].items()}
-    return {
-        name: np.stack(
-            [problem.splits["train"][name][order[:, seed]] for seed, problem in enumerate(bundle.problems)],
-            axis=1,
-        )
-        for name in bundle.problems[0].splits["train"]
-    }
+        return drawn(slice(None), bundle.problems[0].splits["train"])
+    found = [
+        drawn(slice(seed, seed + 1), problem.splits["train"]) for seed, problem in enumerate(bundle.problems)
+    ]
+    return {name: np.concatenate([one[name] for one in found], axis=1) for name in found[0]}
+
+
+def _notes(bundle: Bundle) -> list[str]:
+    """What data sources say of what has been fetched."""
+    splits = [split for problem in bundle.problems for split in problem.splits.items()]
+    sources = [(name, split) for name, split in splits if not isinstance(split, Mapping)]
+    return [f"{name}: {note}" for name, source in sources for note in source.notes]
 
 
 def _noise(bundle: Bundle, start: int, length: int) -> dict[str, np.ndarray] | None:
@@ -581,7 +625,8 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
         order = bundle.orders[:1]
         one = order.nbytes
         if bundle.workload.streamed:
-            one += sum(array.nbytes for array in _minibatches(bundle, order).values())
+            example = placeholder_of(bundle.problems[0].splits["train"])
+            one += order.size * sum(array.nbytes for array in example.values())
     if bundle.is_random:
         one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * len(bundle.problems)
     products = max(bundle.batch_size * bundle.layout.total, LEAST_PRODUCTS)
@@ -675,20 +720,19 @@ def execute(
             if record.done:
                 progress(record.done)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
+        bounds, pace = np.cumsum(pieces), Pace()
+        left = np.diff([record.done, *bounds[bounds > record.done]]).tolist()
+        cut = left if keeper is None else pace.cut(left)
+        inputs = stack.enter_context(prefetch_inputs(bundle, engine, cut, record.done, max(pieces)))
+        with clock.phase("data"):
+            given = next(inputs)
         with clock.phase("compile"):
             evaluate = evaluator(bundle, engine, loaded)
-            longest = max(pieces)
-            first = stretch_inputs(bundle, engine, 0, longest)
-            advance = engine.segment(program, carry, constants, first, steps)
-            del first, loaded  # with the first carry, of which nothing is to stay
+            advance = engine.segment(program, carry, constants, _filled(given, max(pieces)), steps)
+            del loaded  # with the first carry, of which nothing is to stay
             renew = None
             if bundle.reestimation is not None and bundle.points:
                 renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
-        bounds = np.cumsum(pieces)
-        left = np.diff([record.done, *bounds[bounds > record.done]]).tolist()
-        pace = Pace()
-        cut = left if keeper is None else pace.cut(left)
-        inputs = stack.enter_context(prefetch_inputs(bundle, engine, cut, record.done, longest))
         if keeper is not None:
             stack.enter_context(keeper.termination)
 
@@ -713,19 +757,21 @@ def execute(
                     carry, constants, taken = renew(record.done, carry, constants)
                     engine.finish(carry)
                 record.seconds += taken[:, None]
-            with clock.phase("data"):
-                given = next(inputs)
             before = clock.seconds["step"]
             with clock.phase("step"):
                 carry = advance(carry, constants, given)
                 engine.finish(carry)
             record.done += len(given.step)
             pace.a_step = (clock.seconds["step"] - before) / len(given.step)
+            engine.notes += sorted(set(_notes(bundle)).difference(engine.notes))
             if record.done in ends:
                 measure()
                 progress(record.done)
-            if keeper is not None and record.done < steps:
-                keeper.offer(carry, constants)
+            if record.done < steps:
+                if keeper is not None:
+                    keeper.offer(carry, constants)
+                with clock.phase("data"):
+                    given = next(inputs)
         state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
         record.ended.update(ops, carry, record.done)
     return Trajectories(
@@ -839,28 +885,17 @@ def prefetch_inputs(
     inputs are made.
     """
 
-    def make(end: int, length: int) -> Inputs:
+    def make(piece: tuple[int, int]) -> Inputs:
+        begin, length = piece
         with engine.context():
-            return stretch_inputs(bundle, engine, end - length, length, room)
+            return stretch_inputs(bundle, engine, begin, length, room)
 
-    def ends() -> Iterator[tuple[int, int]]:
-        end = start
+    def places() -> Iterator[tuple[int, int]]:
+        begin = start
         for length in lengths:
-            end += length
-            yield end, length
+            yield begin, length
+            begin += length
 
-    if not bundle.workload.streamed and not bundle.is_random:
-        yield itertools.starmap(make, ends())
-        return
-
-    def prefetched() -> Iterator[Inputs]:
-        waiting: list[Future[Inputs]] = []
-        for piece in ends():
-            waiting.append(executor.submit(make, *piece))
-            if len(waiting) > 1:
-                yield waiting.pop(0).result()
-        for last in waiting:
-            yield last.result()
-
-    with ThreadPoolExecutor(1) as executor:
-        yield prefetched()
+    is_much_work = bundle.workload.streamed or bundle.is_random
+    with made_ahead(make, places()) if is_much_work else nullcontext(map(make, places())) as made:
+        yield made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,18 @@ import numpy as np
 
 from documents.errors import InputError
 from harness.backends.numpy_ops import numpy_ops
+from harness.engine.examples import gathered, generators_of
 from harness.seeding import WorkloadRandom
-from workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Settings, Workload, split_of
+from workloads.workload import (
+    GRADIENT_NORM,
+    MINIBATCH_LOSS,
+    Random,
+    Settings,
+    Split,
+    Workload,
+    examples_in,
+    split_of,
+)
 
 FEW = 8  # examples
 ELSEWHERE = (Path(__file__).parents[1], Path(np.__file__).parent)  # whose lines are none of a workload
@@ -35,7 +45,7 @@ def check_evaluation(workload: Workload, settings: Settings) -> None:
     problem = _evaluated("problem", lambda _: workload.problem(settings, random), None)
 
     def loss(examples: int | None) -> Any:
-        batch = _first(problem.splits["train"], examples)
+        batch = _first(problem.splits["train"], examples, random)
         count = min(map(len, batch.values()), default=0)
         noise = workload.noise(settings, random("noise"), count) if workload.noise else {}
         return workload.loss(ops, problem.parameters, problem.state, batch, noise)[0]
@@ -57,9 +67,11 @@ def check_evaluation(workload: Workload, settings: Settings) -> None:
         )
 
 
-def _first(split: Mapping[str, Any], examples: int | None) -> dict[str, Any]:
-    """The first examples of a split, or all."""
-    return {name: value[np.arange(len(value))[:examples]] for name, value in split.items()}
+def _first(split: Split, examples: int | None, random: Random | None = None) -> dict[str, Any]:
+    """The first examples of a split, or all; as training sees them where it is given what they draw from."""
+    numbers = np.arange(examples_in(split))[None, None, :examples]
+    generators = None if random is None else generators_of([random], "examples of step", 1)
+    return {name: values[0, 0] for name, values in gathered(split, numbers, 1, generators).items()}
 
 
 def _evaluated(name: str, call: Callable[[int | None], Any], in_runs: int | None) -> Any:

@@ -32,7 +32,7 @@ from harness.registry import find_workload
 from harness.seeding import WorkloadRandom, batch_order
 from harness.stages.supervision import FAILED, Attendance, FailedBefore, Failure
 from optimizers.bases import CHANGES, Change, Group, bases
-from workloads.workload import Problem, Workload
+from workloads.workload import Problem, Workload, examples_in
 
 BASIS_STREAM = "egop basis"  # of random numbers
 PARTS = "parts"  # in a job's folder: the tables of lanes that are done, as long as others are not
@@ -107,7 +107,7 @@ class Instance:
     @property
     def examples(self) -> int:
         """The number of training examples."""
-        return len(next(iter(self.problem.splits["train"].values())))
+        return examples_in(self.problem.splits["train"])
 
 
 def instance(workload: Workload, settings: Mapping[str, Any], seed: int) -> Instance:

@@ -16,7 +16,7 @@ from harness.planning.studies import rule_of
 from harness.stages.job import Cell, Job, LoadedBasis, precision_of
 from harness.stages.supervision import Failure, Lanes
 from results import schema
-from workloads.workload import Workload
+from workloads.workload import Workload, examples_in
 
 LOSSES = ("train_loss", "validation_loss", "test_loss")  # the first that is evaluated shows a divergence
 
@@ -205,8 +205,7 @@ def _row(
 
 def _batch(cell: Cell, bundle: Bundle) -> int:
     """How many examples a gradient is of."""
-    train = bundle.problems[0].splits["train"]
-    return cell.workload_spec.settings.get("batch_size") or len(next(iter(train.values())))
+    return cell.workload_spec.settings.get("batch_size") or examples_in(bundle.problems[0].splits["train"])
 
 
 def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dict[str, Any]:

@@ -1,0 +1,154 @@
+"""Images as a data source: what is fetched, damage that is named and counted, decoded images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workloads.images.photographs import damaged, write, write_set
+from workloads.data import DataDamaged
+from workloads.images.decoded import DecodedImages, decoded_file, write_decoded
+from workloads.images.decoding import centre_crop, decode, five_crops, random_box, resized_crop
+from workloads.images.folders import IndexedImage, examined
+from workloads.images.source import ImageSource
+
+SIDE, SHORTER = 16, 20
+CLASSES = ("n00", "n01")
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def source(folder: Path, lines: list[IndexedImage], **changes: Any) -> ImageSource:
+    """The training images of a folder."""
+    chosen = [line for line in lines if line.split == "train"]
+    given: dict[str, Any] = {"classes": CLASSES, "side": SIDE, "shorter": SHORTER, **changes}
+    return ImageSource(folder, chosen, **given)
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+# --- what is fetched -----------------------------------------------------------------------------
+
+
+def test_training_sees_a_random_crop_and_evaluation_the_whole(tmp_path: Path):
+    lines = examined(write_set(tmp_path), 1)
+    image = decode((tmp_path / "train/n01/2.JPEG").read_bytes())
+    made = source(tmp_path, lines)
+    assert len(made) == 12
+    seen = made.fetch(8, generator())
+    box = random_box(image.height, image.width, generator())
+    assert np.array_equal(seen["images"], resized_crop(image, box, SIDE))
+    assert seen["labels"] == 1
+    assert np.array_equal(made.fetch(8, None)["images"], centre_crop(image, SHORTER, SIDE))
+    five = source(tmp_path, lines, crops="five").fetch(8, None)["images"]
+    assert np.array_equal(five, five_crops(image, SHORTER, SIDE))
+    assert not made.notes
+
+
+@pytest.mark.parametrize("crops", ["centre", "five"])
+@pytest.mark.parametrize("is_training", [True, False])
+def test_the_placeholder_has_the_shapes_and_types_of_what_is_fetched(
+    crops: str, is_training: bool, tmp_path: Path
+):
+    made = source(tmp_path, examined(write_set(tmp_path), 1), crops=crops)
+    like, seen = made.placeholder(is_training), made.fetch(0, generator() if is_training else None)
+    assert {name: (np.shape(one), np.asarray(one).dtype) for name, one in seen.items()} == {
+        name: (one.shape, one.dtype) for name, one in like.items()
+    }
+
+
+def test_labels_are_places_among_the_chosen_classes(tmp_path: Path):
+    lines = examined(write_set(tmp_path, classes=4), 1)
+    made = source(tmp_path, lines, classes=("n01", "n03"))
+    assert [int(made.fetch(number, None)["labels"]) for number in range(len(made))] == [0] * 6 + [1] * 6
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def test_images_damaged_in_the_index_are_left_out_and_counted(tmp_path: Path):
+    write(write_set(tmp_path), {f"train/n00/{name}.JPEG": content for name, content in damaged().items()})
+    made = source(tmp_path, examined(tmp_path, 1), damaged_share=0.2)
+    assert len(made) == 12
+    (note,) = made.notes
+    assert note.startswith("3 of 15 images are left out: train/n00/cut.JPEG (")
+    assert "train/n00/empty.JPEG (is no image)" in note
+
+
+def test_an_image_that_is_lost_is_named_and_the_next_takes_its_place(tmp_path: Path):
+    lines = examined(write_set(tmp_path), 1)
+    made = source(tmp_path, lines, damaged_share=0.2)
+    (tmp_path / "train/n00/5.JPEG").unlink()
+    (tmp_path / "train/n01/0.JPEG").write_bytes(b"no")
+    assert same(made.fetch(5, generator()), made.fetch(7, generator())), "so is the one after it"
+    assert made.fetch(5, None)["labels"] == 1, "its own label"
+    lost, changed = made.notes
+    assert lost.startswith("train/n00/5.JPEG (No such file or directory) could not be read")
+    assert "train/n01/0.JPEG (2 bytes where the index has" in changed
+    assert same(made.fetch(11, None), source(tmp_path, lines).fetch(11, None)), "others are what they were"
+
+
+def test_more_damage_than_the_share_is_an_error_that_names_it(tmp_path: Path):
+    made = source(tmp_path, examined(write_set(tmp_path), 1), damaged_share=0.1)
+    for number in (0, 1):
+        (tmp_path / f"train/n00/{number}.JPEG").unlink()
+    with pytest.raises(
+        DataDamaged, match=r"2 of 12 images cannot be read, more than a share of 0.1: .*0.JPEG"
+    ):
+        made.fetch(0, None)
+
+
+def test_an_index_with_too_much_damage_is_refused_before_anything_is_fetched(tmp_path: Path):
+    write(write_set(tmp_path), {"train/n00/cut.JPEG": damaged()["cut"]})
+    with pytest.raises(DataDamaged, match=r"1 of 13 images cannot be read, more than a share of 0\.01"):
+        source(tmp_path, examined(tmp_path, 1))
+
+
+# --- decoded images ------------------------------------------------------------------------------
+
+
+def test_from_decoded_images_the_pixels_are_equal(tmp_path: Path):
+    folder = write_set(tmp_path / "set")
+    write(folder, {"train/n00/cut.JPEG": damaged()["cut"]})
+    lines = examined(folder, 1)
+    path = decoded_file(folder, lines)
+    assert path.parent == tmp_path
+    with path.open("wb") as file:
+        write_decoded(file, folder, lines)
+    made = source(folder, lines, damaged_share=0.2)
+    cached = source(folder, lines, damaged_share=0.2, decoded=DecodedImages(path, lines))
+    assert all(same(made.fetch(n, generator(n)), cached.fetch(n, generator(n))) for n in range(len(made)))
+    for one in folder.rglob("*.JPEG"):
+        one.unlink()
+    assert cached.fetch(3, None)["images"].any(), "the files are not read"
+
+
+def test_decoded_images_of_another_index_have_another_name(tmp_path: Path):
+    lines = examined(write_set(tmp_path), 1)
+    assert decoded_file(tmp_path, lines) != decoded_file(tmp_path, lines[1:])
+
+
+def test_a_file_that_changed_is_not_decoded_into_the_cache(tmp_path: Path):
+    lines = examined(write_set(tmp_path / "set"), 1)
+    path = tmp_path / "set/train/n00/0.JPEG"
+    path.write_bytes((tmp_path / "set/train/n01/0.JPEG").read_bytes())
+    with (
+        (tmp_path / "out").open("wb") as file,
+        pytest.raises(ValueError, match="has changed since it was indexed"),
+    ):
+        write_decoded(file, tmp_path / "set", lines)
+
+
+def test_half_a_file_of_decoded_images_is_refused(tmp_path: Path):
+    lines = examined(write_set(tmp_path), 1)
+    path = tmp_path / "half"
+    path.write_bytes(b"\0" * 1000)
+    with pytest.raises(ValueError, match="has 1000 bytes where the index has"):
+        DecodedImages(path, lines)

@@ -1,0 +1,134 @@
+"""Images of an index as a data source: read, decoded and cropped when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from workloads.data import DataDamaged
+from workloads.images.decoded import DecodedImages
+from workloads.images.decoding import FIVE_CROPS, centre_crop, decode, five_crops, random_box, resized_crop
+from workloads.images.folders import IndexedImage, reason
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+NAMED = 5  # images that a note names
+
+
+@dataclass
+class ImageSource:
+    """The images of a split: random resized crops in training, of the whole image in evaluation.
+
+    Fields are `images`, uint8 with channels last: (side, side, 3), where evaluation has five crops
+    (5, side, side, 3); and `labels`, the place of the class among those chosen.
+
+    Args:
+        folder: that the paths of the lines start from.
+        lines: of the index, those of one split.
+        classes: that are chosen, sorted.
+        side: of the crops, in pixels.
+        shorter: to how many pixels evaluation resizes an image's shorter side.
+        crops: what evaluation sees: the centre, or corners and centre.
+        damaged_share: of the images that may be damaged or missing; more end the run.
+        decoded: the images as they were decoded before, where they were.
+    """
+
+    folder: Path
+    lines: InitVar[Iterable[IndexedImage]]
+    classes: Sequence[str]
+    side: int
+    shorter: int
+    crops: Literal["centre", "five"] = "centre"
+    damaged_share: float = 0.01
+    decoded: DecodedImages | None = None
+
+    def __post_init__(self, lines: Iterable[IndexedImage]) -> None:
+        labels = {category: label for label, category in enumerate(self.classes)}
+        chosen = [line for line in lines if line.category in labels]
+        whole = [line for line in chosen if not line.damage]
+        self._indexed = len(chosen)
+        self._damaged = {line.path: line.damage for line in chosen if line.damage}
+        self._known = len(self._damaged)
+        self._paths = np.array([line.path.encode() for line in whole])  # a tenth of the lines' own memory
+        self._sizes = np.array([line.size for line in whole], np.int64)
+        self._labels = np.array([labels[line.category] for line in whole], np.int64)
+        self._lock = Lock()
+        self._require_few()
+
+    def __len__(self) -> int:
+        """The images that were whole when they were indexed."""
+        return len(self._paths)
+
+    def placeholder(self, is_training: bool) -> dict[str, np.ndarray]:
+        """A black image of the first class."""
+        shape = (self.side, self.side, 3)
+        several = not is_training and self.crops == "five"
+        return {
+            "images": np.zeros((FIVE_CROPS, *shape) if several else shape, np.uint8),
+            "labels": np.zeros((), np.int64),
+        }
+
+    def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
+        """An image and its label; where it cannot be read any more those of the next that can, and a note.
+
+        Raises:
+            DataDamaged: where more than the share cannot be read.
+        """
+        number, image = self._read(number)
+        if generator is not None:
+            pixels = resized_crop(image, random_box(image.height, image.width, generator), self.side)
+        elif self.crops == "five":
+            pixels = five_crops(image, self.shorter, self.side)
+        else:
+            pixels = centre_crop(image, self.shorter, self.side)
+        return {"images": pixels, "labels": self._labels[number]}
+
+    @property
+    def notes(self) -> list[str]:
+        """How many images were damaged in the index, and which could not be read since."""
+        with self._lock:
+            damaged = [f"{path} ({why})" for path, why in self._damaged.items()]
+        before, since = damaged[: self._known], damaged[self._known :]
+        left_out = (
+            [f"{self._known} of {self._indexed} images are left out: {_some(before)}"] if before else []
+        )
+        return [*left_out, *(f"{one} could not be read: the next image took its place" for one in since)]
+
+    def _read(self, number: int) -> tuple[int, Image]:
+        while True:
+            path = self._paths[number].decode()
+            try:
+                return number, self._decoded(number, path)
+            except Exception as error:  # libraries raise many kinds for damaged files
+                with self._lock:
+                    self._damaged[path] = reason(error)
+                self._require_few()
+            number = (number + 1) % len(self)
+
+    def _decoded(self, number: int, path: str) -> Image:
+        if self.decoded is not None:
+            return self.decoded.image(path)
+        content = (self.folder / path).read_bytes()
+        if len(content) != self._sizes[number]:
+            raise ValueError(f"{len(content)} bytes where the index has {self._sizes[number]}")
+        return decode(content)
+
+    def _require_few(self) -> None:
+        with self._lock:
+            damaged = [f"{path} ({why})" for path, why in self._damaged.items()]
+        if len(damaged) > self.damaged_share * self._indexed or not len(self):
+            raise DataDamaged(
+                f"{self.folder}: {len(damaged)} of {self._indexed} images cannot be read, more than a share "
+                f"of {self.damaged_share:g}: {_some(damaged)}; fetch them again, and run `curvebench images "
+                f"index {self.folder}`"
+            )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
