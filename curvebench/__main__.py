@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from curvebench import catalogue, claims, methods, runs, sets, site, studies, tables, trying
+from curvebench import catalogue, claims, images, methods, runs, sets, site, studies, tables, trying
 from curvebench.command import Command
 from documents.errors import InputError
 
@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
     "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish),
+    "images": (images.index, images.decode),
     "tables": (tables.export, tables.combine, tables.merge),
 }
 EXAMPLES = """examples:

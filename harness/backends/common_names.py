@@ -16,7 +16,7 @@ EVERYWHERE = (
 # NumPy and JAX alone: PyTorch has other names or arguments.
 NUMPY = (
     *("power", "maximum", "minimum", "clip", "sum", "mean", "max", "cumsum", "argmax"),
-    *("pad", "concatenate", "stack", "take", "take_along_axis", "matrix_transpose"),
+    *("pad", "concatenate", "stack", "take", "take_along_axis", "flip", "matrix_transpose"),
 )
 
 

@@ -81,6 +81,7 @@ class Ops:
     argmax: Callable[[Array, int], Array]
     argsort: Callable[[Array, int], Array]  # ascending and stable
     swapaxes: Callable[[Array, int, int], Array]
+    flip: Callable[[Array, int], Array]
     reshape: Callable[[Array, tuple[int, ...]], Array]
     broadcast_to: Callable[[Array, tuple[int, ...]], Array]
     pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # zeros (before, after) each axis

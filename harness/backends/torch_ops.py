@@ -153,6 +153,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32", table: type[TorchOps]
         cumsum=lambda x, axis: torch.cumsum(x, dim=axis),
         argmax=lambda x, axis: torch.argmax(x, dim=axis),
         argsort=lambda x, axis: torch.argsort(x, dim=axis, stable=True),
+        flip=lambda x, axis: torch.flip(x, (axis,)),
         pad=_pad,
         concatenate=lambda tensors, axis: torch.cat(tensors, dim=axis),
         stack=lambda tensors, axis: torch.stack(tensors, dim=axis),

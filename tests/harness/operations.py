@@ -105,6 +105,7 @@ CASES: dict[str, Case] = {
         lambda ops, x: ops.argsort(x, axis=0), (np.tile([1.0, 0.0], 30),), smooth=False
     ),
     "swapaxes": Case(lambda ops, x: ops.swapaxes(x, 0, -1), (IMAGES,)),
+    "flip": Case(lambda ops, x: ops.flip(x, 1), (IMAGES,)),
     "reshape": Case(lambda ops, x: ops.reshape(x, (2, -1)), (X,)),
     "broadcast_to": Case(lambda ops, x: ops.broadcast_to(x, (2, 3, 4)), (X,)),
     "pad": Case(lambda ops, x: ops.pad(x, ((0, 0), (0, 1), (2, 0), (3, 4))), (IMAGES,)),

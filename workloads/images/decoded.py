@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from workloads.data import DataDamaged
 from workloads.images.decoding import decode
-from workloads.images.folders import IndexedImage, checksum, index_text
+from workloads.images.folders import IndexedImage, checksum, index_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 CHANNELS = 3
 
 
-def decoded_file(folder: Path, lines: Iterable[IndexedImage]) -> Path:
-    """Where the decoded images of an index lie: beside the folder, by the hash of the index."""
-    digest = hashlib.sha256(index_text(lines).encode()).hexdigest()[:16]
-    return folder.with_name(f"{folder.name}.decoded-{digest}.uint8")
+def decoded_file(folder: Path) -> Path:
+    """Where the decoded images of a folder lie: beside it, by the hash of its index."""
+    return folder.with_name(f"{folder.name}.decoded-{checksum(index_file(folder).read_bytes())}.uint8")
 
 
 class DecodedImages:
@@ -32,7 +31,7 @@ class DecodedImages:
         lines: of the whole index.
 
     Raises:
-        ValueError: for a file of another size.
+        DataDamaged: for a file of another size.
     """
 
     def __init__(self, path: Path, lines: Iterable[IndexedImage]) -> None:
@@ -44,7 +43,7 @@ class DecodedImages:
                 end += line.height * line.width * CHANNELS
         self._pixels = np.memmap(path, np.uint8, mode="r")
         if len(self._pixels) != end:
-            raise ValueError(f"{path}: has {len(self._pixels)} bytes where the index has {end}; delete it")
+            raise DataDamaged(f"{path}: has {len(self._pixels)} bytes where the index has {end}; delete it")
 
     def image(self, path: str) -> Image:
         """The image that the file at a path from the folder holds."""
@@ -55,18 +54,22 @@ class DecodedImages:
         return Image.fromarray(pixels.reshape(height, width, CHANNELS))
 
 
-def write_decoded(file: BinaryIO, folder: Path, lines: Iterable[IndexedImage]) -> None:
-    """Decode the images of an index into a file.
+def write_decoded(
+    file: BinaryIO, folder: Path, lines: Iterable[IndexedImage], progress: Callable[[], None] = lambda: None
+) -> None:
+    """Decode the images of an index into a file; `progress` is called after each.
 
     Raises:
-        ValueError: for an image that is not the one that was indexed.
+        DataDamaged: for an image that is not the one that was indexed.
     """
     for line in lines:
+        progress()
         if line.damage:
             continue
         content = (folder / line.path).read_bytes()
         if checksum(content) != line.checksum:
-            raise ValueError(
-                f"{folder / line.path}: has changed since it was indexed; index the folder again"
+            raise DataDamaged(
+                f"{folder / line.path}: has changed since it was indexed; run `curvebench images index "
+                f"{folder}`"
             )
         file.write(np.asarray(decode(content)).tobytes())

@@ -16,6 +16,7 @@ import numpy as np
 
 from workloads.data import FOLDER_VARIABLE, DataDamaged
 from workloads.images.decoding import decode
+from workloads.workload import DataMissing
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),
@@ -155,15 +156,17 @@ def _classes_by_number(meta: Path) -> dict[int, str]:
 
 
 def examined(
-    folder: Path, threads: int, progress: Callable[[int], None] = lambda done: None
+    folder: Path,
+    images: Iterable[tuple[str, str, str]],
+    threads: int = 1,
+    progress: Callable[[], None] = lambda: None,
 ) -> list[IndexedImage]:
-    """The index of a folder: every image read and decoded once, in the order of `listed`."""
-    found = listed(folder)
+    """The index of what `listed` found: each image is read and decoded once, and `progress` called."""
     lines = []
     with ThreadPoolExecutor(threads) as pool:
-        for line in pool.map(partial(_examined, folder), found):
+        for line in pool.map(partial(_examined, folder), images):
             lines.append(line)
-            progress(len(lines))
+            progress()
     return lines
 
 
@@ -199,23 +202,26 @@ def index_text(lines: Iterable[IndexedImage]) -> str:
     return file.getvalue()
 
 
-def read_index(path: Path, split: str | None = None) -> list[IndexedImage]:
-    """The lines of an index, of one split or of all.
+def read_index(path: Path) -> list[IndexedImage]:
+    """The lines of an index.
 
     Raises:
+        DataMissing: where there is none.
         DataDamaged: for a file that is no index.
     """
+    folder = path.with_name(path.name.removesuffix(".index.csv"))
+    if not path.is_file():
+        raise DataMissing(f"{path}: is not there; run `curvebench images index {folder}`")
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file)
         try:
             if tuple(next(reader)) != IndexedImage._fields:
                 raise ValueError(f"its first line is not {','.join(IndexedImage._fields)}")
-            return [_line(row) for row in reader if split in (None, row[0])]
+            return [_line(row) for row in reader]
         except (StopIteration, ValueError) as error:
-            why, folder = str(error) or "it is empty", path.name.removesuffix(".index.csv")
+            why = str(error) or "it is empty"
             raise DataDamaged(
-                f"{path}: is no index of images ({why}); delete it and run `curvebench images index "
-                f"{path.with_name(folder)}`"
+                f"{path}: is no index of images ({why}); run `curvebench images index {folder}`"
             ) from error
 
 
@@ -224,15 +230,12 @@ def _line(row: Sequence[str]) -> IndexedImage:
     return IndexedImage(split, category, path, int(size), digits, int(height), int(width), damage)
 
 
-def drawn_classes(
-    lines: Sequence[IndexedImage], count: int, generator: np.random.Generator
-) -> tuple[str, ...]:
-    """So many of the classes of an index, sorted.
+def drawn_classes(names: Sequence[str], count: int, generator: np.random.Generator) -> tuple[str, ...]:
+    """So many of the sorted names of classes, sorted.
 
     Raises:
-        DataDamaged: where it has fewer.
+        DataDamaged: where there are fewer.
     """
-    classes = sorted({line.category for line in lines})
-    if count > len(classes):
-        raise DataDamaged(f"{count} classes are asked for, and the index has {len(classes)}")
-    return tuple(sorted(generator.choice(classes, count, replace=False).tolist()))
+    if count > len(names):
+        raise DataDamaged(f"{count} classes are asked for, and there are {len(names)}")
+    return tuple(sorted(generator.choice(np.array(names), count, replace=False).tolist()))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from workloads.data import DataDamaged
-from workloads.images.decoded import DecodedImages
+from workloads.images.decoded import DecodedImages, decoded_file
 from workloads.images.decoding import FIVE_CROPS, centre_crop, decode, five_crops, random_box, resized_crop
-from workloads.images.folders import IndexedImage, reason
+from workloads.images.folders import PARTS, IndexedImage, index_file, read_index, reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -128,6 +128,30 @@ class ImageSource:
                 f"of {self.damaged_share:g}: {_some(damaged)}; fetch them again, and run `curvebench images "
                 f"index {self.folder}`"
             )
+
+
+def image_sources(
+    folder: Path, choose: Callable[[Sequence[str]], Sequence[str]] = list, **options: Any
+) -> dict[str, ImageSource]:
+    """The splits of an indexed folder; from decoded images, where these lie beside it.
+
+    Args:
+        folder: of the images.
+        choose: gives some of the sorted names of its classes, sorted.
+        options: of each `ImageSource`: its crops and the share that may be damaged.
+
+    Raises:
+        DataDamaged: for an index or decoded images that are not as they should be, or too much damage.
+    """
+    lines = read_index(index_file(folder))
+    classes = choose(sorted({line.category for line in lines}))
+    path = decoded_file(folder)
+    decoded = DecodedImages(path, lines) if path.is_file() else None
+    return {
+        split: ImageSource(folder, own, classes, decoded=decoded, **options)
+        for split in PARTS
+        if (own := [line for line in lines if line.split == split])
+    }
 
 
 def _some(names: Sequence[str]) -> str:

@@ -10,6 +10,8 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from workloads.images.folders import IndexedImage, examined, listed
+
 ORIENTATION = 0x0112  # the tag of EXIF; 6 asks to turn the image by a quarter
 
 
@@ -81,3 +83,8 @@ def write_set(folder: Path, classes: int = 2, train: int = 6, validation: int = 
         for number in range(count)
     }
     return write(folder, files)
+
+
+def index_of(folder: Path) -> list[IndexedImage]:
+    """The lines of a folder's index."""
+    return examined(folder, listed(folder))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tests.workloads.images.photographs import damaged, encoded, piece, unusual, write, write_set
+from tests.workloads.images.photographs import damaged, encoded, index_of, piece, unusual, write, write_set
 from workloads.data import FOLDER_VARIABLE, DataDamaged
 from workloads.images.folders import (
     KAGGLE,
@@ -103,7 +103,7 @@ def test_a_class_that_is_never_trained_on_is_refused(tmp_path: Path):
 def test_an_index_has_size_checksum_pixels_and_damage_of_each_image(tmp_path: Path):
     files = {**unusual(), **damaged()}
     folder = write(tmp_path, {f"train/n,0/{name}.JPEG": content for name, content in files.items()})
-    lines = examined(folder, threads=2)
+    lines = examined(folder, listed(folder), threads=2)
     assert [line.path for line in lines] == sorted(f"train/n,0/{name}.JPEG" for name in files)
     for line in lines:
         content = files[Path(line.path).stem]
@@ -118,16 +118,16 @@ def test_an_index_has_size_checksum_pixels_and_damage_of_each_image(tmp_path: Pa
     again = tmp_path / "index.csv"
     again.write_text(index_text(lines))
     assert read_index(again) == lines
-    assert examined(folder, threads=1) == lines
+    assert index_of(folder) == lines
 
 
 def test_an_index_changes_with_a_byte_and_not_with_where_the_folder_lies(tmp_path: Path):
     one, other = (write_set(tmp_path / name) for name in ("one", "other"))
-    text = index_text(examined(one, 1))
-    assert index_text(examined(other, 1)) == text
+    text = index_text(index_of(one))
+    assert index_text(index_of(other)) == text
     path = other / "train" / "n00" / "0.JPEG"
     path.write_bytes(path.read_bytes() + b"\0")
-    assert index_text(examined(other, 1)) != text
+    assert index_text(index_of(other)) != text
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_missing_folder_and_missing_index_are_told_apart(tmp_path: Path, monkeyp
     folder = write_set(tmp_path / "woof")
     assert str(missing_images("woof", "")).endswith(f"run `curvebench images index {folder}`")
     assert index_files("woof") == ()
-    index_file(folder).write_text(index_text(examined(folder, 1)))
+    index_file(folder).write_text(index_text(index_of(folder)))
     assert missing_images("woof", "") is None
     assert index_files("woof") == (tmp_path / "woof.index.csv",), "what a job's hash covers"
 
@@ -158,12 +158,12 @@ def test_missing_folder_and_missing_index_are_told_apart(tmp_path: Path, monkeyp
 # --- classes -------------------------------------------------------------------------------------
 
 
-def test_classes_are_drawn_by_the_generator_alone(tmp_path: Path):
-    lines = examined(write_set(tmp_path, classes=9, train=1, validation=0), 1)
-    drawn = drawn_classes(lines, 4, np.random.default_rng(3))
-    assert drawn == drawn_classes(lines[::-1], 4, np.random.default_rng(3))
+def test_classes_are_drawn_by_the_generator_alone():
+    names = [f"n{number:08d}" for number in range(1000)]
+    drawn = drawn_classes(names, 25, np.random.default_rng(3))
+    assert drawn == drawn_classes(names, 25, np.random.default_rng(3))
     assert list(drawn) == sorted(set(drawn))
-    assert len(drawn) == 4
-    assert any(drawn_classes(lines, 4, np.random.default_rng(seed)) != drawn for seed in range(4, 8))
-    with pytest.raises(DataDamaged, match="10 classes are asked for, and the index has 9"):
-        drawn_classes(lines, 10, np.random.default_rng(0))
+    assert len(drawn) == 25
+    assert drawn != drawn_classes(names, 25, np.random.default_rng(4))
+    with pytest.raises(DataDamaged, match="26 classes are asked for, and there are 25"):
+        drawn_classes(drawn, 26, np.random.default_rng(0))

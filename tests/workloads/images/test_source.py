@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workloads.images.photographs import damaged, write, write_set
+from tests.workloads.images.photographs import damaged, index_of, write, write_set
 from workloads.data import DataDamaged
-from workloads.images.decoded import DecodedImages, decoded_file, write_decoded
+from workloads.images.decoded import decoded_file, write_decoded
 from workloads.images.decoding import centre_crop, decode, five_crops, random_box, resized_crop
-from workloads.images.folders import IndexedImage, examined
-from workloads.images.source import ImageSource
+from workloads.images.folders import IndexedImage, index_file, index_text, read_index
+from workloads.images.source import ImageSource, image_sources
 
 SIDE, SHORTER = 16, 20
 CLASSES = ("n00", "n01")
@@ -38,7 +38,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 def test_training_sees_a_random_crop_and_evaluation_the_whole(tmp_path: Path):
-    lines = examined(write_set(tmp_path), 1)
+    lines = index_of(write_set(tmp_path))
     image = decode((tmp_path / "train/n01/2.JPEG").read_bytes())
     made = source(tmp_path, lines)
     assert len(made) == 12
@@ -57,7 +57,7 @@ def test_training_sees_a_random_crop_and_evaluation_the_whole(tmp_path: Path):
 def test_the_placeholder_has_the_shapes_and_types_of_what_is_fetched(
     crops: str, is_training: bool, tmp_path: Path
 ):
-    made = source(tmp_path, examined(write_set(tmp_path), 1), crops=crops)
+    made = source(tmp_path, index_of(write_set(tmp_path)), crops=crops)
     like, seen = made.placeholder(is_training), made.fetch(0, generator() if is_training else None)
     assert {name: (np.shape(one), np.asarray(one).dtype) for name, one in seen.items()} == {
         name: (one.shape, one.dtype) for name, one in like.items()
@@ -65,7 +65,7 @@ def test_the_placeholder_has_the_shapes_and_types_of_what_is_fetched(
 
 
 def test_labels_are_places_among_the_chosen_classes(tmp_path: Path):
-    lines = examined(write_set(tmp_path, classes=4), 1)
+    lines = index_of(write_set(tmp_path, classes=4))
     made = source(tmp_path, lines, classes=("n01", "n03"))
     assert [int(made.fetch(number, None)["labels"]) for number in range(len(made))] == [0] * 6 + [1] * 6
 
@@ -75,7 +75,7 @@ def test_labels_are_places_among_the_chosen_classes(tmp_path: Path):
 
 def test_images_damaged_in_the_index_are_left_out_and_counted(tmp_path: Path):
     write(write_set(tmp_path), {f"train/n00/{name}.JPEG": content for name, content in damaged().items()})
-    made = source(tmp_path, examined(tmp_path, 1), damaged_share=0.2)
+    made = source(tmp_path, index_of(tmp_path), damaged_share=0.2)
     assert len(made) == 12
     (note,) = made.notes
     assert note.startswith("3 of 15 images are left out: train/n00/cut.JPEG (")
@@ -83,7 +83,7 @@ def test_images_damaged_in_the_index_are_left_out_and_counted(tmp_path: Path):
 
 
 def test_an_image_that_is_lost_is_named_and_the_next_takes_its_place(tmp_path: Path):
-    lines = examined(write_set(tmp_path), 1)
+    lines = index_of(write_set(tmp_path))
     made = source(tmp_path, lines, damaged_share=0.2)
     (tmp_path / "train/n00/5.JPEG").unlink()
     (tmp_path / "train/n01/0.JPEG").write_bytes(b"no")
@@ -96,7 +96,7 @@ def test_an_image_that_is_lost_is_named_and_the_next_takes_its_place(tmp_path: P
 
 
 def test_more_damage_than_the_share_is_an_error_that_names_it(tmp_path: Path):
-    made = source(tmp_path, examined(write_set(tmp_path), 1), damaged_share=0.1)
+    made = source(tmp_path, index_of(write_set(tmp_path)), damaged_share=0.1)
     for number in (0, 1):
         (tmp_path / f"train/n00/{number}.JPEG").unlink()
     with pytest.raises(
@@ -108,47 +108,62 @@ def test_more_damage_than_the_share_is_an_error_that_names_it(tmp_path: Path):
 def test_an_index_with_too_much_damage_is_refused_before_anything_is_fetched(tmp_path: Path):
     write(write_set(tmp_path), {"train/n00/cut.JPEG": damaged()["cut"]})
     with pytest.raises(DataDamaged, match=r"1 of 13 images cannot be read, more than a share of 0\.01"):
-        source(tmp_path, examined(tmp_path, 1))
+        source(tmp_path, index_of(tmp_path))
 
 
-# --- decoded images ------------------------------------------------------------------------------
+# --- a folder with its index -----------------------------------------------------------------------
 
 
-def test_from_decoded_images_the_pixels_are_equal(tmp_path: Path):
-    folder = write_set(tmp_path / "set")
-    write(folder, {"train/n00/cut.JPEG": damaged()["cut"]})
-    lines = examined(folder, 1)
-    path = decoded_file(folder, lines)
-    assert path.parent == tmp_path
+@pytest.fixture
+def indexed(tmp_path: Path) -> Path:
+    """A folder with an index, and an image that is damaged."""
+    folder = write(write_set(tmp_path / "set", classes=3), {"train/n00/cut.JPEG": damaged()["cut"]})
+    index_file(folder).write_text(index_text(index_of(folder)))
+    return folder
+
+
+def decode_all(folder: Path) -> Path:
+    path = decoded_file(folder)
     with path.open("wb") as file:
-        write_decoded(file, folder, lines)
-    made = source(folder, lines, damaged_share=0.2)
-    cached = source(folder, lines, damaged_share=0.2, decoded=DecodedImages(path, lines))
-    assert all(same(made.fetch(n, generator(n)), cached.fetch(n, generator(n))) for n in range(len(made)))
-    for one in folder.rglob("*.JPEG"):
-        one.unlink()
-    assert cached.fetch(3, None)["images"].any(), "the files are not read"
+        write_decoded(file, folder, read_index(index_file(folder)))
+    return path
 
 
-def test_decoded_images_of_another_index_have_another_name(tmp_path: Path):
-    lines = examined(write_set(tmp_path), 1)
-    assert decoded_file(tmp_path, lines) != decoded_file(tmp_path, lines[1:])
+def sources(folder: Path) -> dict[str, ImageSource]:
+    return image_sources(folder, lambda names: names[:2], side=SIDE, shorter=SHORTER, damaged_share=0.1)
 
 
-def test_a_file_that_changed_is_not_decoded_into_the_cache(tmp_path: Path):
-    lines = examined(write_set(tmp_path / "set"), 1)
-    path = tmp_path / "set/train/n00/0.JPEG"
-    path.write_bytes((tmp_path / "set/train/n01/0.JPEG").read_bytes())
-    with (
-        (tmp_path / "out").open("wb") as file,
-        pytest.raises(ValueError, match="has changed since it was indexed"),
-    ):
-        write_decoded(file, tmp_path / "set", lines)
+def test_a_folder_gives_a_source_a_split_with_the_chosen_classes(indexed: Path):
+    assert {name: (len(one), one.classes) for name, one in sources(indexed).items()} == {
+        "train": (12, list(CLASSES)),
+        "validation": (6, list(CLASSES)),
+    }
 
 
-def test_half_a_file_of_decoded_images_is_refused(tmp_path: Path):
-    lines = examined(write_set(tmp_path), 1)
-    path = tmp_path / "half"
-    path.write_bytes(b"\0" * 1000)
-    with pytest.raises(ValueError, match="has 1000 bytes where the index has"):
-        DecodedImages(path, lines)
+def test_from_decoded_images_the_pixels_are_equal(indexed: Path):
+    expected = [sources(indexed)["train"].fetch(number, generator(number)) for number in range(12)]
+    assert decode_all(indexed).parent == indexed.parent
+    for path in indexed.rglob("*.JPEG"):
+        path.unlink()
+    cached = sources(indexed)["train"]
+    assert all(same(cached.fetch(number, generator(number)), one) for number, one in enumerate(expected))
+    assert not [note for note in cached.notes if "could not be read" in note]
+
+
+def test_decoded_images_of_another_index_are_not_taken(indexed: Path):
+    before = decode_all(indexed)
+    write(indexed, {"train/n00/0.JPEG": (indexed / "train/n01/0.JPEG").read_bytes()})
+    index_file(indexed).write_text(index_text(index_of(indexed)))
+    assert decoded_file(indexed) != before
+
+
+def test_a_file_that_changed_is_not_decoded_into_the_cache(indexed: Path):
+    write(indexed, {"train/n00/0.JPEG": (indexed / "train/n01/0.JPEG").read_bytes()})
+    with pytest.raises(DataDamaged, match=r"n00/0\.JPEG: has changed since it was indexed"):
+        decode_all(indexed)
+
+
+def test_half_a_file_of_decoded_images_is_refused(indexed: Path):
+    decoded_file(indexed).write_bytes(b"\0" * 1000)
+    with pytest.raises(DataDamaged, match="has 1000 bytes where the index has"):
+        sources(indexed)

@@ -1,0 +1,111 @@
+"""What the device does to images: normalization, flips, MixUp and CutMix, by numbers drawn on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workloads.workload import Array, Arrays, Ops
+
+MEANS = (0.485, 0.456, 0.406)  # of ImageNet's channels red, green and blue, from 0 to 1
+DEVIATIONS = (0.229, 0.224, 0.225)
+
+
+def normalized(ops: Ops, images: Array) -> Array:
+    """Pixels (..., rows, columns, 3) from 0 to 255 as (..., 3, rows, columns), by ImageNet's statistics."""
+    channels = [
+        (ops.astype_float(images[..., channel]) - 255 * mean) / (255 * deviation)
+        for channel, (mean, deviation) in enumerate(zip(MEANS, DEVIATIONS, strict=True))
+    ]
+    return ops.stack(channels, -3)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What training does to the images of a minibatch, besides the crops that they come as.
+
+    MixUp is a mean of two images, CutMix pastes a box of one into the other, and labels have weights in the
+    same shares. Each minibatch has one of the two, and one share and box, as in the authors' programs.
+    Examples 2 k and 2 k + 1 are each other's partners: the order of minibatches is random, and an even part
+    of one, where gradients are accumulated, has whole pairs.
+
+    Args:
+        flips: whether every other image, at random, is mirrored.
+        mixup: alpha of the Beta distribution of MixUp's shares (Zhang et al. 2018, Alg. 1); 0 for none.
+        cutmix: of those of CutMix (Yun et al. 2019, Alg. 1); 0 for none. Where there are both, each minibatch
+            has one of them with probability 1/2.
+    """
+
+    flips: bool = True
+    mixup: float = 0.0
+    cutmix: float = 0.0
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed."""
+        return self.mixup > 0 or self.cutmix > 0
+
+    def draw(self, generator: np.random.Generator, batch_size: int, side: int) -> dict[str, np.ndarray]:
+        """The numbers of one step; of a workload's `noise`.
+
+        Args:
+            batch_size: examples.
+            side: of the images, in pixels.
+
+        Returns:
+            `flipped` (batch_size,); and where images are mixed `share` (batch_size,), of the own image in the
+            mean, `box` (batch_size, 4), the rows and columns of the other's, each first and end, and `weight`
+            (batch_size,), of the own label.
+        """
+        found = {"flipped": generator.random(batch_size) < 0.5 if self.flips else np.zeros(batch_size, bool)}
+        if not self.mixes:
+            return found
+        share, box = 1.0, (0, 0, 0, 0)
+        if generator.random() < (0.5 if self.mixup and self.cutmix else float(self.cutmix > 0)):
+            box = _box(generator, generator.beta(self.cutmix, self.cutmix), side)
+        else:
+            share = generator.beta(self.mixup, self.mixup)
+        area = (box[1] - box[0]) * (box[3] - box[2])
+        return {
+            **found,
+            "share": np.full(batch_size, share),
+            "box": np.tile(np.array(box, np.int32), (batch_size, 1)),
+            "weight": np.full(batch_size, share * (1 - area / side**2)),
+        }
+
+    def apply(self, ops: Ops, images: Array, noise: Arrays) -> Array:
+        """Normalized images (examples, 3, side, side), flipped and mixed by the numbers of a step."""
+        if self.flips:
+            images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
+        if not self.mixes:
+            return images
+        places, box = ops.arange(images.shape[-1]), noise["box"][:, :, None]
+        rows = (places >= box[:, 0]) & (places < box[:, 1])
+        columns = (places >= box[:, 2]) & (places < box[:, 3])
+        share = ops.where(rows[:, :, None] & columns[:, None, :], 0.0, noise["share"][:, None, None])[:, None]
+        return share * images + (1 - share) * partners(ops, images)
+
+
+def partners(ops: Ops, values: Array) -> Array:
+    """The values (examples, ...) of each example's partner.
+
+    Raises:
+        ValueError: for an odd number of examples.
+    """
+    if values.shape[0] % 2:
+        raise ValueError(
+            f"MixUp and CutMix pair the examples of a minibatch, or of a part of it where gradients are "
+            f"accumulated: {values.shape[0]} is odd"
+        )
+    pairs = ops.reshape(values, (-1, 2, *values.shape[1:]))
+    return ops.reshape(ops.flip(pairs, 1), values.shape)
+
+
+def _box(generator: np.random.Generator, share: float, side: int) -> tuple[int, int, int, int]:
+    """First and end row, first and end column of a box of 1 - share of the area, cut off at the edges."""
+    half = int(side * np.sqrt(1 - share)) // 2
+    row, column = generator.integers(side, size=2)
+    edges = (row - half, row + half, column - half, column + half)
+    top, bottom, left, right = (int(min(max(edge, 0), side)) for edge in edges)
+    return top, bottom, left, right

@@ -1,0 +1,74 @@
+"""A network that tells classes of images apart: augmented in training, over several crops in evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workloads.classification import Network
+from workloads.images.augmentation import Augmentation, normalized, partners
+from workloads.workload import Array, Arrays, Likelihood, Ops
+
+
+@dataclass(frozen=True)
+class ImageClassifier:
+    """What a workload says of a network whose splits are data sources of images.
+
+    Args:
+        network: of normalized images (examples, 3, rows, columns), the field `images` of its split.
+        augmentation: in training; the workload's `noise` draws its numbers.
+    """
+
+    network: Network
+    augmentation: Augmentation
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The distribution of labels in training, given the images as they are augmented."""
+        return Likelihood(self._outputs, "categorical")
+
+    def loss(
+        self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays, Arrays]:
+        """The mean negative log-likelihood, of two labels by their weights where images are mixed."""
+        logits, state = self._training(ops, params, state, batch, noise)
+        found, labels = ops.log_softmax(logits, axis=-1), batch["labels"]
+        losses = _losses(ops, found, labels)
+        if self.augmentation.mixes:
+            weight = noise["weight"]
+            losses = weight * losses + (1 - weight) * _losses(ops, found, partners(ops, labels))
+        return ops.mean(losses), state, {}
+
+    def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+        """The loss and the share classified correctly.
+
+        Of five crops and their mirror images, by the mean of the ten's probabilities.
+        """
+        images, labels = normalized(ops, split["images"]), split["labels"]
+        crops = 1
+        if images.ndim == 5:
+            images = ops.concatenate([images, ops.flip(images, -1)], 1)
+            crops = images.shape[1]
+            images = ops.reshape(images, (-1, *images.shape[2:]))
+        logits, _ = self.network(ops, params, state, {"images": images}, False)
+        found = ops.log_softmax(logits, axis=-1)
+        if crops > 1:
+            found = ops.log(ops.mean(ops.exp(ops.reshape(found, (-1, crops, found.shape[-1]))), axis=1))
+        correct = ops.argmax(found, axis=-1) == labels
+        return {
+            "loss": ops.mean(_losses(ops, found, labels)),
+            "accuracy": ops.mean(ops.astype_float(correct)),
+        }
+
+    def _training(
+        self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays]:
+        images = self.augmentation.apply(ops, normalized(ops, batch["images"]), noise)
+        return self.network(ops, params, state, {"images": images}, True)
+
+    def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
+        return self._training(ops, params, state, batch, noise)[0]
+
+
+def _losses(ops: Ops, log_probabilities: Array, labels: Array) -> Array:
+    """-log p(label) of each example."""
+    return -ops.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]
