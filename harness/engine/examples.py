@@ -35,14 +35,21 @@ def gathered(
     like = split.placeholder(is_training=generators is not None)
     found = {name: np.empty((*numbers.shape, *one.shape), one.dtype) for name, one in like.items()}
 
-    def fetch(place: Place) -> None:
-        drawn = None if generators is None else generators(place)
-        for name, value in split.fetch(int(numbers[place]), drawn).items():
-            found[name][place] = value
+    left = iter(list(np.ndindex(numbers.shape)))  # of a list: threads may share it
+
+    def fetch() -> None:
+        try:
+            for place in left:
+                drawn = None if generators is None else generators(place)
+                for name, value in split.fetch(int(numbers[place]), drawn).items():
+                    found[name][place] = value
+        finally:
+            for _ in left:  # where this thread fails, the others stop
+                pass
 
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(fetch, np.ndindex(numbers.shape)):
-            pass  # an error of a thread is raised here, and nothing more begun
+        for thread in [pool.submit(fetch) for _ in range(threads)]:
+            thread.result()
     return found
 
 
