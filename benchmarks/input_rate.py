@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from curvebench.command import positive
 from harness.backends.engine import engine
 from harness.engine.examples import gathered, generators_of
 from harness.engine.execution import Bundle, Clock, execute
@@ -158,8 +157,8 @@ def waiting(source: ImageSource, backend: str, threads: int) -> tuple[float, flo
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.input_rate", description=__doc__)
-    parser.add_argument("--threads", type=positive, default=2, help="at most (default: %(default)s)")
-    parser.add_argument("--rounds", type=positive, default=5, help="of which the median counts")
+    parser.add_argument("--threads", type=int, default=2, help="at most (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="of which the median counts")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "images")

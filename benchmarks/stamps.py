@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from curvebench.command import positive
 from documents.errors import InputError
 from harness.progress import Progress
 from harness.seeding import generator
@@ -176,14 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write a set as the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stamps", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a new one, such as ~/data/stamps")
+    parser.add_argument("--side", type=int, default=64, help="pixels, at most 224 (default: %(default)s)")
+    parser.add_argument("--train", type=int, default=8000, metavar="N", help="images (default: %(default)s)")
     parser.add_argument(
-        "--side", type=positive, default=64, help="pixels, at most 224 (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--train", type=positive, default=8000, metavar="N", help="images (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--held-out", type=positive, default=1000, metavar="N", help="of validation and of test (%(default)s)"
+        "--held-out", type=int, default=1000, metavar="N", help="of validation and of test (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: %(default)s)")
     parser.add_argument(
