@@ -763,10 +763,10 @@ def execute(
                 engine.finish(carry)
             record.done += len(given.step)
             pace.a_step = (clock.seconds["step"] - before) / len(given.step)
-            engine.notes += sorted(set(_notes(bundle)).difference(engine.notes))
             if record.done in ends:
                 measure()
                 progress(record.done)
+            engine.notes += sorted(set(_notes(bundle)).difference(engine.notes))
             if record.done < steps:
                 if keeper is not None:
                     keeper.offer(carry, constants)

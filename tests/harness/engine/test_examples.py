@@ -235,10 +235,18 @@ def test_a_source_is_fetched_on_so_many_threads():
 
 
 def test_notes_of_a_source_reach_the_provenance():
-    source, made = Noisy(), engine("torch", "float64")
-    source.notes.append("2 images are left out")
-    execute(bundle_of(source, MINIBATCH_LOSS), made)
-    assert "train: 2 images are left out" in made.notes
+    class Losing(Noisy):
+        """Its example 0 is lost before the last evaluation."""
+
+        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
+            found = super().fetch(number, generator)
+            if self.fetched[0, False] == 4 and not self.notes:
+                self.notes.append("example 0 is lost")
+            return found
+
+    made = engine("torch", "float64")
+    execute(bundle_of(Losing(), "validation_loss"), made)
+    assert "validation: example 0 is lost" in made.notes
 
 
 def test_an_error_of_a_thread_ends_the_run():
