@@ -123,10 +123,11 @@ rule bases:
         "environment.yml"
     threads: 1
     resources:
-        mem_mb=2500,
+        mem_mb=PLAN.mem_mb,
+        gpu=PLAN.gpu,
         runtime=lambda wildcards, attempt: 60 * attempt,
     message:
-        "{wildcards.study}: bases, in float64 on the host"
+        "{wildcards.study}: bases on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 

@@ -21,7 +21,7 @@ from harness.engine.execution import Clock
 from harness.precision import POLICIES
 from harness.registry import find_workload
 from harness.stages.basis_jobs import estimate_bases
-from harness.stages.job import Job
+from harness.stages.job import Job, estimated_at
 from harness.stages.run_jobs import run_lanes
 from optimizers.bases import bases
 from reports.sets.derived import read_set
@@ -182,7 +182,8 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     }
     upstream: dict[str, tuple[str, ...]] = {}
     if bases()[basis.name].estimated:
-        first = BasesSpec(stage="bases", study=study.name, backend="host", **shared)
+        backend, device = estimated_at(find_workload(locator), study.backends[0], row["device"])
+        first = BasesSpec(stage="bases", study=study.name, backend=backend, device=device, **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}
     spec = runs_spec(

@@ -19,6 +19,7 @@ from documents.values import Precision
 
 TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/harness/golden)
 UNDECISIVE = {"hash", "claim_rules"}  # no part of a job's hash
+HOST = "host"  # the backend of bases that are estimated once for all backends: JAX in float64, and NumPy
 
 
 class JobSpec(Document):
@@ -75,7 +76,9 @@ class JobSpec(Document):
 
 
 class BasesSpec(JobSpec):
-    """Estimates bases, in float64, which depend neither on protocol nor on budget.
+    """Estimates bases, which depend neither on protocol nor on budget.
+
+    On `HOST` in float64; elsewhere gradients are taken in the precision of the runs.
 
     Args:
         precision: of the runs that use them, in which they are stored; None: each workload's own.

@@ -47,7 +47,7 @@ def test_the_plan_reads_well(snakemake):
     assert done.returncode == 0, done.stdout
     messages = jobs_of(done.stdout)
     assert "tiny: sweep of adam on jax" in messages
-    assert "tiny: bases, in float64 on the host" in messages
+    assert "tiny: bases on host" in messages
     assert "tiny: step times on torch, nothing else running" in messages
     assert "parity of adam: PyTorch against JAX, NumPy against PyTorch" in messages
     assert "sweep 2 jobs, 16 runs" in done.stdout

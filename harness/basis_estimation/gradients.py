@@ -50,19 +50,20 @@ def sampler(what: GradientSampling, engine: Engine, problem: Problem, random: Ra
     """A function that samples gradients for any seed, compiled for the shapes of one problem.
 
     The function gives gradients of the training loss at independent random parameters (000 Alg. 2.1 lines
-    2-3), piece by piece: (samples, *shape) float64 by parameter name, `count` samples in all.
+    2-3) on the host, piece by piece: (samples, *shape) by parameter name, `count` samples in all.
     """
     per_sample = what.settings.get("batch_size") is not None
-    mapped = sampled_gradients(engine, what.workload.loss, per_sample)
+    alone = _one_by_one(what, engine)
+    gradients = sampled_gradients(engine, what.workload.loss, per_sample, alone)
     with engine.context():
-        compiled = engine.compiled(mapped, *next(_chunks(what, engine, problem, random)))
+        compiled = engine.compiled(gradients, *next(_chunks(what, engine, problem, random)))
 
     def sample(problem: Problem, random: Random) -> Iterator[dict[str, np.ndarray]]:
         left = what.count
         with engine.context():
             for arguments in _chunks(what, engine, problem, random):
                 grads = {name: engine.ops.to_numpy(grad) for name, grad in compiled(*arguments).items()}
-                yield {name: np.asarray(grads[name][:left], np.float64) for name in problem.parameters}
+                yield {name: grads[name][:left] for name in problem.parameters}
                 left -= len(next(iter(grads.values())))
 
     return sample
@@ -94,11 +95,10 @@ def estimated(
 def chunk_of(what: GradientSampling, engine: Engine, problem: Problem) -> int:
     """How many gradients are mapped at once: on a CPU as many as fit CHUNK_BYTES, each piece equally many.
 
-    One, where lanes are faster one after another: a mapped convolution is a grouped one.
-    Counted are of each the parameters and the gradient, and twice the activations of its batch, taken as one
-    number for every example and row of a parameter.
+    One, where none are mapped. Counted are of each the parameters and the gradient, and twice the
+    activations of its batch, taken as one number for every example and row of a parameter.
     """
-    if not what.workload.mapped:
+    if _one_by_one(what, engine):
         return 1
     most = CHUNK
     if engine.device == "cpu":
@@ -108,6 +108,11 @@ def chunk_of(what: GradientSampling, engine: Engine, problem: Problem) -> int:
         numbers = 2 * sum(value.size for value in parameters) + 2 * examples * rows
         most = min(most, max(1, CHUNK_BYTES // (np.dtype(engine.ops.dtype).itemsize * numbers)))
     return math.ceil(what.count / math.ceil(what.count / most))
+
+
+def _one_by_one(what: GradientSampling, engine: Engine) -> bool:
+    """Whether none are mapped: a mapped convolution is a grouped one, and one run of hours may fill a GPU."""
+    return not what.workload.mapped or (what.workload.alone and engine.device != "cpu")
 
 
 def _chunks(

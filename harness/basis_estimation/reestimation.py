@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.backends.engine import Engine
+from harness.basis_estimation.decomposition import decomposition_on
 from harness.basis_estimation.gradients import GradientSampling, Sampler, estimated, sampler
 from harness.engine.program import Carry, Constants, Program
 from optimizers.bases import Estimator, Group, OptionError
+from optimizers.bases.estimators import Decomposition
 from workloads.workload import Problem, Random
 
 
@@ -24,14 +26,14 @@ class RenewalPlan:
         carries_state: whether the optimizer's state goes on in the new coordinates; else it starts anew.
         sampling: where gradients are taken, around a problem's first parameters, which are the iterate.
         groups: what is changed together, in the order of the bundle's matrices.
-        estimator: `estimator(group, random)`: what makes V of a group's gradients.
+        estimator: `estimator(group, random, decompose)`: what makes V of a group's gradients.
     """
 
     points: tuple[int, ...]
     carries_state: bool
     sampling: GradientSampling
     groups: tuple[Group, ...]
-    estimator: Callable[[Group, np.random.Generator], Estimator]
+    estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def before(self, steps: int) -> int:
         """After how many of these steps the optimizer was started last."""
@@ -57,7 +59,7 @@ class _AtStep:
 class Renewal:
     """The change of basis in the middle of a bundle's run: one setting, and one lane a seed.
 
-    Gradients are those of the run's own backend and precision; the decomposition is the host's in float64.
+    Gradients are those of the run's own backend and precision; it decomposes them in float64.
     """
 
     what: RenewalPlan
@@ -66,6 +68,7 @@ class Renewal:
     problems: Sequence[Problem]
     randoms: Sequence[Random]
     sample: Sampler
+    decompose: Decomposition
 
     def __call__(self, steps: int, carry: Carry, constants: Constants) -> tuple[Carry, Constants, np.ndarray]:
         """What a run goes on with after so many steps, and the seconds (S,) that each seed's estimate took.
@@ -107,7 +110,7 @@ class Renewal:
         try:
             found, _ = estimated(
                 self.what.groups,
-                lambda group: self.what.estimator(group, generator),
+                lambda group: self.what.estimator(group, generator, self.decompose),
                 self.sample(here, random),
             )
         except OptionError as error:
@@ -125,4 +128,4 @@ def renewal(
 ) -> Renewal:
     """A bundle's changes of basis, with the sampler compiled for its shapes."""
     sample = sampler(what.sampling, engine, problems[0], randoms[0])
-    return Renewal(what, engine, program, problems, randoms, sample)
+    return Renewal(what, engine, program, problems, randoms, sample, decomposition_on(engine))

@@ -293,14 +293,22 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
     return OverLanes(mapped, derivatives.alone(by(derivatives.single_run_ops)), per_seed)
 
 
-def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool) -> Function:
-    """`f(params, model, batch, noise) -> grads` mapped over a leading axis of parameters and noise.
+def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool, alone: bool) -> Function:
+    """`f(params, model, batch, noise) -> grads` of samples, a leading axis of parameters and noise.
 
-    `per_sample` says whether the batch has that axis too.
+    Args:
+        derivatives, loss: what differentiates, and the workload's.
+        per_sample: whether the batch has that axis too.
+        alone: whether the axis has one sample, which is not mapped.
     """
+    gradient = _gradient(derivatives, _differentiated(derivatives, loss, alone))
 
     def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        with derivatives.products():
-            return derivatives.grad(lambda p: loss(derivatives.model_ops, p, model, batch, noise)[0])(params)
+        return gradient(params, model, batch, noise)[1]
 
-    return derivatives.vmap(one, (0, None, 0 if per_sample else None, 0))
+    def single(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+        batch = _at(batch, 0) if per_sample else batch
+        found = one(_at(params, 0), model, batch, _at(noise, 0))
+        return map_arrays(lambda grad: grad[None], found)
+
+    return single if alone else derivatives.vmap(one, (0, None, 0 if per_sample else None, 0))

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from documents.errors import InputError
-from documents.job import BasesSpec, RunsSpec
+from documents.job import HOST, BasesSpec, JobSpec, RunsSpec
 from documents.method import BasisSpec, WorkloadSpec
 from documents.tuning import REFINED_RATES
 from harness.engine.execution import Clock, execute, lanes_per_bundle, stretches
-from harness.planning.plan import HOST, Plan, PlannedJob, PlannedStudy
+from harness.planning.plan import Plan, PlannedJob, PlannedStudy
 from harness.progress import Progress
 from harness.seeding import generator
 from harness.stages.basis_jobs import estimate_bases
@@ -32,6 +32,7 @@ from harness.stages.job import (
     basis_of,
     bundle_of,
     dtype_of,
+    estimated_at,
     instance,
     precision_of,
     reestimation_of,
@@ -170,17 +171,23 @@ class _Meter:
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
         """One basis of all seeds."""
-        done: Job = self.once(self.estimated, workload, basis)
+        done = self.before(spec, workload, basis)
         one, _ = self.once(_made, workload)
         seeds, seconds = len(spec.seeds), done.clock.seconds
         gradients = basis_of(done, workload, basis, [one], "float64").gradient_evaluations
         taken = seeds * (seconds["data"] + seconds["step"]) + seconds["compile"]
         return Cost(gradients=seeds * gradients, process_seconds=taken)
 
-    def estimated(self, workload: WorkloadSpec, basis: BasisSpec) -> Job:
+    def before(self, spec: JobSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
         """A job behind one that has estimated a basis for one seed; its clock has what that took."""
+        backend, device = estimated_at(workload_of(workload), spec.backend, spec.device)
+        found: Job = self.once(self.estimated, workload, basis, backend, device)
+        return found
+
+    def estimated(self, workload: WorkloadSpec, basis: BasisSpec, backend: str, device: str) -> Job:
+        """As `before`."""
         cell: dict[str, Any] = {"workloads": (workload,), "bases": (basis,), "seeds": (SEED,)}
-        spec = BasesSpec(stage="bases", backend=HOST, **cell, **ANYWHERE)
+        spec = BasesSpec(stage="bases", backend=backend, device=device, **cell, **ANYWHERE)
         job = Job(spec, self.folder, Clock(), 1, machine="")
         job.folder.mkdir(parents=True, exist_ok=True)
         estimate_bases(job)
@@ -230,7 +237,7 @@ class _Meter:
         one, made = self.once(_made, workload)
         dtype = dtype_of(spec, workload_of(workload))
         job = Job(spec, self.folder, Clock(), 1, machine="")
-        loaded = basis_of(self.once(self.estimated, workload, basis), workload, basis, [one], dtype)
+        loaded = basis_of(self.before(spec, workload, basis), workload, basis, [one], dtype)
         stacks = {group: np.repeat(each, len(spec.seeds), 0) for group, each in loaded.matrices.items()}
         evaluated = workload_of(workload, spec.evaluated_splits)
         cell = Cell(evaluated, workload, optimizer, basis, spec.settings or ())

@@ -16,6 +16,7 @@ from typing import Any
 from documents.archive import joined_here, replaced_sets, with_figures
 from documents.errors import InputError, by_reason, nearest, unknown
 from documents.job import (
+    HOST,
     BasesSpec,
     ChecksSpec,
     JobSpec,
@@ -56,6 +57,7 @@ from harness.precision import policy_of
 from harness.registry import RULES, WORKLOADS, find_workload, origin
 from harness.seeding import generator
 from harness.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
+from harness.stages.job import estimated_at
 from harness.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
 from harness.stages.supervision import FAILED
 from optimizers import rules
@@ -64,7 +66,6 @@ from optimizers.bases import bases as known_bases
 from results.temporary import write_texts
 from workloads.data import FOLDER_VARIABLE
 
-HOST = "host"  # bases are computed once, by JAX in float64, for every backend
 ALL = "all"  # parity compares every backend with every other
 CLAIMS = "claims"  # what the checks of claims have for a study
 ARCHIVE = "archive"  # what the figures of published sets have
@@ -148,7 +149,8 @@ class RunSelection:
     def reads(self, spec: JobSpec, tuning: Tuning) -> bool:
         """Whether an earlier job has settings or bases for it."""
         if not isinstance(spec, RunsSpec):
-            return not self.alone or any(known_bases()[basis.name].estimated for basis in self.bases)
+            are_used = not self.alone or any(known_bases()[basis.name].estimated for basis in self.bases)
+            return are_used and self.workloads[0] in spec.workloads  # where one is, all are
         if not self.alone or not spec.alone:
             return self.alone == spec.alone
         return spec.workloads == self.workloads and spec.bases[0].label == tuning.chooser(self.bases[0].label)
@@ -235,17 +237,28 @@ class Planner:
         )
 
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
-        """The job that computes bases for some seeds; none where no basis is estimated."""
+        """The jobs that compute bases for some seeds; none where no basis is estimated."""
         bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
-        if not bases:
-            return ()
-        spec = BasesSpec(
-            stage="bases",
-            study=self.study.name,
-            precision=self.study.precision and policy_of(self.study.precision).computed,
-            **self._common(HOST, (), seeds, (), bases),
-        )
-        return (PlannedJob(spec, self.results, len(spec.workloads) * len(bases) * len(seeds)),)
+        workloads = self.study.workloads[self.scale] if bases else ()
+        first, where = next(iter(self.size.backends.items()))
+        places = [estimated_at(find_workload(one.locator), first, where.device) for one in workloads]
+        jobs = []
+        for backend, device in dict.fromkeys(places):
+            here = tuple(
+                one for one, place in zip(workloads, places, strict=True) if place == (backend, device)
+            )
+            precision = self.study.precision
+            if precision and backend == HOST:
+                precision = policy_of(precision).computed
+            spec = BasesSpec(
+                stage="bases",
+                study=self.study.name,
+                device=device,
+                precision=precision,
+                **self._common(backend, (), seeds, (), bases, here),
+            )
+            jobs.append(PlannedJob(spec, self.results, len(here) * len(bases) * len(seeds)))
+        return tuple(jobs)
 
     def _tuning(
         self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]

@@ -57,9 +57,9 @@ class WiredJob(Document):
     @classmethod
     def of(cls, spec: JobSpec, folder: Path) -> WiredJob:
         """A job whose tables lie in a folder."""
-        if not isinstance(spec, TrainingSpec):
-            return cls(folder=folder, who=spec.who)
         gpu = int(spec.device != "cpu")
+        if not isinstance(spec, TrainingSpec):
+            return cls(folder=folder, who=spec.who, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
         memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
         minutes = MINUTES_ALONE if isinstance(spec, RunsSpec) and spec.alone else MINUTES
         return cls(folder=folder, who=spec.who, mem_mb=memory, gpu=gpu, minutes=minutes)

@@ -1,4 +1,4 @@
-"""The bases stage: gradient samples and eigenbases, on the host in float64, one file a seed."""
+"""The bases stage: gradient samples and eigenbases, one file a seed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from documents.job import BasesSpec
+from documents.job import HOST, BasesSpec
 from documents.method import BasisSpec, WorkloadSpec
 from harness.backends.engine import Engine
+from harness.basis_estimation.decomposition import decomposition_on
 from harness.basis_estimation.gradients import Sampler, estimated, sampler
 from harness.paths import basis_file
 from harness.progress import Progress
@@ -26,19 +26,22 @@ from harness.stages.job import (
     dtype_of,
     groups_of,
     instance,
+    precision_of,
     sampling_of,
     workload_of,
 )
 from harness.stages.supervision import FAULTS, NOTHING, FailedBefore, Lanes, failure_of
 from optimizers.bases import bases
+from optimizers.bases.estimators import Decomposition, by_numpy
 from results.writing import NotWritten, replacing
+from workloads.workload import Workload
 
 
 def estimate_bases(job: Job) -> list[str]:
     """Estimate every basis of the spec for every workload and seed, where it is not there; returns notes."""
     spec = job.spec
     assert isinstance(spec, BasesSpec)
-    engine = job.engine("float64", backend="jax", device="cpu")
+    notes: list[str] = []
     wanted = [basis for basis in spec.bases if bases()[basis.name].estimated]
     progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
     for number, (workload, basis) in enumerate(itertools.product(spec.workloads, wanted)):
@@ -51,7 +54,7 @@ def estimate_bases(job: Job) -> list[str]:
                 if failure is not None:
                     raise FailedBefore(failure)
                 job.attendance.journal.begin(place)
-                _estimate_seeds(job, engine, workload, basis, files, dtype_of(spec, workload_of(workload)))
+                notes += _estimate_seeds(job, workload, basis, files)
             except NotWritten:
                 raise
             except FAULTS as error:
@@ -59,39 +62,52 @@ def estimate_bases(job: Job) -> list[str]:
                 job.fail(name, failure_of(error))
         progress.advance(1, f"({basis.label} on {workload.name})")
     job.attendance.journal.begin(NOTHING)
-    return engine.notes
+    return list(dict.fromkeys(notes))
+
+
+def _engine_of(job: Job, workload: Workload) -> tuple[Engine, Decomposition]:
+    """What takes gradients and decomposes them: JAX on the host and NumPy, or the device of the runs."""
+    if job.spec.backend == HOST:
+        return job.engine("float64", backend="jax", device="cpu"), by_numpy
+    assert isinstance(job.spec, BasesSpec)
+    engine = job.engine(precision_of(job.spec, workload))
+    return engine, decomposition_on(engine)
 
 
 def _estimate_seeds(
-    job: Job,
-    engine: Engine,
-    workload: WorkloadSpec,
-    basis: BasisSpec,
-    files: Mapping[int, Path],
-    dtype: np.dtype[Any],
-) -> None:
+    job: Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
+) -> list[str]:
     """Estimate a basis for each seed whose file is not there, and write it in the precision of its runs."""
+    assert isinstance(job.spec, BasesSpec)
+    found = workload_of(workload)
+    dtype = dtype_of(job.spec, found)
+    engine, decompose = _engine_of(job, found)
     sample = None
     for seed, file in files.items():
         if file.exists():
             continue
         with job.clock.phase("data"):
-            one = instance(workload_of(workload), workload.settings, seed)
+            one = instance(found, workload.settings, seed)
         if sample is None:
             with job.clock.phase("compile"):
                 what = sampling_of(basis, workload, one)
                 sample = sampler(what, engine, one.problem, one.random)
         with job.clock.phase("step"):
-            arrays = estimate(basis, workload, one, sample)
+            arrays = estimate(basis, workload, one, sample, decompose)
         for name in [name for name in arrays if name.startswith("matrix")]:
             arrays[name] = arrays[name].astype(dtype)  # as runs would when they read it
         check_unchanged(job.spec)
         with replacing(file) as temporary:
             np.savez(temporary, allow_pickle=False, **arrays)
+    return engine.notes
 
 
 def estimate(
-    basis: BasisSpec, workload: WorkloadSpec, one: Instance, sample: Sampler
+    basis: BasisSpec,
+    workload: WorkloadSpec,
+    one: Instance,
+    sample: Sampler,
+    decompose: Decomposition = by_numpy,
 ) -> dict[str, np.ndarray]:
     """One basis as arrays: `groups` and `changes` (JSON), `matrix0`, `eigenvalues0`, ..., and what it cost.
 
@@ -102,7 +118,7 @@ def estimate(
     groups = groups_of(basis, workload, one)
     found, count = estimated(
         groups,
-        lambda group: kind.estimator(basis.options, group, random),
+        lambda group: kind.estimator(basis.options, group, random, decompose),
         sample(one.problem, one.random),
     )
     arrays: dict[str, np.ndarray] = {}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from documents.errors import InputError
-from documents.job import BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
+from documents.job import HOST, BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
 from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from documents.values import Precision
 from harness.backends.engine import Engine
@@ -213,6 +213,11 @@ def sampling_of(basis: BasisSpec, workload: WorkloadSpec, one: Instance) -> Grad
         distribution.scale if distribution.kind == "normal" else None,
         distribution.around_start,
     )
+
+
+def estimated_at(workload: Workload, backend: str, device: str) -> tuple[str, str]:
+    """Backend and device that estimate a workload's bases: of its runs where these take hours of a GPU."""
+    return (backend, device) if workload.alone and device != "cpu" else (HOST, "cpu")
 
 
 def reestimation_of(

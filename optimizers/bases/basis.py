@@ -91,7 +91,8 @@ class Basis:
         samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all
             entries of all parameters.
         sampling: `sampling(options) -> Sampling`.
-        estimator: `estimator(options, group, random)`: what makes V of a group's gradients.
+        estimator: `estimator(options, group, random)`: what makes V of a group's gradients; that of a basis
+            which is estimated takes what decomposes them too (`optimizers.bases.estimators.Decomposition`).
         reestimation: `reestimation(options) -> Reestimation`, or None where V stays.
     """
 
@@ -105,7 +106,7 @@ class Basis:
     )
     samples: Callable[[Options, int], int] = lambda options, dimension: 0
     sampling: Callable[[Options], Sampling] = lambda options: Sampling()
-    estimator: Callable[[Options, Group, np.random.Generator], Estimator] = _no_gradients
+    estimator: Callable[..., Estimator] = _no_gradients
     reestimation: Callable[[Options], Reestimation | None] = lambda options: None
 
     def complete(self, given: Options) -> dict[str, Any]:

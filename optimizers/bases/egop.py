@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampli
 from optimizers.bases.change import AUXILIARY, DATA, REDUCED, ROTATION, SHARED, Change
 from optimizers.bases.estimators import (
     Changed,
+    Decomposition,
     Randomized,
     Streaming,
     Whole,
+    by_numpy,
     completed,
     with_random_null_space,
 )
@@ -26,7 +28,11 @@ from optimizers.options import Option, OptionError, Options
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
 PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")
 BLOCKS = {"weights": ("weight",), "layers": ("weight", "convolution")}  # kinds of what has a block of its own
-ESTIMATORS = {"whole": Whole, "randomized": Randomized, "streaming": Streaming}
+ESTIMATORS: Mapping[str, Callable[[int, int, np.random.Generator, Decomposition], Whole | Streaming]] = {
+    "whole": Whole,
+    "randomized": lambda size, rank, random, decompose: Randomized(size, rank, random),
+    "streaming": lambda size, rank, random, decompose: Streaming(size, rank, random),
+}
 SHARING = {"convolution": "filters", "weight": "rows"}  # the option that says what of a kind shares V
 COMPLEMENTS: Mapping[str, Change] = {"random": ROTATION, "auxiliary": AUXILIARY, "none": REDUCED}
 
@@ -184,9 +190,11 @@ def rank_of(options: Options, group: Group) -> int:
     return group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
 
 
-def _estimator(options: Options, group: Group, random: np.random.Generator) -> Estimator:
+def _estimator(
+    options: Options, group: Group, random: np.random.Generator, decompose: Decomposition = by_numpy
+) -> Estimator:
     rank = rank_of(options, group)
-    leading = ESTIMATORS[options["estimator"]](group.size, rank, random)
+    leading = ESTIMATORS[options["estimator"]](group.size, rank, random, decompose)
     completes = rank < group.size and not group.change.leading
     found = Changed(leading, completed, random) if completes else leading
     return Changed(found, with_random_null_space, random) if options["null_space"] == "random" else found

@@ -27,12 +27,20 @@ def egop_matrix(gradients: np.ndarray) -> np.ndarray:
     return g.T @ g / len(g)
 
 
-def _decompose(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """V and eigenvalues, leading first: from the matrix, or where it cannot have full rank from the SVD."""
+# Of gradients (M, n) in float64: V (n, n) and eigenvalues (n,) of their EGOP, leading first.
+Decomposition = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def leading_first(values: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """V and eigenvalues of an EGOP, of which rounding made none negative, from ascending ones."""
+    return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
+
+
+def by_numpy(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The decomposition on the host: of the matrix, or where it cannot have full rank by the SVD."""
     count, dimension = gradients.shape
     if count >= dimension:
-        values, vectors = np.linalg.eigh(egop_matrix(gradients))
-        return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
+        return leading_first(*np.linalg.eigh(egop_matrix(gradients)))
     _, singular, rows = np.linalg.svd(gradients, full_matrices=True)
     return rows.T, np.concatenate([singular**2 / count, np.zeros(dimension - count)])
 
@@ -61,7 +69,7 @@ def with_signs(vectors: np.ndarray) -> np.ndarray:
     return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
 
 
-def eigenbasis(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def eigenbasis(gradients: np.ndarray, decompose: Decomposition = by_numpy) -> tuple[np.ndarray, np.ndarray]:
     """The orthonormal eigenbasis of the empirical EGOP (000 Alg. 2.1 line 4; the SVD: 000 C.6).
 
     Eigenvectors are unique up to sign where eigenvalues differ. The gauge chosen here: the entry of
@@ -71,6 +79,7 @@ def eigenbasis(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         gradients: (M, d), one gradient a row.
+        decompose: what decomposes the EGOP of the coordinates in which a gradient is not 0.
 
     Returns:
         V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading
@@ -85,7 +94,7 @@ def eigenbasis(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     dead = np.setdiff1d(np.arange(dimension), live)
     basis, eigenvalues = np.zeros((dimension, dimension)), np.zeros(dimension)
     if live.size:
-        vectors, eigenvalues[: live.size] = _decompose(g[:, live])
+        vectors, eigenvalues[: live.size] = decompose(g[:, live])
         basis[live, : live.size] = with_signs(vectors)
     basis[dead, np.arange(live.size, dimension)] = 1.0
     return basis, eigenvalues
@@ -136,6 +145,7 @@ class Whole:
     size: int
     rank: int
     random: np.random.Generator
+    decompose: Decomposition = by_numpy
     pieces: list[np.ndarray] = field(default_factory=list)
 
     def add(self, gradients: np.ndarray) -> None:
@@ -152,7 +162,7 @@ class Whole:
         return gradients
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        vectors, eigenvalues = eigenbasis(self.taken())
+        vectors, eigenvalues = eigenbasis(self.taken(), self.decompose)
         return vectors[:, : self.rank], eigenvalues[: self.rank]
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from documents.job import RunsSpec, read_spec
+from documents.job import BasesSpec, RunsSpec, read_spec
 from harness.planning import estimating
 from harness.planning.config import Config
 from harness.planning.plan import Plan, PlannedJob, make_plan, write_specs
-from harness.planning.wiring import MINUTES, MINUTES_ALONE
+from harness.planning.wiring import MINUTES, MINUTES_ALONE, OTHER_MB
 from tests.harness.runs_alone import IN_ONE_BASIS, write_alone
 from tests.harness.tiny import TWO_STAGES
 
@@ -199,18 +199,36 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
     plan = make_plan(config)
     found = {(job.spec.stage, job.spec.backend): plan.wiring.jobs[job.spec.hash] for job in plan.jobs}
     assert {key for key, job in found.items() if job.gpu} == {
-        (stage, "jax") for stage in ("sweep", "refine", "final", "timing")
+        (stage, "jax") for stage in ("bases", "sweep", "refine", "final", "timing")
     }
     assert {job.gpu for job in found.values()} == {0, 1}
-    assert found["final", "torch"].mem_mb == found["bases", "host"].mem_mb + 3 * 1024, (
-        "three GiB above the default"
-    )
+    assert found["final", "torch"].mem_mb == OTHER_MB + 3 * 1024, "three GiB above the default"
     assert found["final", "jax"].mem_mb == found["sweep", "jax"].mem_mb == 8000
+    assert found["bases", "jax"].mem_mb == 8000
     assert found["final", "jax"].minutes == MINUTES_ALONE > MINUTES
     asked = Asked(by_stage(plan, "final")[0].spec.hash)
     assert plan.wiring.minutes(asked, attempt=2) == 2 * MINUTES_ALONE
-    alone = len(by_stage(plan, "sweep", "refine")) + 12 + 1
+    alone = len(by_stage(plan, "bases", "sweep", "refine")) + 12 + 1
     assert f"a GPU each for {alone} jobs" in plan.summary()
+
+
+def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
+    """By the first backend of the scale, in the runs' precision; those of other workloads on the host."""
+    both = (
+        "workload: {long_squares.py: {n: 8, d: 4}}",
+        "workloads: [{long_squares.py: {n: 8, d: 4}}, {logistic_regression: {n: 8, d: 4}}]",
+    )
+    write_alone(config.study_folder, both, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
+    plan = make_plan(config)
+    specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]
+    at = {spec.workloads[0].name: (spec.backend, spec.device, spec.precision) for spec in specs}
+    assert at == {
+        "long_squares": ("jax", "gpu", "mixed"),
+        "logistic_regression": ("host", "cpu", "float32"),
+    }
+    for job in by_stage(plan, "sweep", "final"):
+        read = [one.spec.workloads for one in job.upstream if one.spec.stage == "bases"]
+        assert read == [job.spec.workloads] * (job.spec.bases[-1].label == "egop")
 
 
 def test_equal_runs_are_measured_once_and_the_longest_job_is_told(

@@ -19,6 +19,7 @@ from polars.testing import assert_frame_equal
 
 from documents.errors import InputError
 from documents.job import (
+    HOST,
     BasesSpec,
     ChecksSpec,
     JobSpec,
@@ -89,7 +90,8 @@ def of_stage(stage: str, **changes: Any) -> JobSpec:
     }
     kind = kinds[stage]
     common = {name: value for name, value in dict(SWEEP).items() if name in kind.model_fields}
-    return kind.model_validate({**common, "stage": stage, **changes})
+    where = {"backend": HOST} if stage == "bases" else {}
+    return kind.model_validate({**common, **where, "stage": stage, **changes})
 
 
 def run(spec: JobSpec, results: Path, attendance: Attendance | None = None) -> Path:
@@ -160,6 +162,25 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Job
 
 def runs_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str = "runs") -> pl.DataFrame:
     return read(job_folder(chain[0], chain[1][stage]), table)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_bases_are_estimated_where_their_runs_are(tmp_path: Path, backend: str) -> None:
+    """In the precision of these, and stored in it; those of the host are near by the gaps of eigenvalues."""
+    found = {}
+    for at in (HOST, backend):
+        spec = of_stage("bases", backend=at, seeds=(0,), precision="float32")
+        run(spec, tmp_path)
+        with np.load(basis_file(job_folder(tmp_path, spec), "least_squares", "egop", 0)) as arrays:
+            found[at] = arrays["matrix0"], arrays["eigenvalues0"]
+    (host, values), (there, single) = found[HOST], found[backend]
+    assert host.dtype == there.dtype == np.float32
+    np.testing.assert_allclose(single, values, rtol=0, atol=1e-5 * values[0])
+    assert (single != values).any(), "gradients in float32"
+    gaps = values[:-1] - values[1:]
+    for rank in range(1, len(values)):
+        sine = np.linalg.norm(there[:, :rank] - host[:, :rank] @ (host[:, :rank].T @ there[:, :rank]), 2)
+        assert sine < 1e-5 * values[0] / gaps[rank - 1]
 
 
 def test_the_bases_are_orthogonal_and_charged(chain: tuple[Path, dict[str, JobSpec]]) -> None:
