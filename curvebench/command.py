@@ -8,6 +8,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,21 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def positive_number(text: str) -> float:
+    """The finite number above 0 that an argument is.
+
+    Raises:
+        ArgumentTypeError: for anything else.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = nan
+    if not (isfinite(number) and number > 0):
+        raise ArgumentTypeError(f"{text!r} is not a finite number above 0")
+    return number
 
 
 def folder(name: str, default: Path, about: str) -> Argument:

@@ -6,7 +6,7 @@ import os
 from argparse import SUPPRESS, Namespace
 from pathlib import Path
 
-from curvebench.command import RESULTS_FOLDER, argument, command, folder, positive
+from curvebench.command import RESULTS_FOLDER, argument, command, folder, positive, positive_number
 from harness.paths import RESULTS
 
 
@@ -22,7 +22,12 @@ def announce_threads(threads: int) -> None:
     RESULTS_FOLDER,
     argument("--threads", type=positive, default=1, help="processor threads (default: %(default)s)"),
     argument("--keep-failed", action="store_true", help="write what failed before as it is"),
-    argument("--checkpoint-minutes", type=float, metavar="NUMBER", help="between two checkpoints of a run"),
+    argument(
+        "--checkpoint-minutes",
+        type=positive_number,
+        metavar="NUMBER",
+        help="between two checkpoints of a run",
+    ),
     argument("--attended", help=SUPPRESS),  # of harness.stages.supervision
 )
 def run(given: Namespace) -> None:

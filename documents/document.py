@@ -112,12 +112,14 @@ def explained(
 
 
 def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, noun: str, raw: Any) -> str:
-    location = tuple(part for part in _with_name(error["loc"], raw) if part not in _TAGS)
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    named = _with_name(error["loc"], raw)
+    last = len(named) - 1 if kind == "extra_forbidden" else None  # a key may be called as a tag is
+    location = tuple(part for place, part in enumerate(named) if part not in _TAGS or place == last)
     key = dotted(location)
     if kind == "extra_forbidden":
         fields = _fields(whole, error["loc"][:-1])
-        places = ", ".join(_places(whole, owner, location[-1]))
+        places = ", ".join(_places(whole, owner, location))
         hint = f"; it is a key of {places}" if places else ""
         return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], fields)}{hint}"
     if kind in NOT_A:
@@ -188,11 +190,13 @@ def _fields(part: type[BaseModel], location: tuple[str | int, ...]) -> list[str]
     return [field.alias or name for model in candidates for name, field in model.model_fields.items()]
 
 
-def _places(whole: type[BaseModel], owner: str, name: str | int) -> list[str]:
+def _places(whole: type[BaseModel], owner: str, location: tuple[str | int, ...]) -> list[str]:
     """Where else in a document a key is valid: at its top, or in the entries of its keys."""
     fields = whole.model_fields.items()
     inner = [field.alias or key for key, field in fields if any(_models(field.annotation))]
-    return [place or owner for place in ("", *inner) if name in _fields(whole, (place,) if place else ())]
+    own = location[0] if len(location) > 1 else ""
+    places = [place for place in ("", *inner) if place != own]
+    return [place or owner for place in places if location[-1] in _fields(whole, (place,) if place else ())]
 
 
 def _protocols(model: type[BaseModel]) -> tuple[str, ...]:

@@ -144,6 +144,7 @@ TABLE = [
     Case("misspelt key", checks(("optimizers:", "optimisers:")), ("tiny.yaml: optimisers:", "did you mean 'optimizers'?")),
     Case("misspelt inner key", checks(("tuning: 2", "tunning: 2")), ("scales.quick.seeds.tunning:", "did you mean 'tuning'?", "scales.quick.seeds.tuning: is missing")),
     Case("key of a scale at the top", checks(("stop:", "gradient_accumulation: 2\nstop:")), ("tiny.yaml: gradient_accumulation: a study has no key", "it is a key of scales")),
+    Case("key with the name of an alternative", checks(("stop:", "number: true\nstop:")), ("tiny.yaml: number: a study has no key 'number'",)),
     Case("key of a study in a scale", checks(("evaluations: 4", "evaluations: 4\n    clip_gradient_norm: 1")), ("scales.quick.clip_gradient_norm: scales.quick has no key", "it is a key of a study")),
     Case("metric of nothing", checks((WORKLOAD, "workload: digits_mlp"), ("{metric: final train_loss}\nclaims", "{metric: final minibatch_accuracy}\nclaims"), ("evaluations: 4", "evaluations: 4\n    evaluated_splits: [train]")), ("compare.metric:", "'minibatch_accuracy'"), ("leaves minibatch out",)),
     Case("missing key", checks(("compare: {metric: final train_loss}\n", "")), ("tiny.yaml: compare: is missing",)),

@@ -87,9 +87,8 @@ class Checkpoints:
                 temporary.open("wb") as file,
             ):
                 np.savez(file, **arrays)
-            for older in sorted(self.folder.glob("*.npz"))[
-                :-KEPT
-            ]:  # a killed process's halves begin with a dot
+            # a killed process's halves begin with a dot
+            for older in sorted(self.folder.glob("[0-9]*.npz"))[:-KEPT]:
                 older.unlink()
         except OSError as error:
             self._note(f"{self.name}: no checkpoint after step {checkpoint.done}: {error}")
@@ -108,8 +107,10 @@ class Checkpoints:
         checkpoint of its own.
         """
         file = self.folder / NOTES
-        with suppress(OSError, ValueError, TypeError):
-            self.notes += json.loads(file.read_text())
+        with suppress(OSError, ValueError):
+            stored = json.loads(file.read_text())
+            if isinstance(stored, list) and all(isinstance(note, str) for note in stored):
+                self.notes += stored
         found = self._newest(restore)
         if self.notes:
             with suppress(OSError), taking_place(file) as temporary:

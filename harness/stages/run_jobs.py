@@ -252,7 +252,9 @@ class _CellRun:
         self._fail(lanes, table.runs)
         return [*map(self._read, done), table]
 
-    def _failed(self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None) -> RunTables:
+    def _failed(
+        self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None = None
+    ) -> RunTables:
         """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""
         kept = self._checkpoints(lanes).done
         if kept is not None:
@@ -267,7 +269,7 @@ class _CellRun:
         """What is done, what failed as it did, and of the rest that nothing is computed any more."""
         for lanes in self._with_checkpoints():  # its process was killed, or had not come to them
             if set(_pairs(lanes)) <= self._left_of(self.lanes, *self._stored("failed")):
-                self._failed(lanes, ended, self._built())
+                self._failed(lanes, ended)
         tables, failed = list(map(self._read, self.done)), self._stored("failed")
         for lanes in failed:
             runs = read([self._file(lanes, "failed")], "runs")
