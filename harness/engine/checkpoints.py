@@ -87,8 +87,8 @@ class Checkpoints:
                 temporary.open("wb") as file,
             ):
                 np.savez(file, **arrays)
-            # a killed process's halves begin with a dot
-            for older in sorted(self.folder.glob("[0-9]*.npz"))[:-KEPT]:
+            # halves that killed processes left begin with a dot, and go first
+            for older in sorted(self.folder.glob("*.npz"))[:-KEPT]:
                 older.unlink()
         except OSError as error:
             self._note(f"{self.name}: no checkpoint after step {checkpoint.done}: {error}")

@@ -255,7 +255,7 @@ def test_a_process_that_is_killed_before_its_own_checkpoint_is_noted(
     assert capsys.readouterr().err.splitlines() == [why, *others[1:]], "the terminal shows it too, once"
 
 
-@pytest.mark.parametrize("text", [b"", b"[", b"3", b"\xff"])
+@pytest.mark.parametrize("text", [b"", b"[", b"3", b"\xff", b"[1, null]"])
 def test_damaged_notes_are_in_nobodys_way(text: bytes, tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
     kept.save(of(4))
