@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -269,7 +270,10 @@ class _CellRun:
         """What is done, what failed as it did, and of the rest that nothing is computed any more."""
         for lanes in self._with_checkpoints():  # its process was killed, or had not come to them
             if set(_pairs(lanes)) <= self._left_of(self.lanes, *self._stored("failed")):
-                self._failed(lanes, ended)
+                built = None
+                with suppress(*FAULTS):  # without it the row lacks what its steps cost
+                    built = self._built()
+                self._failed(lanes, ended, built)
         tables, failed = list(map(self._read, self.done)), self._stored("failed")
         for lanes in failed:
             runs = read([self._file(lanes, "failed")], "runs")
