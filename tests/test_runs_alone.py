@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from tests.harness.runs_alone import IN_ONE_BASIS, write_alone
-from tests.harness.tiny import SEARCH, TWO_STAGES, leave_tiny
+from tests.harness.tiny import leave_tiny
 
 ASKED = ("--config", "studies=tiny", "parity=false", "backends=jax", "--", "reports")
 SMALL = (
@@ -44,20 +44,20 @@ def snakemake(project: Path, activated: dict[str, str]) -> Snakemake:
 
 @pytest.mark.slow
 def test_the_main_job_merges_all_runs(snakemake: Snakemake, project: Path):
-    changes = (*SMALL, (TWO_STAGES, SEARCH))
-    done = snakemake("--cores", "2", *ASKED, changes=changes)
+    done = snakemake("--cores", "2", *ASKED)
     assert done.returncode == 0, done.stdout
-    assert re.search(
-        "tiny: 2 runs are there, the first of them adam on long_squares, learning_rate .*, seed 0",
-        done.stdout,
+    assert "tiny: refined sweep of adam on long_squares, setting 3, seed 0 on jax" in done.stdout
+    assert (
+        "tiny: 2 runs are there, the first of them adam on long_squares, learning_rate 0.01, seed 0"
+        in done.stdout
     )
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
     planned = runs.filter(pl.col("stage") != "alternative").group_by("stage").len().sort("stage")
-    assert planned.rows() == [("sweep", 2), ("final", 1)]
+    assert planned.rows() == [("sweep", 2), ("refine", 6), ("final", 1)]
     logs = {path.name.rpartition(".jax.")[0] for path in (project / "results/logs").glob("tiny.*.jax.*")}
-    assert "tiny.quick.sweep.adam-long_squares-identity-setting1-seed0" in logs
-    assert "Nothing to be done" in snakemake("-n", *ASKED, changes=changes).stdout
+    assert "tiny.quick.refine.adam-long_squares-identity-setting3-seed0" in logs
+    assert "Nothing to be done" in snakemake("-n", *ASKED).stdout
 
 
 @pytest.mark.slow

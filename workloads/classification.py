@@ -50,25 +50,29 @@ class Classifier:
         """The mean negative log-likelihood of `labels` (000 C.2), and the new state; a workload's `loss`."""
         logits, state = self.network(ops, params, state, batch, True)
         found = ops.log_softmax(logits, axis=-1)
-        return _negative_log_likelihood(ops, found, batch["labels"]), state, {}
+        return -ops.mean(log_likelihoods(ops, found, batch["labels"])), state, {}
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         """The loss and the share classified correctly; a workload's `evaluate`."""
         logits, _ = self.network(ops, params, state, split, False)
-        found = ops.log_softmax(logits, axis=-1)
-        correct = ops.argmax(found, axis=-1) == split["labels"]
-        return {
-            "loss": _negative_log_likelihood(ops, found, split["labels"]),
-            "accuracy": ops.mean(ops.astype_float(correct)),
-        }
+        return loss_and_accuracy(ops, ops.log_softmax(logits, axis=-1), split["labels"])
 
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
         return self.network(ops, params, state, batch, True)[0]
 
 
-def _negative_log_likelihood(ops: Ops, log_probabilities: Array, labels: Array) -> Array:
-    """The mean over examples of -log p(label)."""
-    return -ops.mean(ops.take_along_axis(log_probabilities, labels[:, None], axis=-1))
+def log_likelihoods(ops: Ops, log_probabilities: Array, labels: Array) -> Array:
+    """log p(label) of each example, (examples, 1)."""
+    return ops.take_along_axis(log_probabilities, labels[:, None], axis=-1)
+
+
+def loss_and_accuracy(ops: Ops, log_probabilities: Array, labels: Array) -> dict[str, Array]:
+    """The mean negative log-likelihood, and the share of examples whose label is the most probable class."""
+    correct = ops.argmax(log_probabilities, axis=-1) == labels
+    return {
+        "loss": -ops.mean(log_likelihoods(ops, log_probabilities, labels)),
+        "accuracy": ops.mean(ops.astype_float(correct)),
+    }
 
 
 def classification_metrics(splits: Iterable[str]) -> dict[str, Metric]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.classification import Network
+from workloads.classification import Network, log_likelihoods, loss_and_accuracy
 from workloads.images.augmentation import Augmentation, normalized, partners
 from workloads.workload import Array, Arrays, Likelihood, Ops
 
@@ -32,18 +32,18 @@ class ImageClassifier:
         """The mean negative log-likelihood, of two labels by their weights where images are mixed."""
         logits, state = self._training(ops, params, state, batch, noise)
         found, labels = ops.log_softmax(logits, axis=-1), batch["labels"]
-        losses = _losses(ops, found, labels)
+        likelihoods = log_likelihoods(ops, found, labels)
         if self.augmentation.mixes:
-            weight = noise["weight"]
-            losses = weight * losses + (1 - weight) * _losses(ops, found, partners(ops, labels))
-        return ops.mean(losses), state, {}
+            weight, others = noise["weight"][:, None], log_likelihoods(ops, found, partners(ops, labels))
+            likelihoods = weight * likelihoods + (1 - weight) * others
+        return -ops.mean(likelihoods), state, {}
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         """The loss and the share classified correctly.
 
         Of five crops and their mirror images, by the mean of the ten's probabilities.
         """
-        images, labels = normalized(ops, split["images"]), split["labels"]
+        images = normalized(ops, split["images"])
         crops = 1
         if images.ndim == 5:
             images = ops.concatenate([images, ops.flip(images, -1)], 1)
@@ -53,11 +53,7 @@ class ImageClassifier:
         found = ops.log_softmax(logits, axis=-1)
         if crops > 1:
             found = ops.log(ops.mean(ops.exp(ops.reshape(found, (-1, crops, found.shape[-1]))), axis=1))
-        correct = ops.argmax(found, axis=-1) == labels
-        return {
-            "loss": ops.mean(_losses(ops, found, labels)),
-            "accuracy": ops.mean(ops.astype_float(correct)),
-        }
+        return loss_and_accuracy(ops, found, split["labels"])
 
     def _training(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
@@ -67,8 +63,3 @@ class ImageClassifier:
 
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
         return self._training(ops, params, state, batch, noise)[0]
-
-
-def _losses(ops: Ops, log_probabilities: Array, labels: Array) -> Array:
-    """-log p(label) of each example."""
-    return -ops.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]

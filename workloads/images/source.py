@@ -92,8 +92,7 @@ class ImageSource:
     @property
     def notes(self) -> list[str]:
         """How many images were damaged in the index, and which could not be read since."""
-        with self._lock:
-            damaged = [f"{path} ({why})" for path, why in self._damaged.items()]
+        damaged = self._damaged_so_far()
         before, since = damaged[: self._known], damaged[self._known :]
         left_out = (
             [f"{self._known} of {self._indexed} images are left out: {_some(before)}"] if before else []
@@ -119,9 +118,12 @@ class ImageSource:
             raise ValueError(f"{len(content)} bytes where the index has {self._sizes[number]}")
         return decode(content)
 
-    def _require_few(self) -> None:
+    def _damaged_so_far(self) -> list[str]:
         with self._lock:
-            damaged = [f"{path} ({why})" for path, why in self._damaged.items()]
+            return [f"{path} ({why})" for path, why in self._damaged.items()]
+
+    def _require_few(self) -> None:
+        damaged = self._damaged_so_far()
         if len(damaged) > self.damaged_share * self._indexed or not len(self):
             raise DataDamaged(
                 f"{self.folder}: {len(damaged)} of {self._indexed} images cannot be read, more than a share "
