@@ -123,7 +123,6 @@ def test_gradients_of_both_backends_equal_central_differences(name):
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-@pytest.mark.parametrize("name", [name for name in NAMES if workloads()[name].mapped])
 def test_mapping_over_runs_equals_run_after_run(name, backend):
     workload, settings = small(name)
     problems = [workload.problem(settings, random_of(seed)) for seed in range(3)]
