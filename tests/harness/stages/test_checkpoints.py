@@ -39,18 +39,23 @@ def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "RETURNS", 40)
 
 
-def told_to_end(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send the process a SIGTERM when a run has come to so many steps."""
+def ended_after(steps: int, spec: RunsSpec, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run a job that is sent a SIGTERM when a run has come to so many steps; its folder."""
 
     def watched(bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], kept: Any) -> Any:
         def report(done: int) -> None:
             progress(done)
-            if done == after:
+            if done == steps:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         return execute(bundle, engine, clock, report, kept)
 
-    monkeypatch.setattr(run_jobs, "execute", watched)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_jobs, "execute", watched)
+        return run(spec, results)
+
+
+ENDED = Attendance(ended=Failure("interrupted", "SIGTERM: out of time, cancelled or preempted"))
 
 
 def notes_of(folder: Path) -> list[str]:
@@ -78,9 +83,7 @@ def test_a_job_that_is_told_to_end_goes_on_where_it_was(
     undisturbed = run(spec, tmp_path / "undisturbed")
     results = tmp_path / "ended"
     for after in (100, 300):
-        with monkeypatch.context() as patch:
-            told_to_end(after, patch)
-            folder = run(spec, results)
+        folder = ended_after(after, spec, results, monkeypatch)
         assert_interrupted(folder, after, f"; tried again, it goes on after step {after}")
         ((kept,),) = ([*one.iterdir()] for one in (results / "checkpoints").iterdir())
         assert max(path.name for path in kept.glob("*.npz")) == f"{after:012d}.npz"
@@ -107,9 +110,7 @@ def test_the_time_of_processes_before_is_part_of_the_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the total too, and of what `minutes` limits."""
-    with monkeypatch.context() as patch:
-        told_to_end(200, patch)
-        run(SWEEP, tmp_path)
+    ended_after(200, SWEEP, tmp_path, monkeypatch)
     (file,) = (tmp_path / "checkpoints").rglob("000000000200.npz")
     told: list[float] = []
     before = execution.Clock.take_over
@@ -138,13 +139,27 @@ def test_a_checkpoint_is_told_of_by_a_process_that_did_not_come_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the one before was killed, as its piece outlasted the grace, and where this one just began."""
-    with monkeypatch.context() as patch:
-        told_to_end(100, patch)
-        folder = run(SWEEP, tmp_path)
+    folder = ended_after(100, SWEEP, tmp_path, monkeypatch)
     (stored,) = folder.rglob("*.failed.parquet")
     stored.unlink()
-    ended = Attendance(ended=Failure("interrupted", "SIGTERM: out of time, cancelled or preempted"))
-    assert_interrupted(run(SWEEP, tmp_path, ended), 100, "; tried again, it goes on after step 100")
+    assert_interrupted(run(SWEEP, tmp_path, ENDED), 100, "; tried again, it goes on after step 100")
+
+
+@pytest.mark.usefixtures("at_every_piece")
+def test_where_its_data_cannot_be_read_any_more_the_row_has_no_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are written all the same: no error of the whole job takes their place."""
+    folder = ended_after(100, SWEEP, tmp_path, monkeypatch)
+    (stored,) = folder.rglob("*.failed.parquet")
+    stored.unlink()
+
+    def gone(*unused: object) -> None:
+        raise OSError("the data are gone")
+
+    monkeypatch.setattr(run_jobs._CellRun, "_built", gone)
+    runs = read(run(SWEEP, tmp_path, ENDED), "runs")
+    assert runs.select("outcome", "steps", "gradient_evaluations").rows() == [("interrupted", 100, 0)] * 2
 
 
 @pytest.mark.usefixtures("at_every_piece")
@@ -152,9 +167,7 @@ def test_the_checkpoint_of_another_spec_is_refused(tmp_path: Path, monkeypatch: 
     other = SWEEP.changed(settings=({"learning_rate": 0.02},))
     kept = {}
     for spec in (SWEEP, other):
-        with monkeypatch.context() as patch:
-            told_to_end(100, patch)
-            run(spec, tmp_path)
+        ended_after(100, spec, tmp_path, monkeypatch)
         (kept[spec.hash],) = (tmp_path / "checkpoints").glob(f"*{spec.hash}*/*")
     for path in kept[other.hash].iterdir():
         path.replace(kept[SWEEP.hash] / path.name)
@@ -167,9 +180,7 @@ def test_the_checkpoint_of_another_spec_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_job_of_seconds_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told_to_end(100, monkeypatch)
-    spec: RunsSpec = SWEEP
-    folder = run(spec, tmp_path)
+    folder = ended_after(100, SWEEP, tmp_path, monkeypatch)
     assert json.loads((folder / "failed.json").read_text())
     assert_interrupted(folder, 100)
     assert not (tmp_path / "checkpoints").exists()
