@@ -20,6 +20,8 @@ from harness.backends.ops import Array
 from harness.engine.program import Carry, Constants, Inputs, Program, Work, step_of
 from harness.precision import policy_of, table_of_model
 
+# XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
+IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
 MANY_EXAMPLES = 1_000
 
@@ -190,26 +192,36 @@ class _Loop:
                 return jax.lax.fori_loop(start, stop, lambda i, c: step(c, constants, inputs, i), carry)
 
             given = carry, constants, inputs, np.int32(0)
+            options = IN_PLACE if device == "cpu" else None
             traced = jax.jit(step, donate_argnums=0).trace(*given)
             if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
-                return traced.lower().compile(), False
-            return jax.jit(steps, donate_argnums=0).lower(*given, np.int32(1)).compile(), True
+                return traced.lower().compile(options), False
+            return jax.jit(steps, donate_argnums=0).lower(*given, np.int32(1)).compile(options), True
 
         found = {work: compiled(work) for work in program.update.cadence}
         self.programs = {work: program for work, (program, _) in found.items()}
         self.together = all(together for _, together in found.values())
 
     def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        works = [self.update.work_of(round(number)) for number in np.asarray(inputs.step).tolist()]
+        works = self._works(inputs.step)
         inputs = inputs._replace(step=self._filled(inputs.step), schedule=self._filled(inputs.schedule))
-        for work, alike in itertools.groupby(range(len(works)), works.__getitem__):
-            indices = [np.int32(index) for index in alike]
+        start = 0
+        for work, alike in itertools.groupby(works):
+            stop = start + sum(1 for _ in alike)
+            program = self.programs[work]
             if self.together:
-                carry = self.programs[work](carry, constants, inputs, indices[0], indices[-1] + np.int32(1))
-                continue
-            for index in indices:
-                carry = self.programs[work](carry, constants, inputs, index)
+                carry = program(carry, constants, inputs, np.int32(start), np.int32(stop))
+            else:
+                for index in range(start, stop):
+                    carry = program(carry, constants, inputs, np.int32(index))
+            start = stop
         return carry
+
+    def _works(self, steps: Array) -> list[Work]:
+        """The amortized work of each step; that of a short one takes long to ask for."""
+        if len(self.programs) == 1:
+            return list(self.programs) * len(steps)
+        return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]
 
     def _filled(self, values: Array) -> Array:
         """Values of the steps, and zeros to the length that was compiled for."""
