@@ -172,8 +172,8 @@ def plain_torch(
     return Ready(run, seconds, alive_bytes("torch") - before - data, peak)
 
 
-def plain_jax(network: TimedNetwork, made: Engine, batch_size: int) -> Ready:
-    """The jitted steps of Optax's AdamW on our loss; call inside the engine's context."""
+def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: Any = None) -> Ready:
+    """The jitted steps of Optax on our loss, AdamW's if not given; call inside the engine's context."""
     import jax
     import optax
 
@@ -186,10 +186,10 @@ def plain_jax(network: TimedNetwork, made: Engine, batch_size: int) -> Ready:
     state = {name: made.ops.asarray(value) for name, value in problem.state.items()}
     data = {name: made.ops.asarray(value) for name, value in problem.splits["train"].items()}
     orders = np.random.default_rng(1).integers(0, 2 * batch_size, (STEPS, batch_size))
-    optimizer = optax.adamw(1e-4, weight_decay=0.0)
+    optimizer = optimizer or optax.adamw(1e-4, weight_decay=0.0)
 
     @partial(jax.jit, donate_argnums=0)
-    def step(carry: Any, order: Any) -> Any:
+    def step(carry: Any, order: Any, data: Any) -> Any:
         params, state, moments = carry
         batch = {name: values[order] for name, values in data.items()}
 
@@ -208,21 +208,21 @@ def plain_jax(network: TimedNetwork, made: Engine, batch_size: int) -> Ready:
 
     def run() -> None:
         for order in given:
-            held[0] = step(held[0], order)
+            held[0] = step(held[0], order, data)
         made.finish(held[0])
 
     start = time.perf_counter()
     run()
     seconds = time.perf_counter() - start
     taken = sum(array.nbytes for array in data.values())
-    layout = step.lower(held[0], given[0]).compile().memory_analysis()
+    layout = step.lower(held[0], given[0], data).compile().memory_analysis()
     peak = int(
         layout.argument_size_in_bytes
         + layout.output_size_in_bytes
         + layout.temp_size_in_bytes
         - layout.alias_size_in_bytes
     )
-    return Ready(run, seconds, alive_bytes("jax") - before - taken, peak)
+    return Ready(run, seconds, alive_bytes("jax") - before - taken, peak - taken)
 
 
 def plain_loops(
