@@ -19,6 +19,8 @@ from optimizers.rule import Part, Rule
 
 # Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
 ENTRIES_AT_ONCE = 1 << 22
+SHARE_AT_ONCE = 8  # an eighth of all entries, where that is less; of fewer than MANY_ENTRIES all
+MANY_ENTRIES = 1 << 19
 
 
 class Work(IntFlag):
@@ -152,13 +154,15 @@ class Update:
             return (Piece(Part(self.bound), None, self.layout),)
         whole = Part(self.rule)
         part_of = self.rule.part or (lambda role, shape: whole)
+        total = self.layout.total
+        entries_at_once = min(ENTRIES_AT_ONCE, total // SHARE_AT_ONCE if total >= MANY_ENTRIES else total)
         pieces = []
         for stack in self.layout.stacks:
             parts = [part_of(role, stack.shape) for role in stack.roles]
             first = 0
             for _, alike in itertools.groupby(parts, id):
                 last = first + len(list(alike))
-                at_once = max(1, ENTRIES_AT_ONCE // math.prod(stack.shape))
+                at_once = max(1, entries_at_once // math.prod(stack.shape))
                 pieces += [
                     Piece(parts[first], stack.part(start, min(start + at_once, last)))
                     for start in range(first, last, at_once)

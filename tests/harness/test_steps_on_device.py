@@ -132,7 +132,7 @@ def test_between_steps_parameters_and_state_are_held_once(rule: str, copies: int
     assert copies <= seen[-1] / (4 * entries) < 1.05 * copies
 
 
-class _Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+class Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """The most bytes of storages alive at once, of those that operations inside see."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int)
         inputs = stretch_inputs(bundle, made, 0, 3)
         segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 3)
         carry = segment(loaded.carry, loaded.constants, inputs)  # the first step is recorded
-        with _Peak() as peak:
+        with Peak() as peak:
             segment(carry, loaded.constants, inputs)
     assert copies + 1 <= peak.bytes / (4 * bundle.layout.total) < 1.15 * (copies + 1)
 
