@@ -46,6 +46,39 @@ class Checkpoint:
     notes: list[str]
 
 
+class DeferredTermination:
+    """Has a SIGTERM wait from `begin` to `pass_on`, or to the end of a block, if anything handles it here."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: Any = None
+
+    def __enter__(self) -> DeferredTermination:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.pass_on()
+
+    def begin(self) -> None:
+        """Have it wait from now on."""
+        before = signal.getsignal(signal.SIGTERM)
+        if callable(before):
+            self._before = before
+            signal.signal(signal.SIGTERM, self._defer)
+
+    def pass_on(self) -> None:
+        """Handle SIGTERM as before from now on, and so the one that came."""
+        before, self._before = self._before, None
+        if before is None:
+            return
+        signal.signal(signal.SIGTERM, before)
+        if self.came:
+            before(signal.SIGTERM, None)
+
+    def _defer(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+
+
 @dataclass
 class Checkpoints:
     """Those of one bundle's run.
@@ -57,6 +90,7 @@ class Checkpoints:
         every: seconds between two.
         worth: seconds of a run that are saved when it is asked to end.
         share: the most of the run's time that saving takes.
+        termination: of the run, which begins to wait at its first step.
     """
 
     folder: Path
@@ -66,6 +100,7 @@ class Checkpoints:
     worth: float = WORTH
     share: float = SHARE
     notes: list[str] = field(default_factory=list)
+    termination: DeferredTermination = field(default_factory=DeferredTermination)
 
     def __post_init__(self) -> None:
         self.last = time.monotonic()
@@ -137,10 +172,7 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all, and folders above them that are empty then."""
-        rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):
-            for above in list(self.folder.parents)[:2]:
-                above.rmdir()
+        remove_with_empty_parents(self.folder, parents=2)
 
     def _read(self, path: Path) -> Checkpoint:
         with path.open("rb") as file, np.load(file) as stored:
@@ -156,31 +188,9 @@ class Checkpoints:
             self.notes.append(text)
 
 
-class DeferredTermination:
-    """Has a SIGTERM wait until `pass_on`, or until its block ends, if anything handles that signal here."""
-
-    def __init__(self) -> None:
-        self.came = False
-        self._before: Any = None
-
-    def __enter__(self) -> DeferredTermination:
-        before = signal.getsignal(signal.SIGTERM)
-        if callable(before):
-            self._before = before
-            signal.signal(signal.SIGTERM, self._defer)
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.pass_on()
-
-    def pass_on(self) -> None:
-        """Handle SIGTERM as before from now on, and so the one that came."""
-        before, self._before = self._before, None
-        if before is None:
-            return
-        signal.signal(signal.SIGTERM, before)
-        if self.came:
-            before(signal.SIGTERM, None)
-
-    def _defer(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
+def remove_with_empty_parents(folder: Path, parents: int) -> None:
+    """Remove a folder, and of so many above it those that are empty then."""
+    rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        for above in list(folder.parents)[:parents]:
+            above.rmdir()

@@ -17,7 +17,7 @@ from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.backends.ops import Ops, separate_copies
 from harness.basis_estimation.reestimation import RenewalPlan, renewal
-from harness.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
+from harness.engine.checkpoints import Checkpoint, Checkpoints
 from harness.engine.derivatives import (
     DRAWS,
     Evaluated,
@@ -699,6 +699,7 @@ def execute(
         clock: takes the seconds by phase.
         progress: called with the number of steps done after each stretch.
         checkpoints: where the run is kept on the way, and what it goes on from; None to keep nothing.
+            Whoever gives them ends their deferral of SIGTERM, when what is returned is safe.
     """
     clock = clock or Clock()
     steps, ops = len(bundle.schedule), engine.ops
@@ -734,7 +735,7 @@ def execute(
             if bundle.reestimation is not None and bundle.points:
                 renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
         if keeper is not None:
-            stack.enter_context(keeper.termination)
+            keeper.checkpoints.termination.begin()
 
         def measure() -> None:
             nonlocal carry
@@ -810,7 +811,6 @@ class _Keeper:
     def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record) -> None:
         self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
         self.begun = dict(clock.seconds)
-        self.termination = DeferredTermination()
 
     def newest(self, loaded: Loaded) -> Loaded:
         """What the run goes on from; as it is loaded where there is no checkpoint."""
@@ -831,12 +831,13 @@ class _Keeper:
 
     def offer(self, carry: Carry, constants: Constants) -> None:
         """Have the run kept where it is time, and end it here where it is asked to end."""
-        if self.checkpoints.is_due(self.termination.came):
+        termination = self.checkpoints.termination
+        if self.checkpoints.is_due(termination.came):
             with self.clock.phase(CHECKPOINT):
                 self.checkpoints.save(self._checkpoint(carry, constants))
             self._tell()
-        if self.termination.came:
-            self.termination.pass_on()
+        if termination.came:
+            termination.pass_on()
 
     def _checkpoint(self, carry: Carry, constants: Constants) -> Checkpoint:
         matrices = [np.asarray(self.engine.ops.to_numpy(one)) for one in constants.matrices]

@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from documents.job import ChecksSpec, RunsSpec, read_spec
+from harness.engine.checkpoints import remove_with_empty_parents
 from harness.engine.execution import PHASES, Clock
 from harness.paths import checkpoints_folder
 from harness.planning.wiring import TABLES
@@ -111,7 +112,7 @@ def run_job(
         job.attendance.journal.begin(DONE)
         if not any((folder / FAILED).exists() for folder in [job.folder, *job.upstream(*spec.upstream)]):
             rmtree(job.folder / PARTS, ignore_errors=True)
-            rmtree(checkpoints_folder(results, spec.name), ignore_errors=True)
+            remove_with_empty_parents(checkpoints_folder(results, spec.name), parents=1)
     return job.folder
 
 

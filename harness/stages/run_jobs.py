@@ -47,7 +47,8 @@ def run_lanes(job: Job) -> list[str]:
     """Run all lanes of a job that are not done, and write its tables; returns notes.
 
     A bundle that raises, or takes its process with it, is tried again setting by setting; where that fails
-    all seeds of the setting have failed. A cell whose problem or basis cannot be made has failed as a whole.
+    all seeds of the setting have failed. One of which a checkpoint stands is left to the next call instead,
+    if a signal ended its process. A cell whose problem or basis cannot be made has failed as a whole.
     """
     spec = job.spec
     with job.clock.phase("data"):
@@ -164,7 +165,7 @@ class _CellRun:
         """The rows of all lanes of the cell."""
         attendance, building = self.job.attendance, Lanes(self.number)
         if not self.cell.settings:
-            why = "runs that tune it were interrupted, and come first"
+            why = "no runs that tune it: they were interrupted, and come first, or failed"
             self.job.fail(self._name, Failure("interrupted", why))
             return []
         if sum(map(len, map(_pairs, self.done))) == len(_pairs(self.lanes)):
@@ -213,35 +214,44 @@ class _CellRun:
         partly_done = any(lanes.holds(one) for one in self.done)
         if failure is None and not partly_done:
             attendance.journal.begin(lanes)
-            try:
-                table = self._executed(lanes, whole, basis, engine)
-            except FAULTS as error:
-                self.job.trace(error)
-                failure = failure_of(error, attendance.journal.read()[1])
-            except Interrupted as error:  # its rows are written with those of what did not begin
-                self._failed(lanes, failure_of(error, attendance.journal.read()[1]), (whole, basis))
-                raise
-            else:
-                check_unchanged(self.job.spec)
-                for name, frame in table._asdict().items():
-                    write_table(self._file(lanes, name), frame, schema.TABLES[name])
-                self._checkpoints(lanes).remove()
-                return [table]
+            checkpoints = self._checkpoints(lanes)
+            with checkpoints.termination:  # from the first step on, until what is done is written
+                try:
+                    table = self._executed(lanes, whole, basis, engine, checkpoints)
+                except FAULTS as error:
+                    self.job.trace(error)
+                    failure = failure_of(error, attendance.journal.read()[1])
+                except Interrupted as error:  # its rows are written with those of what did not begin
+                    self._failed(lanes, failure_of(error, attendance.journal.read()[1]), (whole, basis))
+                    raise
+                else:
+                    check_unchanged(self.job.spec)
+                    for name, frame in table._asdict().items():
+                        write_table(self._file(lanes, name), frame, schema.TABLES[name])
+                    checkpoints.remove()
+                    return [table]
         settings = lanes.by_setting()
-        if len(settings) > 1:
+        goes_on = (
+            failure is not None
+            and failure.outcome == "interrupted"
+            and self._checkpoints(lanes).done is not None
+        )
+        if len(settings) > 1 and not goes_on:
             return [table for one in settings for table in self._attempt(one, whole, basis, engine)]
         assert failure is not None, "lanes of one setting are done as a whole"
         parts = self.job.training.gradient_accumulation
         failure = with_remedy(failure, self.cell.workload_spec.settings, parts)
         return self._left(lanes, failure, (whole, basis))
 
-    def _executed(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> RunTables:
+    def _executed(
+        self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine, checkpoints: Checkpoints
+    ) -> RunTables:
         """Run lanes together."""
         part = whole.part(
             slice(lanes.first_seed, lanes.end_seed), slice(lanes.first_setting, lanes.end_setting)
         )
         report = self._reporter(lanes, len(part.schedule))
-        trajectories = execute(part, engine, self.job.clock, report, self._checkpoints(lanes))
+        trajectories = execute(part, engine, self.job.clock, report, checkpoints)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
     def _left(

@@ -347,7 +347,7 @@ def test_a_run_that_is_asked_to_end_is_kept_where_it_is_worth_it(
     worth: float, asked: list[int], tmp_path: Path
 ) -> None:
     kept = Checkpoints(tmp_path / "run", {}, worth=worth)
-    with pytest.raises(Asked):
+    with pytest.raises(Asked), kept.termination:
         execute(make_bundle(), engine("torch", "float64"), None, terminating(6), kept)
     assert asked == [signal.SIGTERM]
     names = [path.name for path in (tmp_path / "run").glob("*")]
@@ -356,6 +356,7 @@ def test_a_run_that_is_asked_to_end_is_kept_where_it_is_worth_it(
 
 def test_a_sigterm_waits_and_is_handled_once(asked: list[int]) -> None:
     with DeferredTermination() as deferred:
+        deferred.begin()
         for _ in range(2):  # Slurm tells every process, and its parent tells it again
             os.kill(os.getpid(), signal.SIGTERM)
         assert deferred.came

@@ -146,6 +146,33 @@ def test_a_checkpoint_is_told_of_by_a_process_that_did_not_come_to_it(
 
 
 @pytest.mark.usefixtures("at_every_piece")
+def test_settings_whose_process_is_killed_alone_go_on_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": 0.02}))
+    undisturbed = run(spec, tmp_path / "undisturbed")
+    results = tmp_path / "killed"
+    (stored,) = ended_after(100, spec, results, monkeypatch).rglob("*.failed.parquet")
+    stored.unlink()
+    lost = {Lanes(0, 0, 2, 0, 2): Failure("interrupted", "SIGKILL: the process was killed", 100)}
+    runs = read(run(spec, results, Attendance(lost=lost)), "runs")
+    reason = "SIGKILL: the process was killed; tried again, it goes on after step 100"
+    assert runs.select("outcome", "reason").rows() == [("interrupted", reason)] * 4
+    folder = run(spec, results)
+    assert [note for note in notes_of(folder) if "4 runs: went on" in note]
+    one, other = (determined(each / "curves.parquet") for each in (undisturbed, folder))
+    assert_frame_equal(one, other, check_exact=True)
+
+
+def test_what_is_done_when_the_sigterm_comes_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ended_after(400, SWEEP, tmp_path, monkeypatch)
+    assert read(folder, "runs")["outcome"].to_list() == ["budget"] * 2
+    assert not (folder / "failed.json").exists()
+
+
+@pytest.mark.usefixtures("at_every_piece")
 def test_where_its_data_cannot_be_read_any_more_the_row_has_no_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,7 +123,8 @@ def test_a_method_with_a_large_basis_needs_that_much_more(backend: str) -> None:
     """Each method is measured from its own baseline, whatever was measured before."""
     growth, size = alone(growth_by_method, backend)
     for name in ("rotated", "again"):
-        assert 0.8 * size < growth[name] - growth["after"] < 1.3 * size
+        # a copy on its way to the device may or may not be gone before the next is made
+        assert 0.8 * size < growth[name] - growth["after"] < 1.8 * size
     assert abs(growth["before"] - growth["after"]) < 0.3 * size
 
 
