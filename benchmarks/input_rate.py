@@ -30,7 +30,7 @@ from workloads.images.decoded import decoded_file, write_decoded
 from workloads.images.decoding import decode, random_box, resized_crop
 from workloads.images.folders import examined, index_file, index_text, listed
 from workloads.images.source import ImageSource, image_sources
-from workloads.residual_network import ResidualNetwork, residual_logits
+from workloads.networks.residual_network import ResidualNetwork, residual_logits
 from workloads.workload import Array, Arrays, Ops, Problem, Settings, Workload
 
 IMAGES, WIDTH, HEIGHT, QUALITY = 192, 500, 375, 90

@@ -14,8 +14,8 @@ from harness.seeding import WorkloadRandom
 from optimizers.bases.change import SHARED
 from optimizers.rule import Rule
 from workloads.classification import Classifier, classification_metrics, with_fixed_state
-from workloads.residual_network import ResidualNetwork, residual_logits
-from workloads.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
+from workloads.networks.residual_network import ResidualNetwork, residual_logits
+from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from workloads.workload import Arrays, Problem, Role, Workload
 
 BATCHES = 2  # of which the training data consist, on the device from the start

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from workloads.residual_network import ResidualNetwork
-from workloads.vision_transformer import PlainViT, positions
+from workloads.networks.residual_network import ResidualNetwork
+from workloads.networks.vision_transformer import PlainViT, positions
 
 # Its wheel is built for one accelerator's torch. Beside another it lacks these operators of detection, which
 # nothing here calls but its import must find.

@@ -22,8 +22,8 @@ from workloads.classification import (
 from workloads.data import random_parts
 from workloads.idx import fashion_files, missing_fashion, read_fashion
 from workloads.initialization import torch_default_bias, torch_default_weight
-from workloads.residual_network import ResidualNetwork, residual_logits
-from workloads.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
+from workloads.networks.residual_network import ResidualNetwork, residual_logits
+from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from workloads.workload import (
     Array,
     Arrays,

@@ -19,7 +19,7 @@ from harness.engine.derivatives import lane_gradient
 from harness.engine.execution import execute, load, stretch_inputs
 from optimizers import rules
 from optimizers.rule import Rule
-from workloads.vision_transformer import PlainViT
+from workloads.networks.vision_transformer import PlainViT
 
 ON_GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 DEVICES = pytest.mark.parametrize("device", ["cpu", ON_GPU])

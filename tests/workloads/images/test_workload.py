@@ -25,7 +25,7 @@ from workloads.images.augmentation import Augmentation
 from workloads.images.classifier import ImageClassifier
 from workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
 from workloads.images.source import image_sources
-from workloads.residual_network import ResidualNetwork, residual_logits
+from workloads.networks.residual_network import ResidualNetwork, residual_logits
 from workloads.workload import MINIBATCH_LOSS, Metric, Problem, Workload, batch_size
 
 NETWORK, SIDE, NAME = ResidualNetwork(3, (1, 1), 4, 2, stem=3), 16, "two"

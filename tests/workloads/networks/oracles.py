@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from workloads.residual_network import ResidualNetwork
-from workloads.vision_transformer import PlainViT
+from workloads.networks.residual_network import ResidualNetwork
+from workloads.networks.vision_transformer import PlainViT
 
 Values = Mapping[str, np.ndarray]
 

@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks.peer_networks import timm_network
 from optimizers import rules
-from tests.workloads import oracles
 from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
+from tests.workloads.networks import oracles
 from workloads.fashion import FASHION_VIT
 from workloads.idx import read_fashion
-from workloads.vision_transformer import PlainViT, fixed_positions, patches_of, positions, vit_logits
+from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, positions, vit_logits
 
 BASE = PlainViT(inputs=16 * 16 * 3, width=768, depth=12, classes=10)  # B/16
 GRID, SIDE, CHANNELS, HEADS, COUNT = 3, 2, 3, 3, 4

@@ -16,7 +16,6 @@ from harness.stages.job import sampling_of
 from harness.stages.parity import bundle_of, prepare
 from harness.stages.parity_problems import ParityProblem
 from optimizers import rules
-from tests.workloads import oracles
 from tests.workloads.cases import (
     assert_near,
     minibatch,
@@ -25,9 +24,10 @@ from tests.workloads.cases import (
     random_of,
     small,
 )
+from tests.workloads.networks import oracles
 from workloads.fashion import FASHION_RESNET
 from workloads.idx import read_fashion
-from workloads.residual_network import ResidualNetwork, residual_logits
+from workloads.networks.residual_network import ResidualNetwork, residual_logits
 from workloads.workload import Role
 
 NETWORKS = {
