@@ -171,10 +171,10 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
 
 LARGE = (
     _residual("resnet34", ResidualNetwork(3, (3, 4, 6, 3), 64, 1000), side=224),
-    vit("vit_b16", PlainViT(16 * 16 * 3, 768, 12, 10), side=224, patch=16, heads=12),
+    vit("vit_b16", PlainViT(16 * 16 * 3, 768, 12, classes=10), side=224, patch=16, heads=12),
 )
 SMALL = (
     _residual("small_resnet", ResidualNetwork(3, (1, 1, 1), 16, 10, stem=3), side=32),
-    vit("small_vit", PlainViT(4 * 4 * 3, 128, 4, 10), side=32, patch=4, heads=2),
+    vit("small_vit", PlainViT(4 * 4 * 3, 128, 4, classes=10), side=32, patch=4, heads=2),
 )
 NETWORKS = {network.name: network for network in (*LARGE, *SMALL)}

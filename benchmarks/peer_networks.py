@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from workloads.networks.hierarchical_transformer import HieraViT
 from workloads.networks.residual_network import ResidualNetwork
 from workloads.networks.vision_transformer import PlainViT, positions
 
@@ -63,3 +64,26 @@ def timm_network(network: PlainViT, grid: int, side: int, channels: int, heads: 
     fixed = torch.tensor(positions(grid, network.width))
     model.pos_embed = nn.Parameter(fixed[None], requires_grad=False)
     return model
+
+
+def timm_hiera(network: HieraViT) -> Any:
+    """timm's hierarchical vision transformer, without drop path."""
+    from timm.models.hiera import Hiera  # it imports torchvision
+
+    attention = network.attention
+    masked = attention.masked_stages
+    return Hiera(
+        img_size=(network.side, network.side),
+        in_chans=network.channels,
+        embed_dim=network.width,
+        num_heads=network.width // attention.head_width,
+        num_classes=network.classes,
+        stages=network.stages,
+        q_pool=attention.pooled_stages,
+        mask_unit_size=(attention.mask_unit, attention.mask_unit),
+        mask_unit_attn=(True,) * masked + (False,) * (len(network.stages) - masked),
+        patch_kernel=(network.kernel, network.kernel),
+        patch_stride=(network.stride, network.stride),
+        patch_padding=((network.kernel - 1) // 2,) * 2,
+        mlp_ratio=network.mlp_ratio,
+    )

@@ -22,7 +22,9 @@ from workloads.classification import (
 from workloads.data import random_parts
 from workloads.idx import fashion_files, missing_fashion, read_fashion
 from workloads.initialization import torch_default_bias, torch_default_weight
+from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from workloads.networks.residual_network import ResidualNetwork, residual_logits
+from workloads.networks.transformer import Transformer
 from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from workloads.workload import (
     Array,
@@ -195,7 +197,7 @@ _EXAMPLES = {
 
 
 def _of_first_images(
-    network: Callable[[Settings], PlainViT | ResidualNetwork], classifier: Classifier, **own: Any
+    network: Callable[[Settings], Transformer | ResidualNetwork], classifier: Classifier, **own: Any
 ) -> Workload:
     """The workload of a network on the first images; `own` are its other fields."""
     return Workload(
@@ -218,7 +220,8 @@ def _of_first_images(
 
 
 def _vit(settings: Settings) -> PlainViT:
-    return PlainViT(settings["patch"] ** 2, settings["width"], settings["depth"], CLASSES)
+    sizes = settings["patch"] ** 2, settings["width"], settings["depth"]
+    return PlainViT(*sizes, classes=CLASSES, qkv_matrices=settings["qkv_matrices"])
 
 
 def _vit_problem(settings: Settings, random: Random) -> Problem:
@@ -242,6 +245,11 @@ def _read_width(value: Any) -> Any:
     return value
 
 
+_QKV_MATRICES = Setting(
+    3, "weight matrices of query, key and value in each block: 3, or 1 of all", choice(1, 3)
+)
+
+
 def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
     return vit_logits(ops, params, state, split["patches"], HEAD_WIDTH)
 
@@ -258,13 +266,28 @@ FASHION_VIT = _of_first_images(
         "patch": Setting(7, "side of the square patches, in pixels", choice(*WINDOWS)),
         "width": Setting(64, f"of a token; with a head for every {HEAD_WIDTH} units", _read_width),
         "depth": Setting(2, "blocks of attention and MLP", whole(1)),
+        "qkv_matrices": _QKV_MATRICES,
         **_EXAMPLES,
     },
     problem=_vit_problem,
 )
 
 
-# --- the residual network --------------------------------------------------------------------------
+# --- the residual network, and the hierarchical vision transformer ---------------------------------
+
+
+@lru_cache(maxsize=2)  # the seeds of a job share both parts
+def _channels_first(part: str, count: int, margin: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The images (examples, 1, rows, columns), with black pixels around, and labels of the first images."""
+    images, labels = _images(part, count)
+    around = (margin, margin)
+    return np.pad(images[:, None], ((0, 0), (0, 0), around, around), constant_values=-1.0), labels
+
+
+def _read_blocks(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
+        raise ValueError("is not a list of whole numbers above 0, one a stage")
+    return value
 
 
 def _resnet(settings: Settings) -> ResidualNetwork:
@@ -278,19 +301,6 @@ def _resnet_problem(settings: Settings, random: Random) -> Problem:
         _first_images(settings, "images", _channels_first),
         network.state,
     )
-
-
-@lru_cache(maxsize=2)  # the seeds of a job share both parts
-def _channels_first(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The images (examples, 1, rows, columns) and labels of a standard part's first images."""
-    images, labels = _images(part, count)
-    return images[:, None], labels
-
-
-def _read_blocks(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
-        raise ValueError("is not a list of whole numbers above 0, one a stage")
-    return value
 
 
 def _resnet_logits(
@@ -316,4 +326,58 @@ FASHION_RESNET = _of_first_images(
     mapped=False,
 )
 
-WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT, FASHION_RESNET)
+MARGIN = 2  # black pixels on each side, so that 8 x 8 patches with a stride of 4 can be halved twice
+MASK_UNITS = MaskUnitAttention(head_width=HEAD_WIDTH, mask_unit=4, masked_stages=2, pooled_stages=2)
+
+
+def _hiera(settings: Settings) -> HieraViT:
+    return HieraViT(
+        side=SIDE + 2 * MARGIN,
+        channels=1,
+        width=settings["width"],
+        stages=tuple(settings["blocks"]),
+        attention=MASK_UNITS,
+        classes=CLASSES,
+        qkv_matrices=settings["qkv_matrices"],
+    )
+
+
+def _hiera_problem(settings: Settings, random: Random) -> Problem:
+    return Problem(
+        _hiera(settings).sample(random("parameters")),
+        _first_images(settings, "images", lambda part, count: _channels_first(part, count, MARGIN)),
+    )
+
+
+def _read_three_stages(value: Any) -> Any:
+    if len(_read_blocks(value)) != 3:
+        raise ValueError("is not a list of 3 whole numbers above 0, one a stage")
+    return value
+
+
+def _hiera_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
+    return hiera_logits(ops, params, split["images"], MASK_UNITS)
+
+
+FASHION_HIERA = _of_first_images(
+    _hiera,
+    Classifier(with_fixed_state(_hiera_logits)),
+    name="fashion_hiera",
+    description="hierarchical vision transformer on Fashion-MNIST, at width = 16 with 3 blocks (d = 63450)",
+    source="003 Sec. 4.4 (HieraViT), with other data and sizes",
+    metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
+    settings={
+        "batch_size": batch_size(128),
+        "width": Setting(
+            16,
+            f"of a token in the first stage, doubled in each next; with a head for every {HEAD_WIDTH} units",
+            _read_width,
+        ),
+        "blocks": Setting([1, 1, 1], "blocks of attention and MLP in each stage", _read_three_stages),
+        "qkv_matrices": _QKV_MATRICES,
+        **_EXAMPLES,
+    },
+    problem=_hiera_problem,
+)
+
+WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT, FASHION_RESNET, FASHION_HIERA)

@@ -17,6 +17,7 @@ EVERYWHERE = (
 NUMPY = (
     *("power", "maximum", "minimum", "clip", "sum", "mean", "max", "cumsum", "argmax"),
     *("pad", "concatenate", "stack", "take", "take_along_axis", "flip", "matrix_transpose"),
+    "permute_dims",
 )
 
 
@@ -34,6 +35,7 @@ def like_numpy(library: Any, kind: Any) -> dict[str, Any]:
         "eye": lambda n: library.eye(n, dtype=kind),
         "arange": lambda n: library.arange(n, dtype=kind),
         "argsort": lambda x, axis: library.argsort(x, axis=axis, stable=True),
+        "unstack": lambda x, axis: library.unstack(x, axis=axis),
         "norm": lambda x: library.sqrt(library.sum(library.square(x))),
         "diagonal": linalg.diagonal,
         "qr": linalg.qr,

@@ -82,11 +82,13 @@ class Ops:
     argsort: Callable[[Array, int], Array]  # ascending and stable
     swapaxes: Callable[[Array, int, int], Array]
     flip: Callable[[Array, int], Array]
+    permute_dims: Callable[[Array, tuple[int, ...]], Array]
     reshape: Callable[[Array, tuple[int, ...]], Array]
     broadcast_to: Callable[[Array, tuple[int, ...]], Array]
     pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # zeros (before, after) each axis
     concatenate: Callable[[list[Array], int], Array]
     stack: Callable[[list[Array], int], Array]
+    unstack: Callable[[Array, int], Sequence[Array]]  # along an axis, which is gone
     take: Callable[[Array, Array, int], Array]  # indices of any shape, from 0 to the length less one
     take_along_axis: Callable[[Array, Array, int], Array]
 

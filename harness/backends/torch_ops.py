@@ -157,6 +157,8 @@ def torch_ops(device: str = "cpu", dtype: str = "float32", table: type[TorchOps]
         pad=_pad,
         concatenate=lambda tensors, axis: torch.cat(tensors, dim=axis),
         stack=lambda tensors, axis: torch.stack(tensors, dim=axis),
+        unstack=lambda x, axis: torch.unbind(x, dim=axis),
+        permute_dims=torch.permute,
         take=_take,
         take_along_axis=lambda x, indices, axis: torch.take_along_dim(x, indices, dim=axis),
         norm=lambda x: torch.sqrt(torch.sum(torch.square(x))),

@@ -32,6 +32,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         for activation in ("linear", "tanh")
     },
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
+    "fashion_hiera": {"train_examples": 200, "held_out_examples": 20},
     "fashion_resnet": {"width": 2, "blocks": [1, 1], "train_examples": 200, "held_out_examples": 20},
     "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from workloads.networks.residual_network import ResidualNetwork
-from workloads.networks.vision_transformer import PlainViT
+from workloads.networks.transformer import Transformer
 
 Values = Mapping[str, np.ndarray]
 
@@ -38,27 +38,37 @@ def torchvision_names(network: ResidualNetwork) -> dict[str, str]:
     return names
 
 
-def timm_values(network: PlainViT, values: Values, side: int) -> dict[str, np.ndarray]:
-    """Our values by timm's names: query, key and value are one matrix, a patch has its channels first."""
-    blocks = [(f"block{number + 1}", f"blocks.{number}") for number in range(network.depth)]
-    linear = {"patch": "patch_embed.proj", "head": "head"}
-    norms = {"last": "norm"}
+def timm_values(network: Transformer, values: Values, side: int = 1) -> dict[str, np.ndarray]:
+    """Our values by timm's names: query, key and value are one matrix, a patch has its channels first.
+
+    Args:
+        side: of a patch that is a vector.
+    """
+    own = {"head": "head.fc", "last": "head.norm"} if "positions" in values else {"last": "norm"}
+    names = {"patch": "patch_embed.proj", "head": "head", **own}
     found = {}
-    for ours, theirs in blocks:
-        linear |= {
+    for number in range(1, len(network.blocks) + 1):
+        ours, theirs = f"block{number}", f"blocks.{number - 1}"
+        names |= {
             f"{ours}_mixed": f"{theirs}.attn.proj",
             f"{ours}_wide": f"{theirs}.mlp.fc1",
             f"{ours}_narrow": f"{theirs}.mlp.fc2",
+            f"{ours}_projection": f"{theirs}.proj",
+            f"{ours}_query_key_value": f"{theirs}.attn.qkv",
+            f"{ours}_before_attention": f"{theirs}.norm1",
+            f"{ours}_before_mlp": f"{theirs}.norm2",
         }
-        norms |= {f"{ours}_before_attention": f"{theirs}.norm1", f"{ours}_before_mlp": f"{theirs}.norm2"}
-        for kind in ("weight", "bias"):
+        for kind in ("weight", "bias") if network.qkv_matrices == 3 else ():
             parts = [values[f"{ours}_{part}_{kind}"] for part in ("query", "key", "value")]
             found[f"{theirs}.attn.qkv.{kind}"] = np.concatenate(parts)
-    for ours, theirs in linear.items():
-        found |= {f"{theirs}.{kind}": values[f"{ours}_{kind}"] for kind in ("weight", "bias")}
-    for ours, theirs in norms.items():
-        found |= {f"{theirs}.weight": values[f"{ours}_scale"], f"{theirs}.bias": values[f"{ours}_shift"]}
-    patch = found["patch_embed.proj.weight"].reshape(network.width, side, side, -1)
+    kinds = {"weight": "weight", "bias": "bias", "scale": "weight", "shift": "bias"}
+    for ours, value in values.items():
+        layer, _, kind = ours.rpartition("_")
+        if layer in names:
+            found[f"{names[layer]}.{kinds[kind]}"] = value
+    if "positions" in values:
+        return found | {"pos_embed": values["positions"][None]}
+    patch = found["patch_embed.proj.weight"].reshape(len(values["patch_weight"]), side, side, -1)
     return found | {"patch_embed.proj.weight": patch.transpose(0, 3, 1, 2)}
 
 
