@@ -14,6 +14,7 @@ from harness.seeding import WorkloadRandom
 from optimizers.bases.change import SHARED
 from optimizers.rule import Rule
 from workloads.classification import Classifier, classification_metrics, with_fixed_state
+from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from workloads.networks.residual_network import ResidualNetwork, residual_logits
 from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from workloads.workload import Arrays, Problem, Role, Workload
@@ -169,12 +170,48 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
     )
 
 
+def _hiera(name: str, network: HieraViT) -> TimedNetwork:
+    def module() -> Any:
+        from benchmarks.peer_networks import timm_hiera
+
+        return timm_hiera(network)
+
+    def logits(ops: Any, params: Arrays, state: Arrays, split: Arrays) -> Any:
+        return hiera_logits(ops, params, split["images"], network.attention)
+
+    return TimedNetwork(
+        name=name,
+        side=network.side,
+        channels=network.channels,
+        classes=network.classes,
+        precisions=("mixed", "bfloat16"),
+        classifier=Classifier(with_fixed_state(logits)),
+        field="images",
+        parameters=network.sample,
+        roles=network.roles,
+        state={},
+        examples=lambda images: images,
+        module=module,
+    )
+
+
 LARGE = (
     _residual("resnet34", ResidualNetwork(3, (3, 4, 6, 3), 64, 1000), side=224),
     vit("vit_b16", PlainViT(16 * 16 * 3, 768, 12, classes=10), side=224, patch=16, heads=12),
+    _hiera("hiera_b", HieraViT(classes=10)),
 )
 SMALL = (
     _residual("small_resnet", ResidualNetwork(3, (1, 1, 1), 16, 10, stem=3), side=32),
     vit("small_vit", PlainViT(4 * 4 * 3, 128, 4, classes=10), side=32, patch=4, heads=2),
+    _hiera(
+        "small_hiera",
+        HieraViT(
+            side=32,
+            width=64,
+            stages=(1, 1, 1),
+            attention=MaskUnitAttention(head_width=64, mask_unit=4, pooled_stages=2),
+            classes=10,
+        ),
+    ),
 )
 NETWORKS = {network.name: network for network in (*LARGE, *SMALL)}

@@ -378,6 +378,7 @@ FASHION_HIERA = _of_first_images(
         **_EXAMPLES,
     },
     problem=_hiera_problem,
+    mapped=False,
 )
 
 WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT, FASHION_RESNET, FASHION_HIERA)

@@ -114,7 +114,9 @@ def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork) -> No
 def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     device: str, capsys: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny = networks_at_speed.vit("small_vit", PlainViT(4 * 4 * 3, 32, 1, classes=10), side=8, patch=4, heads=2)
+    tiny = networks_at_speed.vit(
+        "small_vit", PlainViT(4 * 4 * 3, 32, 1, classes=10), side=8, patch=4, heads=2
+    )
     monkeypatch.setitem(NETWORKS, "small_vit", tiny)
     arguments = ["--device", device, "--networks", "small_vit", "--precisions", "mixed", "--backends", "jax"]
     arguments += ["--optimizers", "muon", "--batch-size", "4", "--repetitions", "1"]
