@@ -12,6 +12,7 @@ import numpy as np
 from harness.engine.execution import Bundle
 from harness.seeding import WorkloadRandom
 from optimizers.bases.change import SHARED
+from optimizers.layers import LAYER_KINDS
 from optimizers.rule import Rule
 from workloads.classification import Classifier, classification_metrics, with_fixed_state
 from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
@@ -96,7 +97,7 @@ class TimedNetwork:
             shapes = {
                 name: value.shape
                 for name, value in problem.parameters.items()
-                if self.roles[name].kind in ("weight", "convolution", "embedding")
+                if self.roles[name].kind in (*LAYER_KINDS, "embedding")
             }
             matrices = {
                 (name,): np.eye(int(np.prod(shape[1:])), dtype=np.float32)[None]

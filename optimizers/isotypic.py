@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from optimizers.layers import Layer, layers_of
+from optimizers.layers import LAYER_KINDS, Layer, layers_of
 from optimizers.matrix_functions import gram
 from optimizers.options import OptionError
 
@@ -168,7 +168,7 @@ def chain_of_layers(
     layers = layers_of(shapes, roles)
     for name, shape in shapes.items():
         kind = roles[name].kind
-        if kind not in ("weight", "bias") or (kind == "weight" and len(shape) != 2):
+        if kind not in (*LAYER_KINDS, "bias") or (kind != "bias" and len(shape) != 2):
             remedy = "; if it is a bias, give it that kind" if kind == "vector" else ""
             raise refused(f"the parameter {name!r} is a {kind} of shape {tuple(shape)}{remedy}")
     found = {name for layer in layers for name in layer.parameters}

@@ -10,7 +10,7 @@ from typing import Any
 from optimizers.needs import Array, Ops
 from optimizers.options import OptionError
 
-LAYER_KINDS = ("weight", "convolution")
+LAYER_KINDS = ("weight", "convolution", "head")
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Layer:
 def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> tuple[Layer, ...]:
     """The layers of a model, nearest to the input first.
 
-    A weight is a parameter of the kind `weight` or `convolution` with two axes or more; its bias is that of
-    kind `bias` in the same layer with an entry an output. Where a layer has several weights of as many
+    A weight is a parameter of one of LAYER_KINDS with two axes or more; its bias is that of kind `bias` in
+    the same layer with an entry an output. Where a layer has several weights of as many
     outputs, it has as many such biases or none, in the same order.
 
     Args:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from documents.values import choice, flag, whole
 from optimizers.gradient_descent import MOMENTUM, Momentum
+from optimizers.layers import LAYER_KINDS
 from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
 from optimizers.options import Option, Options
 from optimizers.others import others_option, with_fallback
@@ -49,13 +50,23 @@ OPTIONS = {
         "factor of an m x n update: none, spectral (sqrt(max(1, m / n))), or adam (0.2 sqrt(max(m, n)))",
         choice(*SCALES),
     ),
+    "heads": Option(
+        "others",
+        "the rule of the weight matrices of output layers: others, as Muon's author has it, or muon",
+        choice("others", "muon"),
+    ),
     "others": others_option("all but weight matrices and convolutions"),
 }
 
 
 def is_matrix(role: ParameterRole, order: int) -> bool:
     """Whether a parameter of so many axes is a weight matrix, or a convolution as outputs x the rest."""
-    return role.kind in ("weight", "convolution") and order > 1
+    return role.kind in LAYER_KINDS and order > 1
+
+
+def is_hidden_matrix(role: ParameterRole, order: int) -> bool:
+    """Whether it is one that is not of the output layer."""
+    return role.kind != "head" and is_matrix(role, order)
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,8 @@ def muon(chosen: Options) -> Rule:
             scope="leaf",
         )
 
-    return with_fallback(rule, is_matrix, chosen["others"])
+    takes = is_matrix if chosen["heads"] == "muon" else is_hidden_matrix
+    return with_fallback(rule, takes, chosen["others"])
 
 
 RULES = (muon({}),)

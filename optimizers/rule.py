@@ -95,7 +95,7 @@ class ParameterRole(Protocol):
 
     @property
     def kind(self) -> str:
-        """weight, bias, convolution, norm, embedding or vector."""
+        """weight, bias, convolution, norm, embedding, head or vector."""
 
     @property
     def layer(self) -> int:

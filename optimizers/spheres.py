@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from documents.values import choice
+from optimizers.layers import LAYER_KINDS
 from optimizers.matrix_functions import rank_cutoff
 from optimizers.matrix_functions.scaling import normalized
 from optimizers.options import Option, Options
 from optimizers.others import others_option, with_fallback
 from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, ParameterRole, Rule, configured, safe_divide
 
-ROWS = ("weight", "convolution", "embedding")  # kinds of which each slice of the first axis is a vector
+ROWS = (*LAYER_KINDS, "embedding")  # kinds of which each slice of the first axis is a vector
 OTHERS = others_option("biases, norms and single numbers")
 ROUNDING = 8.0  # times a vector's number of entries times eps: relative errors below it are rounding
 NEWTON_STEPS = 20  # for the l1 norm; vectors over 20 orders of magnitude took 10

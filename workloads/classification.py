@@ -97,10 +97,10 @@ MINIBATCH_METRICS = {
 
 
 def relu_roles(widths: Sequence[int]) -> dict[str, Role]:
-    """W1, b1, W2, b2, ... for the units of each layer, input to output."""
+    """W1, b1, W2, b2, ... for the units of each layer, input to output; the last weight is a head."""
     roles = {}
     for layer in range(1, len(widths)):
-        roles[f"W{layer}"] = Role("weight", layer - 1)
+        roles[f"W{layer}"] = Role("weight" if layer < len(widths) - 1 else "head", layer - 1)
         roles[f"b{layer}"] = Role("bias", layer - 1)
     return roles
 

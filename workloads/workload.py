@@ -84,9 +84,13 @@ class Setting(Option):
 
 @dataclass(frozen=True)
 class Role:
-    """What a parameter is inside a model, and the layer it belongs to (0 is nearest to the input)."""
+    """What a parameter is inside a model, and the layer it belongs to (0 is nearest to the input).
 
-    kind: Literal["weight", "bias", "convolution", "norm", "embedding", "vector"]
+    An `embedding` is what patches, words or their places are made tokens with; a `head` the weight of the
+    output layer of a network of several layers that tells classes apart.
+    """
+
+    kind: Literal["weight", "bias", "convolution", "norm", "embedding", "head", "vector"]
     layer: int = 0
 
 

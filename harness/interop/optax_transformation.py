@@ -48,10 +48,10 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
     Args:
         rule: a registered name, or a rule.
         options: the rule's options by name; what is left out has its default.
-        kinds: what each parameter is inside the model: `weight`, `bias`, `convolution`, `norm`, `embedding`
-            or `vector`. A tree like the parameters, or a function of a path such as `layers/0/w`. Where it is
-            or gives None, the number of axes says it. A rule that sees layers, such as symo, takes the order
-            of weights in the tree for that of the layers, and needs the kind of each bias.
+        kinds: what each parameter is inside the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
+            `head` or `vector`. A tree like the parameters, or a function of a path such as `layers/0/w`.
+            Where it is or gives None, the number of axes says it. A rule that sees layers, such as symo,
+            takes the order of weights in the tree for that of the layers, and needs the kind of each bias.
         hyper: hyperparameters by full name; what has a default may be left out.
 
     Returns:

@@ -43,8 +43,8 @@ def as_torch(
         params: tensors, (name, tensor) pairs, or groups (dicts) of either, in float32 or float64.
         options: the rule's options by name; what is left out has its default.
         kinds: by parameter name, what a parameter is inside the model: `weight`, `bias`, `convolution`,
-            `norm`, `embedding` or `vector`. Of parameters left out, `NAME.bias` beside a `NAME.weight` is a
-            bias, else the number of axes says it.
+            `norm`, `embedding`, `head` or `vector`. Of parameters left out, `NAME.bias` beside a
+            `NAME.weight` is a bias, else the number of axes says it.
         model: the `torch.nn.Module` whose layers are observed, for rules on statistics of layers; others do
             not look at it.
         hyper: hyperparameters by full name; what has a default, or is in every group, may be left out.

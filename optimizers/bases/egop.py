@@ -23,17 +23,19 @@ from optimizers.bases.estimators import (
     completed,
     with_random_null_space,
 )
+from optimizers.layers import LAYER_KINDS
 from optimizers.options import Option, OptionError, Options
 
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
 PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")
-BLOCKS = {"weights": ("weight",), "layers": ("weight", "convolution")}  # kinds of what has a block of its own
+BLOCKS = {"weights": ("weight", "head"), "layers": LAYER_KINDS}  # kinds of what has a block of its own
 ESTIMATORS: Mapping[str, Callable[[int, int, np.random.Generator, Decomposition], Whole | Streaming]] = {
     "whole": Whole,
     "randomized": lambda size, rank, random, decompose: Randomized(size, rank, random),
     "streaming": lambda size, rank, random, decompose: Streaming(size, rank, random),
 }
-SHARING = {"convolution": "filters", "weight": "rows"}  # the option that says what of a kind shares V
+# the option that says what of a kind shares V
+SHARING = {"convolution": "filters", "weight": "rows", "head": "rows"}
 COMPLEMENTS: Mapping[str, Change] = {"random": ROTATION, "auxiliary": AUXILIARY, "none": REDUCED}
 
 

@@ -251,7 +251,7 @@ def test_weights_of_one_layer_share_its_biases_in_order():
         "bq": "bias",
         "bk": "bias",
         "norm": "norm",
-        "head": "weight",
+        "head": "head",
     }
     roles = {name: Role(kinds.get(name, "bias"), int(name in ("head", "b"))) for name in shapes}
     assert layers_of(shapes, roles) == (

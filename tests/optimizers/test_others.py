@@ -10,16 +10,18 @@ import pytest
 from harness import replay
 from optimizers import rules
 
-MATRICES = {("weight", (3, 2)), ("convolution", (3, 2, 1, 1))}
+HIDDEN = {("weight", (3, 2)), ("convolution", (3, 2, 1, 1))}
+MATRICES = {("head", (3, 2)), *HIDDEN}
 VECTORS = {("vector", (4,)), ("embedding", (3, 2)), *MATRICES}
 LEAVES = [
     *sorted(VECTORS),
-    *((kind, (3,)) for kind in ("weight", "bias", "norm")),
+    *((kind, (3,)) for kind in ("weight", "bias", "norm", "head")),
     ("norm", (3, 2)),
     ("vector", ()),
 ]
 OWN: dict[str, tuple[set[Any], dict[str, Any]]] = {
-    "muon": (MATRICES, {"orthogonalization": "svd"}),
+    "muon": (HIDDEN, {"orthogonalization": "svd"}),
+    "muon of heads too": (MATRICES, {"orthogonalization": "svd", "heads": "muon"}),
     "manifold_muon": (MATRICES, {}),
     "pin_to_sphere": (VECTORS, {}),
     "weight_normalization": (VECTORS, {"scale": "frozen"}),
@@ -36,7 +38,9 @@ def test_what_a_rule_leaves_to_another(optimizer: str, kind: str, shape: tuple[i
         w = np.linalg.qr(w.reshape(3, 2))[0].reshape(shape)
     hyper = {"learning_rate": 0.5, "others_learning_rate": 0.25}
     given = {**options, "others": "sgd"}
-    (arrays,) = replay(optimizer, {"w": w}, [{"w": g}], hyper, "numpy", options=given, kinds={"w": kind})
+    (arrays,) = replay(
+        optimizer.partition(" ")[0], {"w": w}, [{"w": g}], hyper, "numpy", options=given, kinds={"w": kind}
+    )
     found = arrays["w"]
     assert ((kind, shape) in own) != np.allclose(found, w - 0.25 * g, rtol=1e-14, atol=0)
     if own is VECTORS and (kind, shape) in own:

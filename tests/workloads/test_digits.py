@@ -46,7 +46,7 @@ def test_sizes_are_those_of_the_paper(reduced):
     assert DIGITS_MLP.roles({}) == {
         "W1": Role("weight", 0),
         "b1": Role("bias", 0),
-        "W2": Role("weight", 1),
+        "W2": Role("head", 1),
         "b2": Role("bias", 1),
     }
 

@@ -35,7 +35,7 @@ def test_sizes_are_those_of_the_paper(family):
     assert workload.roles(settings) == {
         "W1": Role("weight", 0),
         "b1": Role("bias", 0),
-        "W2": Role("weight", 1),
+        "W2": Role("head", 1),
         "b2": Role("bias", 1),
     }
     weights = sum(problem.parameters[name].size for name in ("W1", "W2"))

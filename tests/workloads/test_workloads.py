@@ -46,6 +46,15 @@ def test_every_parameter_has_a_role_and_a_fresh_sample_the_same_shapes(name):
     assert {key: value.shape for key, value in sample.items()} == shapes
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if "train_accuracy" in workloads()[name].metrics])
+def test_the_output_layer_of_what_tells_classes_apart_is_a_head(name):
+    workload, settings = small(name)
+    roles, problem = workload.roles(settings), workload.problem(settings, random_of(0))
+    (head,) = (key for key, role in roles.items() if role.kind == "head")
+    assert roles[head].layer == max(role.layer for role in roles.values())
+    assert len(problem.parameters[head]) == 1 + max(problem.splits["train"]["labels"])
+
+
 def test_arrays_are_finite_and_in_host_precision(name):
     _, problem = problem_of(name)
     arrays = [*problem.parameters.values(), *(a for split in problem.splits.values() for a in split.values())]

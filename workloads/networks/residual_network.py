@@ -85,7 +85,7 @@ class ResidualNetwork:
                 f"{name}_shift": norm,
             }
         last = 2 * sum(self.blocks) + 1
-        return roles | {"head_weight": Role("weight", last), "head_bias": Role("bias", last)}
+        return roles | {"head_weight": Role("head", last), "head_bias": Role("bias", last)}
 
     @property
     def state(self) -> dict[str, np.ndarray]:

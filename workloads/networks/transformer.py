@@ -54,7 +54,7 @@ class Transformer(ABC):
             if inputs != width:
                 layers |= {f"{name}_projection": ((width, inputs), attention)}
             layers |= {f"{name}_wide": ((inside, width), mlp), f"{name}_narrow": ((width, inside), mlp)}
-        return layers | {"head": ((self.classes, self.blocks[-1][1]), Role("weight", self._last))}
+        return layers | {"head": ((self.classes, self.blocks[-1][1]), Role("head", self._last))}
 
     @property
     def norms(self) -> dict[str, tuple[int, Role]]:
@@ -83,7 +83,7 @@ class Transformer(ABC):
 
     @property
     def roles(self) -> dict[str, Role]:
-        """What each parameter is; the patches' weight is an embedding, the head's a weight as others."""
+        """What each parameter is; the patches' weight is an embedding."""
         roles: dict[str, Role] = {}
         for name, (_, role) in self.linear.items():
             roles |= {f"{name}_weight": role, f"{name}_bias": Role("bias", role.layer)}

@@ -112,8 +112,20 @@ def test_groups_of_egop() -> None:
 
 def test_layers_of_a_convolutional_network() -> None:
     """Filters share a basis unless asked not to; a rank leaves what completes it to the option."""
+    check_layers_of_a_convolutional_network("weight")
+
+
+def test_a_head_is_a_weight_to_a_basis() -> None:
+    check_layers_of_a_convolutional_network("head")
+    groups = bases()["egop"].groups(
+        bases()["egop"].complete({"blocks": "weights", "rows": "shared"}), {"W": (2, 3)}, {"W": "head"}
+    )
+    assert groups == (Group(("W",), 3, CHANGES["shared"]),)
+
+
+def check_layers_of_a_convolutional_network(dense_kind: str) -> None:
     egop, shapes = bases()["egop"], {"conv": (8, 3, 5, 5), "bias": (8,), "dense": (10, 32)}
-    kinds = {"conv": "convolution", "bias": "bias", "dense": "weight"}
+    kinds = {"conv": "convolution", "bias": "bias", "dense": dense_kind}
 
     def groups(**given: object) -> tuple[Group, ...]:
         return egop.groups(egop.complete(given), shapes, kinds)

@@ -39,12 +39,13 @@ def muon(
     newton_schulz_precision: str,
     nesterov: bool,
     scale: str,
+    heads: str,
     others: str,
 ) -> Iterator[np.ndarray]:
-    """The polynomial acts on singular values; vectors, embeddings and norms go another rule's way."""
+    """The polynomial acts on singular values; vectors, embeddings, norms and heads go another rule's way."""
     assert newton_schulz_precision == "computed"  # test_precision.py has the other
     w, rate, kept = leaf.start, hyper["learning_rate"], hyper["momentum"]
-    if leaf.kind not in {"weight", "convolution"}:
+    if leaf.kind not in {"weight", "convolution", *(["head"] if heads == "muon" else [])}:
         theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
         rule = {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[others]
         yield from rule(leaf, theirs)
@@ -125,6 +126,16 @@ ENTRIES = {
     "muon: without Nesterov": replace(
         MUON_ENTRY,
         options={"nesterov": False},
+        pytorch=None,
+    ),
+    "muon: heads too, others by SGD": replace(
+        MUON_ENTRY,
+        hyper={**MUON, "others_learning_rate": 0.3},
+        options={"heads": "muon", "others": "sgd"},
+        shapes={"hidden": (4, 3), "head": (2, 4), "vector": (4,)},
+        kinds={"head": "head"},
+        still={"weight_decay": 0.0},
+        scale_free=None,
         pytorch=None,
     ),
     "muon: exact, unscaled, others by SGD": replace(

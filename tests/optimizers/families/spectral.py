@@ -77,7 +77,7 @@ def corrected(basis: np.ndarray) -> np.ndarray:
 
 def spectral(leaf: Leaf, hyper: Hyper, others: str, **chosen: Any) -> Iterator[np.ndarray]:
     """The inverse root of the whole Kronecker product; vectors go another rule's way."""
-    if leaf.kind not in {"weight", "convolution"}:
+    if leaf.kind not in {"weight", "convolution", "head"}:
         theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
         yield from {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[others](leaf, theirs)
         return

@@ -36,7 +36,7 @@ def vectors(leaf: Leaf) -> list[Leaf] | None:
     """The leaf's weight vectors; None where it has none."""
     if leaf.kind == "vector" and leaf.start.ndim == 1:
         return [leaf]
-    if leaf.kind not in {"weight", "convolution", "embedding"}:
+    if leaf.kind not in {"weight", "convolution", "embedding", "head"}:
         return None
     return [
         Leaf("vector", row.ravel(), [g[k].ravel() for g in leaf.grads]) for k, row in enumerate(leaf.start)

@@ -75,7 +75,7 @@ def manifold_muon(
     dual_steps: int,
     others: str,
 ) -> Iterator[np.ndarray]:
-    if leaf.kind not in {"weight", "convolution"}:
+    if leaf.kind not in {"weight", "convolution", "head"}:
         yield from other_path(leaf, hyper, others)
         return
     polar = polar_factor(orthogonalization, coefficients, steps)

@@ -66,7 +66,7 @@ def test_roles_tell_embeddings_matrices_and_the_head_apart():
     assert roles["block2_projection_weight"] == roles["block2_query_weight"] == Role("weight", 3)
     assert roles["block2_wide_weight"] == Role("weight", 4)
     assert roles["block2_before_mlp_scale"] == Role("norm", 4)
-    assert (roles["head_weight"].layer, roles["head_bias"]) == (9, Role("bias", 9))
+    assert (roles["head_weight"], roles["head_bias"]) == (Role("head", 9), Role("bias", 9))
     assert "block3_projection_weight" not in roles
 
 
@@ -124,9 +124,7 @@ def test_sizes_that_do_not_go_together_are_named(sizes, message):
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        pytest.param(name, backend, marks={"torch": pytest.mark.slow, "jax": pytest.mark.long}[backend])
-        if name == "base"
-        else (name, backend)
+        pytest.param(name, backend, marks=[pytest.mark.slow] * (name == "base"))
         for name in NETWORKS
         for backend in ("torch", "jax")
     ],

@@ -67,7 +67,7 @@ def test_layers_are_numbered_from_the_stem_to_the_head(network):
     layers = {roles[name].layer for name in roles if name.endswith("weight") and "projection" not in name}
     assert layers == set(range(last + 1))
     assert roles["stem_weight"] == Role("convolution", 0)
-    assert (roles["head_weight"], roles["head_bias"]) == (Role("weight", last), Role("bias", last))
+    assert (roles["head_weight"], roles["head_bias"]) == (Role("head", last), Role("bias", last))
     first = 1 + network.blocks[0]
     of_first = roles[f"block{first}_first_weight"].layer
     assert roles[f"block{first}_projection_weight"] == Role("convolution", of_first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,15 +59,16 @@ def test_positions_are_sines_and_cosines_of_column_and_row():
 # --- timm ----------------------------------------------------------------------------------------
 
 
-def test_outputs_and_gradients_from_the_images_on_are_timms():
+@pytest.mark.parametrize("tiny", [TINY, replace(TINY, qkv_matrices=1)], ids=["three matrices", "one"])
+def test_outputs_and_gradients_from_the_images_on_are_timms(tiny):
     """In training mode, in which ours is the same as in evaluation."""
     generator = np.random.default_rng(0)
-    params = {name: generator.normal(size=shape) / shape[-1] ** 0.5 for name, shape in TINY.shapes.items()}
+    params = {name: generator.normal(size=shape) / shape[-1] ** 0.5 for name, shape in tiny.shapes.items()}
     images = generator.normal(size=(COUNT, GRID * SIDE, GRID * SIDE, CHANNELS))
-    direction = generator.normal(size=(COUNT, TINY.classes))
+    direction = generator.normal(size=(COUNT, tiny.classes))
 
-    model = timm_network(TINY, GRID, SIDE, CHANNELS, HEADS).double()
-    oracles.load(model, oracles.timm_values(TINY, params, SIDE))
+    model = timm_network(tiny, GRID, SIDE, CHANNELS, HEADS).double()
+    oracles.load(model, oracles.timm_values(tiny, params, SIDE))
     seen = images.transpose(0, 3, 1, 2)
     due, gradients = oracles.outputs_and_gradients(model, seen, direction)
     np.testing.assert_array_equal(due, oracles.outputs_and_gradients(model.eval(), seen, direction)[0])
@@ -74,24 +76,31 @@ def test_outputs_and_gradients_from_the_images_on_are_timms():
 
     def network(ops, params):
         patches = ops.asarray(patches_of(images, SIDE))
-        return vit_logits(ops, params, fixed_positions(GRID**2, TINY.width), patches, TINY.width // HEADS), {}
+        return vit_logits(ops, params, fixed_positions(GRID**2, tiny.width), patches, tiny.width // HEADS), {}
 
     for backend in ("torch", "jax"):
         logits, _, by_name = outputs_state_and_gradients(backend, network, params, direction)
         assert_near({"logits": logits}, {"logits": due}, 1e-10)
-        assert_near(oracles.timm_values(TINY, by_name, SIDE), gradients, 1e-10)
+        assert_near(oracles.timm_values(tiny, by_name, SIDE), gradients, 1e-10)
 
 
 # --- what rules of matrices take -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["muon", "spectral"])
-def test_rules_of_matrices_leave_the_embedding_to_the_other_rule_and_take_the_head(rule):
-    part = rules()[rule].part
+@pytest.mark.parametrize(
+    ("rule", "options", "left"),
+    [
+        ("muon", {}, {"patch_weight", "head_weight"}),
+        ("muon", {"heads": "muon"}, {"patch_weight"}),
+        ("spectral", {}, {"patch_weight"}),
+    ],
+)
+def test_rules_of_matrices_leave_the_embedding_to_the_other_rule_and_muon_the_head(rule, options, left):
+    part = rules()[rule].choose(options).part
     assert part is not None
     roles, shapes = TINY.roles, TINY.shapes
     taken = {name for name in shapes if part(roles[name], shapes[name]).rule.name == rule}
-    assert taken == {name for name in shapes if name.endswith("weight")} - {"patch_weight"}
+    assert taken == {name for name in shapes if name.endswith("weight")} - left
 
 
 # --- the data ------------------------------------------------------------------------------------
