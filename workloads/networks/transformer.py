@@ -50,9 +50,9 @@ class Transformer(ABC):
             name, inside = f"block{number}", self.mlp_ratio * width
             attention, mlp = Role("weight", 2 * number - 1), Role("weight", 2 * number)
             layers |= {f"{name}_{part}": ((3 // len(parts) * width, inputs), attention) for part in parts}
-            layers |= {f"{name}_mixed": ((width, width), attention)}
             if inputs != width:
                 layers |= {f"{name}_projection": ((width, inputs), attention)}
+            layers |= {f"{name}_mixed": ((width, width), attention)}
             layers |= {f"{name}_wide": ((inside, width), mlp), f"{name}_narrow": ((width, inside), mlp)}
         return layers | {"head": ((self.classes, self.blocks[-1][1]), Role("head", self._last))}
 

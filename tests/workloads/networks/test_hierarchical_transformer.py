@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.peer_networks import timm_hiera
 from harness.backends.numpy_ops import numpy_ops
+from harness.engine.layout import layout
+from optimizers.layers import layers_of
 from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
 from tests.workloads.networks import oracles
 from workloads.fashion import FASHION_HIERA
@@ -68,6 +70,14 @@ def test_roles_tell_embeddings_matrices_and_the_head_apart():
     assert roles["block2_before_mlp_scale"] == Role("norm", 4)
     assert (roles["head_weight"], roles["head_bias"]) == (Role("head", 9), Role("bias", 9))
     assert "block3_projection_weight" not in roles
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+def test_each_layer_of_a_run_has_its_own_bias(network):
+    """Weights of one layer, which a run has side by side where their shapes are equal."""
+    laid = layout(network.shapes, network.roles)
+    for layer in layers_of(laid.shapes, laid.roles):
+        assert layer.bias == layer.weight.replace("weight", "bias")
 
 
 def test_one_matrix_of_query_key_and_value_starts_as_three_do():
