@@ -15,7 +15,7 @@ from harness.backends.engine import engine
 from harness.engine.execution import load, stretch_inputs
 from optimizers import rules
 from tests.harness.test_steps_on_device import Peak
-from workloads.vision_transformer import PlainViT
+from workloads.networks.vision_transformer import PlainViT
 
 STEPS, IMAGES = 2, 2
 BETWEEN, WITHIN = 1.05, 1.15  # of a plain loop's bytes, between steps and at the peak
@@ -91,7 +91,7 @@ def test_a_run_on_torch_holds_what_a_plain_loop_holds(rule: str) -> None:
 )
 def test_a_run_on_jax_takes_what_a_jitted_loop_of_optax_takes(rule: str, images: int, within: float) -> None:
     network, made = (
-        vit("memory", PlainViT(4 * 4 * 3, 64, 2, 10), side=16, patch=4, heads=2),
+        vit("memory", PlainViT(4 * 4 * 3, 64, 2, classes=10), side=16, patch=4, heads=2),
         engine("jax", "float32"),
     )
     peer = {"adamw": optax.adamw(1e-4), "muon": optax.contrib.muon(1e-4)}[rule]
