@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from curvebench.runs import announce_threads
 from documents.errors import InputError
 
 if TYPE_CHECKING:
-    from documents.method import OptimizerSpec
+    from documents.method import OptimizerSpec, WorkloadSpec
     from harness.planning.plan import Plan
     from harness.planning.studies import Study
 
@@ -131,18 +132,21 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
     from harness.registry import find_workload
 
     least = {name: low for name, (low, _) in study.tuning_of(optimizer).bounds.items()}
-    seen = []
+    smallest: dict[Any, tuple[int, WorkloadSpec]] = {}  # a rule refuses kinds of layers, not their sizes
     for spec in (spec for specs in study.workloads.values() for spec in specs):
         workload = find_workload(spec.locator)
+        shapes = workload.shapes_at(spec.settings)
+        kinds = {(role.kind, len(shapes[name])) for name, role in workload.roles(spec.settings).items()}
+        key, size = (spec.locator, frozenset(kinds)), sum(map(math.prod, shapes.values()))
+        if key not in smallest or size < smallest[key][0]:
+            smallest[key] = size, spec
+    for _, spec in smallest.values():
+        workload = find_workload(spec.locator)
         parameters = workload.sample_parameters(spec.settings, np.random.default_rng(0))
-        roles = workload.roles(spec.settings)
-        shapes = {name: value.shape for name, value in parameters.items()}
-        if (shapes, roles) not in seen:
-            seen.append((shapes, roles))
-            values = {**optimizer.hyperparameters, **least}
-            precision = study.precision or workload.dtype
-            rule = rule_of(optimizer, study.schedule.name)
-            try_steps(optimizer.locator, rule, parameters, roles, values, precision)
+        values = {**optimizer.hyperparameters, **least}
+        rule = rule_of(optimizer, study.schedule.name)
+        precision = study.precision or workload.dtype
+        try_steps(optimizer.locator, rule, parameters, workload.roles(spec.settings), values, precision)
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:

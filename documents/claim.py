@@ -18,6 +18,7 @@ Quantity = Literal[
     "steps_to_target",
     "seconds_to_nearly_best",
     "training_seconds_to_nearly_best",
+    "run_seconds",
     "log_linearity",
     "best_learning_rate",
     "trend",
@@ -27,7 +28,7 @@ Quantity = Literal[
 OF_TUNING = ("best_learning_rate", "trend", "rates_won")  # quantities that are of tuning runs
 TO_THRESHOLD = ("steps_to_stop", "steps_to_target")  # those that a run may end without
 TO_NEARLY_BEST = ("seconds_to_nearly_best", "training_seconds_to_nearly_best")  # with and without the basis
-COSTS = (*TO_THRESHOLD, *TO_NEARLY_BEST)  # those that are costs of final runs: less is better
+COSTS = (*TO_THRESHOLD, *TO_NEARLY_BEST, "run_seconds")  # those that are costs of final runs: less is better
 
 
 class HasMetrics(Protocol):
@@ -150,7 +151,7 @@ class Condition(Document):
         asked = "at_equal" if self.at_a_cost else quantity
         pairs = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
         straight, shared = quantity == "log_linearity", other is not None
-        of_end, of_best = ("steps_to_stop", "log_linearity"), ("steps_to_target", *TO_NEARLY_BEST)
+        of_end, of_best = ("steps_to_stop", "log_linearity", "run_seconds"), ("steps_to_target", *TO_NEARLY_BEST)
         gains = list(zip(self.methods, self.gain_from or (), self.gain_to or (), strict=False))
         refused = {
             "give exactly one of better, no_worse and same": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -184,7 +185,11 @@ def runs_spec(study: Any, size: Any, **own: Any) -> RunsSpec:
         size: its scale, with budget and evaluations; for a plan's study that study itself.
         own: the other fields of the job, and those of the study's that it departs from.
     """
-    return RunsSpec(**{**training(study, size), **own})
+    given = training(study, size)
+    if own["stage"] != "final" and size.tuning_epochs is not None:
+        share = Fraction(size.tuning_epochs, size.budget["epochs"])
+        given |= {"budget": {"epochs": size.tuning_epochs}, "evaluations": int(share * size.evaluations)}
+    return RunsSpec(**{**given, **own})
 
 
 class ParitySpec(JobSpec):

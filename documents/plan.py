@@ -94,6 +94,7 @@ class StudyPlan(Deciding):
             at a stop.
         compare: the headline metric.
         budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
+        tuning_epochs: the length of the runs that tune; None: that of all.
         evaluations: how many equal stretches a run is cut into.
         evaluated_splits: those that metrics are of; None: all.
         gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
@@ -122,6 +123,7 @@ class StudyPlan(Deciding):
     targets: Targets = Field(default={})
     compare: Judged
     budget: dict[str, int]
+    tuning_epochs: int | None = None
     evaluations: int
     evaluated_splits: tuple[str, ...] | None = None
     gradient_accumulation: int = 1

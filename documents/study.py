@@ -5,6 +5,7 @@ YAML is read strictly: 1e-3 is a number, and a key that is given twice an error.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -187,10 +188,15 @@ class Scale(Document):
 
     epochs: Budget | None = None
     steps: Budget | None = None
+    tuning_epochs: Positive | None = None  # of the runs that tune; None: of all runs alike
     evaluations: Positive
     evaluated_splits: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None  # None: all
     gradient_accumulation: Positive = 1  # equal parts of a minibatch, one evaluated after the other
     seeds: Seeds
+    tuning: dict[str, Any] = Field(default={})  # what of the study's protocol is another at this scale
+    optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = (
+        None  # labels; None: all
+    )
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default={})
     bundle_memory_bytes: Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
@@ -212,6 +218,15 @@ class Scale(Document):
                 f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal stretches "
                 f"(valid near it: {', '.join(map(str, near))})"
             )
+        if self.tuning_epochs is not None:
+            if self.epochs is None:
+                raise ValueError("tuning_epochs: runs are counted in steps; give their length in epochs")
+            if self.tuning_epochs * self.evaluations % self.epochs:
+                raise ValueError(
+                    f"tuning_epochs: {self.tuning_epochs} of {self.epochs} epochs are no whole number of the "
+                    f"{self.evaluations} evaluations; give a multiple of "
+                    f"{self.epochs // math.gcd(self.epochs, self.evaluations)}"
+                )
         return self
 
     @property
@@ -259,6 +274,21 @@ class StudyFile(Document):
     compare: Compare
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
     scales: Annotated[dict[Annotated[str, AfterValidator(in_letters)], Scale], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _tunes(self) -> StudyFile:
+        for name, scale in self.scales.items():
+            try:
+                own = self.tuning.sized(scale.tuning)
+            except ValidationError as errors:
+                said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors.errors())
+                raise ValueError(f"scales.{name}.tuning: {said}") from errors
+            except ValueError as error:
+                raise ValueError(f"scales.{name}.tuning: {error}") from error
+            if set(own.names) != set(self.tuning.names):
+                here, there = (", ".join(one.names) for one in (own, self.tuning))
+                raise ValueError(f"scales.{name}.tuning: tunes {here}, and the study {there}; tune the same")
+        return self
 
 
 JOINING = {"joins", "contributed", "optimizers", "workloads", "question"}  # a joining study's own

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from documents.document import CriterionWords, Document, Positive, as_list, words
 from documents.method import IDENTITY
 
 Ties = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 Setting = dict[str, float]  # values by hyperparameter
+SIZES = ("protocol", "of", "coarse", "budget", "space")  # what a scale may have otherwise
 REFINED_RATES = 6  # new rates of the refined sweep, the same number for every method
 
 
@@ -61,6 +63,23 @@ class Protocol(Document):
         if ties is not None and (ties.which, ties.metric) == (self.choose.which, self.choose.metric):
             raise ValueError("ties: is what settings tie by; give another criterion")
         return self
+
+    def sized(self, given: Mapping[str, Any]) -> TwoStageSweep | Search:
+        """The protocol with other settings to try: its criterion stays.
+
+        Args:
+            given: `coarse`, `budget` or `space`; with another `protocol` all that it has of its own.
+
+        Raises:
+            ValueError: for keys that are no size, and values that the protocol does not take.
+        """
+        if wrong := given.keys() - SIZES:
+            raise ValueError(f"{min(wrong)}: is of the study's tuning; here are {', '.join(SIZES)}")
+        kept = dict(self)
+        if given.get("protocol", kept["protocol"]) != kept["protocol"]:
+            kept = {name: kept[name] for name in Protocol.model_fields}
+        found: TwoStageSweep | Search = TypeAdapter(Tuning).validate_python({**kept, **given})
+        return found
 
     def tries(self, basis: str) -> bool:
         """Whether settings are tried in a basis."""

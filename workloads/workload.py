@@ -206,6 +206,7 @@ class Workload:
         problem: `problem(settings, random) -> Problem`.
         sample_parameters: `sample_parameters(settings, generator) -> parameters`, one draw from the
             distribution that initial parameters come from (EGOP's realistic sampling).
+        shapes: `shapes(settings) -> {parameter: shape}`, where a draw takes seconds; None to see them in one.
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
         likelihood: how targets are drawn from the model, for rules that need its Fisher matrix; None where
@@ -249,6 +250,7 @@ class Workload:
     evaluation_batch: int | None = None
     streamed: bool = False
     alone: bool = False
+    shapes: Callable[[Settings], Mapping[str, tuple[int, ...]]] | None = None
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
     check: Callable[[Settings], None] = lambda settings: None
@@ -275,6 +277,13 @@ class Workload:
             return self
         kept = {name: metric for name, metric in self.metrics.items() if split_of(name) in (None, *splits)}
         return replace(self, metrics=kept)
+
+    def shapes_at(self, settings: Settings) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter."""
+        if self.shapes is not None:
+            return dict(self.shapes(settings))
+        drawn = self.sample_parameters(settings, np.random.default_rng(0))
+        return {name: value.shape for name, value in drawn.items()}
 
     def complete(self, given: Settings) -> dict[str, Any]:
         """The given settings completed by the defaults.

@@ -21,15 +21,15 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
 
     And one on each method whose state in half precision holds running means that hardly move there.
     """
-    for study in studies:
-        for optimizer in study.optimizers if scale in study.scales else ():
+    for study in (one.at(scale) for one in studies if scale in one.scales):
+        for optimizer in study.optimizers:
             if slow := dict(_slow_means(study, optimizer)):
                 kept = " and ".join(f"{name} = {value:g}" for name, value in slow.items())
                 yield (
                     f"{study.path}: {optimizer.label} holds running means in {HALF}, where those with {kept} "
                     f"stop short of what they are of; give {' and '.join(slow)} {MOST_KEPT} or less"
                 )
-        for claim in study.claims if scale in study.scales else ():
+        for claim in study.claims:
             for backend in study.scales[scale].backends if not claim.repeats else ():
                 counts = [_pairs(study, condition, scale, backend) for condition in claim.conditions]
                 pairs = min(filter(None, counts), default=LEAST_PAIRS)

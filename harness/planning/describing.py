@@ -58,6 +58,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
         first_final_seed=first_final_seed(study, scale),
         targets=dict(sorted(study.targets.items())),  # the first one heads pages
         budget=own.budget,
+        tuning_epochs=own.tuning_epochs,
         evaluations=own.evaluations,
         evaluated_splits=own.evaluated_splits,
         gradient_accumulation=own.gradient_accumulation,

@@ -120,6 +120,9 @@ def _why_skipped(study: Study, config: Config) -> str | None:
     if not set(config.backends or used).intersection(used):
         asked = ", ".join(config.backends or own)
         return f"it does not run on {asked} at this scale (it runs on: {', '.join(used) or 'none'})"
+    alone = [one.name for one in study.workloads[config.scale] if find_workload(one.locator).alone]
+    if alone and not config.studies:
+        return f"each run of {' and '.join(alone)} takes minutes to hours; name the study to run it"
     return missing_of(study.workloads[config.scale])
 
 
@@ -813,6 +816,7 @@ def _kernels(results: Path) -> tuple[Path, ...]:
 def _planned(
     study: Study, config: Config, tree: SourceTree, reports_code: str, results_code: str
 ) -> PlannedStudy:
+    study = study.at(config.scale)
     own = study.scales[config.scale].backends
     backends = tuple(
         name for name in own if study.running_on(name) and (not config.backends or name in config.backends)

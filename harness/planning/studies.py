@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter
 
 from documents.claim import Claim, Condition, effect_of
@@ -80,6 +79,19 @@ class Study:
     contributed: Contribution | None
     scales: Mapping[str, Scale]
     workloads: Mapping[str, tuple[WorkloadSpec, ...]]
+
+    def at(self, scale: str) -> Study:
+        """The study as it is run at a scale: by its tuning, and with its optimizers and claims on these."""
+        own = self.scales[scale]
+        kept = tuple(one for one in self.optimizers if own.optimizers is None or one.label in own.optimizers)
+        labels = set(methods(kept, self.bases))
+        return replace(
+            self,
+            tuning=self.tuning.sized(own.tuning),
+            optimizers=kept,
+            bases=tuple(basis for basis in self.bases if any(basis.is_of(one.label) for one in kept)),
+            claims=tuple(claim for claim in self.claims if set(claim.methods) <= labels),
+        )
 
     def running_on(self, backend: str) -> tuple[OptimizerSpec, ...]:
         """The optimizers that run on a backend: those of other libraries run on one alone."""
@@ -192,6 +204,7 @@ def first_final_seed(study: Study, scale: str) -> int:
         "clip_gradient_norm": study.clip_gradient_norm,
         "gradient_accumulation": size.gradient_accumulation,
         "evaluated_splits": size.evaluated_splits,
+        "tuning_epochs": size.tuning_epochs,
     }
     decisive |= {name: value for name, value in training.items() if value != defaults[name].default}
     plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
@@ -306,6 +319,9 @@ def read_study(path: Path) -> Study:
         _check_scale(f"scales.{name}", scale, report)
         _check_splits(f"scales.{name}", scale, file, known, report)
         _check_warmup(f"scales.{name}", scale, file.schedule, report)
+        contestants = [one.label for one in optimizers_]
+        for label in set(scale.optimizers or ()).difference(contestants):
+            report(f"scales.{name}.optimizers", unknown("the study", "optimizer", label, contestants))
     workloads = {name: _workloads(file, known, name, report) for name in file.scales}
     for name, specs in workloads.items():
         _check_layouts(specs, optimizers_, bases_, file.precision, report)
@@ -507,8 +523,7 @@ def _check_layouts(
                 report(f"optimizers.{optimizer.label}", f"{spec.name}: {error}")
         roles = workload.roles(spec.settings)
         kinds = {name: role.kind for name, role in roles.items()}
-        drawn = workload.sample_parameters(spec.settings, np.random.default_rng(0))
-        shapes = {name: value.shape for name, value in drawn.items()}
+        shapes = workload.shapes_at(spec.settings)
         for basis in bases_:
             try:
                 groups = bases()[basis.name].groups(basis.options, shapes, kinds)

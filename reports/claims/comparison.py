@@ -29,6 +29,7 @@ from reports.claims.censoring import (
 from reports.claims.outcome_measures import (
     gains_over_rates,
     log_linearity,
+    run_seconds,
     seconds_to_nearly_best,
     steps_to_value,
     values_at_equal_cost,
@@ -353,6 +354,8 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
     if condition.quantity in TO_NEARLY_BEST:
         charged = condition.quantity == "seconds_to_nearly_best"
         return seconds_to_nearly_best(study, tables, final, condition.metric, charged)
+    if condition.quantity == "run_seconds":
+        return run_seconds(tables, final)
     if condition.quantity == "log_linearity":
         return log_linearity(tables, final, condition.metric, condition.down_to or 0.0)
     return study_values(study, final, condition.metric, condition.which)

@@ -127,6 +127,22 @@ def seconds_to_nearly_best(
     return joined.with_columns(value=took).drop("first", "each")
 
 
+def run_seconds(tables: Tables, final: pl.DataFrame) -> pl.DataFrame:
+    """Seconds of whole runs: steps times the timed step, and those of the basis; infinite where one failed.
+
+    Args:
+        tables: the study's.
+        final: the final runs on one workload and backend, with `method`.
+
+    Returns:
+        The rows of `final` that are not missing with a column `value`, null where no step was timed.
+    """
+    timed = _timed(tables, final.filter(~missing()))
+    seconds = pl.col("steps") * pl.col("each") + pl.col("basis_seconds").fill_null(0)
+    took = pl.when(failed()).then(pl.lit(float("inf"))).otherwise(seconds)
+    return timed.with_columns(value=took).drop("each")
+
+
 # --- curves --------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import basis_at_speed
 from benchmarks.networks_at_speed import NETWORKS
+from optimizers.layers import LAYER_KINDS
 
 
 def test_the_sine_is_that_of_the_largest_angle_behind_a_gap():
@@ -28,7 +29,7 @@ def test_one_estimate_is_told_and_equals_the_hosts(backend, capsys):
     row = json.loads(capsys.readouterr().out)
     network = NETWORKS["small_resnet"]
     shapes = {name: value.shape for name, value in network.parameters(np.random.default_rng(0)).items()}
-    layers = [name for name, role in network.roles.items() if role.kind in ("weight", "convolution")]
+    layers = [name for name, role in network.roles.items() if role.kind in LAYER_KINDS]
     assert row["matrix_bytes"] == 4 * sum(int(np.prod(shapes[name][1:])) ** 2 for name in layers)
     assert row["sine"] < 1e-10
     assert row["seconds"] > row["decomposition_seconds"] > 0 < row["host_decomposition_seconds"]

@@ -170,8 +170,8 @@ def test_sorting_and_filters_are_in_the_address_and_come_back(page: Any, report:
     table.get_by_role("button", name="Diverged").click()
     table.get_by_role("button", name="Diverged").click()
     page.get_by_label("Filter").fill("ada egop")
-    kept = page.url
-    assert kept == f"{address}#sort=1.{place['Diverged']}.down&filter=ada+egop"
+    kept = f"{address}#sort=1.{place['Diverged']}.down&filter=ada+egop"
+    page.wait_for_url(kept)
     seen = column(page, 1)
     assert seen == ["adam @ egop"]
 

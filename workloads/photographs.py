@@ -1,0 +1,302 @@
+"""Photographs in folders, such as ImageNet's: a residual network and two vision transformers of any size.
+
+Each run is a job of its own (`alone`), and images are read, decoded and cropped when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from documents.values import choice, number, whole
+from workloads.classification import MINIBATCH_METRICS, Network, classification_metrics, with_fixed_state
+from workloads.images.augmentation import Augmentation
+from workloads.images.classifier import ImageClassifier
+from workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
+from workloads.images.source import image_sources
+from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
+from workloads.networks.residual_network import ResidualNetwork, residual_logits
+from workloads.networks.transformer import Transformer
+from workloads.networks.vision_transformer import PlainViT, fixed_positions, vit_logits
+from workloads.workload import (
+    Array,
+    Arrays,
+    DataMissing,
+    Ops,
+    Problem,
+    Random,
+    Setting,
+    Settings,
+    Workload,
+    batch_size,
+)
+
+COLOURS = 3
+HEAD_WIDTH = 64  # units of an attention head of PlainViT
+ENLARGED = 256 / 224  # to how many pixels evaluation resizes the shorter side, over the side of a crop
+REMEDIES = {
+    "imagenet": "get ImageNet-1k from image-net.org, or from Kaggle's ILSVRC challenge",
+    "imagewoof2": "get ImageWoof (imagewoof2.tgz) from github.com/fastai/imagenette",
+    "stamps": "make it: `python -m benchmarks.stamps FOLDER/stamps` says how",
+}
+
+
+def _read_folder(value: Any) -> Any:
+    if not isinstance(value, str) or not value or "/" in value or value.startswith("."):
+        raise ValueError("is not the name of a folder, such as imagenet")
+    return value
+
+
+def _read_stages(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
+        raise ValueError("is not a list of whole numbers above 0, one a stage")
+    return list(value)
+
+
+def _missing(settings: Settings) -> str | None:
+    name = settings["folder"]
+    return missing_images(name, REMEDIES.get(name, "put it there, a folder a class"))
+
+
+def _splits(settings: Settings, random: Random) -> dict[str, Any]:
+    """The images of the folder's splits, of all its classes or as many as are drawn, alike for all seeds."""
+    absent, folder = _missing(settings), images_folder(settings["folder"])
+    if absent or folder is None:
+        raise DataMissing(absent or "")
+
+    def chosen(names: Sequence[str]) -> Sequence[str]:
+        return drawn_classes(names, settings["classes"], random("classes", shared=True))
+
+    side, crops = settings["side"], "five" if settings["crops"] == "ten" else "centre"
+    return image_sources(folder, chosen, side=side, shorter=round(ENLARGED * side), crops=crops)
+
+
+def _check(
+    network: Callable[[Settings], ResidualNetwork | Transformer],
+    settings: Settings,
+) -> None:
+    """Refuse sizes that do not go together, as the network's own class says."""
+    _ = network(settings).shapes
+    if settings["batch_size"] is None:
+        raise ValueError("batch_size: is null; images do not fit into one batch, give a number")
+
+
+def _workload(
+    network: Callable[[Settings], ResidualNetwork | Transformer],
+    state: Callable[[Settings], dict[str, np.ndarray]],
+    outputs: Network,
+    augmentation: Callable[[Settings], Augmentation],
+    settings: dict[str, Setting],
+    check: Callable[[Settings], None] = lambda settings: None,
+    **own: Any,
+) -> Workload:
+    """The workload of a network on the images of a folder; `own` are its other fields.
+
+    Args:
+        network: of completed settings.
+        state: the model state that it starts with.
+        outputs: its logits.
+        augmentation: in training; whether it mixes images is the same for all settings.
+        settings: beside those that all have.
+        check: raises a ValueError for settings that do not go together, before the network is made.
+    """
+    common = {
+        "batch_size": batch_size(128),
+        "folder": Setting("imagenet", "the folder of images, below the one of the data", _read_folder),
+        "classes": Setting(1000, "how many of its classes, drawn alike for all seeds", whole(2)),
+        "side": Setting(224, "pixels of the crops", whole(8)),
+        "crops": Setting(
+            "ten",
+            "what evaluation sees of an image whose shorter side is 8 / 7 of side: ten, corners, centre and "
+            "their mirror images, or centre",
+            choice("ten", "centre"),
+        ),
+    }
+    defaults = {name: one.default for name, one in {**common, **settings}.items()}
+    classifier = ImageClassifier(outputs, augmentation(defaults))
+
+    def problem(chosen: Settings, random: Random) -> Problem:
+        splits = _splits(chosen, random)
+        return Problem(network(chosen).sample(random("parameters")), splits, state(chosen))
+
+    def checked(chosen: Settings) -> None:
+        check(chosen)
+        _check(network, chosen)
+
+    return Workload(
+        metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
+        settings=common | settings,
+        dtype="float32",
+        shared_data=True,
+        roles=lambda chosen: network(chosen).roles,
+        shapes=lambda chosen: network(chosen).shapes,
+        problem=problem,
+        sample_parameters=lambda chosen, generator: network(chosen).sample(generator),
+        loss=classifier.loss,
+        evaluate=classifier.evaluate,
+        likelihood=classifier.likelihood,
+        noise=lambda chosen, generator, count: augmentation(chosen).draw(generator, count, chosen["side"]),
+        mapped=False,
+        evaluation_batch=100,
+        streamed=True,
+        alone=True,
+        missing=_missing,
+        files=lambda chosen: index_files(chosen["folder"]),
+        check=checked,
+        **own,
+    )
+
+
+# --- the residual network ------------------------------------------------------------------------
+
+
+def _resnet(settings: Settings) -> ResidualNetwork:
+    blocks = tuple(settings["blocks"])
+    return ResidualNetwork(COLOURS, blocks, settings["width"], settings["classes"], stem=settings["stem"])
+
+
+def _resnet_outputs(
+    ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
+) -> tuple[Array, Arrays]:
+    return residual_logits(ops, params, state, split["images"], training)
+
+
+IMAGE_RESNET = _workload(
+    _resnet,
+    lambda settings: _resnet(settings).state,
+    _resnet_outputs,
+    lambda settings: Augmentation(),
+    {
+        "blocks": Setting([3, 4, 6, 3], "basic blocks of two convolutions in each stage", _read_stages),
+        "width": Setting(64, "channels of the first stage; each next has twice as many", whole(1)),
+        "stem": Setting(
+            7, "side of the first convolution: 7 with stride 2 and pooling after it, or 3", choice(3, 7)
+        ),
+    },
+    name="image_resnet",
+    description="residual network on photographs; ResNet-34 on ImageNet-1k by default (d = 21797672)",
+    source="000 Fig. 2, Fig. 4, C.1, C.2",
+)
+
+
+# --- the vision transformers ---------------------------------------------------------------------
+
+_MIXING = {
+    "mixup": Setting(0.2, "alpha of MixUp's shares; 0: no MixUp", number(0.0)),
+    "cutmix": Setting(1.0, "alpha of CutMix's shares; 0: no CutMix", number(0.0)),
+}
+_QKV_MATRICES = Setting(
+    3, "weight matrices of query, key and value in each block: 3, or 1 of all", choice(1, 3)
+)
+
+
+def _mixing(settings: Settings) -> Augmentation:
+    return Augmentation(mixup=settings["mixup"], cutmix=settings["cutmix"])
+
+
+def _check_mixing(settings: Settings) -> None:
+    if not _mixing(settings).mixes:
+        raise ValueError("mixup and cutmix are both 0; one of them mixes images")
+    if settings["batch_size"] is not None and settings["batch_size"] % 2:
+        raise ValueError(f"batch_size = {settings['batch_size']} is odd, and images are mixed in pairs")
+
+
+def _check_vit(settings: Settings) -> None:
+    _check_mixing(settings)
+    if settings["side"] % settings["patch"]:
+        raise ValueError(f"side = {settings['side']} is not a multiple of patch = {settings['patch']}")
+    if settings["width"] % HEAD_WIDTH:
+        raise ValueError(f"width = {settings['width']} is not a multiple of {HEAD_WIDTH}, an attention head")
+
+
+def _vit(settings: Settings) -> PlainViT:
+    return PlainViT(
+        COLOURS * settings["patch"] ** 2,
+        settings["width"],
+        settings["depth"],
+        classes=settings["classes"],
+        qkv_matrices=settings["qkv_matrices"],
+    )
+
+
+def patches(ops: Ops, images: Array, inputs: int) -> Array:
+    """The square patches of images on the device, as `vision_transformer.patches_of` cuts them on the host.
+
+    Args:
+        ops: the array functions.
+        images: (examples, channels, rows, columns).
+        inputs: the numbers of a patch.
+
+    Returns:
+        (examples, tokens, inputs)
+    """
+    count, channels, rows, columns = images.shape
+    side = round((inputs // channels) ** 0.5)
+    cut = ops.reshape(images, (count, channels, rows // side, side, columns // side, side))
+    return ops.reshape(ops.permute_dims(cut, (0, 2, 4, 3, 5, 1)), (count, -1, inputs))
+
+
+def _vit_outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
+    given = patches(ops, split["images"], params["patch_weight"].shape[1])
+    return vit_logits(ops, params, state, given, HEAD_WIDTH)
+
+
+IMAGE_VIT = _workload(
+    _vit,
+    lambda settings: fixed_positions((settings["side"] // settings["patch"]) ** 2, settings["width"]),
+    with_fixed_state(_vit_outputs),
+    _mixing,
+    {
+        "patch": Setting(16, "side of the square patches, in pixels", whole(1)),
+        "width": Setting(768, f"of a token; with a head for every {HEAD_WIDTH} units", whole(1)),
+        "depth": Setting(12, "blocks of attention and MLP", whole(1)),
+        "qkv_matrices": _QKV_MATRICES,
+        **_MIXING,
+    },
+    _check_vit,
+    name="image_vit",
+    description="PlainViT on photographs, MixUp and CutMix; ViT-B/16 by default (10 classes: d = 85654282)",
+    source="003 Sec. 4.4 (PlainViT), App. D",
+)
+
+
+def _attention(width: int) -> MaskUnitAttention:
+    return MaskUnitAttention(head_width=width)  # the first stage has one head
+
+
+def _hiera(settings: Settings) -> HieraViT:
+    return HieraViT(
+        side=settings["side"],
+        channels=COLOURS,
+        width=settings["width"],
+        stages=tuple(settings["blocks"]),
+        attention=_attention(settings["width"]),
+        classes=settings["classes"],
+        qkv_matrices=settings["qkv_matrices"],
+    )
+
+
+def _hiera_outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
+    return hiera_logits(ops, params, split["images"], _attention(params["patch_weight"].shape[0]))
+
+
+IMAGE_HIERA = _workload(
+    _hiera,
+    lambda settings: {},
+    with_fixed_state(_hiera_outputs),
+    _mixing,
+    {
+        "width": Setting(96, "of a token and of a head in the first stage, doubled in each next", whole(1)),
+        "blocks": Setting([2, 3, 16, 3], "blocks of attention and MLP in each stage", _read_stages),
+        "qkv_matrices": _QKV_MATRICES,
+        **_MIXING,
+    },
+    _check_mixing,
+    name="image_hiera",
+    description="HieraViT on photographs, MixUp and CutMix; Hiera-B by default (10 classes: d = 50763658)",
+    source="003 Sec. 4.4 (HieraViT), App. D",
+)
+
+WORKLOADS = (IMAGE_RESNET, IMAGE_VIT, IMAGE_HIERA)
