@@ -210,6 +210,12 @@ def plan(given: Namespace) -> None:
     STUDY_NAMES,
     SCALE,
     argument("--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"),
+    argument(
+        "--tflops",
+        type=float,
+        metavar="NUMBER",
+        help="10^12 operations a second that runs reach on a GPU (default: by precision, of an H100)",
+    ),
     JSON,
     STUDIES,
 )
@@ -223,10 +229,10 @@ def estimate(given: Namespace) -> None:
     check_asked(plan)
     limit_threads(1)
     if given.json:
-        print_json(described(plan, list(estimates(plan))))
+        print_json(described(plan, list(estimates(plan, given.tflops))))
         return
     found: list[Cost] = []
-    for planned, cost in estimates(plan):
+    for planned, cost in estimates(plan, given.tflops):
         if not found:  # below what is said of progress
             print(HEAD)
         found.append(cost)

@@ -151,7 +151,10 @@ class Condition(Document):
         asked = "at_equal" if self.at_a_cost else quantity
         pairs = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
         straight, shared = quantity == "log_linearity", other is not None
-        of_end, of_best = ("steps_to_stop", "log_linearity", "run_seconds"), ("steps_to_target", *TO_NEARLY_BEST)
+        of_end, of_best = (
+            ("steps_to_stop", "log_linearity", "run_seconds"),
+            ("steps_to_target", *TO_NEARLY_BEST),
+        )
         gains = list(zip(self.methods, self.gain_from or (), self.gain_to or (), strict=False))
         refused = {
             "give exactly one of better, no_worse and same": (

@@ -14,6 +14,7 @@ from documents.values import choice, number, whole
 from workloads.classification import MINIBATCH_METRICS, Network, classification_metrics, with_fixed_state
 from workloads.images.augmentation import Augmentation
 from workloads.images.classifier import ImageClassifier
+from workloads.images.decoding import LEAST_AREA
 from workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
 from workloads.images.source import image_sources
 from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
@@ -70,7 +71,8 @@ def _splits(settings: Settings, random: Random) -> dict[str, Any]:
         return drawn_classes(names, settings["classes"], random("classes", shared=True))
 
     side, crops = settings["side"], "five" if settings["crops"] == "ten" else "centre"
-    return image_sources(folder, chosen, side=side, shorter=round(ENLARGED * side), crops=crops)
+    shorter, area = round(ENLARGED * side), settings["crop_area"]
+    return image_sources(folder, chosen, side=side, shorter=shorter, crops=crops, least_area=area)
 
 
 def _check(
@@ -107,6 +109,9 @@ def _workload(
         "folder": Setting("imagenet", "the folder of images, below the one of the data", _read_folder),
         "classes": Setting(1000, "how many of its classes, drawn alike for all seeds", whole(2)),
         "side": Setting(224, "pixels of the crops", whole(8)),
+        "crop_area": Setting(
+            LEAST_AREA, "least share of an image that training sees", number(0.0, 1.0, low_open=True)
+        ),
         "crops": Setting(
             "ten",
             "what evaluation sees of an image whose shorter side is 8 / 7 of side: ten, corners, centre and "

@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,9 @@ from documents.errors import InputError
 from documents.job import HOST, BasesSpec, JobSpec, RunsSpec
 from documents.method import BasisSpec, WorkloadSpec
 from documents.tuning import REFINED_RATES
-from harness.engine.execution import Clock, execute, lanes_per_bundle, stretches
+from documents.values import Precision
+from harness.engine.execution import Bundle, Clock, execute, lanes_per_bundle, stretches
+from harness.planning.counting import Operations, count, of_basis
 from harness.planning.plan import Plan, PlannedJob, PlannedStudy
 from harness.progress import Progress
 from harness.seeding import generator
@@ -29,23 +31,42 @@ from harness.stages.job import (
     Cell,
     Instance,
     Job,
+    LoadedBasis,
     basis_of,
     bundle_of,
     dtype_of,
     estimated_at,
+    groups_of,
     instance,
+    orders_of,
     precision_of,
     reestimation_of,
+    sampling_of,
     steps_of,
     workload_of,
 )
+from optimizers.bases import bases
+from optimizers.gradient_descent import SGD
 
 LONGEST = 20  # steps of a timed stretch at most
 STRETCHES = 4  # the first one shows what a bundle takes to start, the others what its steps do
 SEED = 0  # of what is measured, as all seeds cost the same
 ANYWHERE: dict[str, Any] = {"study": "estimate", "scale": "any", "sources": {}, "versions": {}}
+# Operations a second that large networks reach on one card as fast as an H100, by precision: assumed, not
+# measured; `--tflops` says yours. Decompositions are far from it, and each job starts, and loads what others
+# compiled.
+ON_A_GPU: Mapping[str, float] = {
+    "float64": 3e13,
+    "float32": 4e13,
+    "tf32": 1e14,
+    "mixed": 3.5e14,
+    "bfloat16": 3.5e14,
+}
+DECOMPOSITIONS = 1e12
+STARTS = 20.0  # seconds
 ROUGH = (
     "Times are those of one thread on this machine as it is now; jobs side by side take longer.",
+    "On a GPU nothing is measured: operations are counted, and the card is as fast as --tflops says.",
     "With n jobs side by side, such as on n GPUs: process time over n, at least the longest job.",
     "A refined sweep costs, run by run, what the coarse sweep does; several bundles what the first does.",
     f"Work that a run does every so many steps counts as in its first {STRETCHES * LONGEST} steps.",
@@ -109,15 +130,19 @@ def check_asked(plan: Plan) -> None:
     raise InputError("\n".join(f"nothing to estimate at scale {plan.config.scale}: {each}" for each in said))
 
 
-def estimates(plan: Plan) -> Iterator[tuple[PlannedStudy, Cost]]:
+def estimates(plan: Plan, tflops: float | None = None) -> Iterator[tuple[PlannedStudy, Cost]]:
     """Measure what the studies of a plan cost, study by study; nothing is written but in a temporary folder.
+
+    Args:
+        plan: its jobs on a GPU are not measured but counted (`harness.planning.counting`).
+        tflops: 10^12 operations a second that a run reaches there; None: `ON_A_GPU`.
 
     Raises:
         InputError: when a basis cannot be estimated.
     """
     jobs = sum(len(study.jobs) for study in plan.studies)
     with TemporaryDirectory(prefix="curvebench-") as folder:
-        meter = _Meter(Path(folder), Progress("estimate", jobs, even=False))
+        meter = _Meter(Path(folder), Progress("estimate", jobs, even=False), tflops)
         for study in plan.studies:
             yield study, Cost.total(map(meter.job, study.jobs))
 
@@ -143,8 +168,9 @@ def problem_costs(plan: Plan) -> dict[str, float]:
 class _Meter:
     """Measures each cell once, however many studies and stages have it; its folder takes the bases."""
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
+    def __init__(self, folder: Path, progress: Progress, tflops: float | None = None) -> None:
         self.folder = folder
+        self.tflops = tflops
         self.progress = progress
         self.known: dict[str, Any] = {}
 
@@ -158,7 +184,9 @@ class _Meter:
     def job(self, planned: PlannedJob) -> Cost:
         """What a job costs."""
         spec = planned.spec
-        start = self.once(_startup, "jax" if spec.backend == HOST else spec.backend)
+        start = STARTS
+        if spec.device == "cpu":
+            start = self.once(_startup, "jax" if spec.backend == HOST else spec.backend)
         found = [Cost(jobs=1, process_seconds=start)]
         for workload, basis in itertools.product(spec.workloads, spec.bases):
             if isinstance(spec, BasesSpec):
@@ -171,6 +199,9 @@ class _Meter:
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
         """One basis of all seeds."""
+        if spec.device != "cpu":
+            gradients, seconds = self.once(self.counted_basis, spec, workload, basis)
+            return Cost(gradients=len(spec.seeds) * gradients, process_seconds=len(spec.seeds) * seconds)
         done = self.before(spec, workload, basis)
         one, _ = self.once(_made, workload)
         seeds, seconds = len(spec.seeds), done.clock.seconds
@@ -222,14 +253,64 @@ class _Meter:
             compared=(),
             **ANYWHERE,
         )
-        found: _Measured = self.once(self.measured, short)
+        found: _Measured = self.once(self.measured if spec.device == "cpu" else self.counted, short)
         runs = seeds * tried
         bundles = runs / found.lanes
         taken = math.ceil(bundles) * found.start
         taken += bundles * (steps * found.step + (spec.evaluations + 1) * found.evaluation)
         renewal = reestimation_of(basis, workload, one, steps)
         anew = int(renewal.evaluations(np.array(steps))) if renewal else 0
+        if renewal and spec.device != "cpu":  # of a measured step it is a part
+            taken += runs * len(renewal.points) * self.once(self.counted_basis, short, workload, basis)[1]
         return Cost(0, runs, runs * steps, runs * (found.evaluations(steps) + anew), taken)
+
+    def counted(self, spec: RunsSpec) -> _Measured:
+        """A run of the spec's one cell on a GPU, by its operations; what decoding takes is not in it."""
+        (workload,), (basis,), (optimizer,) = spec.workloads, spec.bases, spec.optimizers
+        one, _ = self.once(_made, workload)
+        groups = groups_of(basis, workload, one) if bases()[basis.name].estimated else ()
+        shapes = {group.names: (1, group.size, group.size) for group in groups}
+        matrices = {names: np.broadcast_to(np.float32(0), shape) for names, shape in shapes.items()}
+        loaded = LoadedBasis(matrices, 0, (), {group.names: group.change for group in groups})
+        cell = Cell(
+            workload_of(workload, spec.evaluated_splits),
+            workload,
+            optimizer,
+            basis,
+            (spec.settings or ())[:1],
+        )
+        bundle = bundle_of(Job(spec, self.folder, Clock(), 1, machine=""), cell, [one], loaded)
+        precision = precision_of(spec, cell.workload)
+        found = count(bundle, precision)
+        step, evaluation = (self.seconds(precision, one) for one in (found.step, found.evaluation))
+        return _Measured(1, bundle.own_evaluations, 0.0, step, evaluation)
+
+    def counted_basis(
+        self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec
+    ) -> tuple[int, float]:
+        """The gradients of one estimate of a basis on a GPU, and its seconds, by its operations."""
+        one, _ = self.once(_made, workload)
+        gradients = sampling_of(basis, workload, one).count
+        found, precision = workload_of(workload, ()), precision_of(spec, workload_of(workload))
+        plain = Bundle(
+            workload=found,
+            rule=SGD,
+            problems=[one.problem],
+            orders=orders_of([one], workload.settings, 1),
+            hyperparameters={"learning_rate": np.ones(1)},
+            schedule=np.ones(1),
+            evaluations=1,
+            settings=workload.settings,
+            randoms=[one.random],
+        )
+        groups = groups_of(basis, workload, one)
+        taken = of_basis(groups, one.problem.parameters, gradients, count(plain, precision).gradient)
+        return gradients, self.seconds(precision, taken)
+
+    def seconds(self, precision: Precision, taken: Operations) -> float:
+        """What operations take on a GPU."""
+        rate = 1e12 * self.tflops if self.tflops else ON_A_GPU[precision]
+        return taken.products / rate + taken.decompositions / DECOMPOSITIONS
 
     def measured(self, spec: RunsSpec) -> _Measured:
         """The first lanes of the spec's one cell that fit into its memory, run for its few steps."""

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-AREAS = (0.08, 1.0)  # of a random crop, as shares of the image's
+LEAST_AREA = 0.08  # of a random crop, as a share of the image's
 ASPECTS = (3 / 4, 4 / 3)  # of a random crop, width by height
 ATTEMPTS = 10
 FIVE_CROPS = 5  # four corners and the centre
@@ -41,15 +41,17 @@ class Box(NamedTuple):
     width: int
 
 
-def random_box(height: int, width: int, generator: np.random.Generator) -> Box:
+def random_box(
+    height: int, width: int, generator: np.random.Generator, least_area: float = LEAST_AREA
+) -> Box:
     """The box of a random resized crop, by torchvision's rule (`RandomResizedCrop.get_params`).
 
-    The area's share is uniform in AREAS, the logarithm of the aspect in that of ASPECTS; where no box of
-    ATTEMPTS fits, the largest at the centre whose aspect is allowed.
+    The area's share is uniform from the least one to 1, the logarithm of the aspect in that of ASPECTS; where
+    no box of ATTEMPTS fits, the largest at the centre whose aspect is allowed.
     """
     low, high = map(math.log, ASPECTS)
     for _ in range(ATTEMPTS):
-        area = height * width * generator.uniform(*AREAS)
+        area = height * width * generator.uniform(least_area, 1.0)
         aspect = math.exp(generator.uniform(low, high))
         wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < wide <= width and 0 < tall <= height:

@@ -12,7 +12,15 @@ import numpy as np
 
 from workloads.data import DataDamaged
 from workloads.images.decoded import DecodedImages, decoded_file
-from workloads.images.decoding import FIVE_CROPS, centre_crop, decode, five_crops, random_box, resized_crop
+from workloads.images.decoding import (
+    FIVE_CROPS,
+    LEAST_AREA,
+    centre_crop,
+    decode,
+    five_crops,
+    random_box,
+    resized_crop,
+)
 from workloads.images.folders import PARTS, IndexedImage, index_file, read_index, reason
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ class ImageSource:
         side: of the crops, in pixels.
         shorter: to how many pixels evaluation resizes an image's shorter side.
         crops: what evaluation sees: the centre, or corners and centre.
+        least_area: of a random crop, as a share of the image's.
         damaged_share: of the images that may be damaged or missing; more end the run.
         decoded: the images as they were decoded before, where they were.
     """
@@ -45,6 +54,7 @@ class ImageSource:
     side: int
     shorter: int
     crops: Literal["centre", "five"] = "centre"
+    least_area: float = LEAST_AREA
     damaged_share: float = 0.01
     decoded: DecodedImages | None = None
 
@@ -82,7 +92,8 @@ class ImageSource:
         """
         number, image = self._read(number)
         if generator is not None:
-            pixels = resized_crop(image, random_box(image.height, image.width, generator), self.side)
+            box = random_box(image.height, image.width, generator, self.least_area)
+            pixels = resized_crop(image, box, self.side)
         elif self.crops == "five":
             pixels = five_crops(image, self.shorter, self.side)
         else:
