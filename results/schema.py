@@ -26,6 +26,7 @@ VERDICTS = ("reproduced", "partly reproduced", "not reproduced", "underpowered",
 CLAIM_RELATIONS = ("better", "no_worse", "same")
 
 PARTS_OF_A_JOB = ("import", "compile", "data", "step", "evaluation", "other", "total")
+WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}  # what is among the seconds of a part
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
 Target = pl.Struct(
@@ -121,7 +122,7 @@ JOBS = _schema(
         "optimizer": pl.String,  # null where a job holds several; of checks the module of claims
         "backend": pl.String,
         "device": pl.String,
-        **{f"{part}_seconds": pl.Float64 for part in PARTS_OF_A_JOB},
+        **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
         "peak_memory_bytes": pl.Int64,
         "started": pl.String,  # UTC, ISO 8601
         "machine": pl.String,
@@ -310,6 +311,7 @@ LEADERBOARD = _schema(
     }
 )
 
+ADDED = {"jobs": [f"{part}_seconds" for part in WITHIN]}  # null where an earlier version wrote the file
 TABLES = {
     "runs": RUNS,
     "curves": CURVES,

@@ -57,30 +57,46 @@ LEAST_PRODUCTS = (
 )  # of a step, which costs its calls besides: so a piece has 10,000 steps, or a thousandth
 PIECE_SECONDS = 5.0  # about the most between two moments at which a SIGTERM is heeded
 PHASES = ("import", "data", "compile", "step", "evaluation")
-CHECKPOINT = "checkpoint"  # a phase that is no column of its own in tables
+CHECKPOINT = "checkpoint"  # a phase that tables have among the others
+WAITING, BASIS = "waiting", "basis"  # parts of phases: of data for the next inputs, of step for a basis anew
 
 
 class Clock:
-    """Seconds by phase, on the monotonic clock; `earlier` of them in other processes."""
+    """Seconds by phase, on the monotonic clock; `earlier` of them in other processes.
+
+    `parts` are seconds that a phase has too.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys((*PHASES, CHECKPOINT), 0.0)
+        self.parts: dict[str, float] = dict.fromkeys((WAITING, BASIS), 0.0)
         self.earlier = 0.0
+
+    @property
+    def named(self) -> dict[str, float]:
+        """The seconds of phases and of parts, by name."""
+        return self.seconds | self.parts
 
     def take_over(self, seconds: Mapping[str, float]) -> None:
         """Go on from the seconds of a process before this one."""
         for name, taken in seconds.items():
-            self.seconds[name] += taken
-            self.earlier += taken
+            if name in self.parts:
+                self.parts[name] += taken
+            else:
+                self.seconds[name] += taken
+                self.earlier += taken
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Charge what runs inside to a phase."""
+    def phase(self, name: str, part: str | None = None) -> Iterator[None]:
+        """Charge what runs inside to a phase, and to a part of it where one is named."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] += time.perf_counter() - start
+            taken = time.perf_counter() - start
+            self.seconds[name] += taken
+            if part is not None:
+                self.parts[part] += taken
 
 
 @dataclass(frozen=True)
@@ -725,7 +741,7 @@ def execute(
         left = np.diff([record.done, *bounds[bounds > record.done]]).tolist()
         cut = left if keeper is None else pace.cut(left)
         inputs = stack.enter_context(prefetch_inputs(bundle, engine, cut, record.done, max(pieces)))
-        with clock.phase("data"):
+        with clock.phase("data", WAITING):
             given = next(inputs)
         with clock.phase("compile"):
             evaluate = evaluator(bundle, engine, loaded)
@@ -754,7 +770,7 @@ def execute(
         while record.done < steps:
             if renew is not None and record.done in bundle.points:
                 record.ended.update(ops, carry, record.done)
-                with clock.phase("step"):
+                with clock.phase("step", BASIS):
                     carry, constants, taken = renew(record.done, carry, constants)
                     engine.finish(carry)
                 record.seconds += taken[:, None]
@@ -771,7 +787,7 @@ def execute(
             if record.done < steps:
                 if keeper is not None:
                     keeper.offer(carry, constants)
-                with clock.phase("data"):
+                with clock.phase("data", WAITING):
                     given = next(inputs)
         state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
         record.ended.update(ops, carry, record.done)
@@ -810,7 +826,7 @@ class _Keeper:
 
     def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record) -> None:
         self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
-        self.begun = dict(clock.seconds)
+        self.begun = clock.named
 
     def newest(self, loaded: Loaded) -> Loaded:
         """What the run goes on from; as it is loaded where there is no checkpoint."""
@@ -843,7 +859,7 @@ class _Keeper:
         matrices = [np.asarray(self.engine.ops.to_numpy(one)) for one in constants.matrices]
         arrays = {f"matrix {number}": matrix for number, matrix in enumerate(matrices)}
         arrays |= self.record.arrays() | self.engine.kept(carry)
-        seconds = {name: taken - self.begun[name] for name, taken in self.clock.seconds.items()}
+        seconds = {name: taken - self.begun[name] for name, taken in self.clock.named.items()}
         return Checkpoint(self.record.done, arrays, seconds, self.engine.notes)
 
     def _tell(self) -> None:

@@ -189,6 +189,7 @@ def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
         **{f"{phase}_seconds": seconds[phase] for phase in PHASES},
         "other_seconds": total - sum(seconds[phase] for phase in PHASES),
         "total_seconds": total,
+        **{f"{part}_seconds": job.clock.named[part] for part in schema.WITHIN},
         "peak_memory_bytes": _peak_memory_bytes(),
         "claim_rules": [{"claim": claim, "rule": rule} for claim, rule in rules.items()],
         "failures": job.failures,

@@ -43,13 +43,13 @@ class KillingClock(Clock):
         self.moment, self.left = moment, moment.number
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str, part: str | None = None) -> Iterator[None]:
         if name == self.moment.phase:
             self.left -= 1
             if self.left == 0:
                 kill = (os.getpid(), self.moment.signal)
                 threading.Timer(self.moment.seconds, os.kill, kill).start()
-        with super().phase(name):
+        with super().phase(name, part):
             yield
 
 

@@ -397,9 +397,13 @@ def test_a_job_charges_what_it_estimates(tmp_path: Path) -> None:
         for name in ("egop", "up-front")
         for seed in (0, 1)
     }
+    anew = 0.0
     for row in runs.iter_rows(named=True):
         more = row["basis_seconds"] - seconds[row["basis"], row["seed"]]
         assert more > 0 if row["basis"] == "egop" else more == 0
+        anew += more
+    (job,) = read(folder, "jobs").to_dicts()
+    assert anew <= job["basis_seconds"] <= job["step_seconds"]
     finals = {
         row["basis"]: row["final_metrics"][0]["value"] for row in runs.filter(seed=0).iter_rows(named=True)
     }

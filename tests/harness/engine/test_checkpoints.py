@@ -99,11 +99,11 @@ class EndingClock(Clock):
         self.left = phases
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str, part: str | None = None) -> Iterator[None]:
         self.left -= 1
         if not self.left:
             raise Ended
-        with super().phase(name):
+        with super().phase(name, part):
             yield
 
 

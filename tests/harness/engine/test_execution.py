@@ -227,6 +227,8 @@ def test_the_clock_holds_every_phase() -> None:
     assert set(clock.seconds) == {*PHASES, CHECKPOINT}
     assert all(clock.seconds[phase] > 0 for phase in PHASES if phase != "import")
     assert clock.seconds[CHECKPOINT] == 0
+    assert 0 < clock.parts["waiting"] < clock.seconds["data"], "loading is no waiting"
+    assert clock.parts["basis"] == 0
 
 
 def test_bundle_size_follows_shapes_and_the_limit() -> None:
