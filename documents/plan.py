@@ -75,9 +75,10 @@ class Deciding(Document):
 
 
 class SkippedStudy(Deciding):
-    """A study that is left out, why, and the claims that it would decide."""
+    """A study that is left out, why, what it would cost as far as its file says so, and its claims."""
 
     reason: str
+    cost: str = ""
 
 
 class StudyPlan(Deciding):
@@ -285,6 +286,7 @@ class UnrunClaim(Document):
 
     Args:
         study: the study or the module of checks that would decide it; empty where there is none.
+        cost: what that would cost, as far as the study's file says so.
     """
 
     id: str
@@ -292,6 +294,7 @@ class UnrunClaim(Document):
     source: str
     reason: str
     study: str = ""
+    cost: str = ""
 
 
 class Publication(Document):

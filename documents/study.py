@@ -205,6 +205,7 @@ class Scale(Document):
     timing: bool = True  # whether steps are timed, on a machine that does nothing else
     at_most_partly: str = ""  # why a claim cannot be fully reproduced at this scale
     note: str = ""
+    cost: str = ""  # what it takes to run the study at this scale, and what says so
 
     @model_validator(mode="after")
     def _budget(self) -> Scale:

@@ -76,6 +76,11 @@ def _workload_plan(spec: WorkloadSpec, splits: tuple[str, ...] | None) -> Worklo
     )
 
 
+def cost_of(study: Study) -> str:
+    """What a study would cost, by scale, as far as its file says so."""
+    return "; ".join(f"at scale {name} {own.cost}" for name, own in study.scales.items() if own.cost)
+
+
 def deciding(study: Study, scale: str) -> dict[str, Any]:
     """What a study decides at a scale: the fields of `documents.plan.Deciding`."""
     decided = Deciding(

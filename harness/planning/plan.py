@@ -42,7 +42,7 @@ from harness.interop.foreign import named_in
 from harness.paths import stored_kernels
 from harness.planning.archive import archive_of, sums_of
 from harness.planning.config import CENSUS, Config, read_config
-from harness.planning.describing import deciding, describe, describe_checks, describe_parity
+from harness.planning.describing import cost_of, deciding, describe, describe_checks, describe_parity
 from harness.planning.studies import (
     Study,
     at_defaults,
@@ -527,7 +527,7 @@ class Plan:
             scale=self.config.scale,
             studies=tuple(study.plan for study in self.studies),
             skipped=tuple(
-                SkippedStudy(reason=reason, **deciding(study, self.config.scale))
+                SkippedStudy(reason=reason, cost=cost_of(study), **deciding(study, self.config.scale))
                 for study, reason in self.skipped
             ),
             parity=describe_parity(job.folder for job in self.parity) if self.parity else None,
@@ -720,7 +720,7 @@ def _census(
     path, census = config.study_folder.parent / CENSUS, config.census()
     unrun = partial(UnrunClaim.taken_from, reason="neither run here nor published")
     known = {
-        one.id: unrun(one, study=study.name)
+        one.id: unrun(one, study=study.name, cost=cost_of(study))
         for study in studies
         for one in deciding(study, config.scale)["claims"]
     }

@@ -93,6 +93,8 @@ def claim_entries(
     """
     checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
     studies = {study.name: study for study in plan.studies}
+    costs = {claim.id: study.cost for study in plan.skipped for claim in study.claims}
+    costs |= {one.id: one.cost for one in plan.census}
     parts = parts_of(rows) if rows is not None else []
     check_measured(plan, rows)
     claims: Rows = []
@@ -109,6 +111,7 @@ def claim_entries(
                 **verdict,
                 **_of_study(studies.get(verdict["study"]), verdict),
                 "about": about,
+                "cost": costs.get(verdict["id"], ""),
                 "document": source_of(verdict["source"]),
                 "deciding": next(
                     (each for each in verdict["comparisons"] if each["key"] == verdict["deciding"]), None

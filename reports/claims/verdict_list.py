@@ -183,7 +183,7 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
     return [
         {
             **dict.fromkeys(unknown),
-            **one.model_dump(),
+            **one.model_dump(exclude={"cost"}),
             "variant": "",
             "scale": plan.scale,
             "verdict": "not run",

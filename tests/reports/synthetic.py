@@ -185,6 +185,7 @@ def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> P
             {
                 "name": "fashion",
                 "reason": "Fashion-MNIST is not on this machine <b>yet</b>",
+                "cost": "at scale paper <i>a day</i> of a GPU",
                 "claims": [claim_of(Shape("fashion"))],
                 "rules": rules_of(Shape("fashion")),
             }

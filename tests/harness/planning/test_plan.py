@@ -427,10 +427,13 @@ def test_claims_that_nothing_decides_are_told_with_what_they_need(config, toys, 
     assert (claim.id, claim.reason) == ("tiny.other", "no study of it yet; needs a GPU")
     assert make_plan(changed(config, studies=("tiny",)), toys.root).report.census == ()
     (tmp_path / "tour.yaml").write_text("studies: [toy.mean]")
+    path = config.study_folder / "tiny.yaml"
+    path.write_text(path.read_text().replace("    steps: 20", "    steps: 20\n    cost: an hour of a GPU"))
     census = make_plan(config, toys.root).report.census
-    found = {claim.id: (claim.reason, claim.study) for claim in census}
-    assert found.pop("tiny.other") == ("no study of it yet; needs a GPU", "")
-    assert found["tiny.claim"] == ("neither run here nor published", "tiny")
+    found = {claim.id: (claim.reason, claim.study, claim.cost) for claim in census}
+    assert found.pop("tiny.other") == ("no study of it yet; needs a GPU", "", "")
+    cost = "at scale quick an hour of a GPU"
+    assert found["tiny.claim"] == ("neither run here nor published", "tiny", cost)
     assert "toy.mean" not in found
 
 

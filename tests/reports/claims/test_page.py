@@ -112,8 +112,10 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
 
 def test_a_claim_that_nothing_decides_has_a_row_like_the_others(report: Report, page: dict[str, Any]):
     needs = UnrunClaim(id="symo.mean", sentence="It is 0.", source="004 B", reason="no study of it yet")
-    plan = replace(report.plan, census=(needs, replace(needs, id="egop.late", study="late")))
+    late = replace(needs, id="egop.late", study="late", cost="a day of a GPU")
+    plan = replace(report.plan, census=(needs, late))
     by_needs, by_study = unrun_entries(plan)
+    assert (by_needs["cost"], by_study["cost"]) == ("", "a day of a GPU")
     assert {*by_needs} == {*page["claims"][0]}
     assert (by_needs["verdict"], by_needs["reason"], by_needs["command"]) == ("not run", needs.reason, None)
     assert "studies=egop.late " in by_study["command"]
@@ -211,7 +213,9 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
             in text
         )
     assert rows["egop.fashion"].startswith("– not run")
-    assert rows["egop.fashion"].endswith("Fashion-MNIST is not on this machine <b>yet</b>")
+    assert rows["egop.fashion"].endswith(
+        "Fashion-MNIST is not on this machine <b>yet</b> · would cost at scale paper <i>a day</i> of a GPU"
+    )
     assert rows[slug(HOSTILE)].startswith("✗ not reproduced")
     assert rows[slug(HOSTILE)].endswith("0 % of 400 instances hold")
     estimate = r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds · torch agrees at the same rates$"
