@@ -142,12 +142,15 @@ def p_value(value: float) -> str:
 
 
 def seconds(value: Any) -> str:
-    """A duration with its unit: 12.3 ms, 4.56 s, 3 min 20 s."""
+    """A duration with its unit: 12.3 ms, 4.56 s, 3 min 20 s, 12 h 05 min."""
     if value is None:
         return NONE
     value = float(value)
     if not math.isfinite(value):
         return number(value)
+    if abs(value) >= 7200:
+        hours, minutes = divmod(round(value / 60), 60)
+        return f"{hours} h {minutes:02d} min"
     if abs(value) >= 120:
         minutes, rest = divmod(round(value), 60)
         return f"{minutes} min {rest:02d} s"

@@ -442,25 +442,26 @@ def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     return medians(_each(timings, "step", "value"), [*CELL, "machine"], "value")
 
 
-def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
-    """Bands of curves with their seconds: steps times the timed step, and those of the basis.
+def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) -> pl.DataFrame:
+    """Bands of curves with their seconds: steps times the seconds of one, and those of the basis.
 
     Args:
         bands: what `curve_bands` returns.
         final: the runs that they are of.
-        timings: the table `timings` with `method`.
+        paces: columns of `CELL`, each and compile, the seconds of a step and of compiling.
 
     Returns:
-        The bands with columns run_seconds and charged_seconds (with the basis), null where no step was timed.
+        The bands with columns run_seconds, charged_seconds (with the basis) and compiled_seconds (with
+        compiling too), null where the seconds are not known.
     """
-    steps = step_seconds(timings).unique(CELL, keep="last", maintain_order=True)
     bases = final.group_by(CELL).agg(basis=pl.col("basis_seconds").fill_null(0).median())
     return (
-        bands.join(steps.select(*CELL, each="median"), on=list(CELL), how="left")
+        bands.join(paces.select(*CELL, "each", "compile"), on=list(CELL), how="left")
         .join(bases, on=list(CELL), how="left")
         .with_columns(run_seconds=pl.col("step") * pl.col("each"))
         .with_columns(charged_seconds=pl.col("run_seconds") + pl.col("basis"))
-        .drop("each", "basis")
+        .with_columns(compiled_seconds=pl.col("charged_seconds") + pl.col("compile"))
+        .drop("each", "basis", "compile")
         .sort(*CELL, "step")
     )
 

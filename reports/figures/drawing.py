@@ -57,7 +57,7 @@ class Drawn:
 
     Args:
         name: the stem of its file.
-        kind: curve, target, sensitivity, front, across, claim or series.
+        kind: curve, wall_clock, target, sensitivity, front, across, claim or series.
         stem: its name without workload and backend, by which studies name it.
         axis: what the curve of a metric is against; empty for other kinds.
     """

@@ -44,6 +44,7 @@ from reports.measures import (
 from reports.plan import criterion
 from reports.statistics.medians import quartile_bands
 from reports.tables import Tables
+from reports.wall_clock import paces
 
 AXES = {
     "epochs": "epochs of the run",
@@ -51,7 +52,18 @@ AXES = {
     "charged_evaluations": "gradient evaluations, basis included",
     "charged_seconds": "seconds of the run, basis included",
 }
-UNCHARGED = {"charged_evaluations": "gradient_evaluations", "charged_seconds": "run_seconds"}
+UNCHARGED = {
+    "charged_evaluations": "gradient_evaluations",
+    "charged_seconds": "run_seconds",
+    "compiled_seconds": "run_seconds",
+}
+CLOCKS = {
+    "epochs": "epochs",
+    "gradient_evaluations": "gradient evaluations of the run",
+    "charged_seconds": "seconds, compiling left out",
+    "compiled_seconds": "seconds, compiling included",
+}
+CLOCK_PANEL = (2.6, 2.2)  # width and height, inches
 SPARSE = 0.12  # between two marks of a curve, as a share of it
 
 
@@ -144,24 +156,62 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     judged = [metric for metric, _ in judged_metrics(study, cell.workload)]
     epoch = steps_an_epoch(study, final)
     same = set() if (final["basis_gradient_evaluations"] > 0).any() else {"gradient_evaluations"}
-    timings = cell.tables.timings.filter(workload=cell.workload.name, backend=cell.backend)
+    pace = paces(study, cell.tables, cell.workload.name, cell.backend)
+    timed = bool(pace["timed"].all())
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
         recorded = final_curves(cell.tables.curves, final, cell.tables.recorded_steps, metric)
         curves = complete_curves(final, recorded, metric, study.direction_of(metric))
         if len(curves):
             bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
-            bands = with_seconds(bands, final, timings)
+            bands = with_seconds(bands, final, pace)
             axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
-            if not bands["charged_seconds"].has_nulls():
-                axes.append("charged_seconds")
-            for axis in axes:
+            known = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
+            for axis in (*axes, *known[:1]):
                 beside = sources_beside(study, cell.workload.name, f"{metric}.{axis}")
                 headline = metric == study.metric and axis not in same  # where nothing is charged
                 if headline or axis == "charged_evaluations" or beside:
-                    yield _curve(cell, metric, axis, bands)
+                    yield _curve(cell, metric, axis, bands, timed)
+            if metric == study.metric and known:
+                yield _wall_clock(cell, [axes[1], *known], bands, timed)
 
 
-def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame) -> Drawn:
+def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, timed: bool) -> Drawn:
+    """The headline metric of all methods against epochs and against seconds, side by side."""
+    metric, direction = cell.study.metric, cell.study.direction
+    lines, looks = cell.lines(bands), cell.looks
+    dashes = dashes_of(list(lines))
+    titles = {axis: CLOCKS[axis] for axis in axes}
+    log = log_axes(direction, bands["lower_quartile"])
+    with panel_grid(list(titles.values()), log, CLOCK_PANEL, sharex=False) as (figure, panels):
+        for axis, title in titles.items():
+            if as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max()):
+                panels[title].set_xscale("log")
+            for method, line in lines.items():
+                optimizer, basis = Method.of(method)
+                bare = line.with_columns(lower_quartile="median", upper_quartile="median")  # without a band
+                draw_line(panels[title], looks[optimizer], bare, axis, dashes[basis], SPARSE)
+        limit_heights(panels, bands, "step", direction)
+        handles = [
+            key_line(name, marker=look.mark, markersize=4, color=look.ink.light)
+            for name, look in looks.items()
+        ]
+        bases = {f"{name} basis": dash for name, dash in dashes.items() if len(dashes) > 1}
+        draw_key(figure, [*handles, *dashed(bases)])
+        label_panels(figure, panels, "cost", metric_name(metric))
+        return cell.save(
+            figure,
+            "wall_clock",
+            "wall_clock",
+            metric,
+            name=metric_name(metric),
+            count=int(as_float(bands["count"].max())),
+            axes=[CLOCKS[axis] for axis in axes],
+            ends=[(method, line.sort("step").row(-1, named=True)) for method, line in lines.items()],
+            timed=timed,
+        )
+
+
+def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
     direction = cell.study.direction_of(metric)
     # A basis that costs several times the budget would press the curves into the frame.
     log_x = as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
@@ -177,6 +227,7 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame) -> Dra
             metric,
             name=metric_name(metric),
             axis=axis,
+            timed=timed,
             axis_label=AXES[axis],
             count=int(as_float(bands["count"].max())),
             start=bands[axis].min(),

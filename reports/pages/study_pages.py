@@ -41,6 +41,7 @@ from reports.pages.overview import Answer
 from reports.rendering import read_made
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
+from reports.wall_clock import clock_of
 from results.intervals import MedianInterval, median_interval
 from results.merging import machines
 from results.outcomes import failed
@@ -122,6 +123,7 @@ def _backend(
         "settings": settings_rows(study, workload.name, backend, tables.runs, tried_of),
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
         "costs": cost_rows(study, workload, backend, tables),
+        "clock": clock_of(study, workload, backend, tables),
     }
 
 

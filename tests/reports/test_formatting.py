@@ -44,6 +44,7 @@ def test_small_formats():
     assert (seconds(0.0123), seconds(4.5), seconds(200), seconds(2e-6), seconds(0)) == (
         "12.3 ms", "4.50 s", "3 min 20 s", "2.00 µs", "0 s",
     )  # fmt: skip
+    assert (seconds(7199), seconds(7200), seconds(43_529)) == ("119 min 59 s", "2 h 00 min", "12 h 05 min")
     assert (seconds(0.99999), seconds(9.9999e-4), seconds(0.9994), seconds(float("inf"))) == (
         "1.00 s", "1.00 ms", "999 ms", "∞",
     )  # fmt: skip

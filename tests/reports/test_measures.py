@@ -10,6 +10,7 @@ import pytest
 
 from documents.method import Method
 from reports.measures import (
+    CELL,
     best_methods,
     chosen_rates,
     complete_curves,
@@ -331,13 +332,17 @@ def test_seconds_of_curves_are_steps_times_the_timed_step_and_the_basis():
         ]
     )
     timings = timed(sgd=[1.0, 1.0, 4.0], adam_at_egop=[2.0] * 3)
-    found = with_seconds(bands, final, timings)
-    each = dict(step_seconds(timings).select("method", "median").iter_rows())
+    steps = step_seconds(timings).select(*CELL, each="median").with_columns(compile=pl.lit(3.0))
+    found = with_seconds(bands, final, steps)
+    each = dict(steps.select("method", "each").iter_rows())
     rows = {(row["method"], row["step"]): row for row in found.iter_rows(named=True)}
     assert rows["sgd", 10]["run_seconds"] == rows["sgd", 10]["charged_seconds"] == 10 * each["sgd"]
     assert rows["adam @ egop", 0]["charged_seconds"] == 6.0
     assert rows["adam @ egop", 10]["charged_seconds"] == 10 * each["adam @ egop"] + 6.0
     assert rows["lion", 10]["charged_seconds"] is None
+    for row in rows.values():
+        charged = row["charged_seconds"]
+        assert row["compiled_seconds"] == (None if charged is None else charged + 3.0)
 
 
 def test_step_ratios_are_paired_by_repetition_so_that_a_drift_cancels():

@@ -50,7 +50,7 @@ def test_every_workload_has_a_figure_of_every_kind_on_the_first_backend(report: 
     for workload in workloads:
         kinds = [f["kind"] for f in drawn if f["workload"] == workload]
         assert sorted(kinds) == [
-            *["curve"] * 4, "front", "sensitivity", "target",
+            *["curve"] * 4, "front", "sensitivity", "target", "wall_clock",
         ]  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def test_names_from_data_are_text(pages: dict[str, Page]):
 
 def test_figures_have_alternative_text_and_a_link_to_their_file(pages: dict[str, Page]):
     images = pages["study_digits_mlp.html"].all("img")
-    assert len(images) == 7
+    assert len(images) == 8
     assert all(len(image["alt"] or "") > 40 for image in images)
     links = [link["href"] for link in pages["study_digits_mlp.html"].all("a")]
     assert [link for link in links if link and link.endswith(".svg")] == [image["src"] for image in images]

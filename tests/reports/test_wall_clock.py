@@ -1,0 +1,171 @@
+"""The wall clock: phases of jobs add up, steps have a pace, and the page shows both."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from documents.plan import StudyPlan, read_plan
+from reports.figures.all_figures import draw_figures
+from reports.measures import step_seconds
+from reports.pages.site import render_site
+from reports.tables import Tables, read_tables
+from reports.wall_clock import PHASES, clock_of, final_jobs, paces
+from results.schema import TABLES, WITHIN
+from tests.reports.changing import replace
+from tests.reports.synthetic import STEPS, Shape, write_plan
+from tests.results.rows import BASE
+
+LONG = Shape(name="long", workloads=("long",), backends=("jax",), seeds=(1000, 1001, 1002, 1003))
+BATCH = 30
+TAKEN = {"import": 2.0, "data": 5.0, "compile": 8.0, "step": 100.0, "evaluation": 20.0, "other": 3.0}
+INSIDE = {"waiting": 4.0, "basis": 0.0, "checkpoint": 1.0}
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study without timed steps, each of whose final runs is a job, the longer the higher its seed."""
+    folder = tmp_path_factory.mktemp("long")
+    path = write_plan(folder, [LONG])
+    place = folder / "tables" / LONG.name
+    tables = {name: pl.read_parquet(place / f"{name}.parquet") for name in ("runs", "jobs", "timings")}
+    final = pl.col("stage").cast(pl.String) == "final"
+    runs = tables["runs"].with_columns(
+        spec_hash=pl.when(final).then("run").otherwise("spec_hash"), bundle_lanes=pl.lit(1, pl.Int64)
+    )
+    jobs = [job(run["run"], 1 + run["seed"] - LONG.seeds[0]) for run in runs.filter(final).to_dicts()]
+    own = pl.DataFrame(jobs, schema=TABLES["jobs"])
+    others = tables["jobs"].filter(pl.col("stage") != "final")
+    runs.write_parquet(place / "runs.parquet")
+    pl.concat([others, own]).write_parquet(place / "jobs.parquet")
+    tables["timings"].clear().write_parquet(place / "timings.parquet")
+    return path
+
+
+def job(name: str, times: float) -> dict[str, Any]:
+    taken = {f"{phase}_seconds": times * seconds for phase, seconds in (TAKEN | INSIDE).items()}
+    about = {"spec_hash": name, "study": LONG.name, "gpu": "H100", "peak_memory_bytes": 2**30}
+    return BASE["jobs"] | about | taken | {"total_seconds": times * sum(TAKEN.values())}
+
+
+@pytest.fixture(scope="module")
+def long(plan_file: Path) -> tuple[StudyPlan, Tables]:
+    (study,) = read_plan(plan_file).studies
+    return study, read_tables(study.tables)
+
+
+def rows_of(study: StudyPlan, tables: Tables) -> dict[str, dict[str, Any]]:
+    return {row["method"]: row for row in clock_of(study, study.workloads[0], "jax", tables)["rows"]}
+
+
+def assert_adds_up(row: dict[str, Any]) -> None:
+    parts = [row[f"{phase}_seconds"] or 0.0 for phase in PHASES]
+    assert math.fsum(parts) == pytest.approx(row["total_seconds"])
+
+
+def test_the_parts_of_every_job_add_up_and_the_basis_is_charged(long: tuple[StudyPlan, Tables]):
+    study, tables = long
+    jobs = final_jobs(study, tables, "long", "jax")
+    assert len(jobs) == len(LONG.seeds) * len(study.methods)
+    charged = dict(tables.runs.filter(stage="final").select("run", "basis_seconds").iter_rows())
+    for row in jobs.to_dicts():
+        assert_adds_up(row)
+        assert row["basis_seconds"] == pytest.approx(charged[row["spec_hash"]])
+        assert (row["basis_seconds"] > 0) == (row["method"].endswith("@ egop"))
+
+
+def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Tables]):
+    rows = rows_of(*long)
+    assert list(rows) == list(long[0].methods)
+    adam = rows["adam"]
+    assert (adam["jobs"], adam["runs"], adam["alone"]) == (4, 1, True)
+    whole = sum(TAKEN.values())
+    assert [adam[name] for name in ("least", "total_seconds", "most")] == [whole, 2 * whole, 4 * whole]
+    assert adam["waiting_seconds"] == 2 * INSIDE["waiting"]
+    assert adam["data_seconds"] == 2 * (TAKEN["data"] - INSIDE["waiting"])
+    assert adam["other_seconds"] == 2 * (TAKEN["other"] - INSIDE["checkpoint"])
+    assert adam["examples_a_second"] == pytest.approx(BATCH * STEPS[-1] / (2 * TAKEN["step"]))
+
+
+def test_a_run_that_diverged_has_no_examples_a_second(long: tuple[StudyPlan, Tables]):
+    jobs = final_jobs(*long, "long", "jax").filter(method="sgd").sort("total_seconds")
+    assert jobs["examples"].is_null().to_list() == [True, False, False, False]
+
+
+def test_what_earlier_tables_do_not_tell_apart_is_in_the_phase_around_it(long: tuple[StudyPlan, Tables]):
+    study, tables = long
+    unknown = [pl.lit(None, pl.Float64).alias(f"{part}_seconds") for part in WITHIN]
+    earlier = replace(tables, jobs=tables.jobs.with_columns(unknown))
+    for row in rows_of(study, earlier).values():
+        assert_adds_up(row)
+        assert row["waiting_seconds"] is None
+        assert row["data_seconds"] == 2 * TAKEN["data"]
+        assert (row["basis_seconds"] > 0) == (row["method"].endswith("@ egop")), "none was estimated anew"
+
+
+def test_a_basis_estimated_anew_is_no_step(long: tuple[StudyPlan, Tables]):
+    study, tables = long
+    bases = tuple(
+        replace(basis, options={**basis.options, "every": "2 epochs"}) if basis.name == "egop" else basis
+        for basis in study.bases
+    )
+    within = pl.col("spec_hash").is_in(tables.runs.filter(pl.col("basis") == "egop")["run"].to_list())
+    anew = pl.when(within).then(0.2).otherwise(0.0)  # of what runs are charged
+    jobs = tables.jobs.with_columns(basis_seconds=anew)
+    rows = rows_of(replace(study, bases=bases), replace(tables, jobs=jobs))
+    for row in rows.values():
+        assert_adds_up(row)
+    row = rows["adam @ egop"]
+    assert row["step_seconds"] == pytest.approx(2 * TAKEN["step"] - 0.2)
+    charged = tables.runs.filter(run=row["spec_hash"])["basis_seconds"].item()
+    assert row["basis_seconds"] == pytest.approx(charged), "once, before the run and anew"
+    assert rows["adam"]["basis_seconds"] == 0
+
+
+def test_a_job_of_several_methods_tells_nothing_of_one(study: StudyPlan, tables: Tables):
+    assert rows_of(study, tables) == {}
+
+
+def test_a_step_has_the_pace_that_was_timed_or_else_that_of_its_jobs(
+    study: StudyPlan, tables: Tables, long: tuple[StudyPlan, Tables]
+):
+    timed = paces(study, tables, "digits_mlp", "jax")
+    assert timed["timed"].all()
+    wanted = step_seconds(tables.timings.filter(backend="jax")).select("method", "median")
+    assert dict(timed.select("method", "each").iter_rows()) == dict(wanted.iter_rows())
+    own = paces(*long, "long", "jax").filter(method="adam")
+    assert not own["timed"].any()
+    assert own["each"].item() == pytest.approx(2.5 * (TAKEN["step"] + INSIDE["waiting"]) / STEPS[-1])
+    assert own["compile"].item() == 2.5 * TAKEN["compile"]
+    together = replace(long[1], runs=long[1].runs.with_columns(bundle_lanes=pl.lit(4, pl.Int64)))
+    assert paces(long[0], together, "long", "jax").is_empty()
+
+
+def test_the_page_shows_curves_against_seconds_and_the_phases_of_each_method(
+    plan_file: Path, long: tuple[StudyPlan, Tables], tmp_path: Path
+):
+    study, tables = long
+    (drawn,) = (one for one in draw_figures(study, tables, study.figures) if one.kind == "wall_clock")
+    assert "seconds, compiling left out; seconds, compiling included" in drawn.alt
+    assert all(f"{method} " in drawn.alt for method in study.methods)
+    assert "runs' own jobs" in drawn.caption
+    assert [one["kind"] for one in json.loads((study.figures / "figures.json").read_text())].count(
+        "wall_clock"
+    ) == 1
+    render_site(read_plan(plan_file), tmp_path / "site", tmp_path / "drawings", lambda said: None)
+    text = (tmp_path / "site" / "study_long.html").read_text()
+    _, _, section = text.partition("<h4>Wall clock</h4>")
+    section = section.partition("<h4>Cost of one run</h4>")[0]
+    bars = re.findall(r'<span class="phases".*?</td>', section)
+    assert len(bars) == len(study.methods)
+    shares = [sum(map(float, re.findall(r"width: ([\d.]+)%", bar))) for bar in bars]
+    assert max(shares) == pytest.approx(100, abs=0.1)
+    heads = re.findall(r'class="swatch phase-(\w+)"', section)
+    assert heads == list(PHASES)
+    assert "H100, 1 of 2 cores" in section
