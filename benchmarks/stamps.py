@@ -25,7 +25,12 @@ from results.temporary import taking_place
 from workloads.images.decoding import Box, resized_crop
 from workloads.images.folders import drawn_classes, examined, index_file, index_text, listed
 
-PACKAGES = ("tuxpaint-stamps-default", "lomiri-wallpapers-16.04", "mate-backgrounds")
+PACKAGES = (
+    "tuxpaint-stamps-default",
+    "lomiri-wallpapers-16.04",
+    "lomiri-wallpapers-20.04",
+    "mate-backgrounds",
+)
 STAMPS = Path("usr/share/tuxpaint/stamps")
 OBJECTS = ("animals", "food", "household", "plants", "vehicles")  # folders of stamps
 PHOTOGRAPHS = (Path("usr/share/backgrounds"), Path("usr/share/backgrounds/mate/nature"))
@@ -36,6 +41,7 @@ LEAST = 100  # pixels of the longer side of an object
 LARGEST = 224  # side of an image
 SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}  # of the photographs
 BACKGROUND = (0.25, 1.0)  # the side of the piece of a photograph, by the photograph's shorter side
+TINT = (0.5, 1.5)  # what each channel of a photograph is multiplied with: few are not to be known by heart
 SIZE = (0.35, 0.9)  # the longer side of an object, by the side of the image
 TURN = 40.0  # degrees, at most, to either side
 QUALITY = 90
@@ -105,7 +111,9 @@ def pasted(stamp: Image.Image, photograph: Image.Image, side: int, draws: np.ran
     """An object, mirrored or not, in a random size and place on a piece of a photograph of side x side."""
     piece = round(min(photograph.size) * draws.uniform(*BACKGROUND))
     top, left = (int(draws.integers(most - piece + 1)) for most in (photograph.height, photograph.width))
-    ground = Image.fromarray(resized_crop(photograph, Box(top, left, piece, piece), side))
+    pixels = resized_crop(photograph, Box(top, left, piece, piece), side)
+    pixels = np.rot90(pixels, int(draws.integers(4))) * draws.uniform(*TINT, 3)
+    ground = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
     if draws.random() < 0.5:
         stamp = stamp.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     stamp = stamp.rotate(draws.uniform(-TURN, TURN), Image.Resampling.BICUBIC, expand=True)

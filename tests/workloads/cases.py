@@ -15,6 +15,7 @@ from harness.backends.torch_ops import torch_ops
 from workloads import workloads
 from workloads.workload import Problem, Random, Workload
 
+IMAGES = {"folder": "three", "classes": 3, "side": 32, "batch_size": 4}
 # Settings under which a test is quick, by workload; a workload that is not listed runs with its defaults.
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "log_sum_exp": {"n": 12, "d": 7},
@@ -34,10 +35,14 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
     "fashion_hiera": {"train_examples": 200, "held_out_examples": 20},
     "fashion_resnet": {"width": 2, "blocks": [1, 1], "train_examples": 200, "held_out_examples": 20},
+    "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},
+    "image_vit": {**IMAGES, "patch": 8, "width": 64, "depth": 1},
+    "image_hiera": {**IMAGES, "width": 4, "blocks": [1, 1, 1, 1]},
     "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
 }
-NAMES = sorted(workloads())
+# Those of photographs need a folder of images, and have tests of their own.
+NAMES = sorted(name for name, one in workloads().items() if not one.streamed)
 
 
 def random_of(seed: int) -> Random:

@@ -92,3 +92,15 @@ def test_what_cannot_be_measured_is_told_before_anything_is(
     said = capsys.readouterr()
     assert told in said.err
     assert said.out == ""
+
+
+def test_what_runs_on_a_gpu_is_counted_without_one(studies: Path) -> None:
+    write_study(studies, ("      jax: {}", "      jax: {device: gpu}"))
+    plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
+    ((_, cost),) = estimates(plan)
+    ((_, slower),) = estimates(plan, tflops=1e-10)
+    runs = sum(job.lanes for job in plan.jobs if job.spec.stage in RUNS)
+    assert (cost.runs, cost.steps) == (runs, runs * STEPS)
+    on_gpu = sum(job.spec.device == "gpu" for job in plan.jobs if job.spec.stage != "bases")
+    assert cost.process_seconds == pytest.approx(estimating.STARTS * on_gpu, rel=0.2)
+    assert slower.process_seconds > 2 * cost.process_seconds
