@@ -87,7 +87,7 @@ def test_an_estimate_has_its_gradients_their_products_and_decompositions():
 
 
 def test_a_vision_transformer_takes_what_its_layers_do():
-    """Two blocks of ViT-B/16: 12 width^2 a token and block, attention, patches without an input's gradient."""
+    """Two blocks of ViT-B/16: 12 width^2 a token and block, attention, patches (no gradient of images)."""
     network = vit("plain", PlainViT(3 * 16**2, 768, 2, classes=10), side=224, patch=16, heads=12)
     found = count(network.bundle(rules()["adamw"], 2, 2), "mixed")
     tokens, width = 14**2, 768
