@@ -1,6 +1,6 @@
-"""Photographs in folders, such as ImageNet's: a residual network and two vision transformers of any size.
+"""Photographs in folders, such as ImageNet's: networks of any size; CIFAR-10 and a residual network.
 
-Each run is a job of its own (`alone`), and images are read, decoded and cropped when they are needed.
+On folders each run is a job of its own (`alone`), and images are read and decoded when they are needed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,26 @@ from typing import Any
 import numpy as np
 
 from documents.values import choice, number, whole
-from workloads.classification import MINIBATCH_METRICS, Network, classification_metrics, with_fixed_state
-from workloads.images.augmentation import Augmentation
+from workloads.classification import (
+    MINIBATCH_METRICS,
+    Network,
+    classification_metrics,
+    log_likelihoods,
+    loss_and_accuracy,
+    with_fixed_state,
+)
+from workloads.data import random_parts
+from workloads.images.augmentation import Augmentation, normalized
+from workloads.images.cifar import (
+    CLASSES,
+    TEST,
+    TRAIN,
+    cifar_files,
+    drawn_places,
+    missing_cifar,
+    read_cifar,
+    shifted,
+)
 from workloads.images.classifier import ImageClassifier
 from workloads.images.decoding import LEAST_AREA
 from workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
@@ -25,6 +43,7 @@ from workloads.workload import (
     Array,
     Arrays,
     DataMissing,
+    Likelihood,
     Ops,
     Problem,
     Random,
@@ -304,4 +323,83 @@ IMAGE_HIERA = _workload(
     source="003 Sec. 4.4 (HieraViT), App. D",
 )
 
-WORKLOADS = (IMAGE_RESNET, IMAGE_VIT, IMAGE_HIERA)
+# --- CIFAR-10, held on the device ------------------------------------------------------------------
+
+VALIDATION = 5_000  # images of the standard training part that tuning judges by
+CIFAR_MEANS, CIFAR_DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of its training part
+
+
+def _cifar(settings: Settings) -> ResidualNetwork:
+    return ResidualNetwork(COLOURS, tuple(settings["blocks"]), settings["width"], CLASSES, stem=3)
+
+
+def _cifar_problem(settings: Settings, random: Random) -> Problem:
+    images, labels = read_cifar(TRAIN)
+    parts = random_parts(
+        {"train": len(labels) - VALIDATION, "validation": VALIDATION}, random("split", shared=True)
+    )
+    splits = {name: {"images": images[part], "labels": labels[part]} for name, part in parts.items()}
+    images, labels = read_cifar(TEST)
+    splits["test"] = {"images": images, "labels": labels}
+    return Problem(_cifar(settings).sample(random("parameters")), splits, _cifar(settings).state)
+
+
+def _cifar_noise(settings: Settings, generator: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+    flipped = {"flipped": generator.random(count) < 0.5}
+    return flipped | drawn_places(generator, count, settings["shift"])
+
+
+def _cifar_logits(
+    ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays | None
+) -> tuple[Array, Arrays]:
+    images = normalized(ops, batch["images"], CIFAR_MEANS, CIFAR_DEVIATIONS)
+    if noise is not None:
+        images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
+        images = shifted(ops, images, noise)
+    return residual_logits(ops, params, state, images, noise is not None)
+
+
+def _cifar_outputs(ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
+    return _cifar_logits(ops, params, state, batch, noise)[0]
+
+
+def _cifar_loss(
+    ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+) -> tuple[Array, Arrays, Arrays]:
+    logits, state = _cifar_logits(ops, params, state, batch, noise)
+    return -ops.mean(log_likelihoods(ops, ops.log_softmax(logits, axis=-1), batch["labels"])), state, {}
+
+
+def _cifar_evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+    logits, _ = _cifar_logits(ops, params, state, split, None)
+    return loss_and_accuracy(ops, ops.log_softmax(logits, axis=-1), split["labels"])
+
+
+CIFAR10 = Workload(
+    name="cifar10_resnet",
+    description="residual network on CIFAR-10, ResNet-18 for small images by default (d = 11173962)",
+    source="He et al. 2016, Sec. 4.2",
+    metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
+    settings={
+        "batch_size": batch_size(512),
+        "blocks": Setting([2, 2, 2, 2], "basic blocks of two convolutions in each stage", _read_stages),
+        "width": Setting(64, "channels of the first stage; each next has twice as many", whole(1)),
+        "shift": Setting(2, "pixels that training moves images by at most, in rows and columns", whole(0)),
+    },
+    dtype="float32",
+    shared_data=True,
+    roles=lambda settings: _cifar(settings).roles,
+    shapes=lambda settings: _cifar(settings).shapes,
+    problem=_cifar_problem,
+    sample_parameters=lambda settings, generator: _cifar(settings).sample(generator),
+    loss=_cifar_loss,
+    evaluate=_cifar_evaluate,
+    likelihood=Likelihood(_cifar_outputs, "categorical"),
+    noise=_cifar_noise,
+    mapped=False,
+    evaluation_batch=1_000,
+    missing=lambda settings: missing_cifar(),
+    files=lambda settings: cifar_files(),
+)
+
+WORKLOADS = (IMAGE_RESNET, IMAGE_VIT, IMAGE_HIERA, CIFAR10)

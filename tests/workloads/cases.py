@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.backends.jax_ops import jax_ops
 from harness.backends.torch_ops import torch_ops
-from workloads import workloads
+from workloads import photographs, workloads
 from workloads.workload import Problem, Random, Workload
 
 IMAGES = {"folder": "three", "classes": 3, "side": 32, "batch_size": 4}
@@ -38,11 +38,12 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},
     "image_vit": {**IMAGES, "patch": 8, "width": 64, "depth": 1},
     "image_hiera": {**IMAGES, "width": 4, "blocks": [1, 1, 1, 1]},
+    "cifar10_resnet": {"blocks": [1, 1], "width": 2, "batch_size": 6},
     "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
 }
-# Those of photographs need a folder of images, and have tests of their own.
-NAMES = sorted(name for name, one in workloads().items() if not one.streamed)
+# Those of photographs need files of images, and have tests of their own.
+NAMES = sorted(workloads().keys() - {one.name for one in photographs.WORKLOADS})
 
 
 def random_of(seed: int) -> Random:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +13,13 @@ MEANS = (0.485, 0.456, 0.406)  # of ImageNet's channels red, green and blue, fro
 DEVIATIONS = (0.229, 0.224, 0.225)
 
 
-def normalized(ops: Ops, images: Array) -> Array:
-    """Pixels (..., rows, columns, 3) from 0 to 255 as (..., 3, rows, columns), by ImageNet's statistics."""
+def normalized(
+    ops: Ops, images: Array, means: Sequence[float] = MEANS, deviations: Sequence[float] = DEVIATIONS
+) -> Array:
+    """Pixels (..., rows, columns, 3) from 0 to 255 as (..., 3, rows, columns), by a set's statistics."""
     channels = [
         (ops.astype_float(images[..., channel]) - 255 * mean) / (255 * deviation)
-        for channel, (mean, deviation) in enumerate(zip(MEANS, DEVIATIONS, strict=True))
+        for channel, (mean, deviation) in enumerate(zip(means, deviations, strict=True))
     ]
     return ops.stack(channels, -3)
 

@@ -12,6 +12,7 @@ from benchmarks.networks_at_speed import vit
 from harness.engine.execution import Bundle
 from harness.engine.program import Work
 from harness.planning.counting import EIGH, QR, Operations, count, counted, of_basis
+from harness.registry import find_rule
 from harness.seeding import WorkloadRandom
 from optimizers import rules
 from optimizers.bases import Group
@@ -94,6 +95,12 @@ def test_a_vision_transformer_takes_what_its_layers_do():
     blocks = 2 * (12 * width**2 * tokens + 2 * tokens**2 * width)
     forward = blocks + tokens * width * 768 + 10 * width
     assert found.step.products / 2 == pytest.approx(2 * (3 * forward - tokens * width * 768), rel=0.01)
+
+
+def test_of_another_librarys_optimizer_the_gradient_is_counted():
+    foreign = find_rule("torch:torch.optim.NAdam").choose({"arguments": {}, "tuned": ["learning_rate"]})
+    bundle = replace(bundle_of("adamw"), rule=foreign, hyperparameters={"learning_rate": np.array([0.1])})
+    assert count(bundle, "float32").step == count(bundle_of("adamw"), "float32").step
 
 
 def test_what_is_no_product_counts_nothing():

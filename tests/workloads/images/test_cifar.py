@@ -1,0 +1,102 @@
+"""CIFAR-10 as its binary version has it: read, checked, shifted; the workload on it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from harness.backends.numpy_ops import numpy_ops
+from tests.workloads.cases import jax_gradient, loss_in_numpy, random_of, small, torch_gradient
+from workloads import photographs, workloads
+from workloads.data import FOLDER_VARIABLE, DataDamaged
+from workloads.images import cifar
+from workloads.images.cifar import TEST, TRAIN, drawn_places, missing_cifar, read_cifar, shifted
+from workloads.workload import DataMissing
+
+IMAGES = 20  # of a file in these tests
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The six files with few images, in the folder that the archive unpacks to."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(cifar, "IMAGES", IMAGES)
+    monkeypatch.setattr(photographs, "VALIDATION", 10)
+    read_cifar.cache_clear()
+    made = tmp_path / "cifar-10-batches-bin"
+    made.mkdir()
+    draws = np.random.default_rng(0)
+    for name in (*TRAIN, *TEST):
+        pixels = draws.integers(0, 256, (IMAGES, 3 * 32 * 32), dtype=np.uint8)
+        labels = draws.permutation(np.arange(IMAGES, dtype=np.uint8) % 10)
+        (made / name).write_bytes(np.column_stack([labels, pixels]).tobytes())
+    yield made
+    read_cifar.cache_clear()
+
+
+def test_pixels_are_channel_by_channel_in_the_file(folder: Path):
+    images, labels = read_cifar(TRAIN)
+    assert images.shape == (5 * IMAGES, 32, 32, 3)
+    record = (folder / TRAIN[1]).read_bytes()[:3073]
+    assert labels[IMAGES] == record[0]
+    assert images[IMAGES, 2, 5, 1] == record[1 + 1024 + 2 * 32 + 5]
+
+
+def test_what_is_missing_or_damaged_is_told(folder: Path):
+    (folder / TRAIN[0]).write_bytes((folder / TRAIN[0]).read_bytes()[:-1])
+    with pytest.raises(DataDamaged, match=r"data_batch_1\.bin: has"):
+        read_cifar(TRAIN)
+    (folder / TEST[0]).write_bytes(bytes(IMAGES * 3073))
+    with pytest.raises(DataDamaged, match="the classes are not those of CIFAR-10"):
+        read_cifar(TEST)
+    (folder / TEST[0]).unlink()
+    assert "cifar-10-binary.tar.gz" in str(missing_cifar())
+    with pytest.raises(DataMissing, match=r"test_batch\.bin"):
+        read_cifar(TEST)
+
+
+def test_shifts_are_those_of_an_image_with_reflected_edges():
+    images = np.random.default_rng(1).normal(size=(50, 3, 8, 8))
+    noise = drawn_places(np.random.default_rng(2), 50, 2, side=8)
+    found = shifted(numpy_ops(), images, noise)
+    wide = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)), "reflect")
+    starts = set()
+    for number, image in enumerate(found):
+        windows = {
+            (top, left): wide[number, :, top : top + 8, left : left + 8]
+            for top, left in itertools.product(range(5), range(5))
+        }
+        (start,) = (place for place, window in windows.items() if np.array_equal(window, image))
+        starts.add(start)
+    assert {row for row, _ in starts} == {column for _, column in starts} == set(range(5))
+
+
+def test_gradients_of_both_backends_agree_and_the_loss_is_numpys():
+    workload, settings = small("cifar10_resnet")
+    problem = workload.problem(settings, random_of(0))
+    batch = {name: values[:6] for name, values in problem.splits["train"].items()}
+    assert {split: len(part["labels"]) for split, part in problem.splits.items()} == {
+        "train": 5 * IMAGES - 10,
+        "validation": 10,
+        "test": IMAGES,
+    }
+    by_torch = torch_gradient(workload, problem, batch)(problem.parameters)
+    with jax.enable_x64(True):
+        by_jax = jax_gradient(workload, problem, batch)(problem.parameters)
+    size = math.sqrt(sum(float(np.sum(value**2)) for value in by_torch.values()))
+    for key, value in by_torch.items():
+        np.testing.assert_allclose(by_jax[key], value, atol=1e-10 * size)
+    assert 0 < loss_in_numpy(numpy_ops(), workload, problem, batch)(problem.parameters) < 10
+    found = workload.evaluate(numpy_ops(), problem.parameters, problem.state, problem.splits["test"])
+    assert 0 < float(found["loss"]) < 10
+
+
+def test_by_default_it_is_the_resnet_18_of_small_images():
+    workload = workloads()["cifar10_resnet"]
+    assert sum(map(math.prod, workload.shapes_at(workload.complete({})).values())) == 11_173_962
