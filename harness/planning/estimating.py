@@ -66,7 +66,7 @@ DECOMPOSITIONS = 1e12
 STARTS = 20.0  # seconds
 ROUGH = (
     "Times are those of one thread on this machine as it is now; jobs side by side take longer.",
-    "On a GPU nothing is measured: operations are counted (of other libraries' optimizers only the gradient's),",
+    "On a GPU nothing is measured: operations are counted, without those of other libraries' optimizers,",
     "and the card is as fast as --tflops says.",
     "With n jobs side by side, such as on n GPUs: process time over n, at least the longest job.",
     "A refined sweep costs, run by run, what the coarse sweep does; several bundles what the first does.",
