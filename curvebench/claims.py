@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from curvebench.command import JSON, SCALE, argument, command, print_json
 from documents.errors import InputError, by_reason, no_beginning, unknown
 from harness.paths import SITE
+
+if TYPE_CHECKING:
+    from documents.claim import Claim
+    from harness.planning.studies import Study
 
 
 @command(
@@ -62,7 +66,7 @@ def _ways() -> dict[str, tuple[str, str]]:
     run = "snakemake --cores all reports --config studies="
     try:
         of_studies = {
-            one.id: (one.source, f"runs of {study.path} decide it; run {run}{one.id}")
+            one.id: (one.source, f"runs of {study.path} decide it; run {run}{one.id}{_at_scale(study, one)}")
             for study in read_studies()
             for one in study.claims
         }
@@ -75,6 +79,16 @@ def _ways() -> dict[str, tuple[str, str]]:
         return {}
     further = {one.id: (one.source, f"no study of it yet; needs {one.needs}") for one in census if one.needs}
     return {**of_studies, **of_checks, **further}
+
+
+def _at_scale(study: Study, claim: Claim) -> str:
+    """What the command takes besides where a study has no quick scale, and its cost where that is known."""
+    if "quick" in study.scales:
+        return ""
+    deciding = [name for name in study.scales if claim in study.at(name).claims]
+    scale = "paper" if "paper" in deciding else deciding[0]
+    cost = study.scales[scale].cost
+    return f" scale={scale}" + (f" ({cost})" if cost else "")
 
 
 @command(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
     from harness.planning.studies import Study
 
+LARGEST = 10_000_000  # parameters of a workload that is tried: of more NumPy takes minutes
 OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
 
@@ -101,7 +102,7 @@ def _check_foreign(asked: Sequence[Study]) -> None:
 
 
 def _check_workloads(asked: Sequence[Study]) -> None:
-    """Evaluate each workload whose data are there once on NumPy, with the settings that a study names first.
+    """Evaluate each workload whose data are there once on NumPy, at the smallest settings that a study names.
 
     Raises:
         InputError: with a line for each that fails.
@@ -109,16 +110,20 @@ def _check_workloads(asked: Sequence[Study]) -> None:
     from harness.engine.first_evaluation import check_evaluation
     from harness.registry import find_workload
 
-    specs = [(study, spec) for study in asked for own in study.workloads.values() for spec in own]
-    first = {spec.locator: (study, spec) for study, spec in reversed(specs)}
+    smallest: dict[str, tuple[int, Study, str, WorkloadSpec]] = {}
+    for study in asked:
+        for scale, spec in ((scale, spec) for scale, own in study.workloads.items() for spec in own):
+            workload = find_workload(spec.locator)
+            size = sum(map(math.prod, workload.shapes_at(spec.settings).values()))
+            if size < smallest.get(spec.locator, (LARGEST,))[0] and workload.missing(spec.settings) is None:
+                smallest[spec.locator] = size, study, scale, spec
     problems = []
-    for locator, (study, spec) in first.items():
-        workload = find_workload(locator)
-        if workload.missing(spec.settings) is None:
-            try:
-                check_evaluation(workload, spec.settings)
-            except InputError as error:
-                problems.append(f"{study.path}: workload {locator}: {error}")
+    for locator, (_, study, scale, spec) in smallest.items():
+        workload = find_workload(locator).evaluated_on(study.scales[scale].evaluated_splits)
+        try:
+            check_evaluation(workload, spec.settings)
+        except InputError as error:
+            problems.append(f"{study.path}: workload {locator}: {error}")
     if problems:
         raise InputError("\n".join(problems))
 
@@ -205,6 +210,13 @@ def plan(given: Namespace) -> None:
     _print_plan(made, [planned.study for planned in made.studies], made.config.scale)
 
 
+def _above_0(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError
+    return value
+
+
 @command(
     "estimate",
     STUDY_NAMES,
@@ -212,7 +224,7 @@ def plan(given: Namespace) -> None:
     argument("--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"),
     argument(
         "--tflops",
-        type=float,
+        type=_above_0,
         metavar="NUMBER",
         help="10^12 operations a second that runs reach on a GPU (default: by precision, of an H100)",
     ),

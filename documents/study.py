@@ -222,6 +222,8 @@ class Scale(Document):
         if self.tuning_epochs is not None:
             if self.epochs is None:
                 raise ValueError("tuning_epochs: runs are counted in steps; give their length in epochs")
+            if self.tuning_epochs > self.epochs:
+                raise ValueError(f"tuning_epochs: {self.tuning_epochs} are more than {self.epochs} epochs")
             if self.tuning_epochs * self.evaluations % self.epochs:
                 raise ValueError(
                     f"tuning_epochs: {self.tuning_epochs} of {self.epochs} epochs are no whole number of the "
@@ -334,7 +336,12 @@ def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     for key in raw.keys() - JOINING:
         raise InputError(f"{path}: {key}: is that of {raw['joins']}, which it joins; leave it out")
     whole = _other(path, raw["joins"], (path.stem,))
-    return {name: value for name, value in whole.items() if name not in ("claims", "contributed", "joins")}
+    protocol = {
+        name: value for name, value in whole.items() if name not in ("claims", "contributed", "joins")
+    }
+    for scale in protocol["scales"].values():  # of the methods that the study has, this one is none
+        scale.pop("optimizers", None)
+    return protocol
 
 
 def _other(path: Path, name: Any, after: tuple[str, ...]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ QUANTITIES = {
     "steps_to_stop": "steps until the run was stopped by the",
     "steps_to_target": "steps to the target of the {}",
     "seconds_to_nearly_best": f"seconds to {100 * NEARLY_BEST:g} % of the {{}}",
-    "run_seconds": "seconds of a whole run that ends with the",
+    "run_seconds": "seconds of training of runs that end with the",
     "training_seconds_to_nearly_best": f"seconds of training to {100 * NEARLY_BEST:g} % of the {{}}",
 }
 BOARD_FIGURES = "board_figures"  # of the site, for what the leaderboard shows

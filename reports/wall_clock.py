@@ -10,6 +10,7 @@ from documents.plan import StudyPlan, WorkloadPlan
 from reports.measures import CELL, step_seconds
 from reports.tables import Tables
 from results.merging import machines
+from results.outcomes import finished
 
 PHASES = ("import", "data", "compile", "waiting", "step", "evaluation", "basis", "checkpoint", "other")
 
@@ -99,6 +100,6 @@ def paces(study: StudyPlan, tables: Tables, workload: str, backend: str) -> pl.D
         compile=(pl.col("compile_seconds") / pl.col("runs")).median(),
     )
     final = tables.runs.filter(stage="final", workload=workload, backend=backend)
-    wanted = set(final["method"])
+    wanted = set(final.filter(finished())["method"])
     by_jobs = not wanted <= set(timed["method"]) and wanted <= set(own["method"])
     return (own if by_jobs else timed).with_columns(timed=pl.lit(not by_jobs))

@@ -23,8 +23,8 @@ from workloads.data import random_parts
 from workloads.idx import fashion_files, missing_fashion, read_fashion
 from workloads.initialization import torch_default_bias, torch_default_weight
 from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from workloads.networks.residual_network import ResidualNetwork, residual_logits
-from workloads.networks.transformer import Transformer
+from workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
+from workloads.networks.transformer import QKV_MATRICES, Transformer
 from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from workloads.workload import (
     Array,
@@ -245,11 +245,6 @@ def _read_width(value: Any) -> Any:
     return value
 
 
-_QKV_MATRICES = Setting(
-    3, "weight matrices of query, key and value in each block: 3, or 1 of all", choice(1, 3)
-)
-
-
 def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
     return vit_logits(ops, params, state, split["patches"], HEAD_WIDTH)
 
@@ -266,7 +261,7 @@ FASHION_VIT = _of_first_images(
         "patch": Setting(7, "side of the square patches, in pixels", choice(*WINDOWS)),
         "width": Setting(64, f"of a token; with a head for every {HEAD_WIDTH} units", _read_width),
         "depth": Setting(2, "blocks of attention and MLP", whole(1)),
-        "qkv_matrices": _QKV_MATRICES,
+        "qkv_matrices": QKV_MATRICES,
         **_EXAMPLES,
     },
     problem=_vit_problem,
@@ -282,12 +277,6 @@ def _channels_first(part: str, count: int, margin: int = 0) -> tuple[np.ndarray,
     images, labels = _images(part, count)
     around = (margin, margin)
     return np.pad(images[:, None], ((0, 0), (0, 0), around, around), constant_values=-1.0), labels
-
-
-def _read_blocks(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
-        raise ValueError("is not a list of whole numbers above 0, one a stage")
-    return value
 
 
 def _resnet(settings: Settings) -> ResidualNetwork:
@@ -319,7 +308,7 @@ FASHION_RESNET = _of_first_images(
     settings={
         "batch_size": batch_size(128),
         "width": Setting(16, "channels of the first stage; each next has twice as many", whole(1)),
-        "blocks": Setting([1, 1, 1], "basic blocks of two convolutions in each stage", _read_blocks),
+        "blocks": Setting([1, 1, 1], "basic blocks of two convolutions in each stage", read_stages),
         **_EXAMPLES,
     },
     problem=_resnet_problem,
@@ -350,7 +339,7 @@ def _hiera_problem(settings: Settings, random: Random) -> Problem:
 
 
 def _read_three_stages(value: Any) -> Any:
-    if len(_read_blocks(value)) != 3:
+    if len(read_stages(value)) != 3:
         raise ValueError("is not a list of 3 whole numbers above 0, one a stage")
     return value
 
@@ -374,7 +363,7 @@ FASHION_HIERA = _of_first_images(
             _read_width,
         ),
         "blocks": Setting([1, 1, 1], "blocks of attention and MLP in each stage", _read_three_stages),
-        "qkv_matrices": _QKV_MATRICES,
+        "qkv_matrices": QKV_MATRICES,
         **_EXAMPLES,
     },
     problem=_hiera_problem,

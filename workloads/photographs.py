@@ -36,8 +36,8 @@ from workloads.images.decoding import LEAST_AREA
 from workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
 from workloads.images.source import image_sources
 from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from workloads.networks.residual_network import ResidualNetwork, residual_logits
-from workloads.networks.transformer import Transformer
+from workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
+from workloads.networks.transformer import QKV_MATRICES, Transformer
 from workloads.networks.vision_transformer import PlainViT, fixed_positions, vit_logits
 from workloads.workload import (
     Array,
@@ -67,12 +67,6 @@ def _read_folder(value: Any) -> Any:
     if not isinstance(value, str) or not value or "/" in value or value.startswith("."):
         raise ValueError("is not the name of a folder, such as imagenet")
     return value
-
-
-def _read_stages(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
-        raise ValueError("is not a list of whole numbers above 0, one a stage")
-    return list(value)
 
 
 def _missing(settings: Settings) -> str | None:
@@ -193,7 +187,7 @@ IMAGE_RESNET = _workload(
     _resnet_outputs,
     lambda settings: Augmentation(),
     {
-        "blocks": Setting([3, 4, 6, 3], "basic blocks of two convolutions in each stage", _read_stages),
+        "blocks": Setting([3, 4, 6, 3], "basic blocks of two convolutions in each stage", read_stages),
         "width": Setting(64, "channels of the first stage; each next has twice as many", whole(1)),
         "stem": Setting(
             7, "side of the first convolution: 7 with stride 2 and pooling after it, or 3", choice(3, 7)
@@ -211,9 +205,6 @@ _MIXING = {
     "mixup": Setting(0.2, "alpha of MixUp's shares; 0: no MixUp", number(0.0)),
     "cutmix": Setting(1.0, "alpha of CutMix's shares; 0: no CutMix", number(0.0)),
 }
-_QKV_MATRICES = Setting(
-    3, "weight matrices of query, key and value in each block: 3, or 1 of all", choice(1, 3)
-)
 
 
 def _mixing(settings: Settings) -> Augmentation:
@@ -276,7 +267,7 @@ IMAGE_VIT = _workload(
         "patch": Setting(16, "side of the square patches, in pixels", whole(1)),
         "width": Setting(768, f"of a token; with a head for every {HEAD_WIDTH} units", whole(1)),
         "depth": Setting(12, "blocks of attention and MLP", whole(1)),
-        "qkv_matrices": _QKV_MATRICES,
+        "qkv_matrices": QKV_MATRICES,
         **_MIXING,
     },
     _check_vit,
@@ -313,8 +304,8 @@ IMAGE_HIERA = _workload(
     _mixing,
     {
         "width": Setting(96, "of a token and of a head in the first stage, doubled in each next", whole(1)),
-        "blocks": Setting([2, 3, 16, 3], "blocks of attention and MLP in each stage", _read_stages),
-        "qkv_matrices": _QKV_MATRICES,
+        "blocks": Setting([2, 3, 16, 3], "blocks of attention and MLP in each stage", read_stages),
+        "qkv_matrices": QKV_MATRICES,
         **_MIXING,
     },
     _check_mixing,
@@ -382,7 +373,7 @@ CIFAR10 = Workload(
     metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
     settings={
         "batch_size": batch_size(512),
-        "blocks": Setting([2, 2, 2, 2], "basic blocks of two convolutions in each stage", _read_stages),
+        "blocks": Setting([2, 2, 2, 2], "basic blocks of two convolutions in each stage", read_stages),
         "width": Setting(64, "channels of the first stage; each next has twice as many", whole(1)),
         "shift": Setting(2, "pixels that training moves images by at most, in rows and columns", whole(0)),
     },

@@ -21,7 +21,11 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
 
     And one on each method whose state in half precision holds running means that hardly move there.
     """
-    for study in (one.at(scale) for one in studies if scale in one.scales):
+    for whole in (one for one in studies if scale in one.scales):
+        study = whole.at(scale)
+        for claim in whole.claims:
+            if claim not in study.claims:
+                yield f"{study.path}: {claim.id} is not decided at {scale}, which leaves out methods of it"
         for optimizer in study.optimizers:
             if slow := dict(_slow_means(study, optimizer)):
                 kept = " and ".join(f"{name} = {value:g}" for name, value in slow.items())

@@ -20,7 +20,8 @@ from workloads.workload import examples_in, placeholder_of
 
 FEW = 2  # examples that evaluation is counted on
 MOST_STEPS = 100_000  # whose amortized work is looked at
-EIGH, QR, SVD = 9.0, 8 / 3, 22.0  # of n^3, with vectors (Golub and Van Loan 2013, Sec. 5.2, 8.3, 8.6)
+# Of n^3, with vectors and square right sides (Golub and Van Loan 2013, Sec. 3.2, 4.2, 5.2, 8.3, 8.6)
+EIGH, QR, SVD, CHOLESKY, SOLVE, INVERSE, TRIANGULAR = 9.0, 8 / 3, 22.0, 1 / 3, 8 / 3, 2.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class Counted:
     evaluation: Operations
 
 
-def count(bundle: Bundle, precision: Precision) -> Counted:
+def count(bundle: Bundle, precision: Precision, steps: int | None = None) -> Counted:
     """Count a bundle of one lane, without reading an example.
 
     Args:
+        steps: of the run, over which amortized work is averaged; None: as many as the bundle has.
         bundle: with a minibatch; of its matrices shapes alone count.
         precision: the word of the policy that it runs in; it decides nothing but dtypes.
     """
@@ -67,7 +69,7 @@ def count(bundle: Bundle, precision: Precision) -> Counted:
         by_work = {work: counted(partial(_step, loaded, inputs, work)) for work in cadence}
         gradient = counted(partial(_gradient, loaded, inputs, Work.NONE))
         evaluation = _evaluation(bundle, made)
-    steps = min(len(bundle.schedule), MOST_STEPS)
+    steps = min(steps or len(bundle.schedule), MOST_STEPS)
     found = Counter(bundle.update.work_of(step) for step in range(1, steps + 1))
     mean = sum((by_work[work] * (times / steps) for work, times in found.items()), Operations())
     return Counted(mean, gradient, evaluation)
@@ -99,6 +101,10 @@ def counted(function: Callable[[], Any]) -> Operations:
         ops.aten._linalg_eigh: EIGH,
         ops.aten.linalg_qr: QR,
         ops.aten._linalg_svd: SVD,
+        ops.aten.linalg_cholesky_ex: CHOLESKY,
+        ops.aten._linalg_solve_ex: SOLVE,
+        ops.aten.linalg_inv_ex: INVERSE,
+        ops.aten.linalg_solve_triangular: TRIANGULAR,
     }
 
     def cost(factor: float) -> Callable[..., int]:

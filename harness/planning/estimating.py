@@ -62,12 +62,13 @@ ON_A_GPU: Mapping[str, float] = {
     "mixed": 3.5e14,
     "bfloat16": 3.5e14,
 }
-DECOMPOSITIONS = 1e12
-STARTS = 20.0  # seconds
+DECOMPOSITIONS_A_SECOND = 1e12
+START_SECONDS = 20.0  # seconds
+RATES = ", ".join(f"{rate / 1e12:g} TFLOP/s in {name}" for name, rate in ON_A_GPU.items())
 ROUGH = (
     "Times are those of one thread on this machine as it is now; jobs side by side take longer.",
     "On a GPU nothing is measured: operations are counted, without those of other libraries' optimizers,",
-    "and the card is as fast as --tflops says.",
+    f"and divided by what large networks reach on an H100, assumed: {RATES}; --tflops says yours.",
     "With n jobs side by side, such as on n GPUs: process time over n, at least the longest job.",
     "A refined sweep costs, run by run, what the coarse sweep does; several bundles what the first does.",
     f"Work that a run does every so many steps counts as in its first {STRETCHES * LONGEST} steps.",
@@ -185,7 +186,7 @@ class _Meter:
     def job(self, planned: PlannedJob) -> Cost:
         """What a job costs."""
         spec = planned.spec
-        start = STARTS
+        start = START_SECONDS
         if spec.device == "cpu":
             start = self.once(_startup, "jax" if spec.backend == HOST else spec.backend)
         found = [Cost(jobs=1, process_seconds=start)]
@@ -254,7 +255,9 @@ class _Meter:
             compared=(),
             **ANYWHERE,
         )
-        found: _Measured = self.once(self.measured if spec.device == "cpu" else self.counted, short)
+        found: _Measured = (
+            self.once(self.measured, short) if spec.device == "cpu" else self.once(self.counted, short, steps)
+        )
         runs = seeds * tried
         bundles = runs / found.lanes
         taken = math.ceil(bundles) * found.start
@@ -265,8 +268,8 @@ class _Meter:
             taken += runs * len(renewal.points) * self.once(self.counted_basis, short, workload, basis)[1]
         return Cost(0, runs, runs * steps, runs * (found.evaluations(steps) + anew), taken)
 
-    def counted(self, spec: RunsSpec) -> _Measured:
-        """A run of the spec's one cell on a GPU, by its operations; what decoding takes is not in it."""
+    def counted(self, spec: RunsSpec, steps: int) -> _Measured:
+        """A run of so many steps of the spec's one cell on a GPU, by its operations, without decoding."""
         (workload,), (basis,), (optimizer,) = spec.workloads, spec.bases, spec.optimizers
         one, _ = self.once(_made, workload)
         groups = groups_of(basis, workload, one) if bases()[basis.name].estimated else ()
@@ -282,7 +285,7 @@ class _Meter:
         )
         bundle = bundle_of(Job(spec, self.folder, Clock(), 1, machine=""), cell, [one], loaded)
         precision = precision_of(spec, cell.workload)
-        found = count(bundle, precision)
+        found = count(bundle, precision, steps)
         step, evaluation = (self.seconds(precision, one) for one in (found.step, found.evaluation))
         return _Measured(1, bundle.own_evaluations, 0.0, step, evaluation)
 
@@ -310,8 +313,8 @@ class _Meter:
 
     def seconds(self, precision: Precision, taken: Operations) -> float:
         """What operations take on a GPU."""
-        rate = 1e12 * self.tflops if self.tflops else ON_A_GPU[precision]
-        return taken.products / rate + taken.decompositions / DECOMPOSITIONS
+        rate = 1e12 * self.tflops if self.tflops is not None else ON_A_GPU[precision]
+        return taken.products / rate + taken.decompositions / DECOMPOSITIONS_A_SECOND
 
     def measured(self, spec: RunsSpec) -> _Measured:
         """The first lanes of the spec's one cell that fit into its memory, run for its few steps."""
@@ -360,8 +363,8 @@ def _startup(backend: str) -> float:
 
 # --- what is printed -----------------------------------------------------------------------------
 
-HEAD = f"{'study':<32}{'jobs':>6}{'runs':>8}{'steps':>14}{'gradients':>14}{'process time':>14}"
-HEAD += f"{'longest job':>14}"
+HEAD = f"{'study':<32}{'jobs':>6}{'runs':>8}{'steps':>14}{'gradients':>14}{'process time':>20}"
+HEAD += f"{'longest job':>20}"
 
 
 def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[str, Any]:
@@ -384,4 +387,4 @@ def line(name: str, cost: Cost) -> str:
     process, longest = (
         str(timedelta(seconds=round(seconds))) for seconds in (cost.process_seconds, cost.longest_seconds)
     )
-    return f"{name:<32}{counts}{process:>14}{longest:>14}"
+    return f"{name:<32}{counts}{process:>20}{longest:>20}"

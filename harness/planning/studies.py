@@ -319,9 +319,7 @@ def read_study(path: Path) -> Study:
         _check_scale(f"scales.{name}", scale, report)
         _check_splits(f"scales.{name}", scale, file, known, report)
         _check_warmup(f"scales.{name}", scale, file.schedule, report)
-        contestants = [one.label for one in optimizers_]
-        for label in set(scale.optimizers or ()).difference(contestants):
-            report(f"scales.{name}.optimizers", unknown("the study", "optimizer", label, contestants))
+        _check_methods(f"scales.{name}", scale, optimizers_, report)
     workloads = {name: _workloads(file, known, name, report) for name in file.scales}
     for name, specs in workloads.items():
         _check_layouts(specs, optimizers_, bases_, file.precision, report)
@@ -690,16 +688,27 @@ def _check_splits(
             )
 
 
+def _check_methods(key: str, scale: Scale, optimizers_: Sequence[OptimizerSpec], report: Report) -> None:
+    """Check the optimizers that a scale names, and that spaces of their own go with its tuning."""
+    labels = [one.label for one in optimizers_]
+    for label in scale.optimizers or ():
+        if label not in labels:
+            report(f"{key}.optimizers", unknown("the study", "optimizer", label, labels))
+    for label in _repeated(scale.optimizers or ()):
+        report(f"{key}.optimizers", f"{label!r} stands here twice; name it once")
+    own = [one.label for one in optimizers_ if one.space]
+    if own and {"space", "coarse"} & scale.tuning.keys():
+        report(f"{key}.tuning", f"{', '.join(own)} have a space of their own; give a budget alone")
+
+
 def _check_warmup(key: str, scale: Scale, schedule: Schedule, report: Report) -> None:
     """Check that a run of so many epochs is as long as its warm-up; steps an epoch are known in a job."""
-    epochs = schedule.warmup_epochs or 0.0
-    if scale.epochs is not None and epochs + schedule.cooldown * scale.epochs > scale.epochs:
-        after = " and the cool-down" if schedule.cooldown else ""
-        report(
-            "schedule.warmup_epochs",
-            f"{epochs:g} epochs{after} are more than the {scale.epochs} of {key}; give fewer, or more "
-            f"{key}.epochs",
-        )
+    epochs, after = schedule.warmup_epochs or 0.0, " and the cool-down" if schedule.cooldown else ""
+    for name in ("epochs", "tuning_epochs"):
+        length = getattr(scale, name)
+        if length is not None and epochs + schedule.cooldown * length > length:
+            said = f"{epochs:g} epochs{after} are more than the {length} of {key}.{name}"
+            report("schedule.warmup_epochs", f"{said}; give fewer, or more {key}.{name}")
 
 
 def _check_accumulation(
@@ -732,7 +741,7 @@ def _check_accumulation(
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
     """What data of some workloads is missing and how to get it; None when all is there."""
     reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
-    return "; ".join(reason for reason in reasons if reason) or None
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
 
 
 def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:

@@ -320,6 +320,12 @@ def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps:
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
     """The bundle of all lanes of a cell."""
     spec, settings = job.training, cell.workload_spec.settings
+    there = instances[0].problem.splits
+    if lacking := sorted(set(cell.workload.evaluated_splits) - set(there)):
+        raise InputError(
+            f"study {spec.study}: evaluated_splits: {cell.workload.name} has no {', '.join(lacking)} here; "
+            f"name those that it has in the scale ({', '.join(there)})"
+        )
     rule = rule_of(cell.optimizer, spec.schedule.name)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     schedule = schedule_of(spec, settings, instances[0].examples)

@@ -221,6 +221,8 @@ class _CellRun:
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, attendance.journal.read()[1])
+                    if checkpoints.termination.came:  # which comes next, and is not why it failed
+                        self._failed(lanes, failure, (whole, basis))
                 except Interrupted as error:  # its rows are written with those of what did not begin
                     self._failed(lanes, failure_of(error, attendance.journal.read()[1]), (whole, basis))
                     raise

@@ -355,7 +355,7 @@ def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Co
         charged = condition.quantity == "seconds_to_nearly_best"
         return seconds_to_nearly_best(study, tables, final, condition.metric, charged)
     if condition.quantity == "run_seconds":
-        return run_seconds(tables, final)
+        return run_seconds(study, tables, final)
     if condition.quantity == "log_linearity":
         return log_linearity(tables, final, condition.metric, condition.down_to or 0.0)
     return study_values(study, final, condition.metric, condition.which)

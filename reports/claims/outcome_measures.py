@@ -15,6 +15,7 @@ from reports.plan import NEARLY_BEST
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
 from reports.tables import Tables
+from reports.wall_clock import final_jobs
 from results.outcomes import failed, missing
 from results.reading import naming_damage, scan
 from results.tuning import worst
@@ -127,20 +128,29 @@ def seconds_to_nearly_best(
     return joined.with_columns(value=took).drop("first", "each")
 
 
-def run_seconds(tables: Tables, final: pl.DataFrame) -> pl.DataFrame:
-    """Seconds of whole runs: steps times the timed step, and those of the basis; infinite where one failed.
+def run_seconds(study: StudyPlan, tables: Tables, final: pl.DataFrame) -> pl.DataFrame:
+    """Seconds that runs trained for, as their own jobs took them; infinite where one failed.
+
+    Those of steps, of waiting for data and of the basis; compiling, evaluation and checkpoints are not in it.
 
     Args:
+        study: as planned.
         tables: the study's.
         final: the final runs on one workload and backend, with `method`.
 
     Returns:
-        The rows of `final` that are not missing with a column `value`, null where no step was timed.
+        The rows of `final` that are not missing with a column `value`, null of runs that share a job.
     """
-    timed = _timed(tables, final.filter(~missing()))
-    seconds = pl.col("steps") * pl.col("each") + pl.col("basis_seconds").fill_null(0)
-    took = pl.when(failed()).then(pl.lit(float("inf"))).otherwise(seconds)
-    return timed.with_columns(value=took).drop("each")
+    known = final.filter(~missing())
+    if not len(known):
+        return known.with_columns(value=pl.lit(None, pl.Float64))
+    jobs = final_jobs(study, tables, known["workload"][0], known["backend"][0]).filter(runs=1)
+    parts = ("step_seconds", "waiting_seconds", "basis_seconds")
+    seconds = pl.sum_horizontal(pl.col(part).fill_null(0) for part in parts)
+    own = jobs.select("spec_hash", "machine", value=seconds)
+    joined = known.join(own, on=["spec_hash", "machine"], how="left", nulls_equal=True, maintain_order="left")
+    failed_ = pl.when(failed()).then(pl.lit(float("inf"))).otherwise(pl.col("value"))
+    return joined.with_columns(value=failed_)
 
 
 # --- curves --------------------------------------------------------------------------------------

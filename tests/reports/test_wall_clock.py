@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from documents.plan import StudyPlan, read_plan
+from reports.claims.outcome_measures import run_seconds
 from reports.figures.all_figures import draw_figures
 from reports.measures import step_seconds
 from reports.pages.site import render_site
@@ -169,3 +170,20 @@ def test_the_page_shows_curves_against_seconds_and_the_phases_of_each_method(
     heads = re.findall(r'class="swatch phase-(\w+)"', section)
     assert heads == list(PHASES)
     assert "H100, 1 of 2 cores" in section
+
+
+def test_seconds_of_training_are_those_of_each_runs_own_job(long: tuple[StudyPlan, Tables]):
+    study, tables = long
+    final = tables.runs.filter(stage="final", backend="jax").sort("method", "seed")
+    taken = TAKEN["step"] + INSIDE["waiting"]
+    expected = [
+        math.inf
+        if row["outcome"] == "diverged"
+        else (1 + row["seed"] - LONG.seeds[0]) * taken + (row["basis_seconds"] or 0.0)
+        for row in final.to_dicts()
+    ]
+    assert run_seconds(study, tables, final)["value"].to_list() == pytest.approx(expected)
+    lost = final.with_columns(outcome=pl.lit("error"))
+    assert set(run_seconds(study, tables, lost)["value"]) == {float("inf")}
+    shared = final.filter(pl.col("outcome") != "diverged").with_columns(spec_hash=pl.lit("of several"))
+    assert run_seconds(study, tables, shared)["value"].null_count() == len(shared)

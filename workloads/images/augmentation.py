@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from documents.errors import InputError
 from workloads.workload import Array, Arrays, Ops
 
 MEANS = (0.485, 0.456, 0.406)  # of ImageNet's channels red, green and blue, from 0 to 1
@@ -94,10 +95,10 @@ def partners(ops: Ops, values: Array) -> Array:
     """The values (examples, ...) of each example's partner.
 
     Raises:
-        ValueError: for an odd number of examples.
+        InputError: for an odd number of examples.
     """
     if values.shape[0] % 2:
-        raise ValueError(
+        raise InputError(
             f"MixUp and CutMix pair the examples of a minibatch, or of a part of it where gradients are "
             f"accumulated: {values.shape[0]} is odd"
         )

@@ -52,7 +52,9 @@ class ImageClassifier:
         logits, _ = self.network(ops, params, state, {"images": images}, False)
         found = ops.log_softmax(logits, axis=-1)
         if crops > 1:
-            found = ops.log(ops.mean(ops.exp(ops.reshape(found, (-1, crops, found.shape[-1]))), axis=1))
+            found = ops.reshape(found, (-1, crops, found.shape[-1]))
+            largest = ops.max(found, axis=1, keepdims=True)  # else what is improbable in all of them is 0
+            found = largest[:, 0] + ops.log(ops.mean(ops.exp(found - largest), axis=1))
         return loss_and_accuracy(ops, found, split["labels"])
 
     def _training(

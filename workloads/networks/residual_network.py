@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,14 @@ from workloads.workload import Array, Arrays, Ops, Role
 EPSILON = 1e-5  # beside a variance
 MOMENTUM = 0.1  # the share of a batch's statistics in the new running ones
 LARGE_STEM = 7  # the side of a first convolution that a pooling follows
+
+
+def read_stages(value: Any) -> Any:
+    """Reads the blocks of each stage, for a setting."""
+    if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
+        raise ValueError("is not a list of whole numbers above 0, one a stage")
+    return list(value)
+
 
 Convolution = tuple[int, int, int, int]  # outputs, inputs, rows, columns
 

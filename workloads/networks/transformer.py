@@ -9,12 +9,16 @@ from typing import Any, Literal
 
 import numpy as np
 
+from documents.values import choice
 from workloads.initialization import xavier_normal
-from workloads.workload import Array, Arrays, Ops, Role
+from workloads.workload import Array, Arrays, Ops, Role, Setting
 
 EPSILON = 1e-6  # beside a variance
 SEEN = ("query", "key", "value")
 JOINED = "query_key_value"
+QKV_MATRICES = Setting(
+    3, "weight matrices of query, key and value in each block: 3, or 1 of all", choice(1, 3)
+)
 
 
 @dataclass(frozen=True, kw_only=True)

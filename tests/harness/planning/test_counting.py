@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.networks_at_speed import vit
 from harness.engine.execution import Bundle
 from harness.engine.program import Work
-from harness.planning.counting import EIGH, QR, Operations, count, counted, of_basis
+from harness.planning.counting import CHOLESKY, EIGH, INVERSE, QR, SOLVE, Operations, count, counted, of_basis
 from harness.registry import find_rule
 from harness.seeding import WorkloadRandom
 from optimizers import rules
@@ -107,3 +108,19 @@ def test_what_is_no_product_counts_nothing():
     import torch
 
     assert counted(lambda: torch.ones(3, device="meta") + 1) == Operations()
+
+
+def test_solutions_count_as_decompositions_do():
+    import torch
+
+    square = torch.ones(3, 7, 7, device="meta")
+    for function, factor in ((torch.linalg.cholesky, CHOLESKY), (torch.linalg.inv, INVERSE)):
+        assert counted(partial(function, square)).decompositions == pytest.approx(factor * 3 * 343, abs=1)
+    assert counted(partial(torch.linalg.solve, square, square)).decompositions == pytest.approx(
+        SOLVE * 3 * 343, abs=1
+    )
+
+
+def test_rare_work_costs_what_it_does_in_the_whole_run():
+    often, rarely = (count(bundle_of("soap"), "float32", steps).step for steps in (10, 1000))
+    assert rarely.decompositions < often.decompositions

@@ -102,5 +102,5 @@ def test_what_runs_on_a_gpu_is_counted_without_one(studies: Path) -> None:
     runs = sum(job.lanes for job in plan.jobs if job.spec.stage in RUNS)
     assert (cost.runs, cost.steps) == (runs, runs * STEPS)
     on_gpu = sum(job.spec.device == "gpu" for job in plan.jobs if job.spec.stage != "bases")
-    assert cost.process_seconds == pytest.approx(estimating.STARTS * on_gpu, rel=0.2)
+    assert cost.process_seconds == pytest.approx(estimating.START_SECONDS * on_gpu, rel=0.2)
     assert slower.process_seconds > 2 * cost.process_seconds

@@ -12,7 +12,8 @@ from documents.job import RunsSpec
 from harness.planning.config import Config
 from harness.planning.plan import make_plan
 from harness.planning.studies import Study, final_seeds, read_study
-from tests.harness.tiny import write_study
+from tests.harness.tiny import SEARCH as TINY_SEARCH
+from tests.harness.tiny import TWO_STAGES, write_study
 
 SCALE = "  quick:\n    steps: 20\n    evaluations: 4\n"
 OTHER = """\
@@ -78,12 +79,35 @@ def test_what_decides_at_a_scale_moves_its_final_seeds(tmp_path: Path):
         ("    tuning_epochs: 5\n", "tuning_epochs: runs are counted in steps"),
         ("    tuning: {choose: median best train_loss}\n", "choose: is of the study's tuning"),
         ("    tuning: {budget: 3}\n", r"scales.quick.tuning: .*budget"),
+        ("    optimizers: [sgd, sgd]\n", "'sgd' stands here twice"),
         ("    optimizers: [sgd, adamm]\n", "scales.quick.optimizers: .*adamm.*did you mean 'adam'"),
     ],
 )
 def test_what_a_scale_cannot_have_is_told(tmp_path: Path, changed: str, said: str):
     with pytest.raises(InputError, match=said):
         read(tmp_path, (SCALE, SCALE + changed))
+
+
+def test_a_tuning_run_is_as_long_as_its_warm_up_and_no_longer_than_others(tmp_path: Path):
+    warm = ("schedule: {name: constant}", "schedule: {warmup_epochs: 6}")
+    with pytest.raises(InputError, match=r"6 epochs are more than the 5 of scales.quick.tuning_epochs"):
+        read(tmp_path, (SCALE, OTHER), warm)
+    with pytest.raises(InputError, match="tuning_epochs: 40 are more than 20 epochs"):
+        read(tmp_path, (SCALE, OTHER.replace("tuning_epochs: 5", "tuning_epochs: 40")))
+
+
+def test_a_space_of_an_optimizers_own_is_not_passed_over(tmp_path: Path):
+    own = ("[sgd, adam]", f"[sgd, {{adam: {{{RATES}}}}}]")
+    search = (TWO_STAGES, TINY_SEARCH)
+    with pytest.raises(InputError, match="adam have a space of their own; give a budget alone"):
+        read(tmp_path, own, search, (SCALE, SCALE + f"    tuning: {{{RATES}}}\n"))
+
+
+def test_a_study_joins_one_whose_scale_leaves_optimizers_out(tmp_path: Path):
+    write_study(tmp_path, (SCALE, SCALE + "    optimizers: [sgd]\n"))
+    (tmp_path / "mine.yaml").write_text("joins: tiny\nquestion: And momentum?\noptimizers: [momentum]\n")
+    study = read_study(tmp_path / "mine.yaml").at("quick")
+    assert [one.label for one in study.optimizers] == ["momentum"]
 
 
 def test_a_tuning_length_is_whole_evaluations(tmp_path: Path):

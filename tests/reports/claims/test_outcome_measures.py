@@ -15,12 +15,7 @@ from documents.document import Judged
 from documents.plan import StudyPlan, read_plan
 from reports.claims.censoring import with_bounds
 from reports.claims.comparison import _share_of_gain, comparisons
-from reports.claims.outcome_measures import (
-    log_linearity,
-    run_seconds,
-    seconds_to_nearly_best,
-    steps_to_value,
-)
+from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
 from reports.claims.verdicts import decided
 from reports.tables import Tables, read_tables
 from results.schema import TABLES
@@ -127,23 +122,6 @@ def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
     untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"
-
-
-def test_seconds_of_whole_runs_are_their_timed_steps_and_the_basis(report: Report):
-    study, claim, tables = asking(report, quantity="run_seconds", which="final")
-    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
-    tables = replace(tables, timings=tables.timings.with_columns(seconds=pl.col("steps") * slower))
-    (one,) = comparisons(study, claim, tables, "jax")
-    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
-    treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
-    expected = [
-        np.log(right["steps"] / (2.0 * left["steps"] + left["basis_seconds"]))
-        for left, right in zip(treated.to_dicts(), control.to_dicts(), strict=True)
-    ]
-    assert one.gains == pytest.approx(expected)
-    assert decided([one])["which"].item() == "seconds of a whole run that ends with the"
-    outcomes = pl.Series("outcome", ["budget", "error", *["budget"] * (len(control) - 2)])
-    assert run_seconds(tables, control.with_columns(outcomes))["value"][1] == float("inf")
 
 
 def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_never(report: Report):
