@@ -83,12 +83,9 @@ def _ways() -> dict[str, tuple[str, str]]:
 
 def _at_scale(study: Study, claim: Claim) -> str:
     """What the command takes besides where a study has no quick scale, and its cost where that is known."""
-    if "quick" in study.scales:
-        return ""
-    deciding = [name for name in study.scales if claim in study.at(name).claims]
-    scale = "paper" if "paper" in deciding else deciding[0]
-    cost = study.scales[scale].cost
-    return f" scale={scale}" + (f" ({cost})" if cost else "")
+    scale = study.scale_deciding(claim, "quick")
+    cost = study.scales[scale].cost if scale in study.scales else ""
+    return ("" if scale == "quick" else f" scale={scale}") + (f"; it costs {cost}" if cost else "")
 
 
 @command(

@@ -198,7 +198,7 @@ def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan
 def plan(given: Namespace) -> None:
     """Tell what would be run, computing and writing nothing."""
     from harness.planning.config import read_config
-    from harness.planning.plan import make_plan
+    from harness.planning.plan import make_plan, with_data
 
     wrong = [text for text in given.config if "=" not in text]
     if wrong:
@@ -206,13 +206,14 @@ def plan(given: Namespace) -> None:
             f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper; a study or a claim is studies={wrong[0]}"
         )
     pairs = (text.partition("=") for text in given.config)
-    made = make_plan(read_config({key: value for key, _, value in pairs}))
+    made = make_plan(with_data(read_config({key: value for key, _, value in pairs})))
     _print_plan(made, [planned.study for planned in made.studies], made.config.scale)
 
 
-def _above_0(text: str) -> float:
+def tflops(text: str) -> float:
+    """A rate from 10^6 operations a second on: argparse says that it is not valid where it is none."""
     value = float(text)
-    if not 0 < value < math.inf:
+    if not 1e-6 <= value < math.inf:
         raise ValueError
     return value
 
@@ -224,7 +225,7 @@ def _above_0(text: str) -> float:
     argument("--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"),
     argument(
         "--tflops",
-        type=_above_0,
+        type=tflops,
         metavar="NUMBER",
         help="10^12 operations a second that runs reach on a GPU (default: by precision, of an H100)",
     ),
@@ -234,14 +235,14 @@ def _above_0(text: str) -> float:
 def estimate(given: Namespace) -> None:
     """Estimate what studies cost, from short measurements."""
     announce_threads(1)
-    from harness.planning.estimating import HEAD, ROUGH, Cost, check_asked, described, estimates, line
+    from harness.planning.estimating import HEAD, Cost, check_asked, described, estimates, line, rough
     from harness.timing.clocks import limit_threads
 
     plan = _plan_of(given, given.scale, given.backend)
     check_asked(plan)
     limit_threads(1)
     if given.json:
-        print_json(described(plan, list(estimates(plan, given.tflops))))
+        print_json(described(plan, list(estimates(plan, given.tflops)), given.tflops))
         return
     found: list[Cost] = []
     for planned, cost in estimates(plan, given.tflops):
@@ -249,7 +250,7 @@ def estimate(given: Namespace) -> None:
             print(HEAD)
         found.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", Cost.total(found)), "", *ROUGH, sep="\n")
+    print(line("total", Cost.total(found)), "", *rough(plan, given.tflops), sep="\n")
     print("".join(f"{line}\n" for line in plan.left_out), end="")
 
 

@@ -286,6 +286,7 @@ class UnrunClaim(Document):
 
     Args:
         study: the study or the module of checks that would decide it; empty where there is none.
+        scale: at which the study does; empty for that of the plan.
         cost: what that would cost, as far as the study's file says so.
     """
 
@@ -294,6 +295,7 @@ class UnrunClaim(Document):
     source: str
     reason: str
     study: str = ""
+    scale: str = ""
     cost: str = ""
 
 

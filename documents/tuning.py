@@ -73,6 +73,8 @@ class Protocol(Document):
         Raises:
             ValueError: for keys that are no size, and values that the protocol does not take.
         """
+        if not given:
+            return self  # type: ignore[return-value]  # one of the two
         if wrong := given.keys() - SIZES:
             raise ValueError(f"{min(wrong)}: is of the study's tuning; here are {', '.join(SIZES)}")
         kept = dict(self)

@@ -64,16 +64,28 @@ ON_A_GPU: Mapping[str, float] = {
 }
 DECOMPOSITIONS_A_SECOND = 1e12
 START_SECONDS = 20.0  # seconds
-RATES = ", ".join(f"{rate / 1e12:g} TFLOP/s in {name}" for name, rate in ON_A_GPU.items())
 ROUGH = (
-    "Times are those of one thread on this machine as it is now; jobs side by side take longer.",
-    "On a GPU nothing is measured: operations are counted, without those of other libraries' optimizers,",
-    f"and divided by what large networks reach on an H100, assumed: {RATES}; --tflops says yours.",
     "With n jobs side by side, such as on n GPUs: process time over n, at least the longest job.",
     "A refined sweep costs, run by run, what the coarse sweep does; several bundles what the first does.",
-    f"Work that a run does every so many steps counts as in its first {STRETCHES * LONGEST} steps.",
     "Not in it: step times, parity and property checks, merging tables, figures and the site.",
 )
+ON_A_CPU = (
+    "Times are those of one thread on this machine as it is now; jobs side by side take longer.",
+    f"Work that a run does every so many steps counts as in its first {STRETCHES * LONGEST} steps.",
+)
+
+
+def rough(plan: Plan, tflops: float | None = None) -> tuple[str, ...]:
+    """Where an estimate is rough, a sentence each."""
+    devices = {job.spec.device for study in plan.studies for job in study.jobs}
+    rates = ", ".join(f"{rate / 1e12:g} in {name}" for name, rate in ON_A_GPU.items())
+    rate = f"{tflops:g}, as you say" if tflops else f"{rates}, as large networks reach on an H100: assumed"
+    counted = (
+        "On a GPU operations are counted, and nothing is measured; those of other libraries' optimizers,",
+        f"of decoding and of clipping are left out. TFLOP/s of products: {rate};",
+        f"of decompositions: {DECOMPOSITIONS_A_SECOND / 1e12:g}.",
+    )
+    return (*(ON_A_CPU if "cpu" in devices else ()), *(counted if "gpu" in devices else ()), *ROUGH)
 
 
 @dataclass(frozen=True)
@@ -367,7 +379,9 @@ HEAD = f"{'study':<32}{'jobs':>6}{'runs':>8}{'steps':>14}{'gradients':>14}{'proc
 HEAD += f"{'longest job':>20}"
 
 
-def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[str, Any]:
+def described(
+    plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]], tflops: float | None = None
+) -> dict[str, Any]:
     """All estimates in plain JSON types."""
     return {
         "scale": plan.config.scale,
@@ -377,7 +391,7 @@ def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[st
         ],
         "total": asdict(Cost.total(cost for _, cost in found)),
         "skipped": {study.name: reason for study, reason in plan.skipped},
-        "rough": list(ROUGH),
+        "rough": list(rough(plan, tflops)),
     }
 
 

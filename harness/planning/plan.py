@@ -720,7 +720,12 @@ def _census(
     path, census = config.study_folder.parent / CENSUS, config.census()
     unrun = partial(UnrunClaim.taken_from, reason="neither run here nor published")
     known = {
-        one.id: unrun(one, study=study.name, cost=cost_of(study))
+        one.id: unrun(
+            one,
+            study=study.name,
+            scale=study.scale_deciding(one, config.scale),
+            cost=cost_of(study),
+        )
         for study in studies
         for one in deciding(study, config.scale)["claims"]
     }
@@ -887,6 +892,13 @@ def _touch_failed(plan: Plan) -> None:
             os.utime(job.spec_path, (0, 0) if plan.config.keep_failed else None)
 
 
+def with_data(config: Config) -> Config:
+    """The configuration, whose folder of data this process and its children read from now on."""
+    if config.data is not None:
+        os.environ[FOLDER_VARIABLE] = str(config.data)
+    return config
+
+
 def prepare(raw: Mapping[str, Any]) -> Plan:
     """The plan for a Snakefile's `config`, with its spec files in place.
 
@@ -894,8 +906,6 @@ def prepare(raw: Mapping[str, Any]) -> Plan:
         InputError: for bad input of any kind.
     """
     config = read_config(raw)
-    if config.data is not None:
-        os.environ[FOLDER_VARIABLE] = str(config.data)  # jobs inherit it
-    plan = make_plan(config)
+    plan = make_plan(with_data(config))
     write_specs(plan)
     return plan

@@ -93,6 +93,11 @@ class Study:
             claims=tuple(claim for claim in self.claims if set(claim.methods) <= labels),
         )
 
+    def scale_deciding(self, claim: Claim, preferred: str) -> str:
+        """A scale at which a claim is decided: the preferred one, else that of the paper, else the first."""
+        deciding = [name for name in self.scales if claim in self.at(name).claims]
+        return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
+
     def running_on(self, backend: str) -> tuple[OptimizerSpec, ...]:
         """The optimizers that run on a backend: those of other libraries run on one alone."""
         return tuple(one for one in self.optimizers if rule_of(one).backend in (None, backend))

@@ -532,7 +532,7 @@ def test_a_name_without_a_verdict_does_not_hide_the_others(
     said, missing = capsys.readouterr()
     assert "symo.invariance: " in said
     lacking, undecided = missing.splitlines()
-    assert "studies=egop.imagenet-wallclock scale=paper (63 hours of a card" in lacking
+    assert "studies=egop.imagenet-wallclock scale=paper; it costs 63 hours of a card" in lacking
     assert undecided.endswith(
         "decide it; run snakemake --cores all reports --config studies=egop.convex-second-basis"
     )
