@@ -110,22 +110,29 @@ def _check_workloads(asked: Sequence[Study]) -> None:
     from harness.engine.first_evaluation import check_evaluation
     from harness.registry import find_workload
 
-    smallest: dict[str, tuple[int, Study, str, WorkloadSpec]] = {}
-    for study in asked:
-        for scale, spec in ((scale, spec) for scale, own in study.workloads.items() for spec in own):
-            workload = find_workload(spec.locator)
-            size = sum(map(math.prod, workload.shapes_at(spec.settings).values()))
-            if size < smallest.get(spec.locator, (LARGEST,))[0] and workload.missing(spec.settings) is None:
-                smallest[spec.locator] = size, study, scale, spec
-    problems = []
-    for locator, (_, study, scale, spec) in smallest.items():
-        workload = find_workload(locator).evaluated_on(study.scales[scale].evaluated_splits)
+    named = [
+        (study, scale, spec) for study in asked for scale, own in study.workloads.items() for spec in own
+    ]
+    there = [one for one in named if find_workload(one[2].locator).missing(one[2].settings) is None]
+    tried, problems = set[str](), []
+    for study, scale, spec in sorted(there, key=lambda one: _size(one[2])):
+        if spec.locator in tried or _size(spec) > LARGEST:
+            continue
+        tried.add(spec.locator)
+        workload = find_workload(spec.locator).evaluated_on(study.scales[scale].evaluated_splits)
         try:
             check_evaluation(workload, spec.settings)
         except InputError as error:
-            problems.append(f"{study.path}: workload {locator}: {error}")
+            problems.append(f"{study.path}: workload {spec.locator}: {error}")
     if problems:
         raise InputError("\n".join(problems))
+
+
+def _size(spec: WorkloadSpec) -> int:
+    """The parameters of a workload."""
+    from harness.registry import find_workload
+
+    return sum(map(math.prod, find_workload(spec.locator).shapes_at(spec.settings).values()))
 
 
 def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
@@ -137,16 +144,14 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
     from harness.registry import find_workload
 
     least = {name: low for name, (low, _) in study.tuning_of(optimizer).bounds.items()}
-    smallest: dict[Any, tuple[int, WorkloadSpec]] = {}  # a rule refuses kinds of layers, not their sizes
-    for spec in (spec for specs in study.workloads.values() for spec in specs):
+    tried = set()  # a rule refuses kinds of layers, not their sizes
+    for spec in sorted((spec for specs in study.workloads.values() for spec in specs), key=_size):
         workload = find_workload(spec.locator)
         shapes = workload.shapes_at(spec.settings)
         kinds = {(role.kind, len(shapes[name])) for name, role in workload.roles(spec.settings).items()}
-        key, size = (spec.locator, frozenset(kinds)), sum(map(math.prod, shapes.values()))
-        if key not in smallest or size < smallest[key][0]:
-            smallest[key] = size, spec
-    for _, spec in smallest.values():
-        workload = find_workload(spec.locator)
+        if (key := (spec.locator, frozenset(kinds))) in tried:
+            continue
+        tried.add(key)
         parameters = workload.sample_parameters(spec.settings, np.random.default_rng(0))
         values = {**optimizer.hyperparameters, **least}
         rule = rule_of(optimizer, study.schedule.name)

@@ -45,7 +45,6 @@ from harness.stages.job import (
     steps_of,
     workload_of,
 )
-from optimizers.bases import bases
 from optimizers.gradient_descent import SGD
 
 LONGEST = 20  # steps of a timed stretch at most
@@ -63,7 +62,7 @@ ON_A_GPU: Mapping[str, float] = {
     "bfloat16": 3.5e14,
 }
 DECOMPOSITIONS_A_SECOND = 1e12
-START_SECONDS = 20.0  # seconds
+START_SECONDS = 20.0
 ROUGH = (
     "With n jobs side by side, such as on n GPUs: process time over n, at least the longest job.",
     "A refined sweep costs, run by run, what the coarse sweep does; several bundles what the first does.",
@@ -284,7 +283,7 @@ class _Meter:
         """A run of so many steps of the spec's one cell on a GPU, by its operations, without decoding."""
         (workload,), (basis,), (optimizer,) = spec.workloads, spec.bases, spec.optimizers
         one, _ = self.once(_made, workload)
-        groups = groups_of(basis, workload, one) if bases()[basis.name].estimated else ()
+        groups = groups_of(basis, workload, one)
         shapes = {group.names: (1, group.size, group.size) for group in groups}
         matrices = {names: np.broadcast_to(np.float32(0), shape) for names, shape in shapes.items()}
         loaded = LoadedBasis(matrices, 0, (), {group.names: group.change for group in groups})
