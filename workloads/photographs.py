@@ -15,21 +15,18 @@ from workloads.classification import (
     MINIBATCH_METRICS,
     Network,
     classification_metrics,
-    log_likelihoods,
-    loss_and_accuracy,
     with_fixed_state,
 )
 from workloads.data import random_parts
-from workloads.images.augmentation import Augmentation, normalized
+from workloads.images.augmentation import Augmentation
 from workloads.images.cifar import (
     CLASSES,
+    SIDE,
     TEST,
     TRAIN,
     cifar_files,
-    drawn_places,
     missing_cifar,
     read_cifar,
-    shifted,
 )
 from workloads.images.classifier import ImageClassifier
 from workloads.images.decoding import LEAST_AREA
@@ -43,7 +40,6 @@ from workloads.workload import (
     Array,
     Arrays,
     DataMissing,
-    Likelihood,
     Ops,
     Problem,
     Random,
@@ -335,36 +331,11 @@ def _cifar_problem(settings: Settings, random: Random) -> Problem:
     return Problem(_cifar(settings).sample(random("parameters")), splits, _cifar(settings).state)
 
 
-def _cifar_noise(settings: Settings, generator: np.random.Generator, count: int) -> dict[str, np.ndarray]:
-    flipped = {"flipped": generator.random(count) < 0.5}
-    return flipped | drawn_places(generator, count, settings["shift"])
+def _cifar_augmentation(settings: Settings) -> Augmentation:
+    return Augmentation(shift=settings["shift"])
 
 
-def _cifar_logits(
-    ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays | None
-) -> tuple[Array, Arrays]:
-    images = normalized(ops, batch["images"], CIFAR_MEANS, CIFAR_DEVIATIONS)
-    if noise is not None:
-        images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
-        images = shifted(ops, images, noise)
-    return residual_logits(ops, params, state, images, noise is not None)
-
-
-def _cifar_outputs(ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
-    return _cifar_logits(ops, params, state, batch, noise)[0]
-
-
-def _cifar_loss(
-    ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
-) -> tuple[Array, Arrays, Arrays]:
-    logits, state = _cifar_logits(ops, params, state, batch, noise)
-    return -ops.mean(log_likelihoods(ops, ops.log_softmax(logits, axis=-1), batch["labels"])), state, {}
-
-
-def _cifar_evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    logits, _ = _cifar_logits(ops, params, state, split, None)
-    return loss_and_accuracy(ops, ops.log_softmax(logits, axis=-1), split["labels"])
-
+_CIFAR_CLASSIFIER = ImageClassifier(_resnet_outputs, Augmentation(shift=2), CIFAR_MEANS, CIFAR_DEVIATIONS)
 
 CIFAR10 = Workload(
     name="cifar10_resnet",
@@ -383,10 +354,10 @@ CIFAR10 = Workload(
     shapes=lambda settings: _cifar(settings).shapes,
     problem=_cifar_problem,
     sample_parameters=lambda settings, generator: _cifar(settings).sample(generator),
-    loss=_cifar_loss,
-    evaluate=_cifar_evaluate,
-    likelihood=Likelihood(_cifar_outputs, "categorical"),
-    noise=_cifar_noise,
+    loss=_CIFAR_CLASSIFIER.loss,
+    evaluate=_CIFAR_CLASSIFIER.evaluate,
+    likelihood=_CIFAR_CLASSIFIER.likelihood,
+    noise=lambda settings, generator, count: _cifar_augmentation(settings).draw(generator, count, SIDE),
     mapped=False,
     evaluation_batch=1_000,
     missing=lambda settings: missing_cifar(),

@@ -39,11 +39,13 @@ class Augmentation:
         mixup: alpha of the Beta distribution of MixUp's shares (Zhang et al. 2018, Alg. 1); 0 for none.
         cutmix: of those of CutMix (Yun et al. 2019, Alg. 1); 0 for none. Where there are both, each minibatch
             has one of them with probability 1/2.
+        shift: by how many pixels at most images are moved, in rows and columns; None for no shifts.
     """
 
     flips: bool = True
     mixup: float = 0.0
     cutmix: float = 0.0
+    shift: int | None = None
 
     @property
     def mixes(self) -> bool:
@@ -58,11 +60,14 @@ class Augmentation:
             side: of the images, in pixels.
 
         Returns:
-            `flipped` (batch_size,); and where images are mixed `share` (batch_size,), of the own image in the
+            `flipped` (batch_size,); where images are shifted those of `drawn_places`; and where
+            images are mixed `share` (batch_size,), of the own image in the
             mean, `box` (batch_size, 4), the rows and columns of the other's, each first and end, and `weight`
             (batch_size,), of the own label.
         """
         found = {"flipped": generator.random(batch_size) < 0.5 if self.flips else np.zeros(batch_size, bool)}
+        if self.shift is not None:
+            found |= drawn_places(generator, batch_size, self.shift, side)
         if not self.mixes:
             return found
         share, box = 1.0, (0, 0, 0, 0)
@@ -82,6 +87,8 @@ class Augmentation:
         """Normalized images (examples, 3, side, side), flipped and mixed by the numbers of a step."""
         if self.flips:
             images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
+        if self.shift is not None:
+            images = shifted(ops, images, noise)
         if not self.mixes:
             return images
         places, box = ops.arange(images.shape[-1]), noise["box"][:, :, None]
@@ -89,6 +96,27 @@ class Augmentation:
         columns = (places >= box[:, 2]) & (places < box[:, 3])
         share = ops.where(rows[:, :, None] & columns[:, None, :], 0.0, noise["share"][:, None, None])[:, None]
         return share * images + (1 - share) * partners(ops, images)
+
+
+def drawn_places(
+    generator: np.random.Generator, batch_size: int, most: int, side: int
+) -> dict[str, np.ndarray]:
+    """Which rows and columns of its image each example shows, moved by up to so many pixels.
+
+    Beyond an edge come its own rows and columns again, reflected.
+
+    Returns:
+        `rows` and `columns`, (batch_size, side) each.
+    """
+    places = np.arange(side) - generator.integers(-most, most, (2, batch_size, 1), endpoint=True)
+    reflected = side - 1 - np.abs(side - 1 - np.abs(places))
+    return {"rows": reflected[0], "columns": reflected[1]}
+
+
+def shifted(ops: Ops, images: Array, noise: Arrays) -> Array:
+    """Images (examples, channels, side, side) of the rows and columns that `drawn_places` gives."""
+    images = ops.take_along_axis(images, noise["rows"][:, None, :, None], axis=2)
+    return ops.take_along_axis(images, noise["columns"][:, None, None, :], axis=3)
 
 
 def partners(ops: Ops, values: Array) -> Array:

@@ -1,4 +1,4 @@
-"""CIFAR-10: where its six files of the binary version lie, and how they are read and shifted."""
+"""CIFAR-10: where its six files of the binary version lie, and how they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from workloads.data import FOLDER_VARIABLE, DataDamaged, find_file, read_content
-from workloads.workload import Array, Arrays, DataMissing, Ops
+from workloads.workload import DataMissing
 
 SUBFOLDER = "cifar-10-batches-bin"  # as the archive unpacks
 SIDE, COLOURS, CLASSES = 32, 3, 10
@@ -66,24 +66,3 @@ def _read(name: str) -> np.ndarray:
         due = IMAGES * (1 + PIXELS)
         raise DataDamaged(f"{path}: has {len(content)} bytes, and CIFAR-10's has {due}; fetch it again")
     return content.reshape(IMAGES, 1 + PIXELS)
-
-
-def drawn_places(
-    generator: np.random.Generator, batch_size: int, most: int, side: int = SIDE
-) -> dict[str, np.ndarray]:
-    """Which rows and columns of its image each example shows, moved by up to so many pixels.
-
-    Beyond an edge come its own rows and columns again, reflected.
-
-    Returns:
-        `rows` and `columns`, (batch_size, side) each.
-    """
-    places = np.arange(side) - generator.integers(-most, most, (2, batch_size, 1), endpoint=True)
-    reflected = side - 1 - np.abs(side - 1 - np.abs(places))
-    return {"rows": reflected[0], "columns": reflected[1]}
-
-
-def shifted(ops: Ops, images: Array, noise: Arrays) -> Array:
-    """Images (examples, channels, side, side) of the rows and columns that `drawn_places` gives."""
-    images = ops.take_along_axis(images, noise["rows"][:, None, :, None], axis=2)
-    return ops.take_along_axis(images, noise["columns"][:, None, None, :], axis=3)

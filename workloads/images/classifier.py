@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workloads.classification import Network, log_likelihoods, loss_and_accuracy
-from workloads.images.augmentation import Augmentation, normalized, partners
+from workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
 from workloads.workload import Array, Arrays, Likelihood, Ops
 
 
 @dataclass(frozen=True)
 class ImageClassifier:
-    """What a workload says of a network whose splits are data sources of images.
+    """What a workload says of a network whose splits are images, of 8 bits with channels last.
 
     Args:
         network: of normalized images (examples, 3, rows, columns), the field `images` of its split.
         augmentation: in training; the workload's `noise` draws its numbers.
+        means, deviations: of the channels, from 0 to 1, by which images are normalized.
     """
 
     network: Network
     augmentation: Augmentation
+    means: Sequence[float] = MEANS
+    deviations: Sequence[float] = DEVIATIONS
 
     @property
     def likelihood(self) -> Likelihood:
@@ -43,7 +47,7 @@ class ImageClassifier:
 
         Of five crops and their mirror images, by the mean of the ten's probabilities.
         """
-        images = normalized(ops, split["images"])
+        images = self._normalized(ops, split["images"])
         crops = 1
         if images.ndim == 5:
             images = ops.concatenate([images, ops.flip(images, -1)], 1)
@@ -57,10 +61,13 @@ class ImageClassifier:
             found = largest[:, 0] + ops.log(ops.mean(ops.exp(found - largest), axis=1))
         return loss_and_accuracy(ops, found, split["labels"])
 
+    def _normalized(self, ops: Ops, images: Array) -> Array:
+        return normalized(ops, images, self.means, self.deviations)
+
     def _training(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays]:
-        images = self.augmentation.apply(ops, normalized(ops, batch["images"]), noise)
+        images = self.augmentation.apply(ops, self._normalized(ops, batch["images"]), noise)
         return self.network(ops, params, state, {"images": images}, True)
 
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:

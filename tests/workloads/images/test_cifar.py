@@ -16,7 +16,8 @@ from tests.workloads.cases import jax_gradient, loss_in_numpy, random_of, small,
 from workloads import photographs, workloads
 from workloads.data import FOLDER_VARIABLE, DataDamaged
 from workloads.images import cifar
-from workloads.images.cifar import TEST, TRAIN, drawn_places, missing_cifar, read_cifar, shifted
+from workloads.images.augmentation import drawn_places, shifted
+from workloads.images.cifar import TEST, TRAIN, missing_cifar, read_cifar
 from workloads.workload import DataMissing
 
 IMAGES = 20  # of a file in these tests
