@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 
-from workloads.workload import MINIBATCH_LOSS, Array, Arrays, Likelihood, Metric, Ops, Role
+from workloads.workload import MINIBATCH_LOSS, Array, Arrays, Likelihood, Metric, Ops, Role, Settings
 
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]  # of (outputs, inputs, generator)
 
@@ -59,6 +60,40 @@ class Classifier:
 
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
         return self.network(ops, params, state, batch, True)[0]
+
+
+class SizedNetwork(Protocol):
+    """A network's sizes, as a study chooses them."""
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """What each parameter is."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter."""
+
+    def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Initial parameters."""
+
+
+def of_network(network: Callable[[Settings], SizedNetwork], classifier: Any) -> dict[str, Any]:
+    """The fields of a workload in float32 that its network and what tells classes apart by it decide.
+
+    Args:
+        network: by completed settings.
+        classifier: has the workload's `loss`, `evaluate` and `likelihood`.
+    """
+    return {
+        "dtype": "float32",
+        "shared_data": True,
+        "roles": lambda settings: network(settings).roles,
+        "shapes": lambda settings: network(settings).shapes,
+        "sample_parameters": lambda settings, generator: network(settings).sample(generator),
+        "loss": classifier.loss,
+        "evaluate": classifier.evaluate,
+        "likelihood": classifier.likelihood,
+    }
 
 
 def log_likelihoods(ops: Ops, log_probabilities: Array, labels: Array) -> Array:

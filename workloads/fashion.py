@@ -15,6 +15,7 @@ from workloads.classification import (
     RELU_CLASSIFIER,
     Classifier,
     classification_metrics,
+    of_network,
     relu_roles,
     sample_relu_parameters,
     with_fixed_state,
@@ -201,13 +202,7 @@ def _of_first_images(
 ) -> Workload:
     """The workload of a network on the first images; `own` are its other fields."""
     return Workload(
-        dtype="float32",
-        shared_data=True,
-        roles=lambda settings: network(settings).roles,
-        sample_parameters=lambda settings, generator: network(settings).sample(generator),
-        loss=classifier.loss,
-        likelihood=classifier.likelihood,
-        evaluate=classifier.evaluate,
+        **of_network(network, classifier),
         evaluation_batch=1_000,
         missing=lambda settings: missing_fashion(),
         files=lambda settings: fashion_files(),
