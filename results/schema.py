@@ -124,6 +124,7 @@ JOBS = _schema(
         "device": pl.String,
         **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
         "peak_memory_bytes": pl.Int64,
+        "gpu_joules": pl.Float64,  # null where the driver does not tell, and of a job in several processes
         "started": pl.String,  # UTC, ISO 8601
         "machine": pl.String,
         "cpu": pl.String,
@@ -311,7 +312,8 @@ LEADERBOARD = _schema(
     }
 )
 
-ADDED = {"jobs": [f"{part}_seconds" for part in WITHIN]}  # null where an earlier version wrote the file
+# Null where an earlier version wrote the file.
+ADDED = {"jobs": [*(f"{part}_seconds" for part in WITHIN), "gpu_joules"]}
 TABLES = {
     "runs": RUNS,
     "curves": CURVES,

@@ -1,4 +1,4 @@
-"""GPUs of this machine: each job takes one for itself, and gives it back when its process ends."""
+"""GPUs of this machine: each job has one for itself until its process ends; the energy that they use."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # what CUDA, and so PyTorch and JAX, may see of the devices
+ORDER = "CUDA_DEVICE_ORDER"  # in which CUDA numbers them; by default not as the driver does
 EVERY = 1.0  # seconds between looks at devices that are taken
 DEVICE_FILE = re.compile(r"nvidia\d+")
 
@@ -86,8 +87,33 @@ def take_device() -> str | None:
             _say(f"{several} taken by other jobs ({', '.join(known)}, {folder}): waiting for one")
         time.sleep(EVERY)
     os.environ[VISIBLE] = taken
+    os.environ.setdefault(ORDER, "PCI_BUS_ID")
     _say(f"GPU {taken}")
     return taken
+
+
+def joules_used(device: str | None) -> float | None:
+    """The energy in joules that a GPU has used since its driver was loaded, as the driver counts it.
+
+    Args:
+        device: its number or UUID, as `take_device` returns it; None: there is none.
+
+    Returns:
+        None where nobody tells: no GPU, one before Volta, a part of one (MIG), or no package nvidia-ml-py.
+    """
+    if device is None:
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        of_number, of_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
+        handle = of_number(int(device)) if device.isdecimal() else of_uuid(device)
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+    except pynvml.NVMLError:
+        return None
 
 
 def lock_folder(variables: Mapping[str, str]) -> Path:

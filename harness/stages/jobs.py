@@ -23,6 +23,7 @@ from harness.engine.execution import PHASES, Clock
 from harness.paths import checkpoints_folder
 from harness.planning.wiring import TABLES
 from harness.sources import check_unchanged
+from harness.stages.devices import joules_used, take_device
 from harness.stages.job import PARTS, Job
 from harness.stages.supervision import (
     DONE,
@@ -85,7 +86,9 @@ def run_job(
     spec = read_spec(spec_path)
     check_unchanged(spec)
     limit_threads(threads)
-    facts = provenance(threads)
+    facts: dict[str, Any] = provenance(threads)
+    device = take_device() if spec.device == "gpu" else None
+    before = joules_used(device)
     _keep_compiled(threads, facts["machine"])
     named = {one["name"] for one in facts["packages"]}
     facts["packages"] += [  # those of contestants
@@ -108,6 +111,7 @@ def run_job(
             notes = _computed(job)  # which now writes what there is
         check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
         _mark(job)
+        facts |= _energy(job, before, device)
         write_table(job.folder / "jobs.parquet", _row(job, facts, notes), schema.JOBS)
         job.attendance.journal.begin(DONE)
         if not any((folder / FAILED).exists() for folder in [job.folder, *job.upstream(*spec.upstream)]):
@@ -196,6 +200,12 @@ def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
         "notes": notes,
     }
     return pl.DataFrame([row], schema=schema.JOBS)
+
+
+def _energy(job: Job, before: float | None, device: str | None) -> dict[str, float | None]:
+    """What the job's GPU has used since `before`; not known of a job that began in another process."""
+    now = None if job.clock.earlier else joules_used(device)
+    return {"gpu_joules": None if now is None or before is None else now - before}
 
 
 def _total_seconds() -> float:

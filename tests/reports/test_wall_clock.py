@@ -52,6 +52,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job(name: str, times: float) -> dict[str, Any]:
     taken = {f"{phase}_seconds": times * seconds for phase, seconds in (TAKEN | INSIDE).items()}
     about = {"spec_hash": name, "study": LONG.name, "gpu": "H100", "peak_memory_bytes": 2**30}
+    taken["gpu_joules"] = 1.8e6 * times
     return BASE["jobs"] | about | taken | {"total_seconds": times * sum(TAKEN.values())}
 
 
@@ -170,6 +171,9 @@ def test_the_page_shows_curves_against_seconds_and_the_phases_of_each_method(
     heads = re.findall(r'class="swatch phase-(\w+)"', section)
     assert heads == list(PHASES)
     assert "H100, 1 of 2 cores" in section
+    rows = section.partition("<tbody>")[2].split("</tr>")[: len(study.methods)]
+    shown = [re.findall(r"<td[^>]*>([^<]*)</td>$", row) for row in rows]
+    assert shown == [["1.00"]] * len(rows), "kWh: 3.6 megajoules"
 
 
 def test_seconds_of_training_are_those_of_each_runs_own_job(long: tuple[StudyPlan, Tables]):

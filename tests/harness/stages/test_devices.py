@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from documents.job import spec_file
-from harness.stages import devices
+from harness.engine.execution import Clock
+from harness.stages import devices, jobs
 from tests.conftest import ROOT
 from tests.harness.stages.test_jobs import SWEEP
 
@@ -172,3 +176,46 @@ def test_a_job_sees_one_gpu_or_none_before_its_backend_is_loaded(tmp_path: Path,
     )
     assert done.stdout.splitlines()[:2] == ["before []", f"visible {visible!r}"]
     assert ("GPU 5\n" in done.stderr) == (device == "gpu")
+
+
+class NoAnswer(Exception):
+    """As NVML's errors."""
+
+
+def driver() -> SimpleNamespace:
+    """A driver of two GPUs, of which it counts the millijoules of the first."""
+    handles = {0: "first", "GPU-aa": "first", 1: "second"}
+
+    def found(among: Mapping[Any, Any], name: Any) -> Any:
+        if name not in among:
+            raise NoAnswer("not found or not supported")
+        return among[name]
+
+    return SimpleNamespace(
+        NVMLError=NoAnswer,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=partial(found, handles),
+        nvmlDeviceGetHandleByUUID=partial(found, handles),
+        nvmlDeviceGetTotalEnergyConsumption=partial(found, {"first": 5000}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "joules"), [("0", 5.0), ("GPU-aa", 5.0), ("1", None), ("7", None), (None, None)]
+)
+def test_energy_is_what_the_driver_counts(
+    monkeypatch: pytest.MonkeyPatch, device: str | None, joules: float | None
+):
+    monkeypatch.setitem(sys.modules, "pynvml", driver())
+    assert devices.joules_used(device) == joules
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert devices.joules_used(device) is None, "without the package nobody tells"
+
+
+def test_a_job_that_began_in_another_process_has_no_energy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pynvml", driver())
+    job: Any = SimpleNamespace(clock=Clock())
+    assert jobs._energy(job, 2.0, "0") == {"gpu_joules": 3.0}
+    assert jobs._energy(job, None, None) == {"gpu_joules": None}
+    job.clock.take_over({"step": 1.0})
+    assert jobs._energy(job, 2.0, "0") == {"gpu_joules": None}
