@@ -34,6 +34,7 @@ MAY_IMPORT = {  # first-party packages, besides itself
 }
 PACKAGES = tuple(MAY_IMPORT)
 # one for the data that it carries, one for its command, one for a profile that names it
+OF_THE_CUDA_EXTRA = ("pynvml",)  # imported where it is installed
 UNIMPORTED = {"scikit-learn", "snakemake", "snakemake-executor-plugin-slurm"}
 ARRAYS_ONLY = {
     "PIL",
@@ -115,7 +116,7 @@ def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
         normal(distribution)
         for path in sources(*PACKAGES)
         for module in imports(path)
-        if (top := module.split(".")[0]) not in (*PACKAGES, *sys.stdlib_module_names)
+        if (top := module.split(".")[0]) not in (*PACKAGES, *sys.stdlib_module_names, *OF_THE_CUDA_EXTRA)
         for distribution in distributions[top]
     }
     bench = {normal(name) for name in extras["bench"]} | {"pytest"}
