@@ -61,11 +61,12 @@ def test_the_main_job_merges_all_runs(snakemake: Snakemake, project: Path):
 
 
 @pytest.mark.slow
-def test_as_many_jobs_on_gpus_run_at_once_as_snakemake_is_told(snakemake: Snakemake):
+def test_as_many_jobs_on_gpus_run_at_once_as_snakemake_is_told(snakemake: Snakemake, project: Path):
     """Here there is none, so that they end at once and say so."""
     limits = ("--cores", "2", "--resources", "gpu=1", "--until", "sweep")
     done = snakemake(*limits, *ASKED, changes=(*SMALL, ON_GPUS))
     assert "a GPU each for 9 jobs" in done.stdout
-    assert done.stdout.count("seed 0: error: InputError: device: gpu: JAX sees no GPU") == 2
-    begun_and_ended = re.findall(r"^(Job \d+: tiny|Finished jobid: \d+)", done.stdout, re.MULTILINE)
-    assert [what.partition(" ")[0] for what in begun_and_ended] == ["Job", "Finished"] * 2
+    assert done.stdout.count("error: study tiny, scale quick: device: gpu: JAX sees no GPU") == 2
+    begun_and_ended = re.findall(r"^(Job \d+: tiny|Error in rule sweep)", done.stdout, re.MULTILINE)
+    assert [what.partition(" ")[0] for what in begun_and_ended] == ["Job", "Error"] * 2
+    assert not list((project / "results/runs").rglob("*.parquet"))

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from documents.errors import InputError
 from documents.job import ChecksSpec, RunsSpec, read_spec
 from harness.engine.checkpoints import remove_with_empty_parents
 from harness.engine.execution import PHASES, Clock
@@ -80,8 +81,8 @@ def run_job(
         The job's folder.
 
     Raises:
-        InputError: for a damaged spec, sources that changed since it was planned, and a folder that cannot
-            take the tables.
+        InputError: for a damaged spec, sources that changed since it was planned, a GPU that is not there,
+            and a folder that cannot take the tables.
     """
     spec = read_spec(spec_path)
     check_unchanged(spec)
@@ -96,11 +97,13 @@ def run_job(
     ]
     attendance = attendance or Attendance()
     job = Job(spec, results, Clock(), threads, facts["machine"], attendance, keep_failed, checkpoint_minutes)
-    job.folder.mkdir(parents=True, exist_ok=True)
     if keep_failed and (job.folder / FAILED).exists():
         failures = json.loads((job.folder / FAILED).read_text())
         job.attendance.kept = {one["what"]: Failure(one["outcome"], one["reason"]) for one in failures}
         job.attendance.ended = Failure("interrupted", "never run with these settings, nor now (keep_failed)")
+    if job.attendance.ended is None:  # else nothing is computed
+        _check_device(job)
+    job.folder.mkdir(parents=True, exist_ok=True)
     with _interruptible(job.attendance.ended is None):
         try:
             notes = _computed(job)
@@ -118,6 +121,16 @@ def run_job(
             rmtree(job.folder / PARTS, ignore_errors=True)
             remove_with_empty_parents(checkpoints_folder(results, spec.name), parents=1)
     return job.folder
+
+
+def _check_device(job: Job) -> None:
+    """Refuse a GPU that is not there before anything is computed: no method is to blame for it."""
+    if job.spec.device == "cpu":
+        return
+    try:
+        job.engine("float32")
+    except InputError as error:
+        raise InputError(f"study {job.spec.study}, scale {job.spec.scale}: {error}") from error
 
 
 def _computed(job: Job) -> list[str]:

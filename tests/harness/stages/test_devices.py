@@ -172,8 +172,9 @@ def test_a_job_sees_one_gpu_or_none_before_its_backend_is_loaded(tmp_path: Path,
         env=os.environ | {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "5"},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    assert done.returncode == (2 if device == "gpu" else 0), done.stderr  # it says which, and is not there
     assert done.stdout.splitlines()[:2] == ["before []", f"visible {visible!r}"]
     assert ("GPU 5\n" in done.stderr) == (device == "gpu")
 

@@ -421,14 +421,19 @@ def test_a_damaged_basis_is_named_with_its_remedy(
     assert "delete the folder" in reason
 
 
-def test_a_gpu_that_is_not_there_is_a_failure_of_the_job(tmp_path: Path) -> None:
-    for backend in ("jax", "torch"):
-        spec = SWEEP.changed(bases=SWEEP.bases[:1], backend=backend, device="gpu")
-        folder = run(spec, tmp_path)
-        assert read(folder, "runs").is_empty(), "no method is to blame"
-        ((failure,),) = read(folder, "jobs")["failures"].to_list()
-        assert "device: gpu:" in failure["reason"]
-        assert "sees no GPU" in failure["reason"]
+@pytest.mark.parametrize("stage", ["bases", "sweep", "timing"])
+@pytest.mark.parametrize(("backend", "library"), [("jax", "JAX"), ("torch", "PyTorch")])
+def test_a_gpu_that_is_not_there_is_bad_input(
+    tmp_path: Path, stage: str, backend: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is computed or written, so that the same command does it all where there is one."""
+    changes: dict[str, Any] = {"backend": backend, "device": "gpu"}
+    spec = SWEEP.changed(**changes) if stage == "sweep" else of_stage(stage, **changes)
+    monkeypatch.setattr("harness.stages.jobs._computed", pytest.fail)
+    said = f"^study small, scale quick: device: gpu: {library} sees no GPU on this machine"
+    with pytest.raises(InputError, match=said):
+        run(spec, tmp_path)
+    assert not job_folder(tmp_path, spec).exists()
 
 
 @pytest.mark.parametrize("protocol", ["random_search", "halton_search"])
