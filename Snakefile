@@ -100,7 +100,6 @@ rule publish:
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
         name=PLAN.config.name,
-        folder=str(PLAN.published),
         waive=list(PLAN.config.waive),
         replaces=list(PLAN.config.replaces),
         readme=PLAN.readme_option,
@@ -108,7 +107,7 @@ rule publish:
         "publish: {params.name}"
     shell:
         "python -m curvebench sets publish --plan {input.plan:q} --name {params.name:q}"
-        " --folder {params.folder:q} {params.readme:q} --waive {params.waive:q}"
+        " {params.readme:q} --waive {params.waive:q}"
         " --replaces {params.replaces:q} 2>&1 | tee {log:q}"
 
 

@@ -194,7 +194,7 @@ def check_new_set(given: Namespace) -> None:
     from harness.interop.foreign import is_foreign
     from results.provenance import check_committed
 
-    check_name(given.publish, given.results / FOLDER.name)
+    check_name(given.publish, FOLDER)
     if given.problems or given.budget is not None:
         raise InputError("--publish: a set has all problems; leave --problems and --budget out")
     named = FILE.fullmatch(given.method.partition(":")[2] if is_foreign(given.method) else given.method)

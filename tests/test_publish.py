@@ -61,10 +61,13 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
     ],
     ids=["no name", "taken", "no set", "no place"],
 )
-def test_what_cannot_be_published_is_told(config: dict[str, str], told: str, tmp_path: Path):
+def test_what_cannot_be_published_is_told(
+    config: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
     write_study(tmp_path / "studies")
     (tmp_path / "results/published/there").mkdir(parents=True)
-    folders = {"study_folder": str(tmp_path / "studies"), "results": str(tmp_path / "results")}
+    folders = {"study_folder": str(tmp_path / "studies"), "results": str(tmp_path / "elsewhere")}
     plan = make_plan(read_config({"waive": "dirty", **folders, **config}))
     with pytest.raises(SystemExit, match=re.escape(told)):
         plan.wiring.to_publish(SimpleNamespace())

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from documents.archive import HERE, narrowed, read_archive, with_joined
 from documents.plan import ReportPlan, StudyPlan
 from documents.sets import FOLDER, SUMS
-from harness.planning.config import Config
 
 
-def archive_of(config: Config, asked: Collection[str], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
+def archive_of(asked: Collection[str], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
     """What is shown of the published sets beside the results.
 
     Args:
@@ -20,7 +19,7 @@ def archive_of(config: Config, asked: Collection[str], own: Sequence[StudyPlan])
     Raises:
         InputError: when a set is damaged, or a study that is run here cannot join the one that it names.
     """
-    whole = with_joined(read_archive(config.results / FOLDER.name), own)
+    whole = with_joined(read_archive(FOLDER), own)
     found = (_asked(plan, asked) for plan in whole)
     return tuple(plan for plan in found if plan.studies or plan.checks)
 
@@ -37,8 +36,8 @@ def _asked(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
     return narrowed(plan, studies, names).model_copy(update={"parity": None})
 
 
-def sums_of(config: Config, names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
+def sums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
     """The checksums of sets, and of those that join studies, which tell whether one of them is another."""
     joined = (place for study in studies for place in study.joined if place != HERE)
     places = dict.fromkeys((*names, *joined))
-    return [(config.results / FOLDER.name / place / SUMS).read_text() for place in places]
+    return [(FOLDER / place / SUMS).read_text() for place in places]

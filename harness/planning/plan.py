@@ -669,10 +669,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     named = (*names, *(one.study.joins for one in planned if one.study.joins)) if names else ()
     own_plans = [one.plan for one in planned]
-    archive = archive_of(config, named, own_plans)
-    sums = sums_of(
-        config, (plan.published for plan in archive), (one for plan in archive for one in plan.studies)
-    )
+    archive = archive_of(named, own_plans)
+    studies_of_sets = (one for plan in archive for one in plan.studies)
+    sums = sums_of((plan.published for plan in archive), studies_of_sets)
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
@@ -694,7 +693,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         kernels=_kernels(config.results),
         archive=tuple(with_figures(plan, archive_figures / plan.published) for plan in archive),
         archive_figures=archive_figures,
-        replaced=replaced_sets(config.results / PUBLISHED.name),
+        replaced=replaced_sets(PUBLISHED),
         census=() if names else _census(config, studies, claims, decided),
     )
 
@@ -747,7 +746,7 @@ def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: C
     plan = joined_here(planned.plan, archive)
     if not plan.joined:
         return planned
-    hash_ = _digest([plan.model_dump(mode="json"), sums_of(config, (), [plan])])
+    hash_ = _digest([plan.model_dump(mode="json"), sums_of((), [plan])])
     figures = plan.figures.with_name(f"{plan.name}.{config.scale}.{hash_}")
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 

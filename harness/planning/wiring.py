@@ -188,8 +188,8 @@ class Wiring(Document):
                 leaderboard; the files are not those of a commit. Of errors Snakemake would show a traceback.
         """
         try:
-            check_name(self.config.name, self.published)
-            check_replaced(self.config.replaces, self.published)
+            check_name(self.config.name, FOLDER)
+            check_replaced(self.config.replaces, FOLDER)
             if self.config.readme is not None:
                 check_page(self.config.readme)
             if "dirty" not in self.config.waive:
@@ -202,11 +202,6 @@ class Wiring(Document):
     def site_summary(self) -> str:
         """The file with which the site is complete: its summary."""
         return f"{self.results}/logs/site.summary.txt"
-
-    @property
-    def published(self) -> Path:
-        """The folder of published sets."""
-        return self.results / FOLDER.name
 
     @property
     def readme_option(self) -> list[str]:

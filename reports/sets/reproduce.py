@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from documents.archive import alone
 from documents.errors import InputError, unknown
 from documents.plan import ReportPlan, read_plan
 from documents.sets import PLAN
@@ -85,7 +86,7 @@ def environment() -> dict[str, str]:
 
 
 def run(called: Sequence[str]) -> ReportPlan:
-    """Run the command, in this Python's environment, and return the plan of what came out.
+    """Run the command, in this Python's environment, and return the plan of what came out of it alone.
 
     Raises:
         InputError: when Snakemake ends with an error.
@@ -94,7 +95,8 @@ def run(called: Sequence[str]) -> ReportPlan:
     if done.returncode:
         raise InputError("snakemake ended with an error, which stands above; mend it and try again")
     site = next(part.removeprefix("site=") for part in called if part.startswith("site="))
-    return read_plan(Path(site) / "plan.json")
+    plan = read_plan(Path(site) / "plan.json")
+    return plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:

@@ -14,8 +14,8 @@ from documents.document import Targets, targets_on
 from documents.errors import InputError
 from documents.method import OptimizerSpec
 from documents.plan import ReportPlan, StudyPlan, read_plan
+from documents.sets import FOLDER
 from harness.planning.archive import sums_of
-from harness.planning.config import Config
 from reports.boards.leaderboard import board_ranks
 from reports.boards.newcomer import as_text, newcomers
 from reports.figures import all_figures
@@ -175,13 +175,14 @@ def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: Report
     assert [len(plan.studies) for plan in shown_plans(own)] == [1, 0, 0], "the published one, with Lion"
 
 
-def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path):
+def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     for name in (field.published, "lion"):
-        (tmp_path / "published" / name).mkdir(parents=True)
-        (tmp_path / "published" / name / "SHA256SUMS").write_text(f"{name} 1")
+        (FOLDER / name).mkdir(parents=True)
+        (FOLDER / name / "SHA256SUMS").write_text(f"{name} 1")
     handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
     studies = with_joined((field, handed_in), [newcomer(field, "tiger")])[0].studies
-    sums = sums_of(Config(results=tmp_path), [field.published], studies)
+    sums = sums_of([field.published], studies)
     assert sums == [f"{field.published} 1", "lion 1"]
 
 

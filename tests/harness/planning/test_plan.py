@@ -297,7 +297,19 @@ def test_the_report_is_told_what_it_shows(config):
 def test_the_plan_is_read_back_as_it_was_written(config):
     report = make_plan(changed(config, study_folder=ROOT / "benchmarks/studies")).report
     assert report.studies
-    assert ReportPlan.model_validate_json(report.to_json()) == report
+    unplaced = tuple(one.model_copy(update={"path": Path()}) for one in report.archive)  # where it was read
+    assert ReportPlan.model_validate_json(report.to_json()) == report.model_copy(update={"archive": unplaced})
+
+
+def test_published_sets_are_read_wherever_results_go(config, monkeypatch, tmp_path):
+    sets = {path.parent.name for path in (ROOT / "results/published").glob("*/SHA256SUMS")}
+    report = make_plan(config).report
+    shown = {one.published for one in report.archive}
+    assert shown
+    assert shown <= sets
+    assert shown.isdisjoint(one.folder.name for one in report.replaced)
+    monkeypatch.chdir(tmp_path)  # of another project
+    assert not make_plan(config).report.archive
 
 
 def hashes(config, root):
