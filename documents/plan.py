@@ -322,7 +322,8 @@ class ReportPlan(Document):
         kernels: the folder where asv stores the speed of kernels; None where nothing is stored.
         code: the hash of the code that shows it.
         jobs: how many jobs it takes; 0 where that is not known.
-        folders: those of the configuration that are not where they are by default, by their key.
+        folders: those of the configuration that are not where they are by default, by their key; of data,
+            where one is named.
         published: the name of the published set that it shows, else empty.
         waived: what was waived for it, sentence by sentence.
         replaces: the sets that it replaces.

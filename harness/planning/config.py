@@ -110,8 +110,8 @@ class Config(Document):
 
     @property
     def other_folders(self) -> dict[str, str]:
-        """The folders that are not where they are by default, by their key."""
-        chosen = {"study_folder": STUDY_FOLDER, "results": RESULTS, "site": SITE}
+        """The folders that are not where they are by default, by their key; of data, where one is named."""
+        chosen = {"study_folder": STUDY_FOLDER, "results": RESULTS, "site": SITE, "data": None}
         return {key: str(getattr(self, key)) for key, usual in chosen.items() if getattr(self, key) != usual}
 
 

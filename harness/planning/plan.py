@@ -674,6 +674,8 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     sums = sums_of((plan.published for plan in archive), studies_of_sets)
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
+    folders = dict(config.other_folders)
+    folders.pop("study_folder", None)  # the studies of published sets are the checkout's
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
@@ -691,7 +693,10 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         claims=shown,
         reports_code=reports_code,
         kernels=_kernels(config.results),
-        archive=tuple(with_figures(plan, archive_figures / plan.published) for plan in archive),
+        archive=tuple(
+            with_figures(plan, archive_figures / plan.published).model_copy(update={"folders": folders})
+            for plan in archive
+        ),
         archive_figures=archive_figures,
         replaced=replaced_sets(PUBLISHED),
         census=() if names else _census(config, studies, claims, decided),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import pytest
 
 from documents.plan import ReportPlan, StudyPlan
+from harness.paths import STUDY_FOLDER
 from harness.planning.config import read_config
 from harness.planning.plan import make_plan
 from reports.claims.rerun import claim_with_repeats, command_of, study_commands
@@ -81,3 +85,16 @@ def test_a_plan_says_which_folders_are_not_the_usual_ones():
     assert make_plan(read_config({"studies": "logsumexp_2d"})).report.folders == {}
     raw = {"studies": "logsumexp_2d", "results": "elsewhere", "site": "pages"}
     assert make_plan(read_config(raw)).report.folders == {"results": "elsewhere", "site": "pages"}
+
+
+def test_what_reruns_a_study_reads_the_same_data_as_it_is_printed():
+    """Of what was run here and of a published set alike, the latter from the checkout's studies."""
+    raw = {"studies": "logsumexp_2d", "data": "my data", "study_folder": str(STUDY_FOLDER.absolute())}
+    report = make_plan(read_config(raw)).report
+    published = [one for one in report.archive if one.studies]
+    assert published
+    for plan, folder in [(report, raw["study_folder"]), *((one, str(STUDY_FOLDER)) for one in published)]:
+        command = study_commands(plan.studies[0], plan)[0].removeprefix(SNAKEMAKE)
+        asked = read_config(dict(item.split("=") for item in shlex.split(command)))
+        assert asked.data == Path("my data")
+        assert str(asked.study_folder) == folder
