@@ -58,9 +58,8 @@ def _is_of(claim: str, source: str, name: str) -> bool:
 
 
 def _ways() -> dict[str, tuple[str, str]]:
-    """By claim its source, and what decides it or is missing; none where studies or checks are broken."""
+    """By claim its source, and what decides it; none where studies or checks are broken."""
     from harness.checks import claims_by_id, file_of
-    from harness.planning.config import Config
     from harness.planning.studies import read_studies
 
     run = "snakemake --cores all reports --config studies="
@@ -74,11 +73,9 @@ def _ways() -> dict[str, tuple[str, str]]:
             name: (one.source, f"checks of {file_of(module)} decide it; run curvebench claims check {name}")
             for name, (module, one) in claims_by_id().items()
         }
-        census = Config().census()
     except InputError:
         return {}
-    further = {one.id: (one.source, f"no study of it yet; needs {one.needs}") for one in census if one.needs}
-    return {**of_studies, **of_checks, **further}
+    return {**of_studies, **of_checks}
 
 
 def _at_scale(study: Study, claim: Claim) -> str:

@@ -285,7 +285,7 @@ class UnrunClaim(Document):
     """A claim that neither what is run nor a published set decides, and why.
 
     Args:
-        study: the study or the module of checks that would decide it; empty where there is none.
+        study: the study or the module of checks that would decide it.
         scale: at which the study does; empty for that of the plan.
         cost: what that would cost, as far as the study's file says so.
     """
@@ -294,7 +294,7 @@ class UnrunClaim(Document):
     sentence: str
     source: str
     reason: str
-    study: str = ""
+    study: str
     scale: str = ""
     cost: str = ""
 

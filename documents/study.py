@@ -424,35 +424,10 @@ class Tour(Document):
     studies: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
-def _by_id(value: Any) -> Any:
-    return {"id": value} if isinstance(value, str) else value
-
-
-class CensusClaim(Document):
-    """A claim of a source: the id of one that a study or a check decides, or all of these of another.
-
-    Args:
-        needs: what there is to do before it can be decided.
-    """
-
-    id: Annotated[str, Field(min_length=1)]
-    sentence: str = ""
-    source: str = ""
-    needs: str = ""
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> CensusClaim:
-        if len({bool(text) for text in (self.sentence, self.source, self.needs)}) > 1:
-            raise ValueError(f"{self.id}: give sentence, source and needs, or its id alone")
-        return self
-
-
 class Census(Document):
-    """Every claim of some sources."""
+    """Every claim of some sources, by the id under which a study or a check decides it."""
 
-    claims: Annotated[
-        tuple[Annotated[CensusClaim, BeforeValidator(_by_id)], ...], Field(min_length=1, strict=False)
-    ]
+    claims: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
 Whole = TypeVar("Whole", Tour, Census)

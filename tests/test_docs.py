@@ -221,7 +221,6 @@ MODELS: dict[str, type[BaseModel]] = {
     "scales: a backend": study.BackendUse,
     "The tour": study.Tour,
     "The census": study.Census,
-    "The census: a claim that nothing decides": study.CensusClaim,
     "contributed": study.Contribution,
 }
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from documents.document import Document, explained
 from documents.errors import InputError, unknown
 from documents.sets import check_letters, check_waivers
-from documents.study import Census, CensusClaim, Tour, read_whole
+from documents.study import Census, Tour, read_whole
 from harness.backends import BACKENDS
 from harness.paths import RESULTS, SITE, STUDY_FOLDER
 
@@ -99,8 +99,8 @@ class Config(Document):
             return self
         return self.model_copy(update={"studies": read_whole(tour, "a tour", Tour).studies})
 
-    def census(self) -> tuple[CensusClaim, ...]:
-        """Every claim of the sources; none without a file of them.
+    def census(self) -> tuple[str, ...]:
+        """The ids of every claim of the sources; none without a file of them.
 
         Raises:
             InputError: when the file is damaged.

@@ -716,12 +716,11 @@ def _census(
     checked: Mapping[str, tuple[str, PropertyClaim]],
     decided: Collection[str],
 ) -> tuple[UnrunClaim, ...]:
-    """The claims of the census, of studies and of checks that are not decided, and why not.
+    """The claims of studies and of checks that are not decided, and why not.
 
     Raises:
-        InputError: when the census is damaged, or does not tell what nothing decides, or tells it twice.
+        InputError: when the census is damaged, or names a claim that none of these decides.
     """
-    path, census = config.study_folder.parent / CENSUS, config.census()
     unrun = partial(UnrunClaim.taken_from, reason="neither run here nor published")
     known = {
         one.id: unrun(
@@ -734,16 +733,11 @@ def _census(
         for one in deciding(study, config.scale)["claims"]
     }
     known |= {name: unrun(one, study=file_of(module)) for name, (module, one) in checked.items()}
-    for claim in census:
-        if bool(claim.needs) == (claim.id in known):
-            home = f"is decided by {known[claim.id].study}; give its id alone" if claim.needs else ""
-            raise InputError(f"{path}: {claim.id}: {home or 'is decided by nothing; say what it needs'}")
-    without = (
-        UnrunClaim.taken_from(claim, reason=f"no study of it yet; needs {claim.needs}")
-        for claim in census
-        if claim.needs
-    )
-    return (*(claim for claim in known.values() if claim.id not in decided), *without)
+    for claim in config.census():
+        if claim not in known:
+            path = config.study_folder.parent / CENSUS
+            raise InputError(f"{path}: {unknown('the suite', 'claim', claim, known)}")
+    return tuple(claim for claim in known.values() if claim.id not in decided)
 
 
 def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:

@@ -199,7 +199,7 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
             "beyond_seeds": False,
             "tuning_seeds_needed": None,
             "page": _place(one.id),
-            "command": command_of(one.id, one.scale or plan.scale, plan.folders) if one.study else None,
+            "command": command_of(one.id, one.scale or plan.scale, plan.folders),
         }
         for one in plan.census
     ]

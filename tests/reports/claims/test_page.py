@@ -110,15 +110,16 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
     assert not convex["exploratory"]
 
 
-def test_a_claim_that_nothing_decides_has_a_row_like_the_others(report: Report, page: dict[str, Any]):
-    needs = UnrunClaim(id="symo.mean", sentence="It is 0.", source="004 B", reason="no study of it yet")
-    late = replace(needs, id="egop.late", study="late", cost="a day of a GPU")
-    plan = replace(report.plan, census=(needs, late))
-    by_needs, by_study = unrun_entries(plan)
-    assert (by_needs["cost"], by_study["cost"]) == ("", "a day of a GPU")
-    assert {*by_needs} == {*page["claims"][0]}
-    assert (by_needs["verdict"], by_needs["reason"], by_needs["command"]) == ("not run", needs.reason, None)
-    assert "studies=egop.late " in by_study["command"]
+def test_a_claim_that_was_neither_run_nor_published_has_a_row_like_the_others(
+    report: Report, page: dict[str, Any]
+):
+    said = {"sentence": "It is 0.", "source": "000", "reason": "neither run here nor published"}
+    late = UnrunClaim(id="egop.late", **said, study="late", cost="a day of a GPU")
+    plan = replace(report.plan, census=(late,))
+    (entry,) = unrun_entries(plan)
+    assert {*entry} == {*page["claims"][0]}
+    assert (entry["verdict"], entry["reason"], entry["cost"]) == ("not run", late.reason, late.cost)
+    assert "studies=egop.late " in entry["command"]
     assert {*unrun(plan)[0]} == {*listed(plan, read_verdicts(plan))[0]}, "programs get the same keys"
 
 
