@@ -181,6 +181,7 @@ TABLE = [
     Case("clipping to nothing", checks(("stop: {", "clip_gradient_norm: 0\nstop: {")), ("tiny.yaml: clip_gradient_norm: 0", "greater than 0")),
     Case("no parts", checks(("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 0")), ("scales.quick.gradient_accumulation: 0", "greater than or equal to 1")),
     Case("parts of no minibatch", checks(("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 2")), ("scales.quick.gradient_accumulation: least_squares has no minibatches to cut", "give its batch_size")),
+    Case("parts of half a pair of images", checks((WORKLOAD, "workload: {image_vit: {batch_size: 12}}"), ("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 4")), ("tiny.yaml: scales.quick.gradient_accumulation: 4 cuts the batch_size of image_vit, 12, into parts: batch_size = 3 is odd", "in pairs")),
     Case("parts that do not divide", checks((WORKLOAD, "workload: {digits_mlp: {batch_size: 100}}"), ("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 3")), ("scales.quick.gradient_accumulation: 3 does not divide the batch_size of digits_mlp, 100", "a multiple of 3")),
     Case("split that is not there", checks(("evaluations: 4", "evaluations: 4\n    evaluated_splits: [train, tset]")), ("scales.quick.evaluated_splits:", "has no split 'tset'", "train")),
     Case("split twice", checks(("evaluations: 4", "evaluations: 4\n    evaluated_splits: [train, train]")), ("scales.quick.evaluated_splits: 'train' stands here twice",)),

@@ -734,6 +734,11 @@ def _check_accumulation(
         elif batch_size % parts:
             remedy = f"give a divisor of it, or a batch_size that is a multiple of {parts}"
             report(key, f"{parts} does not divide the batch_size of {spec.name}, {batch_size}; {remedy}")
+        else:
+            try:  # each part is a batch to the workload
+                find_workload(spec.locator).check({**spec.settings, "batch_size": batch_size // parts})
+            except ValueError as error:
+                report(key, f"{parts} cuts the batch_size of {spec.name}, {batch_size}, into parts: {error}")
     for optimizer in optimizers_:
         rule = rule_of(optimizer)
         try:
