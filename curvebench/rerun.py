@@ -15,11 +15,12 @@ import polars as pl
 
 from documents.errors import InputError
 from documents.job import BasesSpec, JobSpec, runs_spec
-from documents.method import WorkloadSpec
+from documents.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from documents.plan import ReportPlan, StudyPlan
+from documents.values import Option
 from harness.engine.execution import Clock
 from harness.precision import POLICIES
-from harness.registry import find_workload
+from harness.registry import find_rule, find_workload
 from harness.stages.basis_jobs import estimate_bases
 from harness.stages.job import Job, estimated_at
 from harness.stages.run_jobs import run_lanes
@@ -144,7 +145,31 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
     except Exception as error:
         return Reexecution(name, missing=f"{type(error).__name__}: {error}")
     found, largest = differences(record(row, curve), anew)
-    return Reexecution(name, tuple(found), largest=largest)
+    return Reexecution(name, tuple([*found, *defaults_taken(study, row)] if found else ()), largest=largest)
+
+
+def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
+    """What the plan does not name of a run, mostly options and settings that came later, in sentences."""
+    optimizer, basis, workload = _parts(study, row)
+    kinds: dict[str, tuple[Mapping[str, Option], Mapping[str, Any]]] = {
+        f"option of {optimizer.label}": (find_rule(optimizer.locator).options, optimizer.options),
+        f"option of {basis.label}": (bases()[basis.name].options, basis.options),
+        f"setting of {workload.name}": (find_workload(workload.locator).settings, workload.settings),
+    }
+    return [
+        f"the plan names no {name}, {kind}: computed anew with its default of today, {about.default!r}"
+        for kind, (known, given) in kinds.items()
+        for name, about in known.items()
+        if name not in given
+    ]
+
+
+def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, BasisSpec, WorkloadSpec]:
+    """The optimizer, the basis and the workload of a run, as the plan has them."""
+    (basis,) = (one for one in study.bases if one.label == row["basis"])
+    (workload,) = (one for one in study.workloads if one.name == row["workload"])
+    named = WorkloadSpec(workload.name, workload.settings, workload.locator or workload.name)
+    return study.optimizer(row["optimizer"]), basis, named
 
 
 # --- computing -----------------------------------------------------------------------------------
@@ -161,11 +186,9 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     Raises:
         InputError, DataMissing: when something that the plan names is not here.
     """
-    optimizer = study.optimizer(row["optimizer"])
-    (basis,) = (one for one in study.bases if one.label == row["basis"])
-    (workload,) = (one for one in study.workloads if one.name == row["workload"])
-    locator = workload.locator or workload.name
-    settings = find_workload(locator).complete(workload.settings)
+    optimizer, basis, workload = _parts(study, row)
+    found = find_workload(workload.locator)
+    workload = replace(workload, settings=found.complete(workload.settings))
     basis = replace(basis, options=bases()[basis.name].complete(basis.options))
     recorded = {item["name"]: item["value"] for item in row["hyperparameters"] or []}
     recorded["learning_rate"] = row["learning_rate"]
@@ -173,7 +196,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWINS)]
     shared: dict[str, Any] = {
         "scale": scale,
-        "workloads": (WorkloadSpec(workload.name, settings, locator),),
+        "workloads": (workload,),
         "bases": (basis,),
         "seeds": (row["seed"],),
         "sources": {},
@@ -182,7 +205,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     }
     upstream: dict[str, tuple[str, ...]] = {}
     if bases()[basis.name].estimated:
-        backend, device = estimated_at(find_workload(locator), study.backends[0], row["device"])
+        backend, device = estimated_at(found, study.backends[0], row["device"])
         first = BasesSpec(stage="bases", study=study.name, backend=backend, device=device, **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}

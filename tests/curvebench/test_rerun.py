@@ -138,6 +138,18 @@ def test_a_run_at_another_setting_is_found(plan: ReportPlan, column: str, change
     assert any(each.startswith(told) for each in cell.found), cell.found
 
 
+def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(plan: ReportPlan):
+    """Which a rule, a basis or a workload has had since: where runs agree nothing is said of them."""
+    (study,), own = plan.studies, row(plan, basis="egop")
+    adam, *others = study.optimizers
+    options = {name: value for name, value in adam.options.items() if name != "nesterov"}
+    older = study.model_copy(update={"optimizers": (replace(adam, options=options), *others)})
+    said = "the plan names no nesterov, option of adam: computed anew with its default of today, False"
+    assert compute(older, plan.scale, own).found == ()
+    assert compute(older, plan.scale, {**own, "steps": 19}).found[1:] == (said,)
+    assert len(compute(study, plan.scale, {**own, "steps": 19}).found) == 1
+
+
 def test_what_cannot_be_computed_is_told_and_is_no_difference(plan: ReportPlan):
     study = plan.studies[0]
     named = (replace(study.optimizers[0], locator="elsewhere:nothing"),)
