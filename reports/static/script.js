@@ -360,6 +360,11 @@
     read();
   }
 
+  // Pictures wait until the page is read, not until they are scrolled to: on paper they would be missing.
+  function pictures() {
+    document.querySelectorAll("img[loading]").forEach((each) => { each.loading = "eager"; });
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     themeButton();
     sorting();
@@ -367,5 +372,6 @@
     tips();
     comparing();
     taking();
+    pictures();
   });
 })();

@@ -603,6 +603,13 @@ def test_on_paper_pages_are_light_whole_and_without_navigation(page: Any, report
     assert page.get_by_text("one miss is enough for it not to hold").bounding_box()["height"] > 0
 
 
+def test_pictures_are_there_when_a_page_is_loaded_however_far_down(page: Any, report: Report):
+    page.goto((report.site / "study_digits_mlp.html").as_uri(), wait_until="load")
+    there = page.locator("img").evaluate_all("all => all.map(one => one.complete && one.naturalWidth > 0)")
+    assert len(there) > 3
+    assert all(there), "printed, or pictured whole"
+
+
 @pytest.mark.long  # the pages of 13 studies
 def test_many_studies_share_a_menu(page: Any, tmp_path: Path):
     few = Shape(optimizers=("sgd",), bases=("identity",), backends=("jax",), seeds=(1,), tuning_seeds=())
