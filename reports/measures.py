@@ -13,11 +13,13 @@ from documents.plan import StudyPlan, WorkloadPlan
 from reports.statistics.medians import medians, quartile_bands
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
+from reports.statistics.selection import least_p_value
 from results.intervals import MedianInterval, median_interval
 from results.outcomes import failed, missing
 from results.reading import named
 from results.schema import TUNING
 from results.tuning import Judge, Tried, tried, worst
+from results.verdicts import ALPHA
 
 CELL = ("workload", "backend", "method")
 NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
@@ -133,6 +135,12 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
         return set()
     best = min(finite.values()) if study.direction == "minimize" else max(finite.values())
     return {name for name, median in finite.items() if tied(median, best)}
+
+
+def can_be_told(found: Mapping[str, MedianInterval]) -> bool:
+    """Whether seeds are enough to tell a method from the others; with fewer none is called the best."""
+    seeds = max((value.count for value in found.values()), default=0)
+    return least_p_value(seeds, len(found)) <= ALPHA
 
 
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from documents.sources import Source, source_of
 from documents.tuning import TwoStageSweep
 from reports.measures import (
     best_methods,
+    can_be_told,
     complete_interval,
     evaluations_to_target,
     final_runs,
@@ -40,7 +41,12 @@ Studies = Sequence[tuple[StudyPlan, Tables]]
 
 @dataclass(frozen=True)
 class Column:
-    """One workload of one study; `seeds` is the most that a method has."""
+    """One workload of one study.
+
+    Args:
+        seeds: the most that a method has.
+        told: whether they are enough to tell a method from the others.
+    """
 
     study: str
     workload: str
@@ -50,6 +56,7 @@ class Column:
     target: tuple[str, float] | None
     stop: float | None
     seeds: int
+    told: bool
 
 
 @dataclass(frozen=True)
@@ -168,6 +175,12 @@ class Board:
     def entries(self) -> list[BoardEntry]:
         """Those of all methods, row by row."""
         return [entry for row in self.rows for entry in row.entries if entry is not None]
+
+    @property
+    def leader(self) -> MethodRow | None:
+        """The method that is first; None where seeds are too few for an interval of what orders the rows."""
+        by = self.rows[0].score or self.rows[0].mean_rank
+        return self.rows[0] if by and by.low is not None else None
 
     @property
     def timed(self) -> bool:
@@ -380,6 +393,7 @@ def _cell(
         target=target,
         stop=study.stop.get(study.metric),
         seeds=max(value.count for value in summary.values()),
+        told=can_be_told(summary),
     )
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(

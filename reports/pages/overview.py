@@ -49,6 +49,11 @@ class BestMethods:
         return self.methods[0]
 
     @property
+    def told(self) -> bool:
+        """Whether the seeds are enough to tell a method from the others."""
+        return self.least <= ALPHA
+
+    @property
     def others(self) -> tuple[str, ...]:
         """The others that may be the best."""
         return self.methods[1:]
@@ -114,7 +119,9 @@ class Answer:
 
     @property
     def winners(self) -> tuple[Winner, ...]:
-        """The method to use and, where it is another one, the one that ends best."""
+        """The method to use and, if it is another, the one that ends best; none where seeds are too few."""
+        if not self.use.best.told:
+            return ()
         return (self.use,) if self.agree else (self.use, self.ends)
 
 
@@ -186,4 +193,4 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
     best = sorted((name for name in order if name in kept), key=lambda name: sign * found[name])
     lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))
     methods = (lead, *(name for name in best if name != lead))
-    return BestMethods(methods, beaten, float(chosen["least"].max()))  # type: ignore[arg-type]
+    return BestMethods(methods, beaten, float(chosen["least"].min()))  # type: ignore[arg-type]

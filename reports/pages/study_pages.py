@@ -21,6 +21,7 @@ from reports.figures.drawing import MANIFEST
 from reports.measures import (
     CELL,
     best_methods,
+    can_be_told,
     chosen_rates,
     complete_interval,
     evaluations_to_target,
@@ -147,7 +148,8 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     ]
     totals = _by_method(outcome_counts(final))
     headline = columns[study.metric, study.which]
-    best = best_methods(study, {method: value.median for method, value in headline.items()})
+    medians = {method: value.median for method, value in headline.items()}
+    best = best_methods(study, medians) if can_be_told(headline) else set()
     joined = {method for one in study.joining for method in one.methods}
     rows = []
     for method in sorted(

@@ -9,6 +9,11 @@ from reports.statistics.paired import Direction, sign_p_value, ties_against
 from reports.statistics.ranks import present_values, tied
 
 
+def least_p_value(pairs: int, methods: int) -> float:
+    """The smallest p-value that so many pairs permit a method that is tested against all others; 1 of one."""
+    return min(1.0, (methods - 1) * 0.5**pairs) if methods > 1 else 1.0
+
+
 def best_set(
     frame: pl.DataFrame, direction: Direction, alpha: float, negligible: float = 0.0
 ) -> pl.DataFrame:
@@ -52,7 +57,7 @@ def best_set(
             p_values.append(sign_p_value(ties_against(differences, 0.0)))
             pairs.append(len(own))
         opponents = max(1, len(p_values))
-        least = min(1.0, opponents * 0.5 ** max(pairs))
+        least = least_p_value(max(pairs), len(p_values) + 1)
         rows.append((name, opponents * min(p_values, default=1.0) > alpha, least))
     schema = {"method": frame.schema["method"], "kept": pl.Boolean(), "least": pl.Float64()}
     return pl.DataFrame(rows, schema=schema, orient="row")

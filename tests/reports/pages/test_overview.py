@@ -112,10 +112,29 @@ def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, table
     assert not found.use.best.beaten
     assert len(found.use.best.methods) == 6
     told = sentence(found)
-    assert told.startswith(
-        "Uncertain: with 3 seeds none of 6 methods can be distinguished from another, and so few seeds cannot"
+    assert told == (
+        "Undecided: 3 seeds cannot tell one of 6 methods from another (least corrected p 0.625), "
+        "and none is called first or best."
     )
-    assert "0.625" in told
+    assert found.winners == ()
+
+
+def test_where_seeds_are_too_few_no_page_calls_a_method_first_or_best(tmp_path: Path):
+    few = Shape("few", ("one", "two"), ("sgd", "adam"), ("identity",), ("jax",), seeds=(1000,))
+    plan = write_plan(tmp_path, [few])
+    raw = json.loads(plan.read_text())
+    raw["studies"][0]["claims"] = []
+    plan.write_text(json.dumps(raw))
+    leave_figures_out(tmp_path, "few")
+    site = site_of(plan, tmp_path)
+    names = ("index", "study_few", "leaderboard")
+    index, study, board = ((site / f"{name}.html").read_text() for name in names)
+    assert "Undecided: 1 seed cannot tell one of 2 methods from another (least corrected p 0.500)" in index
+    assert "first to target" not in index
+    assert '<span class="range block">ends best' not in index
+    assert "None of 2 methods on 2 problems is called first: too few seeds for an interval." in study
+    assert "is first of" not in study
+    assert "lead-tag" not in study + board
 
 
 def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
