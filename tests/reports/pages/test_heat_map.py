@@ -48,7 +48,9 @@ def test_cells_are_ratios_to_the_best_and_misses(found: list[Answer]):
     assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
     shown = words_of("heat.jinja", "heat_table", heat, lambda answer: "", "map")
     assert re.findall(r'<td class="heat-\d">([^<]*)<', shown)[:3] == ["1", "1.1", "∞"], "1 is the best alone"
-    assert "miss the target, or diverge" in words_of("heat.jinja", "heat_words")
+    words = words_of("heat.jinja", "heat_words")
+    assert "miss the target, or diverge" in words
+    assert "a loss over the least, an accuracy (or else what is to be large) the other way round" in words
 
 
 def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
