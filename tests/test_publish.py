@@ -92,9 +92,10 @@ def test_a_report_becomes_a_set_and_a_page_that_is_named_shows_its_leaderboard(
 ):
     readme = project / "README.md"
     before = readme.read_text()
-    done = publish("name=alone.quick", "waive=dirty")
+    done = publish("name=alone.quick", "waive=dirty", "results=elsewhere", "site=elsewhere/site")
     assert done.returncode == 0, done.stdout
     assert readme.read_text() == before
+    assert (project / "results/published/alone.quick").is_dir(), "wherever results go"
     done = publish("name=toy.quick", "waive=dirty", "readme=README.md")
     assert done.returncode == 0, done.stdout
     assert (project / "reports/site/index.html").is_file()
