@@ -137,8 +137,8 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
     return {name for name, median in finite.items() if tied(median, best)}
 
 
-def can_be_told(found: Mapping[str, MedianInterval]) -> bool:
-    """Whether seeds are enough to tell a method from the others; with fewer none is called the best."""
+def enough_seeds(found: Mapping[str, MedianInterval]) -> bool:
+    """Whether seeds are enough to distinguish a method from the others; else none is called the best."""
     seeds = max((value.count for value in found.values()), default=0)
     return least_p_value(seeds, len(found)) <= ALPHA
 

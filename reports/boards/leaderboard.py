@@ -15,8 +15,8 @@ from documents.sources import Source, source_of
 from documents.tuning import TwoStageSweep
 from reports.measures import (
     best_methods,
-    can_be_told,
     complete_interval,
+    enough_seeds,
     evaluations_to_target,
     final_runs,
     median_by_method,
@@ -45,7 +45,7 @@ class Column:
 
     Args:
         seeds: the most that a method has.
-        told: whether they are enough to tell a method from the others.
+        enough_seeds: to distinguish a method from the others.
     """
 
     study: str
@@ -56,7 +56,7 @@ class Column:
     target: tuple[str, float] | None
     stop: float | None
     seeds: int
-    told: bool
+    enough_seeds: bool
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ def _cell(
         target=target,
         stop=study.stop.get(study.metric),
         seeds=max(value.count for value in summary.values()),
-        told=can_be_told(summary),
+        enough_seeds=enough_seeds(summary),
     )
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(

@@ -21,8 +21,8 @@ class HeatCell:
     """A method on a problem.
 
     Args:
-        ratio: to the best median (of what is to be large the best one to it), 1 or more; infinite where half of
-            its runs missed the target.
+        ratio: to the best median (of what is to be large the best one to it), 1 or more; infinite where half
+            of its runs missed the target.
         level: of the colour, 0 the best and 5 a miss.
         best: whether it reached the target and cannot be distinguished from the best.
     """

@@ -49,8 +49,8 @@ class BestMethods:
         return self.methods[0]
 
     @property
-    def told(self) -> bool:
-        """Whether the seeds are enough to tell a method from the others."""
+    def enough_seeds(self) -> bool:
+        """Whether the seeds are enough to distinguish a method from the others."""
         return self.least <= ALPHA
 
     @property
@@ -120,7 +120,7 @@ class Answer:
     @property
     def winners(self) -> tuple[Winner, ...]:
         """The method to use and, if it is another, the one that ends best; none where seeds are too few."""
-        if not self.use.best.told:
+        if not self.use.best.enough_seeds:
             return ()
         return (self.use,) if self.agree else (self.use, self.ends)
 

@@ -21,9 +21,9 @@ from reports.figures.drawing import MANIFEST
 from reports.measures import (
     CELL,
     best_methods,
-    can_be_told,
     chosen_rates,
     complete_interval,
+    enough_seeds,
     evaluations_to_target,
     final_runs,
     median_by_method,
@@ -149,7 +149,7 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     totals = _by_method(outcome_counts(final))
     headline = columns[study.metric, study.which]
     medians = {method: value.median for method, value in headline.items()}
-    best = best_methods(study, medians) if can_be_told(headline) else set()
+    best = best_methods(study, medians) if enough_seeds(headline) else set()
     joined = {method for one in study.joining for method in one.methods}
     rows = []
     for method in sorted(
