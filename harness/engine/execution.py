@@ -392,8 +392,14 @@ def rule_held(rule: Rule, policy: Policy) -> Rule:
     return rule if as_computed else with_parameters_in_half(rule)
 
 
-def load(bundle: Bundle, engine: Engine) -> Loaded:
+def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
     """Move a bundle to its device and build its program; call inside the engine's context.
+
+    Args:
+        bundle: what is moved.
+        engine: the backend.
+        clock: takes the seconds: of moving, data; of the first state, compile, since it takes what
+            tracing and compiling its operations does.
 
     Raises:
         OptionError: for a precision of parameters that the rule does not run in.
@@ -414,28 +420,32 @@ def load(bundle: Bundle, engine: Engine) -> Loaded:
         accumulate=engine.accumulate,
         averages_losses=MINIBATCH_LOSS in workload.metrics,
     )
-    splits = {
-        split: {name: ops.asarray(array) for name, array in _stacked(bundle, split, arrays_of).items()}
-        for split in bundle.problems[0].splits
-        if is_held(workload, split)
-    }
-    constants = Constants(
-        data={} if workload.streamed else splits["train"],
-        rows=None if shared or bundle.orders is None else ops.asarray(np.arange(seeds)[:, None]),
-        matrices=tuple(ops.bases(matrix) for matrix in bundle.matrices.values()),
-        hyper={
-            name: ops.asarray(np.asarray(values, np.float64).reshape(1, -1, 1))
-            for name, values in bundle.hyperparameters.items()
-        },
-    )
 
     def lanes(values: Sequence[np.ndarray]) -> Any:
         stacked = np.stack(values)[:, None]
         return ops.asarray(np.repeat(stacked, settings, axis=1))
 
-    params = {name: lanes([p.parameters[name] for p in bundle.problems]) for name in lay.parameters}
-    model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
-    return Loaded(program, program.start(params, model, constants), constants, splits)
+    clock = clock or Clock()
+    with clock.phase("data"):
+        splits = {
+            split: {name: ops.asarray(array) for name, array in _stacked(bundle, split, arrays_of).items()}
+            for split in bundle.problems[0].splits
+            if is_held(workload, split)
+        }
+        constants = Constants(
+            data={} if workload.streamed else splits["train"],
+            rows=None if shared or bundle.orders is None else ops.asarray(np.arange(seeds)[:, None]),
+            matrices=tuple(ops.bases(matrix) for matrix in bundle.matrices.values()),
+            hyper={
+                name: ops.asarray(np.asarray(values, np.float64).reshape(1, -1, 1))
+                for name, values in bundle.hyperparameters.items()
+            },
+        )
+        params = {name: lanes([p.parameters[name] for p in bundle.problems]) for name in lay.parameters}
+        model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
+    with clock.phase("compile"):
+        carry = program.start(params, model, constants)
+    return Loaded(program, carry, constants, splits)
 
 
 Evaluate = Callable[[Carry, Constants], dict[str, np.ndarray]]
@@ -728,8 +738,8 @@ def execute(
     ]
     with engine.context(), ExitStack() as stack:
         record, keeper = Record.of(bundle), None
+        loaded = load(bundle, engine, clock)
         with clock.phase("data"):
-            loaded = load(bundle, engine)
             engine.finish(loaded.carry)
         if checkpoints is not None:
             keeper = _Keeper(checkpoints, engine, clock, record)

@@ -192,8 +192,7 @@ def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
     """The path of a bundle's first lane."""
     found = Trajectory([], [], [])
     with made.context():
-        with clock.phase("data"):
-            loaded = load(bundle, made)
+        loaded = load(bundle, made, clock)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
         with clock.phase("compile"):
             segment = made.segment(program, carry, constants, stretch_inputs(bundle, made, 0, 1), STEPS)
