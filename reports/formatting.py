@@ -121,9 +121,9 @@ def power_of_ten(value: float, _: Any = None) -> str:
     exponent = math.floor(math.log10(value) + 1e-9)
     mantissa = value / 10**exponent
     if -2 <= exponent <= 2:
-        return f"{value:.3g}"
+        return f"{value:.6g}"
     power = f"10{str(exponent).translate(SUPERSCRIPTS)}"
-    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.3g}×{power}"
+    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.6g}×{power}"
 
 
 def interval(low: Any, high: Any) -> str:

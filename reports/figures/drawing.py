@@ -27,6 +27,7 @@ PANEL = (2.6, 1.6)  # width and height of a panel, inches
 BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
 ROUNDING = 1e-12  # relative to the largest value, or to the loss, which is of the order of 1
+NARROW = 5.0  # the ratio of the ends of a logarithmic axis up to which its marks are those of a linear one
 TICK_PAD = 7.0  # between a panel and the labels of its ticks, points
 TITLE = 0.22  # height of the titles of panels, inches
 LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
@@ -188,7 +189,9 @@ def plain_ticks(panel: Axes, decades: float) -> None:
         if axis.get_scale() == "log":
             low, high = axis.get_view_interval()
             few = low <= 0 or math.log10(high / low) < decades
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7))
+            narrow = 0 < high <= NARROW * low  # it may hold only one of 1, 2 and 5
+            marks = LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7)
+            axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]) if narrow else marks)
             axis.set_major_formatter(FuncFormatter(power_of_ten))
             axis.set_minor_locator(NullLocator())
         else:

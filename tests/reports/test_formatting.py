@@ -57,6 +57,7 @@ def test_small_formats():
         "0.500", "1.0000", "1.0059", "0.9997", "1.01", "1,234", "2.00×10⁻⁶", "∞", "—"]  # fmt: skip
     assert metric_name("train_loss") == "training loss"
     assert [power_of_ten(value) for value in (0.1, 1e-3, 2e-5)] == ["0.1", "10⁻³", "2×10⁻⁵"]
+    assert [power_of_ten(value) for value in (1.605, 1.61)] == ["1.605", "1.61"], "neighbours differ"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_counts_that_stand_together_have_as_many_decimals(together, texts):
         ([*COVERED, RANGE], "seeds", "3 seeds: the range covers the median with 75.0 %."),
         (COVERED, "seeds", ""),
         ([*COVERED, NARROW], "pairs", "10 pairs: intervals cover the median with 90.0 %."),
-        ([median_interval([1.0])], "seeds", "1 seed: the range covers the median with 0.0 %."),
+        ([median_interval([1.0])], "seeds", "1 seed: the range is the value itself."),
         ([None], "seeds", ""),
     ],
 )
