@@ -137,10 +137,13 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
     return {name for name, median in finite.items() if tied(median, best)}
 
 
-def enough_seeds(found: Mapping[str, MedianInterval]) -> bool:
-    """Whether seeds are enough to distinguish a method from the others; else none is called the best."""
-    seeds = max((value.count for value in found.values()), default=0)
-    return least_p_value(seeds, len(found)) <= ALPHA
+def enough_seeds(values: pl.DataFrame) -> bool:
+    """Whether shared seeds are enough to distinguish a method from others; else none is called the best.
+
+    Args:
+        values: columns method, seed, value.
+    """
+    return least_p_value(values) <= ALPHA
 
 
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -133,14 +133,14 @@ def with_method(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_schema(file: Path, wanted: pl.Schema, added: Sequence[str]) -> None:
-    """Raise InputError unless the file's footer declares the wanted columns, with or without those added."""
+    """Raise InputError unless the file's footer declares the wanted columns, but for some of those added."""
     try:
         given = pl.scan_parquet(file, glob=False).collect_schema()
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; {_remedy(file)}") from error
     except (OSError, *DAMAGE) as error:
         raise _damaged(file, error) from error
-    if given in (wanted, {name: dtype for name, dtype in wanted.items() if name not in added}):
+    if given == {name: dtype for name, dtype in wanted.items() if name in given or name not in added}:
         return
     remedy = f"another version wrote the file; {_remedy(file)}"
     for name, dtype in wanted.items():

@@ -124,7 +124,7 @@ JOBS = _schema(
         "device": pl.String,
         **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
         "peak_memory_bytes": pl.Int64,
-        "gpu_joules": pl.Float64,  # null where the driver does not tell, and of a job in several processes
+        "gpu_joules": pl.Float64,  # of this process; null where the driver does not tell, or a run went on
         "started": pl.String,  # UTC, ISO 8601
         "machine": pl.String,
         "cpu": pl.String,

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # what CUDA, and so PyTorch and JAX, may see of the devices
-ORDER = "CUDA_DEVICE_ORDER"  # in which CUDA numbers them; by default not as the driver does
+ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # how CUDA numbers them; by default not as the driver does
 EVERY = 1.0  # seconds between looks at devices that are taken
 DEVICE_FILE = re.compile(r"nvidia\d+")
 
@@ -87,7 +87,7 @@ def take_device() -> str | None:
             _say(f"{several} taken by other jobs ({', '.join(known)}, {folder}): waiting for one")
         time.sleep(EVERY)
     os.environ[VISIBLE] = taken
-    os.environ.setdefault(ORDER, "PCI_BUS_ID")
+    os.environ.setdefault(ORDER, BY_BUS)
     _say(f"GPU {taken}")
     return taken
 
@@ -99,9 +99,11 @@ def joules_used(device: str | None) -> float | None:
         device: its number or UUID, as `take_device` returns it; None: there is none.
 
     Returns:
-        None where nobody tells: no GPU, one before Volta, a part of one (MIG), or no package nvidia-ml-py.
+        None where nobody tells: no GPU, one before Volta, a part of one (MIG), a number in another order than
+        the driver's, or no package nvidia-ml-py.
     """
-    if device is None:
+    numbered_as_the_driver_does = os.environ.get(ORDER) == BY_BUS
+    if device is None or (device.isdecimal() and not numbered_as_the_driver_does):
         return None
     try:
         import pynvml

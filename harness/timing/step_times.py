@@ -100,8 +100,10 @@ class _Contestant:
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
         """The arrays before the first step, of a copy of the bundle where one is given."""
-        loaded = load(bundle or self.bundle, self.engine, self.clock)
-        with self.clock.phase("data"):
+        with self.clock.phase(
+            "data"
+        ):  # the first state too, whose operations the first method compiles for all
+            loaded = load(bundle or self.bundle, self.engine)
             self.engine.finish(loaded.carry)
         return loaded
 

@@ -178,9 +178,8 @@ class Board:
 
     @property
     def leader(self) -> MethodRow | None:
-        """The method that is first; None where seeds are too few for an interval of what orders the rows."""
-        by = self.rows[0].score or self.rows[0].mean_rank
-        return self.rows[0] if by and by.low is not None else None
+        """The method that is first; None where seeds are too few to distinguish any on any workload."""
+        return self.rows[0] if any(column.enough_seeds for column in self.columns) else None
 
     @property
     def timed(self) -> bool:
@@ -393,7 +392,7 @@ def _cell(
         target=target,
         stop=study.stop.get(study.metric),
         seeds=max(value.count for value in summary.values()),
-        enough_seeds=enough_seeds(summary),
+        enough_seeds=enough_seeds(values),
     )
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(

@@ -149,7 +149,7 @@ def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> 
         for line in (panel.xaxis, panel.yaxis):
             line.label.set_visible(False)
             line.set_label_coords(0.5, 0.5)  # no place is looked for
-        plain_ticks(panel, 1.2)
+        plain_ticks(panel, 1.3)
         if panel in below:
             panel.tick_params(labelbottom=True)
         _draw_ticks(panel)

@@ -23,7 +23,7 @@ from reports.measures import (
 from reports.statistics.medians import medians
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import NEGLIGIBLE, tied
-from reports.statistics.selection import best_set
+from reports.statistics.selection import best_set, least_p_value
 from reports.statistics.shares import Share, share_interval
 from reports.tables import Tables
 from results.intervals import MedianInterval, median_interval
@@ -36,7 +36,7 @@ class BestMethods:
 
     Args:
         beaten: how many others are out of the question.
-        least: the smallest p-value that the number of seeds permits.
+        least: the smallest corrected p-value that shared seeds permit.
     """
 
     methods: tuple[str, ...]
@@ -120,7 +120,7 @@ class Answer:
     @property
     def winners(self) -> tuple[Winner, ...]:
         """The method to use and, if it is another, the one that ends best; none where seeds are too few."""
-        if not self.use.best.enough_seeds:
+        if len(self.medians) > 1 and not self.use.best.enough_seeds:
             return ()
         return (self.use,) if self.agree else (self.use, self.ends)
 
@@ -193,4 +193,4 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
     best = sorted((name for name in order if name in kept), key=lambda name: sign * found[name])
     lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))
     methods = (lead, *(name for name in best if name != lead))
-    return BestMethods(methods, beaten, float(chosen["least"].min()))  # type: ignore[arg-type]
+    return BestMethods(methods, beaten, least_p_value(values))

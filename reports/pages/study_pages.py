@@ -147,9 +147,9 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
         for name, at in study.targets_on(workload).items()
     ]
     totals = _by_method(outcome_counts(final))
-    headline = columns[study.metric, study.which]
+    headline, headline_values = columns[study.metric, study.which], study_values(study, final)
     medians = {method: value.median for method, value in headline.items()}
-    best = best_methods(study, medians) if enough_seeds(headline) else set()
+    best = best_methods(study, medians) if enough_seeds(headline_values) else set()
     joined = {method for one in study.joining for method in one.methods}
     rows = []
     for method in sorted(

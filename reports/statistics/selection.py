@@ -9,9 +9,19 @@ from reports.statistics.paired import Direction, sign_p_value, ties_against
 from reports.statistics.ranks import present_values, tied
 
 
-def least_p_value(pairs: int, methods: int) -> float:
-    """The smallest p-value that so many pairs permit a method that is tested against all others; 1 of one."""
-    return min(1.0, (methods - 1) * 0.5**pairs) if methods > 1 else 1.0
+def least_p_value(frame: pl.DataFrame) -> float:
+    """The smallest corrected p-value of `best_set` that shared seeds permit; 1 where there is one method.
+
+    Args:
+        frame: columns method, seed, value; a row without a value counts as absent.
+    """
+    present = present_values(frame).select("method", "seed", there=1)
+    if present.is_empty():
+        return 1.0
+    wide = present.pivot(on="method", index="seed", values="there").drop("seed").fill_null(0).to_numpy()
+    shared = wide.T @ wide - np.diag(wide.sum(axis=0))
+    corrected = (shared > 0).sum(axis=1) * 0.5 ** shared.max(axis=1)
+    return float(np.min(np.where(shared.any(axis=1), corrected, 1.0), initial=1.0))
 
 
 def best_set(
@@ -33,8 +43,7 @@ def best_set(
         negligible: relative difference up to which a pair is a tie.
 
     Returns:
-        Columns method, kept, least (the smallest corrected p-value that the number of pairs permits), in the
-        order of first appearance. A method without an instance is left out.
+        Columns method and kept, in the order of first appearance. A method without an instance is left out.
 
     Raises:
         ValueError: where a method has two values on one seed, or a value is NaN.
@@ -46,7 +55,7 @@ def best_set(
     sign = 1.0 if direction == "minimize" else -1.0
     rows = []
     for name in methods:
-        p_values, pairs = [], [0]
+        p_values = []
         for other in methods:
             both = ~np.isnan(values[name]) & ~np.isnan(values[other])
             if other == name or not both.any():
@@ -55,9 +64,7 @@ def best_set(
             with np.errstate(invalid="ignore"):
                 differences = np.where(tied(rival, own, negligible), 0.0, sign * (rival - own))
             p_values.append(sign_p_value(ties_against(differences, 0.0)))
-            pairs.append(len(own))
         opponents = max(1, len(p_values))
-        least = least_p_value(max(pairs), len(p_values) + 1)
-        rows.append((name, opponents * min(p_values, default=1.0) > alpha, least))
-    schema = {"method": frame.schema["method"], "kept": pl.Boolean(), "least": pl.Float64()}
+        rows.append((name, opponents * min(p_values, default=1.0) > alpha))
+    schema = {"method": frame.schema["method"], "kept": pl.Boolean()}
     return pl.DataFrame(rows, schema=schema, orient="row")

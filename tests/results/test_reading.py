@@ -63,8 +63,11 @@ def test_columns_that_earlier_versions_did_not_write_are_null(tmp_path):
     found = read(tmp_path, "jobs")
     assert found.schema == JOBS
     assert found.select("spec_hash", "waiting_seconds").rows() == [("old", None), ("new", 1.5)]
-    rows("jobs", {}).drop(ADDED["jobs"][0]).write_parquet(tmp_path / "a" / "jobs.parquet")
-    with pytest.raises(InputError, match="column waiting_seconds is missing"):
+    for column in ADDED["jobs"]:  # versions added them one after the other
+        rows("jobs", {column: 1.5}).drop(column).write_parquet(tmp_path / "a" / "jobs.parquet")
+        assert read(tmp_path / "a", "jobs")[column].to_list() == [None]
+    rows("jobs", {}).drop("peak_memory_bytes").write_parquet(tmp_path / "a" / "jobs.parquet")
+    with pytest.raises(InputError, match="column peak_memory_bytes is missing"):
         read(tmp_path, "jobs")
 
 

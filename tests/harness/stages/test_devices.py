@@ -208,13 +208,18 @@ def test_energy_is_what_the_driver_counts(
     monkeypatch: pytest.MonkeyPatch, device: str | None, joules: float | None
 ):
     monkeypatch.setitem(sys.modules, "pynvml", driver())
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     assert devices.joules_used(device) == joules
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    by_name = joules if device == "GPU-aa" else None  # another may have the number
+    assert devices.joules_used(device) == by_name
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert devices.joules_used(device) is None, "without the package nobody tells"
 
 
 def test_a_job_that_began_in_another_process_has_no_energy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pynvml", driver())
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     job: Any = SimpleNamespace(clock=Clock())
     assert jobs._energy(job, 2.0, "0") == {"gpu_joules": 3.0}
     assert jobs._energy(job, None, None) == {"gpu_joules": None}

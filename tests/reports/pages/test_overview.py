@@ -130,7 +130,7 @@ def test_where_seeds_are_too_few_no_page_calls_a_method_first_or_best(tmp_path: 
     assert "Undecided: 1 seed cannot tell one of 2 methods from another (least corrected p 0.500)" in index
     assert "first to target" not in index
     assert '<span class="range block">ends best' not in index
-    assert "None of 2 methods on 2 problems is called first: too few seeds for an interval." in study
+    assert "None of 2 methods on 2 problems is called first: too few seeds." in study
     assert "is first of" not in study
     assert "lead-tag" not in study + board
 
@@ -139,6 +139,7 @@ def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
     alone = answer(study, without(tables, pl.col("method") == "sgd"))
     assert sentence(alone) == "No other method ran on it (10 seeds)."
     assert (alone.baseline, alone.ends.effect) == ("sgd", None)
+    assert alone.winners == (alone.use,), "its numbers are shown"
     outcome = pl.lit("diverged").alias("outcome")
     lost = answer(study, replace(tables, runs=tables.runs.with_columns(outcome)))
     assert sentence(lost).startswith("Inconclusive: half of the runs of every method")

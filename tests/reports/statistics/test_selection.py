@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from reports.statistics.paired import Direction
-from reports.statistics.selection import best_set
+from reports.statistics.selection import best_set, least_p_value
 
 Values = Mapping[str, Sequence[float | None]]
 
@@ -41,14 +41,25 @@ def test_p_values_are_corrected_for_the_opponents(alpha: float, leaves: bool):
     values = {"good": [1.0] * 6, "bad": [2.0, 3, 4, 5, 6, 7], "middle": [1.5, 1.6, 1.7, 0.5, 0.4, 0.3]}
     found = best_set(frame(values), "minimize", alpha)
     assert found["kept"].to_list() == [True, not leaves, True]
-    assert found["least"].to_list() == pytest.approx([2 / 64] * 3)
+    assert least_p_value(frame(values)) == pytest.approx(2 / 64)
 
 
 def test_too_few_seeds_leave_everything_open():
     values = {"good": [1.0] * 4, "bad": [9.0] * 4}
     found = best_set(frame(values), "minimize", 0.05)
     assert found["kept"].all()
-    assert found["least"].min() == pytest.approx(1 / 16)
+    assert least_p_value(frame(values)) == pytest.approx(1 / 16)
+
+
+def test_only_shared_seeds_distinguish_methods():
+    one, rest = [1.0] * 6, [None] * 5
+    assert least_p_value(frame({"many": one, "few": [2.0, *rest], "other": [3.0, *rest]})) == 1.0
+    pair = {"a": [*one, None], "b": [*one, None]}
+    others = {name: [*rest, None, 1.0] for name in "cdefg"}
+    assert least_p_value(frame(pair | others)) == pytest.approx(1 / 64), (
+        "those on other seeds are no opponents"
+    )
+    assert least_p_value(frame({"alone": one})) == 1.0
 
 
 def test_a_diverged_run_is_worst_and_a_missing_one_is_no_pair():
