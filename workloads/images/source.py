@@ -46,6 +46,7 @@ class ImageSource:
         least_area: of a random crop, as a share of the image's.
         damaged_share: of the images that may be damaged or missing; more end the run.
         decoded: the images as they were decoded before, where they were.
+        drawn: what a note says of the draw of the classes, where they were drawn.
     """
 
     folder: Path
@@ -57,6 +58,7 @@ class ImageSource:
     least_area: float = LEAST_AREA
     damaged_share: float = 0.01
     decoded: DecodedImages | None = None
+    drawn: str = ""
 
     def __post_init__(self, lines: Iterable[IndexedImage]) -> None:
         labels = {category: label for label, category in enumerate(self.classes)}
@@ -102,13 +104,18 @@ class ImageSource:
 
     @property
     def notes(self) -> list[str]:
-        """How many images were damaged in the index, and which could not be read since."""
+        """Which classes were drawn, how many images were damaged in the index, and which were lost since."""
         damaged = self._damaged_so_far()
         before, since = damaged[: self._known], damaged[self._known :]
         left_out = (
             [f"{self._known} of {self._indexed} images are left out: {_some(before)}"] if before else []
         )
-        return [*left_out, *(f"{one} could not be read: the next image took its place" for one in since)]
+        drawn = [self.drawn] if self.drawn else []
+        return [
+            *drawn,
+            *left_out,
+            *(f"{one} could not be read: the next image took its place" for one in since),
+        ]
 
     def _read(self, number: int) -> tuple[int, Image]:
         while True:
@@ -157,11 +164,17 @@ def image_sources(
         DataDamaged: for an index or decoded images that are not as they should be, or too much damage.
     """
     lines = read_index(index_file(folder))
-    classes = choose(sorted({line.category for line in lines}))
+    names = sorted({line.category for line in lines})
+    classes = choose(names)
+    drawn = (
+        f"{len(classes)} of {len(names)} classes: {', '.join(classes)}" if len(classes) < len(names) else ""
+    )
     path = decoded_file(folder)
     decoded = DecodedImages(path, lines) if path.is_file() else None
     return {
-        split: ImageSource(folder, own, classes, decoded=decoded, **options)
+        split: ImageSource(
+            folder, own, classes, decoded=decoded, drawn=drawn if split == "train" else "", **options
+        )
         for split in PARTS
         if (own := [line for line in lines if line.split == split])
     }
