@@ -22,6 +22,7 @@ from reports.sets.comparing import render
 from reports.sets.sides import side_of
 from tests.reports.conftest import KernelReport, Report, leave_figures_out, site_of
 from tests.reports.synthetic import CLAIMS, HOSTILE, Shape, write_plan
+from tests.reports.test_wall_clock import LONG, write_long
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PAPER = "getComputedStyle(document.body).backgroundColor"
@@ -352,6 +353,35 @@ def test_no_page_is_wider_than_its_window(page: Any, report: Report, many_method
         page.goto(path.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
+
+
+@pytest.fixture(scope="module")
+def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("on_gpus")
+    plan = write_long(folder)
+    leave_figures_out(folder, LONG.name)
+    return site_of(plan, folder)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_seconds_of_jobs_on_gpus_are_bars_of_as_many_colours_as_phases(
+    page: Any, on_gpus: Path, theme: Any
+):
+    page.emulate_media(color_scheme=theme)
+    page.goto((on_gpus / f"study_{LONG.name}.html").as_uri())
+    table = page.get_by_label(re.compile("^Time by phase of")).locator("table")
+    colours = "parts => parts.map(part => getComputedStyle(part).backgroundColor)"
+    heads = table.locator("thead .swatch").evaluate_all(colours)
+    assert len(set(heads)) == len(heads)
+    for row in table.locator("tbody tr").all():
+        parts = row.locator(".phases span")
+        assert parts.evaluate_all(colours) == heads
+        widths = [
+            one["width"] for one in parts.evaluate_all("all => all.map(one => one.getBoundingClientRect())")
+        ]
+        assert sum(widths) == pytest.approx(row.locator(".phases").bounding_box()["width"], rel=0.02)
+    table.get_by_role("button", name="Energy").click()
+    assert set(table.locator("tbody tr td:last-child").all_text_contents()) == {"1.00"}
 
 
 WIDE = "boxes => boxes.filter(b => b.scrollWidth > b.clientWidth + 1).map(b => b.ariaLabel)"

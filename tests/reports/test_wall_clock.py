@@ -29,10 +29,8 @@ TAKEN = {"import": 2.0, "data": 5.0, "compile": 8.0, "step": 100.0, "evaluation"
 INSIDE = {"waiting": 4.0, "basis": 0.0, "checkpoint": 1.0}
 
 
-@pytest.fixture(scope="module")
-def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study without timed steps, each of whose final runs is a job, the longer the higher its seed."""
-    folder = tmp_path_factory.mktemp("long")
+def write_long(folder: Path) -> Path:
+    """The plan of a study without timed steps, each of whose final runs is a job, the longer the higher its seed."""
     path = write_plan(folder, [LONG])
     place = folder / "tables" / LONG.name
     tables = {name: pl.read_parquet(place / f"{name}.parquet") for name in ("runs", "jobs", "timings")}
@@ -47,6 +45,11 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pl.concat([others, own]).write_parquet(place / "jobs.parquet")
     tables["timings"].clear().write_parquet(place / "timings.parquet")
     return path
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_long(tmp_path_factory.mktemp("long"))
 
 
 def job(name: str, times: float) -> dict[str, Any]:

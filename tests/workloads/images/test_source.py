@@ -143,8 +143,9 @@ def test_a_folder_gives_a_source_a_split_with_the_chosen_classes(indexed: Path):
 def test_classes_that_were_drawn_are_named_once(indexed: Path):
     drawn = image_sources(indexed, lambda names: names[1:], side=SIDE, shorter=SHORTER, damaged_share=0.5)
     found = {split: [note for note in one.notes if "classes" in note] for split, one in drawn.items()}
-    assert found == {"train": [f"1 of 2 classes: {CLASSES[1]}"], "validation": []}
-    assert not [note for one in sources(indexed).values() for note in one.notes if "classes" in note]
+    assert found == {"train": ["2 of 3 classes: n01, n02"], "validation": []}
+    whole = image_sources(indexed, side=SIDE, shorter=SHORTER, damaged_share=0.5)
+    assert not [note for one in whole.values() for note in one.notes if "classes" in note]
 
 
 def test_from_decoded_images_the_pixels_are_equal(indexed: Path):
