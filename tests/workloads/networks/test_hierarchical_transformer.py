@@ -134,7 +134,7 @@ def test_sizes_that_do_not_go_together_are_named(sizes, message):
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        pytest.param(name, backend, marks=[pytest.mark.slow] * (name == "base"))
+        pytest.param(name, backend, marks=[pytest.mark.long] * (name == "base"))
         for name in NETWORKS
         for backend in ("torch", "jax")
     ],
