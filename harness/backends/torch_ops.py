@@ -58,6 +58,12 @@ class TorchOps(Ops):
         )
         return normalized, mean, torch.clamp(inverse_deviation**-2 - epsilon, min=0.0)
 
+    def from_basis(self, bases: Any, coordinates: Array) -> Array:
+        return coordinates @ bases.mT  # einsum takes up to four times as long where V is small
+
+    def to_basis(self, bases: Any, vectors: Array) -> Array:
+        return vectors @ bases
+
 
 class SingleRunOps(TorchOps):
     """The table with PyTorch's own layers, for what is not mapped and differentiated once.
