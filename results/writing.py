@@ -47,7 +47,8 @@ def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schem
     checked = typed(frame.lazy(), schema, path.stem)
     with replacing(path) as temporary:
         try:
-            checked.sink_parquet(temporary)
+            with temporary.open("wb") as file:  # by name it may be opened after an error
+                checked.sink_parquet(file)
         except InvalidOperationError as error:
             raise InputError(f"table {path.stem}: {_first_line(error, schema)}") from error
 
