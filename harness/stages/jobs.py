@@ -114,7 +114,7 @@ def run_job(
             notes = _computed(job)  # which now writes what there is
         check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
         _mark(job)
-        facts |= _energy(job, before, device)
+        facts["gpu_joules"] = _joules_since(before, device, job)
         write_table(job.folder / "jobs.parquet", _row(job, facts, notes), schema.JOBS)
         job.attendance.journal.begin(DONE)
         if not any((folder / FAILED).exists() for folder in [job.folder, *job.upstream(*spec.upstream)]):
@@ -215,10 +215,10 @@ def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
     return pl.DataFrame([row], schema=schema.JOBS)
 
 
-def _energy(job: Job, before: float | None, device: str | None) -> dict[str, float | None]:
-    """What the job's GPU has used since `before`; not known of a job that began in another process."""
+def _joules_since(before: float | None, device: str | None, job: Job) -> float | None:
+    """What the job's GPU has used since it had used `before`; not known where a run began elsewhere."""
     now = None if job.clock.earlier else joules_used(device)
-    return {"gpu_joules": None if now is None or before is None else now - before}
+    return None if now is None or before is None else now - before
 
 
 def _total_seconds() -> float:

@@ -100,9 +100,8 @@ class _Contestant:
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
         """The arrays before the first step, of a copy of the bundle where one is given."""
-        with self.clock.phase(
-            "data"
-        ):  # the first state too, whose operations the first method compiles for all
+        # The first state is not charged to compiling: the first method compiles its operations for all.
+        with self.clock.phase("data"):
             loaded = load(bundle or self.bundle, self.engine)
             self.engine.finish(loaded.carry)
         return loaded

@@ -141,15 +141,16 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     """One row a method, those that join first: its metrics, the headline first, targets and failures."""
     final = final_runs(runs, workload.name, backend)
     shown = dict.fromkeys([(study.metric, study.which), *((name, "final") for name in workload.metrics)])
-    columns = {which: median_by_method(study_values(study, final, *which)) for which in shown}
+    values = {which: study_values(study, final, *which) for which in shown}
+    columns = {which: median_by_method(found) for which, found in values.items()}
     targets = [
         ({"name": name, "at": at}, evaluations_to_target(final, name))
         for name, at in study.targets_on(workload).items()
     ]
     totals = _by_method(outcome_counts(final))
-    headline, headline_values = columns[study.metric, study.which], study_values(study, final)
-    medians = {method: value.median for method, value in headline.items()}
-    best = best_methods(study, medians) if enough_seeds(headline_values) else set()
+    headline = study.metric, study.which
+    medians = {method: value.median for method, value in columns[headline].items()}
+    best = best_methods(study, medians) if enough_seeds(values[headline]) else set()
     joined = {method for one in study.joining for method in one.methods}
     rows = []
     for method in sorted(

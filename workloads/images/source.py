@@ -107,15 +107,9 @@ class ImageSource:
         """Which classes were drawn, how many images were damaged in the index, and which were lost since."""
         damaged = self._damaged_so_far()
         before, since = damaged[: self._known], damaged[self._known :]
-        left_out = (
-            [f"{self._known} of {self._indexed} images are left out: {_some(before)}"] if before else []
-        )
-        drawn = [self.drawn] if self.drawn else []
-        return [
-            *drawn,
-            *left_out,
-            *(f"{one} could not be read: the next image took its place" for one in since),
-        ]
+        left_out = f"{self._known} of {self._indexed} images are left out: {_some(before)}" if before else ""
+        lost = (f"{one} could not be read: the next image took its place" for one in since)
+        return [note for note in (self.drawn, left_out, *lost) if note]
 
     def _read(self, number: int) -> tuple[int, Image]:
         while True:
@@ -166,15 +160,12 @@ def image_sources(
     lines = read_index(index_file(folder))
     names = sorted({line.category for line in lines})
     classes = choose(names)
-    drawn = (
-        f"{len(classes)} of {len(names)} classes: {', '.join(classes)}" if len(classes) < len(names) else ""
-    )
+    every = len(classes) == len(names)
+    drawn = {} if every else {"train": f"{len(classes)} of {len(names)} classes: {', '.join(classes)}"}
     path = decoded_file(folder)
     decoded = DecodedImages(path, lines) if path.is_file() else None
     return {
-        split: ImageSource(
-            folder, own, classes, decoded=decoded, drawn=drawn if split == "train" else "", **options
-        )
+        split: ImageSource(folder, own, classes, decoded=decoded, drawn=drawn.get(split, ""), **options)
         for split in PARTS
         if (own := [line for line in lines if line.split == split])
     }

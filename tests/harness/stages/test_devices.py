@@ -221,7 +221,7 @@ def test_a_job_that_began_in_another_process_has_no_energy(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pynvml", driver())
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     job: Any = SimpleNamespace(clock=Clock())
-    assert jobs._energy(job, 2.0, "0") == {"gpu_joules": 3.0}
-    assert jobs._energy(job, None, None) == {"gpu_joules": None}
+    assert jobs._joules_since(2.0, "0", job) == 3.0
+    assert jobs._joules_since(None, None, job) is None
     job.clock.take_over({"step": 1.0})
-    assert jobs._energy(job, 2.0, "0") == {"gpu_joules": None}
+    assert jobs._joules_since(2.0, "0", job) is None
