@@ -33,7 +33,7 @@ test-fast: $(READY)  ## run the tests that take seconds
 	@$(IN_ENVIRONMENT) $(PYTEST) -m "not slow and not long and not gpu" $(TESTS)
 
 test-gpu: $(READY)  ## run the tests that need a GPU
-	@$(IN_ENVIRONMENT) python -m pytest -m gpu $(TESTS)
+	@$(IN_ENVIRONMENT) XLA_FLAGS= python -m pytest -m gpu $(TESTS)
 
 lint: $(READY)  ## check style, types and the Snakefile
 	@$(IN_ENVIRONMENT) ruff check .

@@ -432,24 +432,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         left.append(" ".join(part))
                         continue
                     say = partial(_say, " ".join(part), began)
-                    found = [
-                        {**row, "machine": machine(device)}
-                        for row in measured(
-                            network,
-                            backend,
-                            precision,
-                            device,
-                            batch_size,
-                            given.repetitions,
-                            given.optimizers,
-                            say,
-                        )
-                    ]
-                    lines = "".join(json.dumps(row) + "\n" for row in found)
-                    print(lines, end="", flush=True)
+                    lines = []
+                    for row in measured(
+                        network,
+                        backend,
+                        precision,
+                        device,
+                        batch_size,
+                        given.repetitions,
+                        given.optimizers,
+                        say,
+                    ):
+                        lines.append(json.dumps({**row, "machine": machine(device)}) + "\n")
+                        print(lines[-1], end="", flush=True)
                     if given.out:
                         with given.out.open("a") as file:
-                            file.write(lines)
+                            file.writelines(lines)
     if left:
         print(f"left, run again with the same --out: {', '.join(left)}", file=sys.stderr)
     return 1 if left else 0

@@ -49,6 +49,9 @@ from harness.precision import policy_of, table_of_model
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
 ENTRIES_WORTH_COMPILING = 1 << 30
+# On a GPU starting an eager update's kernels takes some 5 ms a step, by count; an H100's host compiled SOAP's
+# update of ResNet-34, 12 shapes, for more than 224 s.
+STEPS_WORTH_COMPILING = 50_000
 
 
 class TorchEngine:
@@ -57,7 +60,8 @@ class TorchEngine:
     Args:
         precision, device: the word of a policy, and the device.
         compiler: what torch.compile compiles updates with.
-        worth_compiling: how many entries a run's updates must touch over all steps to be compiled.
+        worth_compiling: how many entries a run's updates must touch over all steps to be compiled; None for
+            what is worth it on the device.
         loss_worth_compiling: how many multiplications the loss of a single run must take over all steps,
             counting one for each example and entry of a parameter.
         fused: whether PyTorch's own kernels update single runs where there is one.
@@ -81,8 +85,7 @@ class TorchEngine:
         self.notes: list[str] = []
         self.threads = 1
         self.compiler, self.fused = compiler, fused
-        on_cpu = ENTRIES_WORTH_COMPILING if device == "cpu" else 0
-        self.worth_compiling = on_cpu if worth_compiling is None else worth_compiling
+        self.worth_compiling = worth_compiling
         on_cpu_too = MULTIPLICATIONS_WORTH_COMPILING if device == "cpu" else 0.0
         self.loss_worth_compiling = on_cpu_too if loss_worth_compiling is None else loss_worth_compiling
 
@@ -157,7 +160,6 @@ class TorchEngine:
         # a replay would run outside of `products`
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
-        entries = carry.coordinates.numel() * (steps or self.worth_compiling)
         compiler = None
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
         hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
@@ -173,7 +175,7 @@ class TorchEngine:
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
                 updates.append(_Fused(piece, native, values))
             else:
-                compiler = self._compiler_for(piece.rule.name, entries)
+                compiler = self._compiler_for(piece.rule.name, carry.coordinates.numel(), steps)
                 if id(piece.part) not in steppers:
                     steppers[id(piece.part)] = self._steppers(program, piece, compiler)
                 try:
@@ -212,10 +214,16 @@ class TorchEngine:
             for work in program.update.cadence
         }
 
-    def _compiler_for(self, rule: str, entries: int) -> str | None:
-        """What a rule's updates are compiled with; None, and a note, where they are eager."""
-        if entries < self.worth_compiling:
-            self.note(f"{rule}: eager updates; there are too few entries to compile for")
+    def _compiler_for(self, rule: str, entries: int, steps: int | None) -> str | None:
+        """What a rule's updates are compiled with; None, and a note, where they are eager.
+
+        Args:
+            rule: its name.
+            entries: of the coordinates, of all lanes.
+            steps: of the run; None: many.
+        """
+        if (few := self._too_few(entries, steps)) is not None:
+            self.note(f"{rule}: eager updates; there are too few {few} to compile for")
             return None
         try:
             require_compiler(self.compiler, self.device)
@@ -223,6 +231,15 @@ class TorchEngine:
             self.note(f"{rule}: eager updates; {missing}")
             return None
         return self.compiler
+
+    def _too_few(self, entries: int, steps: int | None) -> str | None:
+        """What a run has too little of for its updates to be compiled; None where they are."""
+        if steps is None:
+            return None
+        if self.worth_compiling is None and self.device != "cpu":
+            return "steps" if steps < STEPS_WORTH_COMPILING else None
+        worth = ENTRIES_WORTH_COMPILING if self.worth_compiling is None else self.worth_compiling
+        return "entries" if entries * steps < worth else None
 
     def note(self, text: str) -> None:
         """Keep a note for the provenance, once."""

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,19 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"  # what CUDA, and so PyTorch and JAX, may see o
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # how CUDA numbers them; by default not as the driver does
 EVERY = 1.0  # seconds between looks at devices that are taken
 DEVICE_FILE = re.compile(r"nvidia\d+")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A GPU that this process has for itself.
+
+    Args:
+        name: as CUDA names it.
+        waited: seconds until it was free.
+    """
+
+    name: str
+    waited: float
 
 
 def devices(variables: Mapping[str, str], files: Path = Path("/dev")) -> tuple[str, ...]:
@@ -56,7 +70,8 @@ def _with_files(folder: Path) -> int:
 def see_own(device: str) -> None:
     """Have this process see the GPUs of its job alone, before a backend is imported: one, or none.
 
-    On a CPU JAX would make itself a context on every GPU that it sees, beside the runs that are there.
+    On a CPU JAX would make itself a context on every GPU that it sees, beside the runs that are there; and
+    complain of none where it looks for one.
 
     Args:
         device: of the job, `cpu` or `gpu`.
@@ -65,38 +80,40 @@ def see_own(device: str) -> None:
         take_device()
     else:
         os.environ[VISIBLE] = ""
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 @cache  # a process has one, however many jobs it does
-def take_device() -> str | None:
+def take_device() -> Taken | None:
     """Take the first GPU that no other job has, wait for one where all are taken, and see no other.
 
     The lock is held until the process ends, however it ends.
 
     Returns:
-        The device; None where there is none, of which the backend then tells.
+        None where there is none, of which the backend then tells.
     """
     known = devices(os.environ)
     if not known:
         return None
     folder = lock_folder(os.environ)
     begun = time.monotonic()
-    while (taken := _first_free(known, folder)) is None:
+    while (name := _first_free(known, folder)) is None:
         if time.monotonic() - begun < EVERY:
             several = f"all {len(known)} GPUs are" if len(known) > 1 else "the GPU is"
             _say(f"{several} taken by other jobs ({', '.join(known)}, {folder}): waiting for one")
         time.sleep(EVERY)
-    os.environ[VISIBLE] = taken
+    waited = time.monotonic() - begun
+    os.environ[VISIBLE] = name
     os.environ.setdefault(ORDER, BY_BUS)
-    _say(f"GPU {taken}")
-    return taken
+    _say(f"GPU {name}")
+    return Taken(name, waited)
 
 
 def joules_used(device: str | None) -> float | None:
     """The energy in joules that a GPU has used since its driver was loaded, as the driver counts it.
 
     Args:
-        device: its number or UUID, as `take_device` returns it; None: there is none.
+        device: its number or UUID, as CUDA names it; None: there is none.
 
     Returns:
         None where nobody tells: no GPU, one before Volta, a part of one (MIG), a number in another order than

@@ -88,7 +88,8 @@ def run_job(
     check_unchanged(spec)
     limit_threads(threads)
     facts: dict[str, Any] = provenance(threads)
-    device = take_device() if spec.device == "gpu" else None
+    taken = take_device() if spec.device == "gpu" else None
+    device, waited = (None, 0.0) if taken is None else (taken.name, taken.waited)
     before = joules_used(device)
     _keep_compiled(threads, facts["machine"])
     named = {one["name"] for one in facts["packages"]}
@@ -115,7 +116,7 @@ def run_job(
         check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
         _mark(job)
         facts["gpu_joules"] = _joules_since(before, device, job)
-        write_table(job.folder / "jobs.parquet", _row(job, facts, notes), schema.JOBS)
+        write_table(job.folder / "jobs.parquet", _row(job, facts, notes, waited), schema.JOBS)
         job.attendance.journal.begin(DONE)
         if not any((folder / FAILED).exists() for folder in [job.folder, *job.upstream(*spec.upstream)]):
             rmtree(job.folder / PARTS, ignore_errors=True)
@@ -191,8 +192,9 @@ def _interruptible(once: bool) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _row(job: Job, facts: Mapping[str, Any], notes: list[str]) -> pl.DataFrame:
-    spec, seconds, total = job.spec, job.clock.seconds, _total_seconds() + job.clock.earlier
+def _row(job: Job, facts: Mapping[str, Any], notes: list[str], waited: float) -> pl.DataFrame:
+    """What the job took, but for the seconds in which it `waited` for a GPU that others had."""
+    spec, seconds, total = job.spec, job.clock.seconds, _total_seconds() - waited + job.clock.earlier
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     row = {
         **facts,

@@ -92,6 +92,24 @@ def test_the_rule_runs_where_the_kernel_does_not_apply() -> None:
     assert np.isfinite(result.metrics["train_loss"]).all()
 
 
+@pytest.mark.parametrize(
+    ("device", "worth", "entries", "steps", "few"),
+    [
+        ("cpu", None, 20_000_000, 50, "entries"),
+        ("cpu", None, 20_000_000, 60, None),
+        ("meta", None, 20_000_000, 20_000, "steps"),
+        ("meta", None, 1, 50_000, None),
+        ("meta", 1 << 62, 1, 50_000, "entries"),
+        ("cpu", 1 << 62, 1, None, None),
+    ],
+)
+def test_updates_are_compiled_where_a_run_is_long_enough(
+    device: str, worth: int | None, entries: int, steps: int | None, few: str | None
+) -> None:
+    made = torch_engine_module.TorchEngine("float32", device, worth_compiling=worth)
+    assert made._too_few(entries, steps) == few
+
+
 def test_divergence_is_seen_at_its_step() -> None:
     bundle = make_bundle(rule=optimizers.rules()["sgd"], seeds=(3,), rates=(1e200,), steps=40)
     jax_run, torch_run = (execute(bundle, engine(backend, "float64")) for backend in ("jax", "torch"))

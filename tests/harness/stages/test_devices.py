@@ -22,9 +22,9 @@ from tests.harness.stages.test_jobs import SWEEP
 TAKING = """
 import os, sys
 from harness.stages.devices import take_device
-device = take_device()
-assert device == take_device(), "a process has one"
-print(device, os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+own = take_device()
+assert own is take_device(), "a process has one"
+print(own and own.name, os.environ.get("CUDA_VISIBLE_DEVICES"), own and own.waited, flush=True)
 sys.stdin.read()
 """
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -55,11 +55,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
             pass  # closes its pipes and waits
 
 
-def taken(process: subprocess.Popen[str]) -> str:
-    """What a process sees of the devices, once it has one."""
+def taken(process: subprocess.Popen[str], waits: bool = False) -> str:
+    """What a process sees of the devices, once it has one; and whether it counts what it waited."""
     assert process.stdout is not None
-    device, visible = process.stdout.readline().split()
+    device, visible, waited = process.stdout.readline().split()
     assert device == visible
+    assert (float(waited) >= devices.EVERY) == waits
     return device
 
 
@@ -77,13 +78,13 @@ def test_each_process_has_a_device_of_its_own_and_gives_it_back_however_it_ends(
     other = {"3": "7", "7": "3"}
     assert first.stdin is not None
     first.stdin.close()
-    own = taken(third)
+    own = taken(third, waits=True)
     assert first.wait() == 0
 
     fourth = start()
     assert "waiting for one" in waiting(fourth)
     second.kill()  # SIGKILL
-    assert taken(fourth) == other[own]
+    assert taken(fourth, waits=True) == other[own]
 
 
 def test_a_slurm_job_uses_what_it_is_given_whatever_other_jobs_call_theirs(start: Start):
@@ -154,7 +155,7 @@ from harness.stages import devices, jobs
 see, run = devices.see_own, jobs.run_job
 loaded = lambda: [name for name in ("torch", "jax") if name in sys.modules]
 devices.see_own = lambda device: (print("before", loaded()), see(device))
-visible = lambda: print("visible", repr(os.environ["CUDA_VISIBLE_DEVICES"]))
+visible = lambda: print("visible", *map(os.environ.get, ("CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS")), sep=":")
 jobs.run_job = lambda *given, **options: (visible(), run(*given, **options))[1]
 sys.exit(main(["run", *sys.argv[1:]]))
 """
@@ -166,16 +167,18 @@ def test_a_job_sees_one_gpu_or_none_before_its_backend_is_loaded(tmp_path: Path,
     path = spec_file(tmp_path, spec)
     path.parent.mkdir(parents=True)
     path.write_text(spec.to_json())
+    outside = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(
         [sys.executable, "-c", RUNNING, path, "--results", tmp_path],
         cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "5"},
+        env=outside | {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "5"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == (2 if device == "gpu" else 0), done.stderr  # it says which, and is not there
-    assert done.stdout.splitlines()[:2] == ["before []", f"visible {visible!r}"]
+    platforms = None if device == "gpu" else "cpu"
+    assert done.stdout.splitlines()[:2] == ["before []", f"visible:{visible}:{platforms}"]
     assert ("GPU 5\n" in done.stderr) == (device == "gpu")
 
 
@@ -225,3 +228,10 @@ def test_a_job_that_began_in_another_process_has_no_energy(monkeypatch: pytest.M
     assert jobs._joules_since(None, None, job) is None
     job.clock.take_over({"step": 1.0})
     assert jobs._joules_since(2.0, "0", job) is None
+
+
+def test_waiting_for_a_gpu_is_not_time_of_the_job(tmp_path: Path):
+    job: Any = jobs.Job(SWEEP, tmp_path, Clock(), 1, "machine")
+    free, waited = (jobs._row(job, {}, [], seconds).row(0, named=True) for seconds in (0.0, 1000.0))
+    for name in ("total_seconds", "other_seconds"):
+        assert free[name] - waited[name] == pytest.approx(1000, abs=100)
