@@ -352,16 +352,19 @@ def _tuning(findings: pl.DataFrame) -> Iterator[str]:
 
 
 def choices_in_words(row: Mapping[str, Any]) -> str:
-    """At what other settings than the chosen ones a comparison does not say the same; empty where few."""
+    """Where other settings than the chosen ones say otherwise of a comparison; empty where few do."""
     if not _flips(row):
         return ""
     words = []
     if row["ties_agree"] < row["ties"]:
-        words.append(f"at {row['ties'] - row['ties_agree']} of {row['ties']} settings that tie with it")
+        words.append(
+            f"{row['ties'] - row['ties_agree']} of {row['ties']} settings that tie with the chosen one"
+        )
     if row["choices_agree"] < KEPT:
-        words.append(f"for {1 - row['choices_agree']:.0%} of the choices by other tuning seeds")
-    not_run = f" ({row['settings_not_run']} settings were not run)" if row["settings_not_run"] else ""
-    return f"what the chosen ones say is not said {' and '.join(words)}{not_run}"
+        share, allowed = 1 - row["choices_agree"], 1 - KEPT
+        words.append(f"{share:.0%} of the settings that other tuning seeds choose ({allowed:.0%} may)")
+    not_run = f"; {row['settings_not_run']} that were not run count so" if row["settings_not_run"] else ""
+    return f"{' and '.join(words)} say otherwise{not_run}"
 
 
 def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:
