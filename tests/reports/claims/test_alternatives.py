@@ -9,7 +9,7 @@ import pytest
 
 from reports.claims.censoring import Interval
 from reports.claims.comparison import Alternative, ClaimComparison, alternatives
-from reports.claims.verdicts import decided, finding_of, tuning_seeds_needed
+from reports.claims.verdicts import choices_in_words, decided, finding_of, tuning_seeds_needed
 from reports.statistics.decisions import Finding
 from results.tuning import Setting, Tried
 from tests.reports.statistics.simulated import SIZES, assert_rare
@@ -132,6 +132,26 @@ def test_what_was_not_run_agrees_with_nothing_and_is_counted():
         assert (row["finding"], row["choices_agree"]) == ("supported", None), "of what nothing is known of"
         (row,) = decided([replace(one, alternatives=(unknown, run))]).to_dicts()
         assert row["finding"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("agree", "choices", "not_run", "words"),
+    [
+        (2, 0.96, 1, ""),
+        (1, 0.96, 0, "1 of 2 settings that tie with the chosen one say otherwise"),
+        (2, 0.79, 0, "21% of the settings that other tuning seeds choose (5% may) say otherwise"),
+        (
+            0,
+            0.79,
+            3,
+            "2 of 2 settings that tie with the chosen one and 21% of the settings that other tuning seeds choose"
+            + " (5% may) say otherwise; 3 that were not run count so",
+        ),
+    ],
+)
+def test_the_words_say_which_settings_say_otherwise(agree: int, choices: float, not_run: int, words: str):
+    row = {"ties": 2, "ties_agree": agree, "choices_agree": choices, "settings_not_run": not_run}
+    assert choices_in_words(row) == words
 
 
 def test_refutations_are_corrected_at_the_chosen_settings_and_at_others():
