@@ -397,6 +397,8 @@ def _of_finals(
         number = pl.lit(condition.number, pl.Float64)
         sides.append(sides[0].with_columns(value=number, least=number, most=number))
     pairs = sides[0].join(sides[1], on="seed", suffix=" of the control").sort("seed")
+    if condition.floor is not None:
+        pairs = _tied_at(pairs, condition.floor)
     (seen, *left), (other, *right) = (
         [pairs[f"{column}{side}"].to_numpy().astype(float) for column in COLUMNS]
         for side in ("", " of the control")
@@ -408,6 +410,18 @@ def _of_finals(
     effects = paired_effects(Interval(*left), Interval(*right), effect)
     interval = effects if sign > 0 else effects.negated
     return ClaimComparison(key, study.name, backend, condition, effect, sign, sign * held.low, interval, stop)
+
+
+def _tied_at(pairs: pl.DataFrame, floor: float) -> pl.DataFrame:
+    """Pairs of which two values at the floor that rounding leaves are known, and equal.
+
+    No precision tells such values apart, where a run that stopped would have got further.
+    """
+    both = (pl.col("value") == floor) & (pl.col("value of the control") == floor)
+    bounds = [f"{end}{side}" for end in ("least", "most") for side in ("", " of the control")]
+    return pairs.with_columns(
+        pl.when(both).then(floor).otherwise(pl.col(name)).alias(name) for name in bounds
+    )
 
 
 def _share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) -> pl.DataFrame:

@@ -16,6 +16,10 @@ from tests.reports.statistics.simulated import SIZES, assert_rare
 from tests.reports.synthetic import compared
 
 MARGIN = 0.05
+WORDS = (
+    "2 of 2 settings that tie with the chosen one and 21% of the settings that other tuning seeds choose "
+    "(5% may) say otherwise; 3 that were not run count so"
+)
 CLEAR = 10 * MARGIN
 
 
@@ -144,8 +148,7 @@ def test_what_was_not_run_agrees_with_nothing_and_is_counted():
             0,
             0.79,
             3,
-            "2 of 2 settings that tie with the chosen one and 21% of the settings that other tuning seeds choose"
-            + " (5% may) say otherwise; 3 that were not run count so",
+            WORDS,
         ),
     ],
 )

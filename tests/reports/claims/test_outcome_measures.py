@@ -313,6 +313,33 @@ def test_the_share_of_a_gain_is_that_of_logarithms_and_bounded_where_runs_stoppe
     assert reached["most"][0] == np.inf, "both ended at the floor"
 
 
+def test_two_runs_at_what_rounding_leaves_tie_and_one_bounds_the_effect(report: Report):
+    study, claim, tables = asking(report)
+    (own,) = claim.conditions
+    losses = {"adam": [1e-30, 1e-30, 1e-30, 1e-27, 1e-10], "adam @ egop": [1e-35, 1e-29, 1e-20, 1e-30, 1e-11]}
+    final = tables.runs.filter(stage="final", backend="jax")
+    seeds = sorted(final["seed"].unique())
+    rows = [
+        {
+            **run,
+            "final_metrics": [{"name": own.metric, "value": losses[run["method"]][seeds.index(run["seed"])]}],
+        }
+        for run in final.filter(pl.col("method").is_in(list(losses)) & pl.col("seed").is_in(seeds[:5])).rows(
+            named=True
+        )
+    ]
+    ended = replace(tables, runs=pl.DataFrame(rows, schema=tables.runs.schema))
+    for floor, certain, possible in (
+        (1e-28, [0.0, 0.0, -np.inf, np.log(10), np.log(10)], [0.0, 0.0, -np.log(1e8), np.inf, np.log(10)]),
+        (None, *[[np.log(1e5), -np.log(10), -np.log(1e10), np.log(1e3), np.log(10)]] * 2),
+    ):
+        condition = own.model_copy(update={"floor": floor})
+        asked = claim.model_copy(update={"conditions": (condition,)})
+        (one,) = comparisons(study, asked, ended, "jax")
+        assert one.interval.low == pytest.approx(certain)
+        assert one.interval.high == pytest.approx(possible)
+
+
 def test_the_share_of_a_gain_in_steps_to_a_target(report: Report):
     """100 steps in original coordinates, 25 in the whole basis, 50 in a part of it: half of the gain."""
     study, claim, tables = asking(report)
