@@ -21,6 +21,7 @@ from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
 from reports.plan import claim_figure
 from reports.rendering import read_made
+from reports.statistics.decisions import SEEDS
 from reports.tables import tables_of
 from results.reading import read
 from results.schema import CLAIMS
@@ -355,7 +356,8 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
         if low < margin < high
         else ""
     )
-    return f"; p {for_it} for it{unasked}, {against} against it{spans}"
+    none = "" if comparison["seeds_needed"] else f"; not even {SEEDS[-1]:,} seeds like these would decide it"
+    return f"; p {for_it} for it{unasked}, {against} against it{spans}{none}"
 
 
 def _missed(part: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import polars as pl
 
 from documents.claim import Claim, ComparisonKey
 from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
+from reports.claims.censoring import Interval
 from reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
@@ -20,6 +21,7 @@ from reports.plan import reading
 from reports.statistics.decisions import SEEDS, Finding, Question, decide, holm, seeds_needed
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
+from results.intervals import median
 from results.schema import CLAIMS, FINDINGS
 from results.tuning import Setting
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
@@ -131,8 +133,11 @@ def _finding_row(one: ClaimComparison, together: float, refuting: float, relatio
         return row
     effect, (low, high) = one.bounds, one.interval
     found, tuned = finding_of(one, refuting, relations)
-    undecided = found == "inconclusive" and not tuned
-    needed = seeds_needed(one.question, low, relations, ALPHA, high) if undecided else None
+    needed = None
+    if found == "inconclusive" and not tuned:
+        needed = seeds_needed(one.question, low, relations, ALPHA, high)
+    elif found == "inconclusive":
+        needed = _seeds_at_others(one, _at_chosen(one, refuting), tuned, relations)
     return row | {
         "estimate": effect.median,
         "low": effect.low,
@@ -202,6 +207,36 @@ def _flips(tuned: Mapping[str, Any]) -> bool:
     """Whether what the chosen settings say depends on the choice too much to be said."""
     agree = tuned.get("ties_agree")
     return agree is not None and (agree < tuned["ties"] or tuned["choices_agree"] < KEPT)
+
+
+def _seeds_at_others(
+    one: ClaimComparison, found: Finding, tuned: Mapping[str, Any], relations: int
+) -> int | None:
+    """About how many pairs would do where other settings that tuning may have chosen are open.
+
+    It is the least size of `SEEDS` at which all that tie and 95 % of the choices say what the chosen settings
+    do, if those that are inconclusive now come out where their medians lie; None where no size would do.
+    """
+    agree, ties = tuned["choices_agree"], tuned["ties_agree"]
+    would_do = [
+        (size, other)
+        for other in one.alternatives
+        if other.interval is not None and _finding_at(other, one.question, relations) == "inconclusive"
+        if _leans_to(found, one.question, other.interval)
+        if (size := seeds_needed(one.question, other.interval.low, relations, ALPHA, other.interval.high))
+    ]
+    for size, other in sorted(would_do, key=lambda each: each[0]):
+        agree, ties = agree + other.share, ties + other.tied
+        if agree >= KEPT and ties == tuned["ties"]:
+            return size
+    return None
+
+
+def _leans_to(found: Finding, question: Question, interval: Interval) -> bool:
+    low, high = map(median, interval)
+    if found == "supported":
+        return question.borne_out(low) and question.borne_out(high)
+    return question.excluded(low, high)
 
 
 def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFrame) -> Iterator[int | None]:

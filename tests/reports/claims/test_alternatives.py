@@ -123,6 +123,29 @@ def test_how_many_tuning_seeds_would_do():
     assert list(tuning_seeds_needed([clear], decided([clear]))) == [None], "it is decided"
 
 
+def test_how_many_pairs_would_decide_at_settings_that_are_open():
+    gains = np.linspace(0.4, 0.6, 12)
+    one = compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN)
+    leans_to, leans_away = (np.concatenate([np.full(8, end), np.full(4, -end)]) for end in (0.5, -0.5))
+    toward, away = (
+        Alternative((), share, False, Interval(each, each))
+        for share, each in ((0.1, leans_to), (0.04, leans_away))
+    )
+
+    def needed(*others: Alternative) -> int | None:
+        (row,) = decided([replace(one, alternatives=others)]).to_dicts()
+        assert row["finding"] == "inconclusive"
+        return row["seeds_needed"]
+
+    enough = needed(toward, away)
+    assert enough is not None
+    assert enough > 12
+    assert needed(replace(toward, tied=True), away) == enough
+    assert needed(toward, replace(away, share=0.06)) is None, "more pairs would say otherwise there"
+    assert needed(toward, replace(away, tied=True)) is None
+    assert needed(toward, Alternative((), 0.06, False, None)) is None, "it was not run"
+
+
 def test_what_was_not_run_agrees_with_nothing_and_is_counted():
     gains = np.linspace(0.4, 0.6, 10)
     one = compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN)
