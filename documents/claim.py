@@ -365,6 +365,8 @@ class Claim(Document):
         """Its id and conditions in plain JSON types, without what is not given, for the hash of its rule."""
         dumped = self.model_dump(mode="json", exclude_none=True, include={"id", "conditions"})
         for condition in dumped["holds_if"]:
+            if "floor" in condition and isinstance(condition["than"], list):
+                condition["two_at_floor"] = "tie"  # until 27 November 2026 nothing was known of them
             for key, usual in (("quantity", "value"), ("at_equal", "steps"), ("gain_in", "value")):
                 if condition[key] == usual:  # rules that do not say so are those of before it could be said
                     del condition[key]

@@ -397,7 +397,7 @@ def _of_finals(
         number = pl.lit(condition.number, pl.Float64)
         sides.append(sides[0].with_columns(value=number, least=number, most=number))
     pairs = sides[0].join(sides[1], on="seed", suffix=" of the control").sort("seed")
-    if condition.floor is not None:
+    if condition.floor is not None and not condition.of_gain:
         pairs = _tied_at(pairs, condition.floor)
     (seen, *left), (other, *right) = (
         [pairs[f"{column}{side}"].to_numpy().astype(float) for column in COLUMNS]

@@ -84,3 +84,15 @@ def test_a_misspelt_key_of_a_condition_is_told_with_those_of_conditions():
 def test_a_criterion_with_a_floor_needs_another(given: dict[str, Any], said: str):
     with pytest.raises(ValidationError, match=said):
         TwoStageSweep.model_validate({**TUNING, **given})
+
+
+@pytest.mark.parametrize(("than", "changes"), [(["adam"], True), (1e-10, False)])
+def test_the_rule_of_a_floor_says_that_two_runs_at_it_tie(than: Any, changes: bool):
+    given = {
+        "id": "egop.a",
+        "sentence": "a.",
+        "source": "000",
+        "holds_if": [{**VALUE, "than": than, "floor": 1e-28}],
+    }
+    (condition,) = Claim.model_validate(given).written_rule["holds_if"]
+    assert ("two_at_floor" in condition) == changes
